@@ -1,0 +1,1 @@
+//! Kubernetes types: ours with CEL and printer columns, and slim foreign ones.

@@ -1,0 +1,1 @@
+//! Who owns a name and what may change: claims, three-way diff, deletion guards.

@@ -1,0 +1,1 @@
+//! A client for the Pi-hole local DNS records, in both dialects.

@@ -1,0 +1,1 @@
+//! A client for the PowerDNS HTTP API v1.

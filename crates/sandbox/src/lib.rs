@@ -1,0 +1,1 @@
+//! A Kubernetes API and an authoritative name server in one process.

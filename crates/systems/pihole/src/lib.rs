@@ -1,0 +1,1 @@
+//! Ingress to Pi-hole local DNS records.

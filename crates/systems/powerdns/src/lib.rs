@@ -1,0 +1,1 @@
+//! Zone, ClusterZone, RRset and ClusterRRset to a PowerDNS server.

@@ -1,0 +1,1 @@
+//! Real servers and strict stand-ins for tests.
