@@ -1,0 +1,40 @@
+# The two commands: `make demo` and `make test`. Both do their own set-up. `make help` lists the rest.
+SHELL := bash
+ARGS ?=
+ONLY ?=
+export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
+
+.PHONY: help demo test setup lint unit once deny bench generate clean-cache
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--once to check and exit)
+	@cargo run --locked --quiet --package signpost -- demo $(ARGS)
+
+test: setup lint unit once ## Run every test, on the sandbox and on the real servers
+
+setup: ## Fetch or build the real servers that the tests need
+	@dev/setup
+
+lint: ## Format, lints
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+unit: ## Build and run the tests of all crates
+	cargo test --locked --workspace
+
+once: ## The demo as CI runs it: exits 0 when everything converged
+	cargo run --locked --quiet --package signpost -- demo --once
+
+deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing)
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny check licenses bans sources
+
+bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for one)
+	@dev/setup
+	cargo build --locked --release --package signpost --package signpost-bench
+	target/release/signpost-bench --operator target/release/signpost $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+generate: ## Write the checked-in CRDs, RBAC and command-line reference anew
+	cargo run --locked --quiet --package xtask -- generate

@@ -1,0 +1,167 @@
+//! Holds the workspace to its drawing: which crate may know which, and what the pure ones must never reach.
+//!
+//! In: `cargo metadata` and the sources. Out: a failure that names the crate, the path to what it reached, or the line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Who may know whom, of our own crates (normal dependencies only).
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("signpost-dns", &[]),
+    ("signpost-planning", &["signpost-dns"]),
+    ("signpost-apis", &[]),
+    ("signpost-engine", &[]),
+    ("signpost-provider-powerdns", &["signpost-dns"]),
+    ("signpost-provider-pihole", &["signpost-dns"]),
+    ("signpost-sandbox", &["signpost-dns"]),
+    (
+        "signpost-system-powerdns",
+        &["signpost-apis", "signpost-dns", "signpost-engine", "signpost-planning", "signpost-provider-powerdns"],
+    ),
+    (
+        "signpost-system-pihole",
+        &["signpost-apis", "signpost-dns", "signpost-engine", "signpost-planning", "signpost-provider-pihole"],
+    ),
+];
+
+/// Crates that decide and never act: no runtime, client, clock, randomness or environment, however far down.
+const PURE: &[&str] = &["signpost-dns", "signpost-planning"];
+const IMPURE_CRATES: &[&str] =
+    &["tokio", "async-std", "reqwest", "hyper", "kube", "kube-client", "rand", "getrandom", "fastrand", "chrono", "hickory-resolver"];
+const IMPURE_CODE: &[&str] = &[
+    "::now(",
+    "SystemTime",
+    "std::env",
+    "env::var",
+    "std::fs",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::process",
+    "std::thread",
+    "RandomState",
+    "println!",
+    "eprintln!",
+];
+
+struct Workspace {
+    root: PathBuf,
+    /// Package name → names of its normal dependencies, for the whole resolved graph.
+    normal: BTreeMap<String, BTreeSet<String>>,
+    manifests: BTreeMap<String, PathBuf>,
+}
+
+fn workspace() -> Workspace {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let names: BTreeMap<String, String> =
+        metadata["packages"].as_array().unwrap().iter().map(|p| (text(&p["id"]), text(&p["name"]))).collect();
+    let members: BTreeSet<String> = metadata["workspace_members"].as_array().unwrap().iter().map(text).collect();
+    let manifests = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| members.contains(&text(&p["id"])))
+        .map(|p| (text(&p["name"]), PathBuf::from(text(&p["manifest_path"]))))
+        .collect();
+    let mut normal: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in metadata["resolve"]["nodes"].as_array().unwrap() {
+        let entry = normal.entry(names[&text(&node["id"])].clone()).or_default();
+        for dependency in node["deps"].as_array().unwrap() {
+            let kinds = dependency["dep_kinds"].as_array().unwrap();
+            if kinds.iter().any(|kind| kind["kind"].is_null()) {
+                entry.insert(names[&text(&dependency["pkg"])].clone());
+            }
+        }
+    }
+    Workspace { root, normal, manifests }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn crates_know_only_those_the_drawing_allows() {
+    let workspace = workspace();
+    let mut wrong = Vec::new();
+    for (name, allowed) in MAY_KNOW {
+        let known = workspace.normal.get(*name).unwrap_or_else(|| panic!("{name} is in the drawing but not in the workspace"));
+        for dependency in known.iter().filter(|d| workspace.manifests.contains_key(*d)) {
+            if !allowed.contains(&dependency.as_str()) {
+                wrong.push(format!("{name} must not depend on {dependency}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_reach_no_runtime_client_clock_or_randomness() {
+    let workspace = workspace();
+    for pure in PURE {
+        let mut path_to: BTreeMap<String, Vec<String>> = BTreeMap::from([((*pure).to_owned(), vec![(*pure).to_owned()])]);
+        let mut open = vec![(*pure).to_owned()];
+        while let Some(name) = open.pop() {
+            for dependency in workspace.normal.get(&name).into_iter().flatten() {
+                if !path_to.contains_key(dependency) {
+                    let mut path = path_to[&name].clone();
+                    path.push(dependency.clone());
+                    assert!(!IMPURE_CRATES.contains(&dependency.as_str()), "{} reaches {dependency}: {}", pure, path.join(" → "));
+                    path_to.insert(dependency.clone(), path);
+                    open.push(dependency.clone());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pure_sources_name_no_clock_environment_or_output() {
+    let workspace = workspace();
+    let mut wrong = Vec::new();
+    for pure in PURE {
+        let folder = workspace.manifests[*pure].parent().unwrap().join("src");
+        let mut files = Vec::new();
+        rust_files(&folder, &mut files);
+        assert!(!files.is_empty(), "{pure} has no sources in {}", folder.display());
+        for file in files {
+            let source = std::fs::read_to_string(&file).unwrap();
+            let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+            for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+                for word in IMPURE_CODE.iter().filter(|word| line.contains(**word)) {
+                    wrong.push(format!("{}:{}: `{word}` in a pure crate", file.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_crate_switches_off_the_ban_on_unsafe_code() {
+    let workspace = workspace();
+    for (name, manifest) in &workspace.manifests {
+        let text = std::fs::read_to_string(manifest).unwrap();
+        assert!(text.contains("[lints]\nworkspace = true"), "{name} does not take the workspace's lints");
+    }
+    let root = std::fs::read_to_string(workspace.root.join("Cargo.toml")).unwrap();
+    assert!(root.contains("unsafe_code = \"forbid\""));
+}
