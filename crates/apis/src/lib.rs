@@ -1,1 +1,3 @@
 //! Kubernetes types: ours with CEL and printer columns, and slim foreign ones.
+
+pub mod powerdns;
