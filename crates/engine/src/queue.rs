@@ -1,0 +1,489 @@
+//! A keyed queue: at most one pass per key at a time, and nothing that happens meanwhile is lost.
+//!
+//! ```text
+//!  touch(key, object) ─┐                        ┌─► next() ─► Job { key, touched, attempt }
+//!  touch_after(..) ────┼─► plans of that key ───┤
+//!  finish(outcome) ────┘   (merged when due)    └─► one at a time per key, oldest due first
+//! ```
+//!
+//! A key that is idle runs at once. What is touched while a key is being worked on is merged into its next pass. Failures come back by
+//! class: at once, with exponential backoff and jitter, not before the provider said, or minutes later.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::driver::{Outcome, RetryClass};
+
+/// A set of touched objects larger than this is a full pass: it costs the same and takes no memory.
+const TOUCHED_LIMIT: usize = 4096;
+/// A new touch waits at most this long behind a transient failure of its key.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+/// Separate timers one key may have for [`Queue::touch_after`]; more are merged into the earliest.
+const TIMERS_PER_KEY: usize = 8;
+
+/// What a touch means for its key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touch<O> {
+    /// Look at everything under the key.
+    All,
+    /// Look at this object.
+    One(O),
+}
+
+/// What a pass has to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched<O> {
+    /// Everything under the key.
+    All,
+    /// These objects.
+    Some(BTreeSet<O>),
+}
+
+impl<O: Ord> Touched<O> {
+    /// Nothing yet.
+    pub fn none() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+
+    /// True when this object is to be looked at.
+    pub fn includes(&self, object: &O) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(objects) => objects.contains(object),
+        }
+    }
+
+    /// True when there is nothing to look at.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Some(objects) if objects.is_empty())
+    }
+
+    /// Adds what `other` touches.
+    pub fn merge(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (Self::All, _) => {}
+            (Self::Some(_), Self::All) => *self = Self::All,
+            (Self::Some(have), Self::Some(more)) => {
+                if have.is_empty() {
+                    *have = more;
+                } else {
+                    have.extend(more);
+                }
+                if have.len() > TOUCHED_LIMIT {
+                    *self = Self::All;
+                }
+            }
+        }
+    }
+}
+
+impl<O: Ord> From<Touch<O>> for Touched<O> {
+    fn from(touch: Touch<O>) -> Self {
+        match touch {
+            Touch::All => Self::All,
+            Touch::One(object) => Self::Some(BTreeSet::from([object])),
+        }
+    }
+}
+
+/// One pass to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job<K, O> {
+    /// The unit that is written at once.
+    pub key: K,
+    /// What was touched since the last pass of this key.
+    pub touched: Touched<O>,
+    /// How often this key has failed in a row; 0 on the first try.
+    pub attempt: u32,
+}
+
+/// How long a key waits for more touches before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// When the key has been quiet. Zero: a single change is not delayed.
+    pub idle: Duration,
+    /// Shortest time from the end of one pass to the start of the next when touches keep coming.
+    pub busy: Duration,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self { idle: Duration::ZERO, busy: Duration::from_millis(50) }
+    }
+}
+
+/// The queue of one system. Cloning gives another handle to the same queue.
+#[derive(Debug)]
+pub struct Queue<K, O> {
+    shared: Arc<Shared<K, O>>,
+}
+
+impl<K, O> Clone for Queue<K, O> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: Ord + Clone, O: Ord + Clone> Default for Queue<K, O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[derive(Debug)]
+struct Shared<K, O> {
+    state: Mutex<State<K, O>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State<K, O> {
+    entries: BTreeMap<K, Entry<O>>,
+    /// Keys that may run, by when and in order of arrival.
+    due: BTreeSet<(Instant, u64, K)>,
+    /// Keys that ended a pass with nothing left to do: forgotten once the gather window has passed.
+    resting: VecDeque<(Instant, K)>,
+    gather: Gather,
+    arrivals: u64,
+    running: usize,
+    rng: StdRng,
+}
+
+#[derive(Debug)]
+struct Entry<O> {
+    plans: Vec<Plan<O>>,
+    due: Option<(Instant, u64)>,
+    running: bool,
+    finished: Option<Instant>,
+    not_before: Option<Instant>,
+    attempts: u32,
+    slow_attempts: u32,
+}
+
+impl<O> Default for Entry<O> {
+    fn default() -> Self {
+        Self {
+            plans: Vec::new(),
+            due: None,
+            running: false,
+            finished: None,
+            not_before: None,
+            attempts: 0,
+            slow_attempts: 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Plan<O> {
+    at: Instant,
+    why: Why,
+    touched: Touched<O>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Touched,
+    Retry,
+    Slow,
+    Check,
+    Later,
+}
+
+impl<O: Ord> Entry<O> {
+    fn plan(&mut self, at: Instant, why: Why, touched: Touched<O>) {
+        let same = self.plans.iter_mut().find(|plan| plan.why == why);
+        match (why, same) {
+            (Why::Check, Some(plan)) => plan.at = at,
+            (Why::Touched | Why::Retry | Why::Slow, Some(plan)) => {
+                plan.at = plan.at.min(at);
+                plan.touched.merge(touched);
+            }
+            (Why::Later, Some(_)) => self.plan_later(at, touched),
+            (_, None) => self.plans.push(Plan { at, why, touched }),
+        }
+    }
+
+    fn plan_later(&mut self, at: Instant, touched: Touched<O>) {
+        let timers = || self.plans.iter().filter(|plan| plan.why == Why::Later);
+        let full = timers().count() >= TIMERS_PER_KEY;
+        let everything = touched == Touched::All && timers().any(|plan| plan.touched == Touched::All);
+        let join = self.plans.iter_mut().filter(|plan| plan.why == Why::Later).find(|plan| {
+            plan.at == at || full || (everything && plan.touched == Touched::All)
+        });
+        match join {
+            Some(plan) => {
+                plan.at = plan.at.min(at);
+                plan.touched.merge(touched);
+            }
+            None => self.plans.push(Plan { at, why: Why::Later, touched }),
+        }
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let at = self.plans.iter().map(|plan| plan.at).min()?;
+        Some(self.not_before.map_or(at, |hold| hold.max(at)))
+    }
+}
+
+impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
+    /// An empty queue. The seed of its jitter and its gather window are set when a driver takes it.
+    pub fn new() -> Self {
+        let state = State {
+            entries: BTreeMap::new(),
+            due: BTreeSet::new(),
+            resting: VecDeque::new(),
+            gather: Gather::default(),
+            arrivals: 0,
+            running: 0,
+            rng: StdRng::seed_from_u64(0),
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    /// Asks for a pass of `key`, as soon as the key is free.
+    pub fn touch(&self, key: K, touch: Touch<O>) {
+        let now = Instant::now();
+        self.change(&key, |entry, gather, _| {
+            if let Some(retry) = entry.plans.iter_mut().find(|plan| plan.why == Why::Retry) {
+                retry.at = retry.at.min(now + IMPATIENCE);
+                retry.touched.merge(touch.into());
+                return;
+            }
+            let quiet = now + gather.idle;
+            let at = entry.finished.map_or(quiet, |finished| quiet.max(finished + gather.busy));
+            entry.plan(at, Why::Touched, touch.into());
+        });
+    }
+
+    /// Asks for a pass of `key` once `delay` has passed. A full pass that is already planned for later is brought forward, not doubled.
+    pub fn touch_after(&self, key: K, touch: Touch<O>, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.change(&key, |entry, _, _| entry.plan(at, Why::Later, touch.into()));
+    }
+
+    /// What is waiting now, due or not, by key: for tests of indexes and for the depth metric.
+    pub fn waiting(&self) -> BTreeMap<K, Touched<O>> {
+        let state = self.lock();
+        let merged = |entry: &Entry<O>| {
+            let mut touched = Touched::none();
+            for plan in entry.plans.iter().filter(|plan| plan.why != Why::Check) {
+                touched.merge(plan.touched.clone());
+            }
+            touched
+        };
+        state
+            .entries
+            .iter()
+            .map(|(key, entry)| (key.clone(), merged(entry)))
+            .filter(|(_, touched)| !touched.is_empty())
+            .collect()
+    }
+
+    /// Takes the next key that is due now, if any. Every job must be given back with [`Queue::finish`].
+    pub fn try_next(&self) -> Option<Job<K, O>> {
+        self.lock().take_due(Instant::now())
+    }
+
+    /// Waits for the next key that is due. Every job must be given back with [`Queue::finish`].
+    pub async fn next(&self) -> Job<K, O> {
+        loop {
+            let wake = self.shared.wake.notified();
+            let until = {
+                let mut state = self.lock();
+                let now = Instant::now();
+                if let Some(job) = state.take_due(now) {
+                    return job;
+                }
+                state.due.first().map(|(at, ..)| *at)
+            };
+            match until {
+                Some(at) => {
+                    tokio::select! {
+                        biased;
+                        () = wake => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+                None => wake.await,
+            }
+        }
+    }
+
+    /// Ends the pass of `key` and plans the next one by its outcome.
+    pub fn finish(&self, key: &K, outcome: Outcome<O>) {
+        let now = Instant::now();
+        {
+            let mut state = self.lock();
+            state.running = state.running.saturating_sub(1);
+        }
+        self.change(key, |entry, _, rng| {
+            entry.running = false;
+            entry.finished = Some(now);
+            match outcome {
+                Outcome::Done => entry.succeeded(),
+                Outcome::Check { after } => {
+                    entry.succeeded();
+                    entry.plan(now + spread(after, rng), Why::Check, Touched::All);
+                }
+                Outcome::Retry { class, objects } => entry.failed(now, class, objects, rng),
+            }
+        });
+    }
+
+    /// Prepares the queue for a driver: what gathered until now becomes a full pass of each key, since a new leader trusts nothing.
+    pub(crate) fn start(&self, gather: Gather, seed: u64) {
+        let mut state = self.lock();
+        state.gather = gather;
+        state.rng = StdRng::seed_from_u64(seed);
+        for entry in state.entries.values_mut() {
+            for plan in &mut entry.plans {
+                plan.touched = Touched::All;
+            }
+        }
+        drop(state);
+        self.shared.wake.notify_waiters();
+    }
+
+    /// Keys that are due and keys that are running.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        let state = self.lock();
+        let now = Instant::now();
+        (state.due.iter().take_while(|(at, ..)| *at <= now).count(), state.running)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K, O>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, key: &K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
+        self.lock().change(key, change);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
+    fn change(&mut self, key: &K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
+        let Self { entries, due, resting, gather, arrivals, rng, .. } = self;
+        let entry = entries.entry(key.clone()).or_default();
+        change(entry, *gather, rng);
+        let at = if entry.running { None } else { entry.next_at() };
+        if entry.due.map(|(at, _)| at) != at {
+            if let Some((at, arrival)) = entry.due.take() {
+                due.remove(&(at, arrival, key.clone()));
+            }
+            if let Some(at) = at {
+                *arrivals += 1;
+                entry.due = Some((at, *arrivals));
+                due.insert((at, *arrivals, key.clone()));
+            }
+        }
+        if !entry.running
+            && entry.plans.is_empty()
+            && let Some(finished) = entry.finished
+        {
+            resting.push_back((finished + gather.busy, key.clone()));
+        }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<Job<K, O>> {
+        self.forget_rested(now);
+        if self.due.first().is_none_or(|(at, ..)| *at > now) {
+            return None;
+        }
+        let (_, _, key) = self.due.pop_first()?;
+        let entry = self.entries.get_mut(&key)?;
+        let mut touched = Touched::none();
+        let (ready, mut rest): (Vec<_>, Vec<_>) = entry.plans.drain(..).partition(|plan| plan.at <= now);
+        for plan in ready {
+            touched.merge(plan.touched);
+        }
+        if touched == Touched::All {
+            // A full pass looks at these as well.
+            rest.retain(|plan| !matches!(plan.why, Why::Retry | Why::Slow | Why::Touched));
+        }
+        entry.plans = rest;
+        entry.due = None;
+        entry.not_before = None;
+        entry.running = true;
+        self.running += 1;
+        Some(Job { attempt: entry.attempts, key, touched })
+    }
+
+    fn forget_rested(&mut self, now: Instant) {
+        while let Some((until, _)) = self.resting.front()
+            && *until <= now
+        {
+            let Some((_, key)) = self.resting.pop_front() else { break };
+            if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty()) {
+                self.entries.remove(&key);
+            }
+        }
+    }
+}
+
+impl<O: Ord> Entry<O> {
+    fn succeeded(&mut self) {
+        self.attempts = 0;
+        if !self.plans.iter().any(|plan| plan.why == Why::Slow) {
+            self.slow_attempts = 0;
+        }
+    }
+
+    fn failed(&mut self, now: Instant, class: RetryClass, objects: Touched<O>, rng: &mut StdRng) {
+        match class {
+            RetryClass::Now => {
+                self.attempts = self.attempts.saturating_add(1);
+                let delay = match self.attempts {
+                    1 | 2 => Duration::ZERO,
+                    more => jittered(doubled(Duration::from_millis(20), more - 3, Duration::from_secs(5)), rng),
+                };
+                self.plan(now + delay, Why::Retry, objects);
+            }
+            RetryClass::Transient => {
+                self.attempts = self.attempts.saturating_add(1);
+                self.plan(now + transient_delay(self.attempts, rng), Why::Retry, objects);
+            }
+            RetryClass::Throttled { after } => {
+                self.attempts = self.attempts.saturating_add(1);
+                // Never earlier than asked; a little later, so that all keys do not return in the same moment.
+                let asked = after.unwrap_or_else(|| transient_delay(self.attempts.max(3), rng));
+                let until = now + asked + jittered(asked.min(Duration::from_secs(2)) / 4, rng);
+                self.not_before = Some(until);
+                self.plan(until, Why::Retry, objects);
+            }
+            RetryClass::Slow => {
+                self.slow_attempts = self.slow_attempts.saturating_add(1);
+                let delay = doubled(Duration::from_mins(1), self.slow_attempts - 1, Duration::from_mins(10));
+                self.plan(now + jittered(delay, rng), Why::Slow, objects);
+            }
+            RetryClass::Fixed(delay) => self.plan(now + delay, Why::Later, objects),
+        }
+    }
+}
+
+/// A quarter second, doubled per attempt up to eight seconds; after about a minute of failures, up to half a minute.
+pub(crate) fn transient_delay(attempt: u32, rng: &mut StdRng) -> Duration {
+    let cap = if attempt <= 12 { Duration::from_secs(8) } else { Duration::from_secs(30) };
+    jittered(doubled(Duration::from_millis(250), attempt.saturating_sub(1), cap), rng)
+}
+
+fn doubled(base: Duration, times: u32, cap: Duration) -> Duration {
+    base.saturating_mul(2_u32.saturating_pow(times)).min(cap)
+}
+
+/// Between half of `delay` and all of it.
+pub(crate) fn jittered(delay: Duration, rng: &mut StdRng) -> Duration {
+    delay.mul_f64(rng.random_range(0.5..=1.0))
+}
+
+/// `delay`, up to a tenth more or less.
+fn spread(delay: Duration, rng: &mut StdRng) -> Duration {
+    delay.mul_f64(rng.random_range(0.9..=1.1))
+}

@@ -1,0 +1,121 @@
+//! What can become of a write, by what to do about it.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// Why a write did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The object is gone, or another one has its name now. Nothing to do.
+    #[error("the object no longer exists")]
+    Gone,
+    /// The object has changed since it was read.
+    #[error("the object has changed meanwhile")]
+    Conflict,
+    /// The API server asks to wait.
+    #[error("the API server is busy and asks to wait")]
+    Throttled(Option<Duration>),
+    /// A right is missing.
+    #[error("not allowed: {0}; check the ClusterRole of the operator")]
+    Forbidden(String),
+    /// The API server does not accept the content.
+    #[error("the API server refuses the content: {0}")]
+    Invalid(String),
+    /// Anything that may work in a moment: unreachable, overloaded, no answer in time.
+    #[error("the API server did not answer as it should: {0}")]
+    Transient(String),
+}
+
+impl WriteError {
+    /// The name in metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Conflict => "conflict",
+            Self::Throttled(_) => "throttled",
+            Self::Forbidden(_) => "forbidden",
+            Self::Invalid(_) => "invalid",
+            Self::Transient(_) => "transient",
+        }
+    }
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::from(*status),
+            other => Self::Transient(other.to_string()),
+        }
+    }
+}
+
+impl From<Status> for WriteError {
+    fn from(status: Status) -> Self {
+        let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)));
+        match status.code {
+            404 => Self::Gone,
+            409 if another_life(&status) => Self::Gone,
+            409 => Self::Conflict,
+            422 if another_life(&status) => Self::Gone,
+            429 => Self::Throttled(wait),
+            // An overloaded server may name a time as well.
+            503 if wait.is_some() => Self::Throttled(wait),
+            401 | 403 => Self::Forbidden(status.message),
+            400 | 405 | 406 | 413 | 415 | 422 => Self::Invalid(status.message),
+            code => Self::Transient(format!("{code} {}", status.message)),
+        }
+    }
+}
+
+/// True when the API server refused because the uid in the patch is not the uid of the object.
+fn another_life(status: &Status) -> bool {
+    let by_cause = status
+        .details
+        .as_ref()
+        .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
+    by_cause || status.message.contains("uid mismatch") || status.message.contains("UID in precondition")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, message: &str) -> Status {
+        Status { code, message: message.to_owned(), ..Status::default() }
+    }
+
+    #[test]
+    fn a_missing_object_is_gone() {
+        assert_eq!(WriteError::from(status(404, "not found")), WriteError::Gone);
+    }
+
+    #[test]
+    fn another_object_under_the_same_name_is_gone_too() {
+        let texts = [
+            "Operation cannot be fulfilled: uid mismatch: the provided object specified uid 1, and no existing object was found",
+            "Precondition failed: UID in precondition: 1, UID in object meta: 2",
+        ];
+        for text in texts {
+            assert_eq!(WriteError::from(status(409, text)), WriteError::Gone, "{text}");
+        }
+        assert_eq!(WriteError::from(status(409, "the object has been modified")), WriteError::Conflict);
+    }
+
+    #[test]
+    fn a_busy_server_may_name_a_time() {
+        let mut busy = status(429, "slow down");
+        busy.details = Some(kube::core::response::StatusDetails { retry_after_seconds: 3, ..Default::default() });
+        assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_secs(3))));
+        assert_eq!(WriteError::from(status(429, "slow down")), WriteError::Throttled(None));
+    }
+
+    #[test]
+    fn other_codes_have_their_class() {
+        assert!(matches!(WriteError::from(status(403, "no")), WriteError::Forbidden(_)));
+        assert!(matches!(WriteError::from(status(422, "bad")), WriteError::Invalid(_)));
+        assert!(matches!(WriteError::from(status(500, "oops")), WriteError::Transient(_)));
+        assert!(matches!(WriteError::from(status(503, "later")), WriteError::Transient(_)));
+    }
+}
