@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::golang::{bad_value, quoted};
+
 /// One refused field, as it appears in `Status.details.causes`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldError {
@@ -22,6 +24,71 @@ impl std::fmt::Display for FieldError {
 }
 
 impl std::error::Error for FieldError {}
+
+impl FieldError {
+    fn new(reason: &'static str, path: &str, message: String) -> Self {
+        let field = if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() };
+        Self { reason, field, message }
+    }
+
+    /// A malformed value; the empty path prints as `<nil>`.
+    pub fn invalid(path: &str, value: &Value, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", path, with_detail(&format!("Invalid value: {}", bad_value(value)), detail))
+    }
+
+    /// A malformed value that is not shown.
+    pub fn invalid_omitted(path: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", path, with_detail("Invalid value", detail))
+    }
+
+    /// A value of the wrong type.
+    pub fn type_invalid(path: &str, value: &Value, detail: &str) -> Self {
+        Self::new("FieldValueTypeInvalid", path, with_detail(&format!("Invalid value: {}", bad_value(value)), detail))
+    }
+
+    /// A value that must be given.
+    pub fn required(path: &str, detail: &str) -> Self {
+        Self::new("FieldValueRequired", path, with_detail("Required value", detail))
+    }
+
+    /// A value that must not be given.
+    pub fn forbidden(path: &str, detail: &str) -> Self {
+        Self::new("FieldValueForbidden", path, with_detail("Forbidden", detail))
+    }
+
+    /// A value that appears twice.
+    pub fn duplicate(path: &str, value: &Value) -> Self {
+        Self::new("FieldValueDuplicate", path, format!("Duplicate value: {}", bad_value(value)))
+    }
+
+    /// A value that appears twice and is not shown.
+    pub fn duplicate_omitted(path: &str) -> Self {
+        Self::new("FieldValueDuplicate", path, "Duplicate value".to_owned())
+    }
+
+    /// A value that is not one of the listed ones.
+    pub fn not_supported(path: &str, value: &Value, supported: &[String]) -> Self {
+        let list: Vec<String> = supported.iter().map(|value| quoted(value)).collect();
+        let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        Self::new("FieldValueNotSupported", path, with_detail(&format!("Unsupported value: {}", bad_value(value)), &detail))
+    }
+
+    /// A text with too many bytes.
+    pub fn too_long(path: &str, max: i64) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::new("FieldValueTooLong", path, format!("Too long: may not be more than {max} {unit}"))
+    }
+
+    /// A list or map with too many entries.
+    pub fn too_many(path: &str, actual: usize, max: i64) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        Self::new("FieldValueTooMany", path, format!("Too many: {actual}: must have at most {max} {unit}"))
+    }
+}
+
+fn with_detail(body: &str, detail: &str) -> String {
+    if detail.is_empty() { body.to_owned() } else { format!("{body}: {detail}") }
+}
 
 /// The errors in one line: alone as it is, several in brackets, repeated texts once.
 pub fn aggregate(errors: &[FieldError]) -> String {
@@ -56,29 +123,4 @@ pub fn invalid_status(group: &str, kind: &str, name: &str, errors: &[FieldError]
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "Invalid", "details": details, "code": 422
     })
-}
-
-/// A string as Go's `%q` prints it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = std::fmt::Write::write_fmt(&mut out, format_args!("\\x{:02x}", c as u32));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
