@@ -1,0 +1,325 @@
+//! Absolute domain names.
+//!
+//! In: text as people write it (any case, Unicode, with or without the trailing dot). Out: [`Fqdn`], lower case,
+//! A-labels, lengths checked, built from letters, digits, `-`, `_`, `/` and a leftmost `*` only, so that no name can
+//! carry a separator into a provider. One boxed string per name: tens of thousands are held at once.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+use crate::excerpt::excerpt;
+use crate::zone::ZoneName;
+
+/// Longest name without its trailing dot (255 octets on the wire).
+pub const MAX_NAME_LEN: usize = 253;
+/// Longest label.
+pub const MAX_LABEL_LEN: usize = 63;
+/// Input longer than this is refused before IDNA mapping spends time on it.
+const MAX_INPUT_LEN: usize = 4 * 1024;
+
+/// Why a text is not a name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("the name is empty; write a name such as \"www.example.com\"")]
+    Empty,
+    /// Two dots in a row, or a leading dot.
+    #[error("name {name} has an empty label; remove the extra dot")]
+    EmptyLabel {
+        /// The refused text, quoted.
+        name: String,
+    },
+    /// The whole name is longer than DNS allows.
+    #[error("name {name} is {len} characters long; at most {MAX_NAME_LEN} are allowed")]
+    TooLong {
+        /// The refused text, quoted.
+        name: String,
+        /// Its length as A-labels.
+        len: usize,
+    },
+    /// One label is longer than DNS allows.
+    #[error("label {label} is {len} characters long; at most {MAX_LABEL_LEN} are allowed between two dots")]
+    LabelTooLong {
+        /// The refused label, quoted.
+        label: String,
+        /// Its length as an A-label.
+        len: usize,
+    },
+    /// A character that has no place in a name.
+    #[error(
+        "name {name} contains {character:?}; allowed are letters, digits, '-', '_', '/' and a '*' as the first label"
+    )]
+    BadCharacter {
+        /// The refused text, quoted.
+        name: String,
+        /// The first character refused.
+        character: char,
+    },
+    /// A `*` that is not the whole first label.
+    #[error("name {name} has a '*' that is not the whole first label; write \"*.example.com\"")]
+    MisplacedWildcard {
+        /// The refused text, quoted.
+        name: String,
+    },
+    /// Unicode that UTS-46 does not map to a valid A-label.
+    #[error("name {name} is not a valid internationalised name (UTS-46)")]
+    Idna {
+        /// The refused text, quoted.
+        name: String,
+    },
+    /// A name that is no host name: wildcard, underscore, slash, hyphen at an end, or an address.
+    #[error("{name} is not a host name: {why}")]
+    NotAHostname {
+        /// The refused text, quoted.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// An absolute name that is not below the zone it was given for.
+    #[error("name {name} is not inside zone {zone}; drop the trailing dot to make it relative, or use another zone")]
+    OutsideZone {
+        /// The refused name, with its trailing dot.
+        name: String,
+        /// The zone, with its trailing dot.
+        zone: String,
+    },
+}
+
+/// An absolute name in canonical form: lower case, A-labels, no trailing dot kept (the root is `.`).
+///
+/// `Display` prints the trailing dot; [`Fqdn::undotted`] does not.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fqdn(Box<str>);
+
+impl Fqdn {
+    /// Parses any name that may own or be named by a record.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if text.len() > MAX_INPUT_LEN {
+            return Err(NameError::TooLong { name: excerpt(text), len: text.len() });
+        }
+        let ascii = to_ascii(text)?;
+        if ascii.as_ref() == "." {
+            return Ok(Self::root());
+        }
+        let bare = ascii.strip_suffix('.').unwrap_or(&ascii);
+        check_labels(bare, text)?;
+        Ok(Self(Box::from(bare)))
+    }
+
+    /// Parses the name of a host: letters, digits and inner hyphens only; no wildcard, no underscore, not an address.
+    pub fn parse_hostname(text: &str) -> Result<Self, NameError> {
+        let name = Self::parse(text)?;
+        let refuse = |why| Err(NameError::NotAHostname { name: excerpt(text), why });
+        if name.is_root() {
+            return refuse("it is the root");
+        }
+        if name.is_wildcard() {
+            return refuse("a wildcard names no single host");
+        }
+        if name.0.contains('_') {
+            return refuse("'_' is not allowed in a host name");
+        }
+        if name.0.contains('/') {
+            return refuse("'/' is not allowed in a host name");
+        }
+        if name.labels().any(|label| label.starts_with('-') || label.ends_with('-')) {
+            return refuse("a label begins or ends with '-'");
+        }
+        if Ipv4Addr::from_str(&name.0).is_ok() {
+            return refuse("it is an IPv4 address");
+        }
+        Ok(name)
+    }
+
+    /// The root, printed as `.`.
+    pub fn root() -> Self {
+        Self(Box::from("."))
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.as_ref() == "."
+    }
+
+    /// The labels from left to right; none for the root.
+    pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let bare = if self.is_root() { "" } else { self.undotted() };
+        bare.split('.').filter(|label| !label.is_empty())
+    }
+
+    /// How many labels the name has; 0 for the root.
+    pub fn depth(&self) -> usize {
+        self.labels().count()
+    }
+
+    /// Whether the first label is `*`.
+    pub fn is_wildcard(&self) -> bool {
+        self.0.as_ref() == "*" || self.0.starts_with("*.")
+    }
+
+    /// Whether the name is the zone's apex or below it, compared label by label.
+    pub fn is_within(&self, zone: &ZoneName) -> bool {
+        self.is_at_or_below(zone.name())
+    }
+
+    /// Whether the name equals `other` or lies below it, compared label by label.
+    pub fn is_at_or_below(&self, other: &Fqdn) -> bool {
+        other.is_root()
+            || self == other
+            || self.0.strip_suffix(other.undotted()).is_some_and(|left| left.ends_with('.') && left.len() > 1)
+    }
+
+    /// The name without its first label; `None` for the root.
+    pub fn parent(&self) -> Option<Fqdn> {
+        if self.is_root() {
+            return None;
+        }
+        Some(self.0.split_once('.').map_or_else(Self::root, |(_, rest)| Self(Box::from(rest))))
+    }
+
+    /// The name itself, its parent, and so on down to the root, without trailing dots and without allocating.
+    ///
+    /// `Fqdn` and [`ZoneName`] can be borrowed as `str` in exactly this form, so each item can be looked up in a map.
+    pub fn ancestors(&self) -> impl Iterator<Item = &str> {
+        let mut next = Some(self.undotted());
+        std::iter::from_fn(move || {
+            let item = next?;
+            next = match item.split_once('.') {
+                _ if item == "." => None,
+                Some((_, rest)) => Some(rest),
+                None => Some("."),
+            };
+            Some(item)
+        })
+    }
+
+    /// The name with `labels` (one or more, dot-separated) put in front.
+    pub fn prepend(&self, labels: &str) -> Result<Fqdn, NameError> {
+        if labels.ends_with('.') {
+            return Err(NameError::EmptyLabel { name: excerpt(labels) });
+        }
+        if self.is_root() { Self::parse(labels) } else { Self::parse(&format!("{labels}.{}", self.undotted())) }
+    }
+
+    /// The name without trailing dot; the root is `.`.
+    pub fn undotted(&self) -> &str {
+        &self.0
+    }
+
+    /// The name for display: A-labels decoded to Unicode where they are valid, no trailing dot.
+    pub fn unicode(&self) -> String {
+        if !self.0.contains("xn--") {
+            return self.0.to_string();
+        }
+        let (unicode, outcome) = idna::domain_to_unicode(&self.0);
+        if outcome.is_ok() { unicode } else { self.0.to_string() }
+    }
+
+    /// Splits the name at its public suffix; `None` when it is itself a public suffix or the root.
+    pub fn public_suffix_split(&self) -> Option<Suffixed> {
+        if self.is_root() {
+            return None;
+        }
+        let domain = psl::domain(self.0.as_bytes())?;
+        let text = |bytes| std::str::from_utf8(bytes).ok().map(|text| Self(Box::from(text)));
+        Some(Suffixed {
+            suffix: text(domain.suffix().as_bytes())?,
+            registrable: text(domain.as_bytes())?,
+            listed: domain.suffix().is_known(),
+        })
+    }
+}
+
+/// A name split at its public suffix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suffixed {
+    /// The public suffix, such as `co.uk`.
+    pub suffix: Fqdn,
+    /// The suffix and one more label: what one party registers, such as `example.co.uk`.
+    pub registrable: Fqdn,
+    /// Whether the suffix is on the public suffix list (`internal` or `lan` are not).
+    pub listed: bool,
+}
+
+/// Lower-case ASCII form; Unicode goes through UTS-46, plain ASCII is only folded.
+fn to_ascii(text: &str) -> Result<Cow<'_, str>, NameError> {
+    if !text.is_ascii() {
+        return idna::domain_to_ascii_cow(text.as_bytes(), idna::AsciiDenyList::EMPTY)
+            .map_err(|_| NameError::Idna { name: excerpt(text) });
+    }
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Ok(Cow::Owned(text.to_ascii_lowercase()));
+    }
+    Ok(Cow::Borrowed(text))
+}
+
+/// Checks characters, labels and lengths of a lower-case name without trailing dot; `shown` is what the user wrote.
+fn check_labels(bare: &str, shown: &str) -> Result<(), NameError> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'/' | b'.' | b'*');
+    if let Some(character) = bare.chars().find(|c| !u8::try_from(*c).is_ok_and(allowed)) {
+        return Err(NameError::BadCharacter { name: excerpt(shown), character });
+    }
+    for (position, label) in bare.split('.').enumerate() {
+        if label.is_empty() {
+            return Err(NameError::EmptyLabel { name: excerpt(shown) });
+        }
+        if label.len() > MAX_LABEL_LEN {
+            return Err(NameError::LabelTooLong { label: excerpt(label), len: label.len() });
+        }
+        if label.contains('*') && (position > 0 || label != "*") {
+            return Err(NameError::MisplacedWildcard { name: excerpt(shown) });
+        }
+    }
+    if bare.len() > MAX_NAME_LEN {
+        return Err(NameError::TooLong { name: excerpt(shown), len: bare.len() });
+    }
+    Ok(())
+}
+
+impl fmt::Display for Fqdn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)?;
+        if self.is_root() { Ok(()) } else { f.write_str(".") }
+    }
+}
+
+impl fmt::Debug for Fqdn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fqdn({self})")
+    }
+}
+
+impl FromStr for Fqdn {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
+impl Borrow<str> for Fqdn {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for Fqdn {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fqdn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,171 @@
+//! Record sets: all records of one name and type, which DNS always publishes together.
+//!
+//! In: parsed parts, or texts as a user wrote them. Out: [`RecordSet`], compared by meaning: order, spelling and
+//! duplicates of its records make no difference.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::name::Fqdn;
+use crate::rdata::{Rdata, RdataError};
+use crate::rtype::RecordType;
+use crate::ttl::Ttl;
+
+/// Why texts do not make a record set.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RecordSetError {
+    /// One of the records does not parse.
+    #[error("records[{index}]: {source}")]
+    Record {
+        /// Position in the list the user wrote.
+        index: usize,
+        /// What is wrong with it.
+        source: RdataError,
+    },
+    /// No record at all.
+    #[error("the list of records is empty; give at least one record, or delete the object")]
+    Empty,
+    /// Several records of a type that allows one only.
+    #[error("a {rtype} record set holds exactly one record, got {count}")]
+    Singleton {
+        /// The type.
+        rtype: RecordType,
+        /// How many different records were given.
+        count: usize,
+    },
+    /// A record of another type than the set's.
+    #[error("records[{index}] is of type {found}, not {rtype}")]
+    MixedTypes {
+        /// Position in the list.
+        index: usize,
+        /// The set's type.
+        rtype: RecordType,
+        /// The record's type.
+        found: RecordType,
+    },
+}
+
+/// What identifies a record set within a zone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RecordKey {
+    /// The owner name.
+    pub name: Fqdn,
+    /// The type.
+    #[serde(rename = "type")]
+    pub rtype: RecordType,
+}
+
+impl RecordKey {
+    /// The key of that name and type.
+    pub fn new(name: Fqdn, rtype: RecordType) -> Self {
+        Self { name, rtype }
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.rtype)
+    }
+}
+
+/// All records of one name and type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct RecordSet {
+    /// The owner name.
+    pub name: Fqdn,
+    /// The type of every record in the set.
+    #[serde(rename = "type")]
+    pub rtype: RecordType,
+    /// The TTL of the set.
+    pub ttl: Ttl,
+    /// The records, without order or duplicates.
+    pub records: BTreeSet<Rdata>,
+}
+
+impl RecordSet {
+    /// A set of already parsed records; refuses an empty set, a foreign type and a second record in a singleton.
+    pub fn new(
+        name: Fqdn,
+        rtype: RecordType,
+        ttl: Ttl,
+        records: impl IntoIterator<Item = Rdata>,
+    ) -> Result<Self, RecordSetError> {
+        let mut set = BTreeSet::new();
+        for (index, record) in records.into_iter().enumerate() {
+            let found = record.rtype();
+            if found != rtype {
+                return Err(RecordSetError::MixedTypes { index, rtype, found });
+            }
+            set.insert(record);
+        }
+        match set.len() {
+            0 => Err(RecordSetError::Empty),
+            count if count > 1 && rtype.singleton() => Err(RecordSetError::Singleton { rtype, count }),
+            _ => Ok(Self { name, rtype, ttl, records: set }),
+        }
+    }
+
+    /// A set of records as a user wrote them.
+    pub fn parse<T: AsRef<str>>(
+        name: Fqdn,
+        rtype: RecordType,
+        ttl: Ttl,
+        records: impl IntoIterator<Item = T>,
+    ) -> Result<Self, RecordSetError> {
+        let records = records
+            .into_iter()
+            .enumerate()
+            .map(|(index, text)| {
+                Rdata::parse(&rtype, text.as_ref()).map_err(|source| RecordSetError::Record { index, source })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::new(name, rtype, ttl, records)
+    }
+
+    /// The name and type.
+    pub fn key(&self) -> RecordKey {
+        RecordKey::new(self.name.clone(), self.rtype)
+    }
+
+    /// Whether both sets mean the same to a resolver's user: equal, except that a SOA's serial, which the server
+    /// counts up by itself, is not looked at.
+    pub fn same_meaning(&self, other: &Self) -> bool {
+        let Self { name, rtype, ttl, records } = self;
+        (name, rtype, ttl) == (&other.name, &other.rtype, &other.ttl)
+            && records.len() == other.records.len()
+            && records.iter().zip(&other.records).all(|(ours, theirs)| ours.same_meaning(theirs))
+    }
+}
+
+impl fmt::Display for RecordSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.ttl, self.rtype)?;
+        for (index, record) in self.records.iter().enumerate() {
+            write!(f, "{} {record}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// A record set as it is spelled in JSON.
+#[derive(Deserialize)]
+struct Written {
+    name: Fqdn,
+    #[serde(rename = "type")]
+    rtype: RecordType,
+    ttl: Ttl,
+    records: Vec<String>,
+}
+
+impl TryFrom<Written> for RecordSet {
+    type Error = RecordSetError;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let Written { name, rtype, ttl, records } = written;
+        Self::parse(name, rtype, ttl, records)
+    }
+}
