@@ -1,1 +1,61 @@
-//! A client for the PowerDNS HTTP API v1.
+//! Zones and record sets on an authoritative server, as PowerDNS's HTTP API keeps them.
+//!
+//! ```text
+//!  ZoneServer ◄── PowerDnsClient   the real server over HTTP: deadlines, limits, circuit breaker
+//!             ◄── MemoryServer     the same rules in memory, for the demo and for tests
+//! ```
+//!
+//! In: zone names, settings, ordered changes. Out: what the server has, the serial after a write, or a
+//! [`ServerError`] classified by status code that carries the server's own words. No Kubernetes here.
+
+mod breaker;
+mod client;
+mod encode;
+mod error;
+mod key;
+mod memory;
+mod memory_rules;
+mod types;
+mod wire;
+
+pub use breaker::Health;
+pub use client::{ClientOptions, OptionsError, PowerDnsClient};
+pub use error::{ErrorClass, ServerError};
+pub use key::{ApiKey, KeySource};
+pub use memory::{Call, Fault, Gate, MemoryServer, Observer};
+pub use types::{
+    Action, Change, Comment, CommentChange, NewZone, Patched, ServerInfo, ServerSet, SetContent, ZoneContents, ZoneInfo,
+    ZoneSettings,
+};
+
+use futures::future::BoxFuture;
+use signpost_dns::ZoneName;
+
+/// The account every comment written here carries.
+pub const COMMENT_ACCOUNT: &str = "signpost";
+/// The account PowerDNS-Operator wrote; its comments are ours after a switch.
+pub const LEGACY_COMMENT_ACCOUNT: &str = "powerdns-operator";
+/// Largest body sent in one PATCH; the server's own limit is 2 MB.
+pub const MAX_PATCH_BYTES: usize = 1_900_000;
+/// Most record sets sent in one PATCH.
+pub const MAX_PATCH_SETS: usize = 5_000;
+
+/// An authoritative server that zones are kept on.
+pub trait ZoneServer: Send + Sync + 'static {
+    /// What the server is; also a check that it can be reached and the key is right.
+    fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>>;
+    /// The zone's settings and serial, without its records. `None` when the server has no such zone.
+    fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>>;
+    /// The zone with every record. `None` when the server has no such zone.
+    fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>>;
+    /// Creates a zone. [`ServerError::Conflict`] when it exists.
+    fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>>;
+    /// Changes settings; what is `None` stays as it is.
+    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>>;
+    /// Applies changes in order, all or none.
+    fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>>;
+    /// Deletes the zone with every record. False when there was none.
+    fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>>;
+    /// Whether calls get through, for readiness.
+    fn health(&self) -> Health;
+}

@@ -1,0 +1,143 @@
+//! What can go wrong with a call, classified by status code, never by text.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A failed call. Messages carry the server's own words, shortened; never a key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ServerError {
+    /// No connection, or it broke.
+    #[error("the PowerDNS server cannot be reached: {why}")]
+    Unreachable {
+        /// What the connection said.
+        why: String,
+    },
+    /// No answer in time.
+    #[error("the PowerDNS server did not answer within {} s", .after.as_secs_f32())]
+    Timeout {
+        /// The deadline of the call.
+        after: Duration,
+    },
+    /// The circuit breaker is open: no call was made.
+    #[error("calls to the PowerDNS server are paused: {why}")]
+    Paused {
+        /// The failure that opened it.
+        why: String,
+        /// When the next call may go through.
+        retry_after: Duration,
+    },
+    /// 401 or 403.
+    #[error("the PowerDNS server refuses the API key ({status}): check PDNS_API_KEY or PDNS_API_KEY_FILE")]
+    Unauthorised {
+        /// The status code.
+        status: u16,
+    },
+    /// The key file cannot be read.
+    #[error("the API key cannot be read: {why}")]
+    Key {
+        /// What the file system said.
+        why: String,
+    },
+    /// 404 where a zone was expected.
+    #[error("the PowerDNS server has no such zone")]
+    NoZone,
+    /// 409.
+    #[error("conflict on the PowerDNS server: {words}")]
+    Conflict {
+        /// The server's words.
+        words: String,
+    },
+    /// 400 or 422: the request is not acceptable as it is.
+    #[error("{words}")]
+    Refused {
+        /// The server's words.
+        words: String,
+    },
+    /// 429, or 503 with Retry-After.
+    #[error("the PowerDNS server asks to slow down: {words}")]
+    Throttled {
+        /// The server's words.
+        words: String,
+        /// When it asked to be called again.
+        retry_after: Option<Duration>,
+    },
+    /// Any other 5xx, and whatever else is no success.
+    #[error("the PowerDNS server failed with {status}: {words}")]
+    Failed {
+        /// The status code.
+        status: u16,
+        /// The server's words.
+        words: String,
+    },
+    /// An answer that is no PowerDNS answer.
+    #[error("the answer of the PowerDNS server cannot be understood: {why}")]
+    Protocol {
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a failure means for the next try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Try again, ever more slowly.
+    Transient,
+    /// Try again, not before this long.
+    Throttled(Option<Duration>),
+    /// Try again only slowly: the same request will be refused again until something changes.
+    Refused,
+    /// The key is wrong: nothing works until it is changed.
+    Unauthorised,
+    /// The zone is not there.
+    Missing,
+    /// What was read is out of date.
+    Stale,
+}
+
+impl ServerError {
+    /// What it means for the next try.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Failed { .. } | Self::Protocol { .. } => {
+                ErrorClass::Transient
+            }
+            Self::Paused { retry_after, .. } => ErrorClass::Throttled(Some(*retry_after)),
+            Self::Throttled { retry_after, .. } => ErrorClass::Throttled(*retry_after),
+            Self::Unauthorised { .. } | Self::Key { .. } => ErrorClass::Unauthorised,
+            Self::NoZone => ErrorClass::Missing,
+            Self::Conflict { .. } => ErrorClass::Stale,
+            Self::Refused { .. } => ErrorClass::Refused,
+        }
+    }
+
+    /// True when it is not known whether the request took effect.
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Failed { .. } | Self::Protocol { .. } => true,
+            Self::Paused { .. }
+            | Self::Throttled { .. }
+            | Self::Unauthorised { .. }
+            | Self::Key { .. }
+            | Self::NoZone
+            | Self::Conflict { .. }
+            | Self::Refused { .. } => false,
+        }
+    }
+}
+
+/// At most this much of a server's words is repeated to a user.
+const MAX_WORDS: usize = 512;
+
+/// The server's words without control characters, cut to a length a status can hold.
+pub(crate) fn words(text: &str) -> String {
+    let mut clean: String =
+        text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect();
+    if text.trim().chars().nth(MAX_WORDS).is_some() {
+        clean.push('…');
+    }
+    if clean.is_empty() {
+        clean.push_str("no explanation");
+    }
+    clean
+}

@@ -1,0 +1,362 @@
+//! A server in memory that keeps PowerDNS's rules: what the demo's name server mirrors and what fast tests run on.
+//!
+//! The provider test suite holds it to the same cases as the real server. A gate can delay or fail any call before or
+//! after it takes effect; an observer sees every zone that changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
+
+use crate::{
+    COMMENT_ACCOUNT, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
+    encode, memory_rules as rules,
+    types::{Action, Change, Comment, CommentChange, ServerSet},
+};
+
+/// Called with a zone that changed and what it is now; `None` when it is gone.
+pub type Observer = Arc<dyn Fn(&ZoneName, Option<&ZoneContents>) + Send + Sync>;
+/// Asked before every call what is to happen to it.
+pub type Gate = Arc<dyn Fn(&Call) -> Fault + Send + Sync>;
+
+/// One call, as the gate and the log see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The server's own description.
+    Server,
+    /// Settings of a zone.
+    Zone(ZoneName),
+    /// A zone with its records.
+    Read(ZoneName),
+    /// Creation.
+    Create(ZoneName),
+    /// Settings changed.
+    Configure(ZoneName),
+    /// So many record sets changed.
+    Patch(ZoneName, usize),
+    /// Deletion.
+    Delete(ZoneName),
+}
+
+impl Call {
+    /// True for calls that change something.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Self::Server | Self::Zone(_) | Self::Read(_) => false,
+            Self::Create(_) | Self::Configure(_) | Self::Patch(..) | Self::Delete(_) => true,
+        }
+    }
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It goes through.
+    None,
+    /// It fails and has no effect.
+    Before(ServerError),
+    /// It takes effect and its answer is lost.
+    After(ServerError),
+    /// It never answers, and has no effect.
+    Hang,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MemoryZone {
+    info: ZoneInfo,
+    sets: BTreeMap<RecordKey, Held>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    ttl: u32,
+    contents: Vec<Box<str>>,
+    comments: Vec<Comment>,
+}
+
+#[derive(Default)]
+struct State {
+    zones: BTreeMap<ZoneName, MemoryZone>,
+    observer: Option<Observer>,
+    gate: Option<Gate>,
+    log: Vec<Call>,
+}
+
+/// Zones in memory. Cloning gives another handle to the same server.
+#[derive(Clone, Default)]
+pub struct MemoryServer {
+    state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for MemoryServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryServer").field("zones", &self.lock().zones.keys().collect::<Vec<_>>()).finish()
+    }
+}
+
+impl MemoryServer {
+    /// An empty server.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls `observer` now for every zone and from now on for every change.
+    pub fn on_change(&self, observer: Observer) {
+        let mut state = self.lock();
+        for (name, zone) in &state.zones {
+            observer(name, Some(&zone.contents()));
+        }
+        state.observer = Some(observer);
+    }
+
+    /// Asks `gate` before every call from now on.
+    pub fn set_gate(&self, gate: Option<Gate>) {
+        self.lock().gate = gate;
+    }
+
+    /// Every call made so far.
+    pub fn log(&self) -> Vec<Call> {
+        self.lock().log.clone()
+    }
+
+    /// Forgets every zone, as a server does whose database was lost.
+    pub fn wipe(&self) {
+        let mut state = self.lock();
+        let gone = std::mem::take(&mut state.zones);
+        if let Some(observer) = state.observer.clone() {
+            gone.keys().for_each(|zone| observer(zone, None));
+        }
+    }
+
+    /// What a zone holds now, without a call.
+    pub fn contents(&self, zone: &ZoneName) -> Option<ZoneContents> {
+        self.lock().zones.get(zone).map(MemoryZone::contents)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call<T: Send>(
+        &self,
+        call: Call,
+        run: impl FnOnce(&mut State) -> Result<T, ServerError> + Send,
+    ) -> Result<T, ServerError> {
+        let fault = {
+            let mut state = self.lock();
+            state.log.push(call.clone());
+            state.gate.clone().map_or(Fault::None, |gate| gate(&call))
+        };
+        match fault {
+            Fault::None => run(&mut self.lock()),
+            Fault::Before(error) => Err(error),
+            Fault::After(error) => run(&mut self.lock()).and(Err(error)),
+            Fault::Hang => futures::future::pending().await,
+        }
+    }
+}
+
+impl MemoryZone {
+    fn contents(&self) -> ZoneContents {
+        let sets = self.sets.iter().map(|(key, held)| ServerSet {
+            name: key.name.clone(),
+            rtype: key.rtype,
+            ttl: held.ttl,
+            contents: held.contents.clone(),
+            disabled: false,
+            comments: held.comments.clone(),
+        });
+        ZoneContents { info: self.info.clone(), sets: sets.collect() }
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), ServerError> {
+        let mut seen = BTreeSet::new();
+        for Change { name, rtype, action } in changes {
+            rules::known_type(name, *rtype)?;
+            let replace = matches!(action, Action::Replace { .. });
+            if !seen.insert((name.clone(), *rtype, replace)) {
+                return Err(rules::refuse(format!("Duplicate RRset {name} IN {rtype} with changetype: REPLACE")));
+            }
+            let key = RecordKey::new(name.clone(), *rtype);
+            match action {
+                Action::Delete => {
+                    self.sets.remove(&key);
+                }
+                Action::Replace { content, comment } => {
+                    rules::acceptable(&self.info.name, name, *rtype, content)?;
+                    rules::compatible(&self.info.name, name, *rtype, self.types_at(name))?;
+                    let kept = self.sets.get(&key).map(|held| held.comments.clone()).unwrap_or_default();
+                    let comments = match (comment, &content.comment) {
+                        (CommentChange::Keep, _) => kept,
+                        (CommentChange::Set, Some(content)) => {
+                            vec![Comment { content: content.to_string(), account: COMMENT_ACCOUNT.to_owned() }]
+                        }
+                        (CommentChange::Clear | CommentChange::Set, _) => Vec::new(),
+                    };
+                    if *rtype == RecordType::Soa
+                        && let Some(serial) = content.records.first().and_then(|soa| rules::soa_serial(soa))
+                    {
+                        self.info.serial = serial;
+                    }
+                    self.sets.insert(key, Held { ttl: content.ttl, contents: content.records.to_vec(), comments });
+                }
+            }
+        }
+        self.bump();
+        Ok(())
+    }
+
+    fn types_at<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = RecordType> + 'a {
+        let from = RecordKey::new(name.clone(), RecordType::A);
+        self.sets.range(from..).map(|(key, _)| key).take_while(move |key| key.name == *name).map(|key| key.rtype)
+    }
+
+    fn bump(&mut self) {
+        let next = self.info.serial.wrapping_add(1);
+        self.info.serial = match self.info.soa_edit_api.as_str() {
+            "EPOCH" => next.max(seconds_now()),
+            "DEFAULT" => next.max(rules::date_serial(seconds_now())),
+            _ => next,
+        };
+        self.info.edited_serial = self.info.serial;
+        let serial = self.info.serial;
+        let soa = RecordKey::new(self.info.name.name().clone(), RecordType::Soa);
+        if let Some(held) = self.sets.get_mut(&soa) {
+            held.contents = held.contents.iter().map(|soa| rules::with_serial(soa, serial)).collect();
+        }
+    }
+}
+
+fn seconds_now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
+impl State {
+    fn changed(&self, zone: &ZoneName) {
+        if let Some(observer) = &self.observer {
+            observer(zone, self.zones.get(zone).map(MemoryZone::contents).as_ref());
+        }
+    }
+
+    fn create(&mut self, new: &NewZone) -> Result<ZoneInfo, ServerError> {
+        if self.zones.contains_key(&new.name) {
+            return Err(ServerError::Conflict { words: "Conflict".to_owned() });
+        }
+        if new.kind == "Consumer" && !new.nameservers.is_empty() {
+            return Err(rules::refuse("Nameservers MUST NOT be given for Consumer zones".to_owned()));
+        }
+        let settings = &new.settings;
+        let mut zone = MemoryZone {
+            info: ZoneInfo {
+                id: encode::zone_id(&new.name),
+                name: new.name.clone(),
+                kind: new.kind.clone(),
+                serial: 0,
+                notified_serial: 0,
+                edited_serial: 0,
+                masters: Vec::new(),
+                dnssec: false,
+                catalog: String::new(),
+                account: String::new(),
+                soa_edit_api: settings.soa_edit_api.clone().unwrap_or_else(|| "DEFAULT".to_owned()),
+                api_rectify: true,
+            },
+            sets: BTreeMap::new(),
+        };
+        configure(&mut zone.info, settings);
+        if !matches!(new.kind.as_str(), "Slave" | "Consumer") {
+            let apex = new.name.name();
+            let soa = format!("a.misconfigured.dns.server.invalid. hostmaster.{apex} 0 10800 3600 604800 3600");
+            zone.sets.insert(
+                RecordKey::new(apex.clone(), RecordType::Soa),
+                Held { ttl: 3600, contents: vec![soa.into()], comments: Vec::new() },
+            );
+            if !new.nameservers.is_empty() {
+                let hosts = new.nameservers.iter().map(|host| host.to_string().into()).collect();
+                zone.sets.insert(
+                    RecordKey::new(apex.clone(), RecordType::Ns),
+                    Held { ttl: 3600, contents: hosts, comments: Vec::new() },
+                );
+            }
+            zone.bump();
+        }
+        let info = zone.info.clone();
+        self.zones.insert(new.name.clone(), zone);
+        self.changed(&new.name);
+        Ok(info)
+    }
+}
+
+fn configure(info: &mut ZoneInfo, settings: &ZoneSettings) {
+    let ZoneSettings { kind, masters, catalog, account, soa_edit_api, api_rectify, dnssec } = settings.clone();
+    info.kind = kind.unwrap_or_else(|| info.kind.clone());
+    info.masters = masters.unwrap_or_else(|| info.masters.clone());
+    info.catalog = catalog.unwrap_or_else(|| info.catalog.clone());
+    info.account = account.unwrap_or_else(|| info.account.clone());
+    info.soa_edit_api = soa_edit_api.unwrap_or_else(|| info.soa_edit_api.clone());
+    info.api_rectify = api_rectify.unwrap_or(info.api_rectify);
+    info.dnssec = dnssec.unwrap_or(info.dnssec);
+}
+
+impl ZoneServer for MemoryServer {
+    fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
+        self.call(Call::Server, |_| {
+            Ok(ServerInfo { daemon_type: "authoritative".to_owned(), version: "in memory".to_owned() })
+        })
+        .boxed()
+    }
+
+    fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
+        self.call(Call::Zone(zone.clone()), |state| Ok(state.zones.get(zone).map(|zone| zone.info.clone()))).boxed()
+    }
+
+    fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
+        self.call(Call::Read(zone.clone()), |state| Ok(state.zones.get(zone).map(MemoryZone::contents))).boxed()
+    }
+
+    fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
+        self.call(Call::Create(zone.name.clone()), |state| state.create(zone)).boxed()
+    }
+
+    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>> {
+        self.call(Call::Configure(zone.clone()), |state| {
+            configure(&mut state.zones.get_mut(zone).ok_or(ServerError::NoZone)?.info, settings);
+            Ok(())
+        })
+        .boxed()
+    }
+
+    fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
+        self.call(Call::Patch(zone.clone(), changes.len()), |state| {
+            let held = state.zones.get_mut(zone).ok_or(ServerError::NoZone)?;
+            // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
+            let mut next = held.clone();
+            next.apply(changes)?;
+            *held = next;
+            let serial = Some(held.info.serial);
+            state.changed(zone);
+            Ok(Patched { serial })
+        })
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
+        self.call(Call::Delete(zone.clone()), |state| {
+            let existed = state.zones.remove(zone).is_some();
+            if existed {
+                state.changed(zone);
+            }
+            Ok(existed)
+        })
+        .boxed()
+    }
+
+    fn health(&self) -> Health {
+        Health::Up
+    }
+}

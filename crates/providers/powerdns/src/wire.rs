@@ -1,0 +1,271 @@
+//! The JSON of PowerDNS's API, to and from the plain types.
+//!
+//! Answers are hostile input: names and types are parsed, numbers bounded, and what has no meaning here is skipped.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Serialize, Serializer,
+    de::{SeqAccess, Visitor},
+    ser::SerializeStruct,
+};
+use signpost_dns::{Fqdn, RecordType, ZoneName};
+
+use crate::{
+    COMMENT_ACCOUNT,
+    error::ServerError,
+    types::{Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneSettings},
+};
+
+#[derive(Deserialize)]
+struct Server {
+    #[serde(default)]
+    daemon_type: String,
+    #[serde(default)]
+    version: String,
+}
+
+pub(crate) fn server(body: &[u8]) -> Result<ServerInfo, ServerError> {
+    let Server { daemon_type, version } = parse(body)?;
+    Ok(ServerInfo { daemon_type, version })
+}
+
+#[derive(Deserialize)]
+struct Zone<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(default, borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    serial: u32,
+    #[serde(default)]
+    notified_serial: u32,
+    #[serde(default)]
+    edited_serial: u32,
+    #[serde(default)]
+    masters: Vec<String>,
+    #[serde(default)]
+    dnssec: bool,
+    #[serde(default)]
+    catalog: String,
+    #[serde(default)]
+    account: String,
+    #[serde(default)]
+    soa_edit_api: String,
+    #[serde(default)]
+    api_rectify: bool,
+    #[serde(default)]
+    rrsets: Sets,
+}
+
+/// Record sets, turned into the plain type one by one so that the JSON's own strings never pile up.
+#[derive(Default)]
+struct Sets(Vec<ServerSet>);
+
+#[derive(Deserialize)]
+struct Set<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(rename = "type", borrow)]
+    rtype: Cow<'a, str>,
+    #[serde(default)]
+    ttl: u32,
+    #[serde(default, borrow)]
+    records: Vec<Record<'a>>,
+    #[serde(default)]
+    comments: Vec<WireComment>,
+}
+
+#[derive(Deserialize)]
+struct Record<'a> {
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+    #[serde(default)]
+    disabled: bool,
+}
+
+#[derive(Deserialize)]
+struct WireComment {
+    #[serde(default)]
+    content: String,
+    #[serde(default)]
+    account: String,
+}
+
+impl<'de> Deserialize<'de> for Sets {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Sets;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of record sets")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Sets, A::Error> {
+                let mut sets = Vec::new();
+                while let Some(set) = seq.next_element::<Set<'de>>()? {
+                    // A name or type this crate cannot spell is no name it could ever write: not ours, skipped.
+                    let (Ok(name), Ok(rtype)) = (Fqdn::parse(&set.name), set.rtype.parse::<RecordType>()) else {
+                        continue;
+                    };
+                    let disabled = set.records.iter().any(|record| record.disabled);
+                    let contents =
+                        set.records.iter().filter(|record| !record.disabled).map(|record| record.content.as_ref().into());
+                    sets.push(ServerSet {
+                        name,
+                        rtype,
+                        ttl: set.ttl,
+                        contents: contents.collect(),
+                        disabled,
+                        comments: set
+                            .comments
+                            .into_iter()
+                            .map(|WireComment { content, account }| Comment { content, account })
+                            .collect(),
+                    });
+                }
+                Ok(Sets(sets))
+            }
+        }
+        deserializer.deserialize_seq(Each)
+    }
+}
+
+pub(crate) fn zone(body: &[u8]) -> Result<ZoneContents, ServerError> {
+    let zone: Zone<'_> = parse(body)?;
+    let name = ZoneName::parse(&zone.name).map_err(|error| ServerError::Protocol { why: error.to_string() })?;
+    Ok(ZoneContents {
+        info: ZoneInfo {
+            id: zone.id.into_owned(),
+            name,
+            kind: zone.kind.into_owned(),
+            serial: zone.serial,
+            notified_serial: zone.notified_serial,
+            edited_serial: zone.edited_serial,
+            masters: zone.masters,
+            dnssec: zone.dnssec,
+            catalog: zone.catalog,
+            account: zone.account,
+            soa_edit_api: zone.soa_edit_api,
+            api_rectify: zone.api_rectify,
+        },
+        sets: zone.rrsets.0,
+    })
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    errors: Vec<String>,
+}
+
+/// The server's words: `error`, then the entries of `errors` (5.1 and later), or the raw body.
+pub(crate) fn failure(body: &[u8]) -> String {
+    let text = match serde_json::from_slice::<Failure>(body) {
+        Ok(Failure { error, errors }) => {
+            let more = errors.iter().filter(|more| **more != error);
+            let parts: Vec<&str> =
+                std::iter::once(error.as_str()).chain(more.map(String::as_str)).filter(|part| !part.is_empty()).collect();
+            parts.join("; ")
+        }
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    crate::error::words(&text)
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ServerError> {
+    serde_json::from_slice(body).map_err(|error| ServerError::Protocol { why: error.to_string() })
+}
+
+/// The body of a POST that creates a zone.
+pub(crate) fn new_zone(zone: &NewZone) -> serde_json::Value {
+    let mut body = settings(&zone.settings);
+    body["name"] = zone.name.to_string().into();
+    body["kind"] = zone.kind.clone().into();
+    // Absent rather than empty for zones that are transferred: some versions refuse the key itself.
+    let secondary = matches!(zone.kind.as_str(), "Slave" | "Consumer");
+    if !secondary || !zone.nameservers.is_empty() {
+        body["nameservers"] = zone.nameservers.iter().map(ToString::to_string).collect::<Vec<_>>().into();
+    }
+    body
+}
+
+/// The body of a PUT: only what is to change.
+pub(crate) fn settings(settings: &ZoneSettings) -> serde_json::Value {
+    let ZoneSettings { kind, masters, catalog, account, soa_edit_api, api_rectify, dnssec } = settings;
+    let mut body = serde_json::Map::new();
+    let mut put = |key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            body.insert(key.to_owned(), value);
+        }
+    };
+    put("kind", kind.clone().map(Into::into));
+    put("masters", masters.clone().map(Into::into));
+    put("catalog", catalog.clone().map(Into::into));
+    put("account", account.clone().map(Into::into));
+    put("soa_edit_api", soa_edit_api.clone().map(Into::into));
+    put("api_rectify", api_rectify.map(Into::into));
+    put("dnssec", dnssec.map(Into::into));
+    serde_json::Value::Object(body)
+}
+
+/// The body of a PATCH.
+#[derive(Serialize)]
+pub(crate) struct Patch<'a> {
+    rrsets: &'a [Change],
+}
+
+impl<'a> Patch<'a> {
+    pub(crate) fn of(changes: &'a [Change]) -> Self {
+        Self { rrsets: changes }
+    }
+}
+
+impl Change {
+    /// The bytes this change takes in a PATCH.
+    pub fn encoded_len(&self) -> usize {
+        serde_json::to_vec(self).map_or(0, |bytes| bytes.len() + 1)
+    }
+}
+
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Out<'a> {
+            content: &'a str,
+            disabled: bool,
+        }
+        #[derive(Serialize)]
+        struct OutComment<'a> {
+            content: &'a str,
+            account: &'a str,
+        }
+        let Self { name, rtype, action } = self;
+        let mut change = serializer.serialize_struct("Change", 6)?;
+        change.serialize_field("name", &format_args!("{name}"))?;
+        change.serialize_field("type", rtype.as_str())?;
+        match action {
+            Action::Delete => change.serialize_field("changetype", "DELETE")?,
+            Action::Replace { content, comment } => {
+                change.serialize_field("changetype", "REPLACE")?;
+                change.serialize_field("ttl", &content.ttl)?;
+                let records: Vec<Out<'_>> =
+                    content.records.iter().map(|content| Out { content, disabled: false }).collect();
+                change.serialize_field("records", &records)?;
+                match (comment, &content.comment) {
+                    (CommentChange::Keep, _) => {}
+                    (CommentChange::Set, Some(content)) => {
+                        change.serialize_field("comments", &[OutComment { content, account: COMMENT_ACCOUNT }])?;
+                    }
+                    (CommentChange::Clear | CommentChange::Set, _) => {
+                        change.serialize_field::<[OutComment<'_>; 0]>("comments", &[])?;
+                    }
+                }
+            }
+        }
+        change.end()
+    }
+}
