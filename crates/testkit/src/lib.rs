@@ -1,1 +1,60 @@
 //! Real servers and strict stand-ins for tests.
+//!
+//! ```text
+//!   sandbox_cluster() ──► Cluster ◄── real_cluster()      etcd · kube-apiserver · kube-controller-manager
+//!   PowerDns::start() ──► API + DNS port                   one set per test binary, gone when the test process is
+//!   FaultProxy ─────────► the same server, misbehaving     (also by panic or SIGKILL)
+//!   dig() · eventually() · skip()
+//! ```
+//!
+//! Everything here is for tests, so a failure is a panic whose message says what was tried and where the logs are.
+
+// A test bed that cannot do its work must fail the test at once, and prints what a person needs to see.
+#![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, clippy::missing_panics_doc)]
+
+mod binaries;
+mod cluster;
+mod control_plane;
+mod dig;
+mod fault_proxy;
+mod powerdns;
+mod process;
+mod sandbox_stub;
+mod wait;
+
+pub use binaries::{Binary, find_binary};
+pub use cluster::{Cluster, real_cluster, sandbox_cluster};
+pub use dig::{Answer, DigError, dig, try_dig};
+pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
+pub use powerdns::{Backend, PowerDns, PowerDnsOptions};
+pub use process::free_port;
+pub use wait::{eventually, eventually_within, skip};
+
+/// Writes one test against a [`Cluster`] and runs it on the sandbox and on the real API server.
+///
+/// `on_both!(async fn a_sentence(cluster) { … });` makes the tests `a_sentence::sandbox` and `a_sentence::real`.
+/// Several functions may follow one another in one call. The calling crate needs `tokio` among its dev-dependencies.
+#[macro_export]
+macro_rules! on_both {
+    ($($(#[$meta:meta])* async fn $name:ident($cluster:ident $(: $ty:ty)?) $body:block)+) => {$(
+        $(#[$meta])*
+        mod $name {
+            #[allow(unused_imports, clippy::wildcard_imports)]
+            use super::*;
+
+            async fn run($cluster: $crate::Cluster) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sandbox() {
+                run($crate::sandbox_cluster().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn real() {
+                if let Some(cluster) = $crate::real_cluster().await {
+                    run(cluster).await;
+                }
+            }
+        }
+    )+};
+}

@@ -1,0 +1,427 @@
+//! An HTTP proxy that sits before a server and misbehaves on request.
+//!
+//! ```text
+//!   client ──► FaultProxy ──► PowerDNS, Kubernetes API, …
+//!                  │ rules: on the nth PATCH of /zones/…: hang, answer 500, cut the answer after passing the request on
+//!                  └ a list of what was asked, to count writes
+//! ```
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What the proxy does instead of, or around, passing a request on.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Takes the request and never answers (until the rules are cleared or the client goes away).
+    Hang,
+    /// Waits, then passes the request on.
+    Delay(Duration),
+    /// Answers itself with this status, these headers and this body; the server never sees the request.
+    Answer {
+        /// The status code.
+        status: u16,
+        /// Extra headers, such as `("retry-after", "2")`.
+        headers: Vec<(&'static str, String)>,
+        /// The body.
+        body: String,
+    },
+    /// Closes the connection; the server never sees the request.
+    CutBefore,
+    /// Passes the request on, then closes the connection instead of handing the answer back.
+    CutAfter,
+    /// Passes the request on and hands back the head and this many bytes of the body, then closes the connection.
+    CutBody(usize),
+}
+
+impl Fault {
+    /// Answers with a status and a plain body.
+    pub fn status(status: u16) -> Self {
+        Self::Answer { status, headers: Vec::new(), body: format!("fault {status}") }
+    }
+
+    /// Answers 429 with a `Retry-After` of this many seconds.
+    pub fn throttled(seconds: u64) -> Self {
+        let headers = vec![("retry-after", seconds.to_string())];
+        Self::Answer { status: 429, headers, body: "slow down".into() }
+    }
+}
+
+/// Which requests a fault befalls.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    method: Option<Method>,
+    path: Option<String>,
+    first: usize,
+    times: usize,
+    seen: usize,
+    fault: Fault,
+}
+
+impl Rule {
+    /// Every request.
+    pub fn every(fault: Fault) -> Self {
+        Self { method: None, path: None, first: 1, times: usize::MAX, seen: 0, fault }
+    }
+
+    /// Only the `n`th matching request, counted from 1 from now on.
+    pub fn nth(n: usize, fault: Fault) -> Self {
+        Self { first: n, times: 1, ..Self::every(fault) }
+    }
+
+    /// The next `times` matching requests.
+    pub fn next(times: usize, fault: Fault) -> Self {
+        Self { times, ..Self::every(fault) }
+    }
+
+    /// Only requests with this method.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// Only requests whose path and query contain this.
+    #[must_use]
+    pub fn path(mut self, part: &str) -> Self {
+        self.path = Some(part.to_owned());
+        self
+    }
+
+    /// Counts a request; `Some` when the fault is for it.
+    fn takes(&mut self, method: &Method, path: &str) -> Option<Fault> {
+        let fits = self.method.as_ref().is_none_or(|own| own == method)
+            && self.path.as_ref().is_none_or(|part| path.contains(part.as_str()));
+        if !fits {
+            return None;
+        }
+        self.seen += 1;
+        let hit = self.seen >= self.first && self.seen - self.first < self.times;
+        hit.then(|| self.fault.clone())
+    }
+}
+
+/// One request that reached the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// The request's body, as text.
+    pub body: String,
+    /// What the server behind answered; `None` when the request was not passed on, or is still under way.
+    pub status: Option<u16>,
+    /// Whether a fault befell it.
+    pub faulty: bool,
+}
+
+/// The proxy. Dropping it closes its port and every connection through it.
+#[derive(Debug)]
+pub struct FaultProxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    _server: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: Mutex<String>,
+    client: reqwest::Client,
+    rules: Mutex<Vec<Rule>>,
+    seen: Mutex<Vec<Seen>>,
+    /// Counts calls of [`FaultProxy::clear`]: those let go of whoever hangs.
+    cleared: watch::Sender<u64>,
+}
+
+type Body = BoxBody<Bytes, Cut>;
+
+/// The error that makes the HTTP server drop the connection without a (whole) answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cut by a fault rule")]
+struct Cut;
+
+impl FaultProxy {
+    /// Starts a proxy on a free port before `upstream` (`http://…` or `https://…`, whose certificate is not checked).
+    pub async fn start(upstream: &str) -> Self {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let addr = listener.local_addr().expect("a bound listener has an address");
+        let client = reqwest::Client::builder()
+            .tls_danger_accept_invalid_certs(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .expect("a plain client");
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(upstream.trim_end_matches('/').to_owned()),
+            client,
+            rules: Mutex::default(),
+            seen: Mutex::default(),
+            cleared: watch::Sender::new(0),
+        });
+        let server = AbortOnDropHandle::new(tokio::spawn(accept(listener, shared.clone())));
+        Self { addr, shared, _server: server }
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Adds a rule. The first rule that takes a request decides.
+    pub fn add(&self, rule: Rule) {
+        lock(&self.shared.rules).push(rule);
+    }
+
+    /// Forgets all rules and lets go of whoever hangs (they are then passed on).
+    pub fn clear(&self) {
+        lock(&self.shared.rules).clear();
+        self.shared.cleared.send_modify(|times| *times += 1);
+    }
+
+    /// Passes requests on to another server from now on.
+    pub fn redirect(&self, upstream: &str) {
+        upstream.trim_end_matches('/').clone_into(&mut lock(&self.shared.upstream));
+    }
+
+    /// Everything asked so far, in order of arrival.
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.shared.seen).clone()
+    }
+
+    /// How many requests had this method and this part in their path.
+    pub fn count(&self, method: &Method, part: &str) -> usize {
+        lock(&self.shared.seen).iter().filter(|seen| seen.method == *method && seen.path.contains(part)).count()
+    }
+
+    /// How many requests were not reads.
+    pub fn writes(&self) -> usize {
+        lock(&self.shared.seen).iter().filter(|seen| seen.method != Method::GET && seen.method != Method::HEAD).count()
+    }
+
+    /// Forgets what was asked so far.
+    pub fn forget(&self) {
+        lock(&self.shared.seen).clear();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = shared.clone();
+        connections.spawn(async move {
+            let service = service_fn(|request| shared.serve(request));
+            // An error here is a cut connection, which is what was asked for.
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+impl Shared {
+    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
+        let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
+        let fault = lock(&self.rules).iter_mut().find_map(|rule| rule.takes(&head.method, &path));
+        let number = {
+            let mut seen = lock(&self.seen);
+            let body = String::from_utf8_lossy(&body).into_owned();
+            let faulty = fault.is_some();
+            seen.push(Seen { method: head.method.clone(), path: path.clone(), body, status: None, faulty });
+            seen.len() - 1
+        };
+        let mut keep = None;
+        match fault {
+            None => {}
+            Some(Fault::Hang) => {
+                // Err means the proxy is being dropped, and this connection with it.
+                self.cleared.subscribe().changed().await.ok();
+            }
+            Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+            Some(Fault::Answer { status, headers, body }) => return answer(status, &headers, body),
+            Some(Fault::CutBefore) => return Err(Cut),
+            Some(Fault::CutAfter) => {
+                self.pass_on(number, &head.method, &path, &head.headers, body).await?;
+                return Err(Cut);
+            }
+            Some(Fault::CutBody(bytes)) => keep = Some(bytes),
+        }
+        let upstream = self.pass_on(number, &head.method, &path, &head.headers, body).await?;
+        hand_back(upstream, keep)
+    }
+
+    async fn pass_on(
+        &self,
+        number: usize,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<reqwest::Response, Cut> {
+        let url = format!("{}{path}", lock(&self.upstream));
+        let headers = end_to_end(headers, &["host", "content-length"]);
+        let sent = self.client.request(method.clone(), url).headers(headers).body(body).send().await;
+        let response = sent.map_err(|_| Cut)?;
+        if let Some(seen) = lock(&self.seen).get_mut(number) {
+            seen.status = Some(response.status().as_u16());
+        }
+        Ok(response)
+    }
+}
+
+fn answer(status: u16, headers: &[(&'static str, String)], body: String) -> Result<Response<Body>, Cut> {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, value);
+    }
+    let body = Full::new(Bytes::from(body)).map_err(|never: Infallible| match never {}).boxed();
+    response.body(body).map_err(|_| Cut)
+}
+
+/// Streams the answer, so that watches work through the proxy; `keep` cuts it after that many bytes.
+fn hand_back(upstream: reqwest::Response, keep: Option<usize>) -> Result<Response<Body>, Cut> {
+    let mut response = Response::builder().status(upstream.status());
+    if let Some(headers) = response.headers_mut() {
+        *headers = end_to_end(upstream.headers(), &[]);
+    }
+    let chunks = futures::stream::try_unfold((upstream, keep), |(mut upstream, keep)| async move {
+        let Some(mut chunk) = upstream.chunk().await.map_err(|_| Cut)? else { return Ok(None) };
+        let left = match keep {
+            Some(0) => return Err(Cut),
+            Some(keep) => {
+                chunk.truncate(keep);
+                Some(keep - chunk.len())
+            }
+            None => None,
+        };
+        Ok(Some((Frame::data(chunk), (upstream, left))))
+    });
+    response.body(StreamBody::new(sync(chunks)).boxed()).map_err(|_| Cut)
+}
+
+/// `BoxBody` wants `Sync`, which the client's response future is not; only one task ever polls it.
+fn sync<S>(stream: S) -> impl futures::Stream<Item = Result<Frame<Bytes>, Cut>> + Send + Sync
+where
+    S: futures::Stream<Item = Result<Frame<Bytes>, Cut>> + Send + 'static,
+{
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    let pump = AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut stream = std::pin::pin!(stream);
+        while let Some(item) = futures::StreamExt::next(&mut stream).await {
+            if sender.send(item).await.is_err() {
+                return;
+            }
+        }
+    }));
+    futures::stream::unfold((receiver, pump), |(mut receiver, pump)| async move {
+        receiver.recv().await.map(|item| (item, (receiver, pump)))
+    })
+}
+
+/// Headers without those that belong to one connection only, and without `drop`.
+fn end_to_end(headers: &HeaderMap, drop: &[&str]) -> HeaderMap {
+    const PER_CONNECTION: [&str; 4] = ["connection", "transfer-encoding", "keep-alive", "upgrade"];
+    let kept = |name: &HeaderName| !PER_CONNECTION.contains(&name.as_str()) && !drop.contains(&name.as_str());
+    let pairs = headers.iter().filter(|(name, _)| kept(name));
+    pairs.map(|(name, value): (&HeaderName, &HeaderValue)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers every request with its method, after counting it.
+    async fn echo() -> FaultProxy {
+        let server = FaultProxy::start("http://127.0.0.1:1").await;
+        server.add(Rule::every(Fault::Answer {
+            status: 200,
+            headers: vec![("x-echo", "yes".into())],
+            body: "hello world".into(),
+        }));
+        server
+    }
+
+    async fn get(url: &str) -> Result<(u16, String), reqwest::Error> {
+        let response = reqwest::get(url).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.text().await?))
+    }
+
+    #[tokio::test]
+    async fn without_rules_it_is_transparent_and_counts() {
+        let server = echo().await;
+        let proxy = FaultProxy::start(&server.url()).await;
+        let response = reqwest::get(format!("{}/a/b?c=d", proxy.url())).await.unwrap();
+        assert_eq!(response.headers()["x-echo"], "yes");
+        assert_eq!(response.text().await.unwrap(), "hello world");
+        assert_eq!(proxy.count(&Method::GET, "/a/b?c=d"), 1);
+        assert_eq!(proxy.seen()[0].status, Some(200));
+        assert_eq!(proxy.writes(), 0);
+        proxy.forget();
+        assert_eq!(proxy.seen(), []);
+    }
+
+    #[tokio::test]
+    async fn the_nth_matching_request_fails_and_only_that() {
+        let server = echo().await;
+        let proxy = FaultProxy::start(&server.url()).await;
+        proxy.add(Rule::nth(2, Fault::throttled(7)).method(Method::GET).path("/zones"));
+        let url = format!("{}/zones", proxy.url());
+        assert_eq!(get(&format!("{}/other", proxy.url())).await.unwrap().0, 200);
+        assert_eq!(get(&url).await.unwrap().0, 200);
+        let throttled = reqwest::get(&url).await.unwrap();
+        assert_eq!(throttled.status(), 429);
+        assert_eq!(throttled.headers()["retry-after"], "7");
+        assert_eq!(get(&url).await.unwrap().0, 200);
+        assert_eq!(server.seen().len(), 3, "the failed one never reached the server");
+    }
+
+    #[tokio::test]
+    async fn an_answer_cut_after_the_request_still_reaches_the_server() {
+        let server = echo().await;
+        let proxy = FaultProxy::start(&server.url()).await;
+        proxy.add(Rule::next(1, Fault::CutAfter));
+        get(&proxy.url()).await.unwrap_err();
+        assert_eq!(server.seen().len(), 1);
+        proxy.add(Rule::next(1, Fault::CutBefore));
+        get(&proxy.url()).await.unwrap_err();
+        assert_eq!(server.seen().len(), 1);
+        proxy.add(Rule::next(1, Fault::CutBody(5)));
+        get(&proxy.url()).await.unwrap_err();
+        assert_eq!(get(&proxy.url()).await.unwrap().1, "hello world");
+    }
+
+    #[tokio::test]
+    async fn a_hanging_request_goes_on_when_the_rules_are_cleared() {
+        let server = echo().await;
+        let proxy = FaultProxy::start(&server.url()).await;
+        proxy.add(Rule::every(Fault::Hang));
+        let url = proxy.url();
+        let asked = tokio::spawn(async move { get(&url).await });
+        crate::eventually("the request arrived", Duration::from_secs(5), || async {
+            if proxy.seen().is_empty() { Err(()) } else { Ok(()) }
+        })
+        .await;
+        assert!(!asked.is_finished());
+        proxy.clear();
+        assert_eq!(asked.await.unwrap().unwrap().0, 200);
+    }
+}

@@ -1,0 +1,140 @@
+//! Strict stand-ins for a Pi-hole: one for v6, one for the seed dialect. Both answer over HTTP and over DNS.
+//!
+//! ```text
+//!   client ──HTTP──► PiholeV6 / PiholeSpec ── lines ──► UDP name server ◄── dig
+//!                        │
+//!                        └─► Counters (logins, writes, most writes at once) · requests · violations
+//! ```
+//! They answer as a real server was seen to answer, status by status. Whatever the contract does not name is answered
+//! with an error *and* kept as a violation; a violation nobody took note of fails the test when the server is dropped.
+
+mod dns;
+mod spec;
+mod v6;
+mod v6_config;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{StatusCode, header};
+use serde_json::Value;
+
+pub use spec::PiholeSpec;
+pub use v6::{PiholeV6, V6Options};
+
+/// What has been asked of a stand-in so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests of any kind.
+    pub requests: u64,
+    /// Logins that took a seat.
+    pub logins: u64,
+    /// Login attempts, successful or not.
+    pub login_attempts: u64,
+    /// Sessions given back.
+    pub logouts: u64,
+    /// Requests that change records.
+    pub writes: u64,
+    /// The most writes that were in flight at one time.
+    pub most_writes_at_once: u64,
+    /// Restarts of the resolver.
+    pub restarts: u64,
+}
+
+/// An answer to give instead of the right one, for a number of requests.
+#[derive(Clone, Debug)]
+pub struct Upset {
+    /// `GET`, `PUT`, …; empty for all.
+    pub method: &'static str,
+    /// What the path starts with; empty for all.
+    pub path: &'static str,
+    /// The status to answer.
+    pub status: u16,
+    /// The body to answer.
+    pub body: Value,
+    /// How many requests are answered this way.
+    pub times: u32,
+    /// Whether the request takes effect all the same (the answer gets lost).
+    pub effective: bool,
+}
+
+impl Upset {
+    /// Answers the next `times` requests of one method under one path with a status.
+    pub fn status(method: &'static str, path: &'static str, status: u16, times: u32) -> Self {
+        Self { method, path, status, body: Value::Object(serde_json::Map::new()), times, effective: false }
+    }
+}
+
+/// What both stand-ins keep.
+#[derive(Debug, Default)]
+struct Book {
+    counters: Counters,
+    in_flight: u64,
+    requests: Vec<String>,
+    violations: Vec<String>,
+    upsets: Vec<Upset>,
+}
+
+impl Book {
+    fn note(&mut self, method: &str, target: &str) {
+        self.counters.requests += 1;
+        self.requests.push(format!("{method} {target}"));
+    }
+
+    fn violation(&mut self, text: String) {
+        self.violations.push(text);
+    }
+
+    /// The upset for this request, if one is due.
+    fn upset(&mut self, method: &str, path: &str) -> Option<Upset> {
+        let due = |upset: &&mut Upset| {
+            upset.times > 0 && (upset.method.is_empty() || upset.method == method) && path.starts_with(upset.path)
+        };
+        let upset = self.upsets.iter_mut().find(due)?;
+        upset.times -= 1;
+        Some(upset.clone())
+    }
+
+    fn write_begins(&mut self) {
+        self.counters.writes += 1;
+        self.in_flight += 1;
+        self.counters.most_writes_at_once = self.counters.most_writes_at_once.max(self.in_flight);
+    }
+
+    fn write_ends(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    /// Fails the test over violations nobody took note of.
+    fn close(&mut self, who: &str) {
+        let violations = std::mem::take(&mut self.violations);
+        if !violations.is_empty() && !std::thread::panicking() {
+            panic!("{who} was used against its contract:\n  {}", violations.join("\n  "));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Arc<Mutex<T>>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A JSON answer; every one of a Pi-hole's carries `took`.
+fn answer(status: u16, mut body: Value) -> Response {
+    if let Some(object) = body.as_object_mut() {
+        object.insert("took".to_owned(), Value::from(0.000_1));
+    }
+    plain(status, &body)
+}
+
+fn plain(status: u16, body: &Value) -> Response {
+    Response::builder()
+        .status(StatusCode::from_u16(status).expect("a status"))
+        .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
+        .body(Body::from(body.to_string()))
+        .expect("a response")
+}
+
+fn empty(status: u16) -> Response {
+    Response::builder().status(StatusCode::from_u16(status).expect("a status")).body(Body::empty()).expect("a response")
+}

@@ -1,0 +1,315 @@
+//! A real PowerDNS on free loopback ports, with a database of its own, that a test can break in every usual way.
+//!
+//! Caches are off, so that a query sees the last write.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use crate::binaries::{Binary, find_binary};
+use crate::process::{Process, Spec, free_port, scratch_dir};
+use crate::skip;
+
+/// Where PowerDNS keeps its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// `gsqlite3`.
+    Sqlite,
+    /// `lmdb`.
+    Lmdb,
+}
+
+/// How to start a PowerDNS.
+#[derive(Clone, Debug)]
+pub struct PowerDnsOptions {
+    /// The key of the HTTP API.
+    pub api_key: String,
+    /// `default-api-rectify`: whether a zone without a setting of its own is rectified after each API write.
+    pub rectify: bool,
+    /// `webserver-max-bodysize`, in megabytes.
+    pub max_body_megabytes: u32,
+    /// Further settings, as `("name", "value")`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for PowerDnsOptions {
+    fn default() -> Self {
+        Self { api_key: "testkit".into(), rectify: true, max_body_megabytes: 16, settings: Vec::new() }
+    }
+}
+
+/// A PowerDNS server. Dropping it stops it and removes its data.
+#[derive(Debug)]
+pub struct PowerDns {
+    backend: Backend,
+    options: PowerDnsOptions,
+    program: PathBuf,
+    dir: PathBuf,
+    ports: Mutex<Ports>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    api: u16,
+    dns: u16,
+}
+
+#[derive(Debug)]
+struct State {
+    process: Option<Process>,
+    api_key: String,
+}
+
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+impl PowerDns {
+    /// The SQLite one that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
+    pub async fn shared_sqlite() -> Option<&'static Self> {
+        static SHARED: OnceCell<Option<PowerDns>> = OnceCell::const_new();
+        let start = || Self::start(Backend::Sqlite, PowerDnsOptions::default());
+        SHARED.get_or_init(start).await.as_ref()
+    }
+
+    /// The LMDB one that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
+    pub async fn shared_lmdb() -> Option<&'static Self> {
+        static SHARED: OnceCell<Option<PowerDns>> = OnceCell::const_new();
+        let start = || Self::start(Backend::Lmdb, PowerDnsOptions::default());
+        SHARED.get_or_init(start).await.as_ref()
+    }
+
+    /// A server of one's own. `None` after reporting a skip, when PowerDNS is not installed.
+    pub async fn start(backend: Backend, options: PowerDnsOptions) -> Option<Self> {
+        let Some(program) = find_binary(Binary::PowerDns) else {
+            skip("PowerDNS", "pdns_server is not here; run dev/setup powerdns to get it");
+            return None;
+        };
+        if backend == Backend::Sqlite && find_binary(Binary::Sqlite).is_none() {
+            skip("PowerDNS on SQLite", "sqlite3 is not here; run dev/setup powerdns to get it");
+            return None;
+        }
+        let api_key = options.api_key.clone();
+        let server = Self {
+            backend,
+            options,
+            program,
+            dir: scratch_dir("powerdns"),
+            ports: Mutex::new(Ports { api: 0, dns: 0 }),
+            state: Mutex::new(State { process: None, api_key }),
+        };
+        server.create_database();
+        let mut problem = String::new();
+        for _ in 0..3 {
+            *server.ports.lock().unwrap_or_else(PoisonError::into_inner) = Ports { api: free_port(), dns: free_port() };
+            match server.launch().await {
+                Ok(()) => return Some(server),
+                Err(error) => problem = error,
+            }
+        }
+        panic!("{problem}");
+    }
+
+    /// `http://127.0.0.1:PORT`, the part before `/api/v1`.
+    pub fn api_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports().api)
+    }
+
+    /// The key that the server accepts now.
+    pub fn api_key(&self) -> String {
+        self.state().api_key.clone()
+    }
+
+    /// Where it answers DNS queries.
+    pub fn dns_addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports().dns))
+    }
+
+    /// What it logs to.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// Ends it at once, as a crash would. The data stays.
+    pub fn kill(&self) {
+        if let Some(process) = self.state().process.take() {
+            process.kill();
+        }
+    }
+
+    /// Ends it in good order. The data stays.
+    pub fn stop(&self) {
+        drop(self.state().process.take());
+    }
+
+    /// Starts it again (ending it first if it runs), on the same ports and data.
+    pub async fn restart(&self) {
+        self.stop();
+        self.launch().await.unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// Freezes it: connections are accepted, nothing is answered.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a paused one go on.
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// Loses every zone, as a restored empty volume would, and starts again.
+    pub async fn wipe(&self) {
+        self.stop();
+        let data = self.dir.join("data");
+        std::fs::remove_dir_all(&data).and_then(|()| std::fs::create_dir(&data)).expect("the data directory is ours");
+        self.create_database();
+        self.launch().await.unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// From now on only `key` is accepted. Restarts the server.
+    pub async fn replace_api_key(&self, key: &str) {
+        self.state().api_key = key.to_owned();
+        self.restart().await;
+    }
+
+    fn signal(&self, signal: &str) {
+        self.state().process.as_ref().expect("PowerDNS runs").signal(signal);
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ports(&self) -> Ports {
+        *self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn create_database(&self) {
+        if self.backend == Backend::Sqlite {
+            create_sqlite(&self.dir.join("data/pdns.sqlite3"));
+        }
+    }
+
+    async fn launch(&self) -> Result<(), String> {
+        let key = self.api_key();
+        let mut process = Process::start(&Spec {
+            name: "pdns_server",
+            program: self.program.clone(),
+            args: self.arguments(&key),
+            dir: self.dir.clone(),
+            remove_dir: false,
+        });
+        let url = format!("{}/api/v1/servers/localhost", self.api_url());
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().map_err(|e| e.to_string())?;
+        let started = Instant::now();
+        loop {
+            if let Some(ended) = process.ended() {
+                return Err(ended);
+            }
+            let answered = client.get(&url).header("X-API-Key", &key).send().await;
+            if answered.is_ok_and(|response| response.status().is_success()) {
+                self.state().process = Some(process);
+                return Ok(());
+            }
+            if started.elapsed() > START_DEADLINE {
+                return Err(format!("PowerDNS is not ready after {START_DEADLINE:?}; see {}", self.log().display()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn arguments(&self, key: &str) -> Vec<String> {
+        let Ports { api, dns } = self.ports();
+        let data = self.dir.join("data");
+        let mut settings: Vec<(&str, String)> = vec![
+            // A directory without pdns.conf: the machine's own settings must not leak in.
+            ("config-dir", data.display().to_string()),
+            ("socket-dir", data.display().to_string()),
+            ("daemon", "no".into()),
+            ("guardian", "no".into()),
+            ("write-pid", "no".into()),
+            ("disable-syslog", "yes".into()),
+            ("security-poll-suffix", String::new()),
+            ("local-address", "127.0.0.1".into()),
+            ("local-port", dns.to_string()),
+            ("api", "yes".into()),
+            ("api-key", key.to_owned()),
+            ("webserver", "yes".into()),
+            ("webserver-address", "127.0.0.1".into()),
+            ("webserver-port", api.to_string()),
+            ("webserver-allow-from", "127.0.0.0/8".into()),
+            ("webserver-max-bodysize", self.options.max_body_megabytes.to_string()),
+            ("default-api-rectify", if self.options.rectify { "yes" } else { "no" }.into()),
+            ("cache-ttl", "0".into()),
+            ("query-cache-ttl", "0".into()),
+            ("negquery-cache-ttl", "0".into()),
+            ("zone-cache-refresh-interval", "0".into()),
+        ];
+        match self.backend {
+            Backend::Sqlite => {
+                settings.push(("launch", "gsqlite3".into()));
+                settings.push(("gsqlite3-database", data.join("pdns.sqlite3").display().to_string()));
+                // Nothing here survives the test, so nothing needs to reach the disk.
+                settings.push(("gsqlite3-pragma-synchronous", "0".into()));
+                settings.push(("gsqlite3-dnssec", "yes".into()));
+            }
+            Backend::Lmdb => {
+                settings.push(("launch", "lmdb".into()));
+                settings.push(("lmdb-filename", data.join("pdns.lmdb").display().to_string()));
+                settings.push(("lmdb-shards", "2".into()));
+                settings.push(("lmdb-sync-mode", "nosync".into()));
+                settings.push(("lmdb-map-size", "1024".into()));
+            }
+        }
+        settings.extend(self.options.settings.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        settings.into_iter().map(|(name, value)| format!("--{name}={value}")).collect()
+    }
+}
+
+impl Drop for PowerDns {
+    fn drop(&mut self) {
+        self.stop();
+        if !self.dir.join("keep").exists() {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+    }
+}
+
+/// The tables and indexes that the `gsqlite3` backend's queries name.
+const SQLITE_TABLES: &str = "
+PRAGMA journal_mode = WAL;
+CREATE TABLE domains (id INTEGER PRIMARY KEY, name VARCHAR(255) NOT NULL COLLATE NOCASE UNIQUE, master VARCHAR(128),
+  last_check INTEGER, type VARCHAR(8) NOT NULL, notified_serial INTEGER, account VARCHAR(40), options VARCHAR(65535),
+  catalog VARCHAR(255));
+CREATE INDEX domains_by_catalog ON domains (catalog);
+CREATE TABLE records (id INTEGER PRIMARY KEY, domain_id INTEGER REFERENCES domains (id) ON DELETE CASCADE,
+  name VARCHAR(255), type VARCHAR(10), content VARCHAR(65535), ttl INTEGER, prio INTEGER, disabled BOOLEAN DEFAULT 0,
+  ordername VARCHAR(255), auth BOOL DEFAULT 1);
+CREATE INDEX records_by_name ON records (name, type);
+CREATE INDEX records_by_order ON records (domain_id, ordername);
+CREATE TABLE supermasters (ip VARCHAR(64) NOT NULL, nameserver VARCHAR(255) NOT NULL, account VARCHAR(40) NOT NULL,
+  PRIMARY KEY (ip, nameserver));
+CREATE TABLE comments (id INTEGER PRIMARY KEY, domain_id INTEGER REFERENCES domains (id) ON DELETE CASCADE,
+  name VARCHAR(255) NOT NULL, type VARCHAR(10) NOT NULL, modified_at INT NOT NULL, account VARCHAR(40),
+  comment VARCHAR(65535) NOT NULL);
+CREATE INDEX comments_by_name ON comments (domain_id, name, type);
+CREATE TABLE domainmetadata (id INTEGER PRIMARY KEY, domain_id INT REFERENCES domains (id) ON DELETE CASCADE,
+  kind VARCHAR(32) COLLATE NOCASE, content TEXT);
+CREATE INDEX domainmetadata_by_domain ON domainmetadata (domain_id);
+CREATE TABLE cryptokeys (id INTEGER PRIMARY KEY, domain_id INT REFERENCES domains (id) ON DELETE CASCADE,
+  flags INT NOT NULL, active BOOL, published BOOL DEFAULT 1, content TEXT);
+CREATE TABLE tsigkeys (id INTEGER PRIMARY KEY, name VARCHAR(255) COLLATE NOCASE, algorithm VARCHAR(50) COLLATE NOCASE,
+  secret VARCHAR(255), UNIQUE (name, algorithm));
+";
+
+fn create_sqlite(path: &Path) {
+    let program = find_binary(Binary::Sqlite).expect("looked for before the start");
+    let output = Command::new(program).arg(path).arg(SQLITE_TABLES).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot run sqlite3: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "sqlite3 could not create {}: {complaint}", path.display());
+}

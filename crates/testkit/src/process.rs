@@ -1,0 +1,247 @@
+//! A server process that cannot outlive the test process.
+//!
+//! ```text
+//!   test process ──stdin pipe──► sh (own process group) ──► server
+//! ```
+//!
+//! The shell ends the server when the pipe closes, which the kernel does for us however the test process ends. Each
+//! server has a directory of its own, removed at its end; after a panic its log is kept and the panic output names it.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is a directory to clean up, or `-`.
+const WATCHDOG: &str = r#"
+dir=$1; shift
+exec 3<&0 </dev/null
+"$@" 3<&- >>"$LOG" 2>&1 &
+child=$!
+echo "$child"
+exec >/dev/null 2>&1
+(
+  read -r _ <&3
+  kill -CONT "$child"; kill -TERM "$child"
+  tries=0
+  while kill -0 "$child" && [ "$tries" -lt 20 ]; do sleep 0.1; tries=$((tries + 1)); done
+  kill -KILL "$child"
+) &
+reader=$!
+exec 3<&-
+wait "$child"; code=$?
+kill "$reader"
+if [ "$dir" != - ]; then
+  if [ -e "$dir/keep" ]; then rm -rf "$dir/data"; else rm -rf "$dir"; fi
+fi
+exit "$code"
+"#;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    /// For messages and the directory name.
+    pub(crate) name: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    /// From [`scratch_dir`]: holds `data/` and the log.
+    pub(crate) dir: PathBuf,
+    /// Whether the directory goes when the process ends (not for a server that will be started again on its data).
+    pub(crate) remove_dir: bool,
+}
+
+/// A running server; dropping it stops it and waits for its end.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: &'static str,
+    shell: Child,
+    pipe: Option<ChildStdin>,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(crate) fn start(spec: &Spec) -> Self {
+        let log = spec.dir.join("log");
+        File::options().create(true).append(true).open(&log).expect("the scratch directory is writable");
+        keep_logs_on_panic(&spec.dir);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(if spec.remove_dir { spec.dir.as_os_str() } else { "-".as_ref() })
+            .arg(&spec.program)
+            .args(&spec.args)
+            .env("LOG", &log)
+            .current_dir(&spec.dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A group of its own: Ctrl-C reaches the test, whose end reaches the server through the pipe.
+            .process_group(0);
+        let mut shell = command.spawn().unwrap_or_else(|error| panic!("cannot start sh for {}: {error}", spec.name));
+        let pipe = shell.stdin.take();
+        let mut first = String::new();
+        let stdout = shell.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut first).expect("sh prints the process id");
+        let pid = first.trim().parse().unwrap_or_else(|_| panic!("{} did not start: {first:?}", spec.name));
+        Self { name: spec.name, shell, pipe, pid, log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// `None` while it runs, else a sentence that says how it ended and what it last logged.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.shell.try_wait().ok().flatten()?;
+        let name = self.name;
+        Some(format!("{name} ended with {status}; the end of {}:\n{}", self.log.display(), tail(&self.log)))
+    }
+
+    /// Sends a signal by name (`STOP`, `CONT`, `KILL`, `TERM`).
+    pub(crate) fn signal(&self, signal: &str) {
+        // The shell's own `kill`: there is no other way without unsafe code that works everywhere.
+        let sent =
+            Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "kill", signal, &self.pid.to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{} (pid {}) takes no {signal}", self.name, self.pid);
+    }
+
+    /// Ends it at once, as a crash would, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.signal("KILL");
+        self.shell.wait().ok();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        self.shell.wait().ok();
+    }
+}
+
+fn tail(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(25)..].join("\n")
+}
+
+/// A fresh directory with `data/` in it. Whoever starts a process there has it removed by that process's watchdog.
+pub(crate) fn scratch_dir(name: &str) -> PathBuf {
+    let dir = tempfile::Builder::new()
+        .prefix(&format!("signpost-{name}-"))
+        .tempdir()
+        .unwrap_or_else(|error| panic!("no temporary directory: {error}"))
+        .keep();
+    std::fs::create_dir(dir.join("data")).expect("the scratch directory is writable");
+    dir
+}
+
+static SCRATCH_DIRS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// After a panic anywhere in this process, the logs of the servers it started stay, and their paths are printed.
+fn keep_logs_on_panic(dir: &Path) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            before(info);
+            for dir in SCRATCH_DIRS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|dir| dir.exists()) {
+                File::create(dir.join("keep")).ok();
+                eprintln!("server log kept: {}", dir.join("log").display());
+            }
+        }));
+    });
+    let mut dirs = SCRATCH_DIRS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !dirs.iter().any(|known| known == dir) {
+        dirs.push(dir.to_owned());
+    }
+}
+
+/// A TCP and UDP port on loopback that nobody listens on.
+///
+/// Below the range the kernel gives to outgoing connections, so that none of those takes it before the server does.
+pub fn free_port() -> u16 {
+    for _ in 0..1000 {
+        let port = rand::random_range(15_000..32_000);
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+            && UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if free {
+            return port;
+        }
+    }
+    panic!("no free port between 15000 and 32000 on 127.0.0.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eventually;
+    use std::time::Duration;
+
+    fn sleeper(dir: &Path) -> Spec {
+        Spec { name: "sleep", program: "sleep".into(), args: vec!["600".into()], dir: dir.to_owned(), remove_dir: true }
+    }
+
+    fn runs(pid: u32) -> bool {
+        Command::new("sh")
+            .args(["-c", "kill -0 \"$1\" 2>/dev/null", "kill", &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    }
+
+    #[test]
+    fn dropping_a_process_ends_it_and_removes_its_directory() {
+        let dir = scratch_dir("drop");
+        let process = Process::start(&sleeper(&dir));
+        let pid = process.pid();
+        assert!(runs(pid));
+        drop(process);
+        assert!(!runs(pid));
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_stopped_process_is_ended_too() {
+        let dir = scratch_dir("stopped");
+        let process = Process::start(&sleeper(&dir));
+        let pid = process.pid();
+        process.signal("STOP");
+        drop(process);
+        assert!(!runs(pid));
+    }
+
+    #[test]
+    fn a_process_that_fails_to_start_says_so_with_its_log() {
+        let dir = scratch_dir("fails");
+        let spec = Spec { program: "ls".into(), args: vec!["/no/such/file".into()], ..sleeper(&dir) };
+        std::fs::write(dir.join("keep"), "").unwrap();
+        let mut process = Process::start(&spec);
+        process.shell.wait().unwrap();
+        let ended = process.ended().unwrap();
+        assert!(ended.contains("/no/such/file"), "{ended}");
+        drop(process);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn closing_the_pipe_is_enough_even_when_nobody_waits() {
+        let dir = scratch_dir("pipe");
+        let mut process = Process::start(&sleeper(&dir));
+        let pid = process.pid();
+        drop(process.pipe.take());
+        std::mem::forget(process);
+        eventually("the process is gone", Duration::from_secs(5), || async move {
+            if runs(pid) { Err("still running") } else { Ok(()) }
+        })
+        .await;
+    }
+}

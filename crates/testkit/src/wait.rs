@@ -1,0 +1,82 @@
+//! Waiting for a condition instead of sleeping, and saying aloud when a suite could not run.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Polls `probe` until it answers `Ok`; panics with the last `Err` when `deadline` has passed.
+///
+/// A probe that hangs counts as one that has not answered.
+pub async fn eventually<T, E, F, Fut>(what: &str, deadline: Duration, mut probe: F) -> T
+where
+    E: Debug,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
+    match eventually_within(deadline, &mut probe).await {
+        Ok(value) => value,
+        Err(last) => panic!("not within {deadline:?}: {what}\nlast seen: {last}"),
+    }
+}
+
+/// Like [`eventually`], but answers with the last thing seen instead of panicking.
+pub async fn eventually_within<T, E, F, Fut>(deadline: Duration, mut probe: F) -> Result<T, String>
+where
+    E: Debug,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
+    let end = Instant::now() + deadline;
+    let mut pause = Duration::from_millis(5);
+    let mut last = String::from("nothing: the first probe never answered");
+    loop {
+        match timeout_at(end, probe()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => last = format!("{error:#?}"),
+            Err(_) => return Err(last),
+        }
+        if Instant::now() + pause >= end {
+            return Err(last);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+/// Reports a suite that cannot run here. In CI (`CI=true`) that is a failure.
+pub fn skip(suite: &str, why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{suite} must not be skipped in CI: {why}");
+    eprintln!("SKIPPED {suite}: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn eventually_polls_until_the_condition_holds() {
+        let calls = AtomicU32::new(0);
+        let seen = eventually("third time", Duration::from_secs(1), || async {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            if call == 2 { Ok(call) } else { Err(call) }
+        })
+        .await;
+        assert_eq!(seen, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_never_holds_reports_the_last_thing_seen() {
+        let error =
+            eventually_within(Duration::from_secs(1), || async { Err::<(), _>("still 404") }).await.unwrap_err();
+        assert!(error.contains("still 404"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_hangs_does_not_hang_the_test() {
+        let error = eventually_within(Duration::from_secs(1), || std::future::pending::<Result<(), ()>>()).await;
+        assert!(error.unwrap_err().contains("never answered"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The test bed itself: the real servers start, can be broken, and leave nothing behind.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost_testkit::{
+    Backend, Cluster, FaultProxy, PowerDns, PowerDnsOptions, dig, eventually, on_both, real_cluster, try_dig,
+};
+
+on_both! {
+    async fn a_namespace_is_fresh_each_time(cluster) {
+        let one = cluster.namespace("fresh").await;
+        let two = cluster.namespace("fresh").await;
+        assert_ne!(one, two);
+    }
+}
+
+async fn status_of(client: &kube::Client, path: &str) -> u16 {
+    let request = http::Request::get(path).body(kube::client::Body::empty()).unwrap();
+    client.send(request).await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rbac_decides_what_an_impersonated_user_may_do() {
+    let Some(cluster) = real_cluster().await else { return };
+    let nobody = cluster.client_as("nobody", &["system:authenticated"]).await;
+    assert_eq!(status_of(&nobody, "/api/v1/secrets").await, 403);
+    assert_eq!(status_of(&cluster.client(), "/api/v1/secrets").await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_works_through_the_fault_proxy() {
+    let Some(cluster) = real_cluster().await else { return };
+    let mut config = cluster.config().await;
+    let proxy = FaultProxy::start(&config.cluster_url.to_string()).await;
+    config.cluster_url = proxy.url().parse().unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    assert_eq!(status_of(&client, "/api/v1/namespaces").await, 200);
+    assert_eq!(proxy.seen()[0].path, "/api/v1/namespaces");
+    proxy.add(signpost_testkit::Rule::every(signpost_testkit::Fault::status(500)));
+    assert_eq!(status_of(&client, "/api/v1/namespaces").await, 500);
+}
+
+async fn create_zone(server: &PowerDns, zone: &str) -> u16 {
+    let body = json!({
+        "name": zone, "kind": "Native", "nameservers": [format!("ns1.{zone}")],
+        "rrsets": [
+            {"name": format!("www.{zone}"), "type": "A", "ttl": 60, "records": [{"content": "192.0.2.2", "disabled": false}, {"content": "192.0.2.1", "disabled": false}]},
+            {"name": format!("txt.{zone}"), "type": "TXT", "ttl": 60, "records": [{"content": "\"hello \\\"world\\\"\"", "disabled": false}]},
+            {"name": format!("big.{zone}"), "type": "TXT", "ttl": 60,
+             "records": (0..40).map(|n| json!({"content": format!("\"{n:0>200}\""), "disabled": false})).collect::<Vec<Value>>()},
+        ],
+    });
+    let url = format!("{}/api/v1/servers/localhost/zones", server.api_url());
+    let client = reqwest::Client::new();
+    client.post(url).header("X-API-Key", server.api_key()).json(&body).send().await.unwrap().status().as_u16()
+}
+
+async fn answers_and_survives(backend: Backend) {
+    let Some(server) = PowerDns::start(backend, PowerDnsOptions::default()).await else { return };
+    assert_eq!(create_zone(&server, "one.test.").await, 201);
+    let www = dig(server.dns_addr(), "www.one.test", "A").await;
+    assert_eq!(
+        (www.rcode.as_str(), www.records.as_slice()),
+        ("NOERROR", ["192.0.2.1".to_owned(), "192.0.2.2".into()].as_slice())
+    );
+    assert_eq!(www.ttl, Some(60));
+    assert!(www.authoritative);
+    assert_eq!(dig(server.dns_addr(), "txt.one.test.", "TXT").await.records, [r#""hello \"world\"""#]);
+    assert_eq!(dig(server.dns_addr(), "big.one.test", "TXT").await.records.len(), 40, "by TCP");
+    assert_eq!(dig(server.dns_addr(), "no.one.test", "A").await.rcode, "NXDOMAIN");
+    assert_eq!(dig(server.dns_addr(), "elsewhere.test", "A").await.rcode, "REFUSED");
+
+    server.kill();
+    try_dig(server.dns_addr(), "www.one.test", "A").await.unwrap_err();
+    server.restart().await;
+    assert_eq!(dig(server.dns_addr(), "www.one.test", "A").await.records.len(), 2, "the data survived");
+
+    server.pause();
+    try_dig(server.dns_addr(), "www.one.test", "A").await.unwrap_err();
+    server.resume();
+    eventually("it answers again", Duration::from_secs(5), || try_dig(server.dns_addr(), "www.one.test", "A")).await;
+
+    let old = server.api_key();
+    server.replace_api_key("another").await;
+    assert_ne!(server.api_key(), old);
+    assert_eq!(create_zone(&server, "two.test.").await, 201);
+
+    server.wipe().await;
+    assert_eq!(dig(server.dns_addr(), "www.one.test", "A").await.rcode, "REFUSED");
+    assert_eq!(create_zone(&server, "one.test.").await, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn powerdns_on_sqlite_answers_and_survives() {
+    answers_and_survives(Backend::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn powerdns_on_lmdb_answers_and_survives() {
+    answers_and_survives(Backend::Lmdb).await;
+}
+
+/// For type inference in `on_both!`: the argument is a `Cluster`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_cluster_starts_in_seconds() {
+    let began = std::time::Instant::now();
+    let Some(cluster): Option<Cluster> = real_cluster().await else { return };
+    assert!(cluster.is_real());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
