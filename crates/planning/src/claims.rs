@@ -1,0 +1,155 @@
+//! Claims: which of several objects that want the same key holds it.
+//!
+//! In: claims as objects come and go, in any order. Out: the holder of a key (oldest claim, then lowest UID, then
+//! holder) and the others in line behind it. The answer depends on the claims alone, never on their order of arrival.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+/// One object's wish to hold a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim<H> {
+    /// Since when: the object's creation.
+    pub since: Timestamp,
+    /// The object's UID, which decides between claims of one second.
+    pub uid: Box<str>,
+    /// The object.
+    pub holder: H,
+}
+
+impl<H> Claim<H> {
+    /// A claim of `holder` since then.
+    pub fn new(holder: H, since: Timestamp, uid: impl Into<Box<str>>) -> Self {
+        Self { since, uid: uid.into(), holder }
+    }
+}
+
+/// Where a claim stands after it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing<H> {
+    /// It holds the key. `displaced` held it before and now waits.
+    Holds {
+        /// The holder that lost the key to an older claim, if there was one.
+        displaced: Option<H>,
+    },
+    /// Another one holds the key.
+    Waits {
+        /// Who holds it.
+        holder: H,
+    },
+}
+
+/// All claims on one key: the best one apart, so that an uncontested key costs no further allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line<H> {
+    first: Claim<H>,
+    /// In order behind the first.
+    rest: Vec<Claim<H>>,
+}
+
+/// The claims on all keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims<K, H> {
+    lines: BTreeMap<K, Line<H>>,
+}
+
+impl<K, H> Default for Claims<K, H> {
+    fn default() -> Self {
+        Self { lines: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, H: Ord + Clone> Claims<K, H> {
+    /// No claims.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a claim. An earlier claim of the same holder on the key is replaced.
+    pub fn insert(&mut self, key: K, claim: Claim<H>) -> Standing<H> {
+        let before = self.holder_of(&key).map(|first| first.holder.clone());
+        self.withdraw(&key, &claim.holder);
+        let claimant = claim.holder.clone();
+        match self.lines.get_mut(&key) {
+            Some(line) => line.add(claim),
+            None => {
+                self.lines.insert(key, Line { first: claim, rest: Vec::new() });
+                return Standing::Holds { displaced: None };
+            }
+        }
+        .map_or_else(
+            || Standing::Holds { displaced: before.filter(|before| *before != claimant) },
+            |holder| Standing::Waits { holder },
+        )
+    }
+
+    /// Withdraws a holder's claim; returns the claim that holds the key now, if that is a change.
+    pub fn remove(&mut self, key: &K, holder: &H) -> Option<&Claim<H>> {
+        let held = self.is_held_by(key, holder);
+        self.withdraw(key, holder);
+        if held { self.holder_of(key) } else { None }
+    }
+
+    /// Who holds the key.
+    pub fn holder_of(&self, key: &K) -> Option<&Claim<H>> {
+        self.lines.get(key).map(|line| &line.first)
+    }
+
+    /// Whether that holder holds the key.
+    pub fn is_held_by(&self, key: &K, holder: &H) -> bool {
+        self.holder_of(key).is_some_and(|first| first.holder == *holder)
+    }
+
+    /// The claims behind the holder's, next one first.
+    pub fn waiting(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
+        self.lines.get(key).into_iter().flat_map(|line| &line.rest)
+    }
+
+    /// All claims on the key, the holder's first.
+    pub fn line(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
+        self.holder_of(key).into_iter().chain(self.waiting(key))
+    }
+
+    /// Every claimed key and the claim that holds it, in order.
+    pub fn held(&self) -> impl Iterator<Item = (&K, &Claim<H>)> {
+        self.lines.iter().map(|(key, line)| (key, &line.first))
+    }
+
+    /// How many keys are claimed.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether nothing is claimed.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    fn withdraw(&mut self, key: &K, holder: &H) {
+        let Some(line) = self.lines.get_mut(key) else { return };
+        if line.first.holder != *holder {
+            line.rest.retain(|claim| claim.holder != *holder);
+            line.rest.shrink_to_fit();
+        } else if line.rest.is_empty() {
+            self.lines.remove(key);
+        } else {
+            line.first = line.rest.remove(0);
+            line.rest.shrink_to_fit();
+        }
+    }
+}
+
+impl<H: Ord + Clone> Line<H> {
+    /// Puts a claim in its place; returns the holder it waits for, or `None` when it is the first itself.
+    fn add(&mut self, claim: Claim<H>) -> Option<H> {
+        if claim < self.first {
+            let second = std::mem::replace(&mut self.first, claim);
+            self.rest.insert(0, second);
+            return None;
+        }
+        let place = self.rest.partition_point(|other| *other < claim);
+        self.rest.insert(place, claim);
+        Some(self.first.holder.clone())
+    }
+}

@@ -1,0 +1,150 @@
+//! Refusals: why something that was asked for is not done.
+//!
+//! The list of reasons is closed and its names are stable: they are condition reasons, event reasons, log fields and a
+//! metric label at once, and the troubleshooting page has a section for each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Why something is refused or put off.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// Every reason there is.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
+
+            /// The stable name.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The name is not a DNS name.
+    InvalidName,
+    /// The record type is not one.
+    InvalidType,
+    /// The TTL is out of range.
+    InvalidTtl,
+    /// A record's content does not fit its type.
+    InvalidRecord,
+    /// Text stands outside double quotes.
+    UnquotedText,
+    /// There is no record in the list.
+    NoRecords,
+    /// A type that allows one record has several.
+    TooManyRecords,
+    /// An annotation has a value that cannot be used.
+    InvalidAnnotation,
+    /// A reference or another field of the object cannot be used.
+    InvalidSpec,
+    /// The object cannot be read in the shape its kind has.
+    Unreadable,
+    /// The name is not inside the zone.
+    OutsideZone,
+    /// There is no such zone object.
+    ZoneMissing,
+    /// The zone object is not published itself.
+    ZoneNotReady,
+    /// Another object holds the name and type.
+    ClaimedByAnother,
+    /// The provider has a record there that is not ours.
+    ForeignRecord,
+    /// A CNAME and another record cannot share a name.
+    CnameConflict,
+    /// The type is not allowed at this place of the zone.
+    WrongPlace,
+    /// The name is not among those this object may publish.
+    NameNotAllowed,
+    /// The target is not among those this object may point at.
+    TargetNotAllowed,
+    /// There is no address or target to point at yet.
+    NoTarget,
+    /// The provider or the configuration does not support this.
+    Unsupported,
+    /// A pass would delete too much and waits to be confirmed.
+    DeletionHeld,
+    /// The provider does not answer.
+    ProviderUnreachable,
+    /// The provider refuses our credentials.
+    ProviderUnauthorized,
+    /// The provider asks us to slow down.
+    ProviderThrottled,
+    /// The provider refused the change.
+    ProviderRejected,
+}
+
+/// A text that names no reason.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a refusal reason")]
+pub struct UnknownReason(String);
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.iter().find(|reason| reason.as_str() == text);
+        found.copied().ok_or_else(|| UnknownReason(text.chars().take(80).collect()))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A reason and what a user can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Which of the closed list.
+    pub reason: Reason,
+    /// The particulars, for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal for that reason.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
+}
+
+/// What was refused, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Refused<K> {
+    /// What was refused.
+    pub key: K,
+    /// Why.
+    pub refusal: Refusal,
+}
