@@ -1,1 +1,158 @@
-//! A client for the Pi-hole local DNS records, in both dialects.
+//! A client for the local DNS records of a Pi-hole, in both dialects behind one small trait.
+//!
+//! ```text
+//!            ┌ SpecDialect   /admin/api/dns/local, Bearer token, one record per call
+//! Pihole ────┼ V6Dialect     /api/config/dns/…, sessions, whole lists in one PATCH
+//!            ├ AutoDialect   finds out which of the two answers, by the first list call
+//!            └ MemoryPihole  no server at all: demos and tests
+//! ```
+//! In: a connection and a set of lines to add and remove. Out: lists, verbatim, and typed errors. Knows nothing of
+//! Kubernetes and decides nothing about ownership. It never has two writes in flight: parallel writes lose records
+//! on a real Pi-hole.
+
+mod auto;
+mod error;
+mod http;
+mod line;
+mod memory;
+mod spec;
+mod v6;
+
+use futures::future::BoxFuture;
+
+pub use auto::AutoDialect;
+pub use error::{ErrorClass, PiholeError};
+pub use http::{Connection, Secret, Timing, parse_base_url};
+pub use line::{AddressParts, AliasParts, Line, MARKER, OwnerId, OwnerIdError};
+pub use memory::MemoryPihole;
+pub use spec::SpecDialect;
+pub use v6::V6Dialect;
+
+/// Which API a Pi-hole is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    /// Found out by the first list call.
+    #[default]
+    Auto,
+    /// `/admin/api/dns/local` with a Bearer token.
+    Spec,
+    /// What Pi-hole v6 serves: `/api/auth` and `/api/config`.
+    V6,
+}
+
+impl Dialect {
+    /// The name used in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Spec => "spec",
+            Self::V6 => "v6",
+        }
+    }
+
+    /// Reads the name used in configuration.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Auto, Self::Spec, Self::V6].into_iter().find(|dialect| dialect.as_str() == text)
+    }
+}
+
+/// What the server behind a connection can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Many changes in one write, all or nothing.
+    pub batch: bool,
+    /// Lines can carry a marker comment, so ownership lives in the Pi-hole itself.
+    pub marker: bool,
+    /// One line can be deleted without touching another of the same name.
+    pub exact_delete: bool,
+    /// Aliases and IPv6 addresses can be stored.
+    pub all_types: bool,
+}
+
+impl Capabilities {
+    /// What the seed dialect offers.
+    pub const SPEC: Self = Self { batch: false, marker: false, exact_delete: false, all_types: false };
+    /// What Pi-hole v6 offers.
+    pub const V6: Self = Self { batch: true, marker: true, exact_delete: true, all_types: true };
+}
+
+/// Everything a Pi-hole holds, in its order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// `dns.hosts`, verbatim and in order.
+    pub hosts: Vec<Line>,
+    /// `dns.cnameRecords`, verbatim and in order.
+    pub cnames: Vec<Line>,
+    /// A setting that forbids writing, noticed while reading.
+    pub trouble: Option<PiholeError>,
+}
+
+/// What to change. Removals are exact lines; a line that is in neither list is never touched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeSet {
+    /// Lines to append to `dns.hosts`.
+    pub add_hosts: Vec<Line>,
+    /// Lines to take out of `dns.hosts`.
+    pub remove_hosts: Vec<Line>,
+    /// Lines to append to `dns.cnameRecords`; writing these restarts the resolver.
+    pub add_cnames: Vec<Line>,
+    /// Lines to take out of `dns.cnameRecords`; writing these restarts the resolver.
+    pub remove_cnames: Vec<Line>,
+}
+
+impl ChangeSet {
+    /// Nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.touches_hosts() == 0 && self.touches_cnames() == 0
+    }
+
+    /// How many lines of `dns.hosts` change.
+    pub fn touches_hosts(&self) -> usize {
+        self.add_hosts.len() + self.remove_hosts.len()
+    }
+
+    /// How many lines of `dns.cnameRecords` change.
+    pub fn touches_cnames(&self) -> usize {
+        self.add_cnames.len() + self.remove_cnames.len()
+    }
+}
+
+/// How a change set went. What is really there, the next [`Pihole::list`] tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Write requests sent.
+    pub writes: u32,
+    /// Lines that were refused for good, each with its reason; the others went on.
+    pub refused: Vec<(Line, PiholeError)>,
+    /// What stopped the rest.
+    pub stopped: Option<PiholeError>,
+}
+
+/// One Pi-hole. Calls that write wait for each other.
+pub trait Pihole: Send + Sync + 'static {
+    /// Whether the Pi-hole answers and its resolver is up. Takes no session.
+    fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>>;
+
+    /// Reads every line. An answer without the expected key is an error, never an empty list.
+    fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>>;
+
+    /// Writes a change set, additions first.
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied>;
+
+    /// Gives back what the server holds for us (a session).
+    fn close(&self) -> BoxFuture<'_, ()>;
+
+    /// Which dialect is spoken, once known.
+    fn dialect(&self) -> Option<Dialect>;
+}
+
+/// Opens a connection in the given dialect. No request is made yet.
+pub fn connect(connection: Connection, dialect: Dialect) -> Result<std::sync::Arc<dyn Pihole>, PiholeError> {
+    Ok(match dialect {
+        Dialect::Auto => std::sync::Arc::new(AutoDialect::new(connection)?),
+        Dialect::Spec => std::sync::Arc::new(SpecDialect::new(connection)?),
+        Dialect::V6 => std::sync::Arc::new(V6Dialect::new(connection)?),
+    })
+}

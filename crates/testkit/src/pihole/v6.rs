@@ -15,7 +15,7 @@ use data_encoding::BASE64;
 use http::{HeaderMap, Method};
 use rand::Rng as _;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::dns::{self, Zone};
@@ -258,19 +258,16 @@ async fn run(
 ) {
     loop {
         let router = Router::new().fallback(serve).with_state(Arc::clone(&state));
-        let (away, mut time) = mpsc::unbounded_channel();
-        let wait = async {
-            let time = restarts.recv().await.unwrap_or(Duration::MAX);
-            let _ = away.send(time);
-        };
-        if axum::serve(listener, router).with_graceful_shutdown(Box::pin(async move {
-            // The borrow of `restarts` must outlive the server: it is polled below instead.
-            std::future::pending::<()>().await;
-        })).into_future_until(wait).await.is_err() {
-            return;
-        }
-        let Ok(time) = time.try_recv() else { return };
+        // Dropping `stop` (this task is aborted) ends the server too.
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = axum::serve(listener, router).with_graceful_shutdown(async {
+            let _ = stopped.await;
+        });
+        let server = tokio::spawn(server.into_future());
+        let Some(time) = restarts.recv().await else { return };
         lock(&state).down = true;
+        let _ = stop.send(());
+        let _ = tokio::time::timeout(Duration::from_millis(200), server).await;
         tokio::time::sleep(time).await;
         listener = loop {
             match tokio::net::TcpListener::bind(addr).await {
@@ -282,5 +279,188 @@ async fn run(
         inner.down = false;
         let (hosts, cnames) = inner.saved.clone();
         (inner.hosts, inner.cnames) = (hosts, cnames);
+    }
+}
+
+async fn serve(State(state): State<Arc<Mutex<Inner>>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let (method, path) = (parts.method, parts.uri.path().to_owned());
+    let target = parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
+    let body = to_bytes(body, 1 << 20).await.unwrap_or_default();
+    let upset = {
+        let mut inner = lock(&state);
+        inner.book.note(method.as_str(), &target);
+        inner.book.upset(method.as_str(), &path)
+    };
+    if let Some(upset) = &upset
+        && !upset.effective
+    {
+        return plain(upset.status, &upset.body);
+    }
+    let reply = route(&state, &method, &path, parts.uri.query(), &parts.headers, &body).await;
+    match upset {
+        Some(upset) => plain(upset.status, &upset.body),
+        None => reply,
+    }
+}
+
+async fn route(
+    state: &Arc<Mutex<Inner>>,
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Response {
+    if path.starts_with("/admin/api") {
+        // Asking once is how a client finds out which dialect is spoken; the real server logs a warning.
+        return error(400, "bad_request", "Bad request", Some("The API is hosted at pi.hole/api, not pi.hole/admin/api"));
+    }
+    match (method.as_str(), path) {
+        ("POST", "/api/auth") => return log_in(state, body).await,
+        ("GET", "/api/auth") => return lock(state).show_session(headers),
+        ("DELETE", "/api/auth") => return lock(state).log_out(headers),
+        ("GET", "/api/info/login") => return answer(200, json!({"https_port": 443, "dns": true})),
+        _ => {}
+    }
+    if !path.starts_with("/api/") {
+        lock(state).book.violation(format!("{method} {path} is outside the API"));
+        return error(404, "not_found", "Not found", Some(path));
+    }
+    let Some(caller) = lock(state).caller(headers) else {
+        return error(401, "unauthorized", "Unauthorized", None);
+    };
+    match path.strip_prefix("/api/config") {
+        Some(rest) => v6_config::serve(state, method, rest, query, caller, body).await,
+        None => {
+            lock(state).book.violation(format!("{method} {path} is not part of the contract"));
+            error(404, "not_found", "Not found", Some(path))
+        }
+    }
+}
+
+/// Pi-hole's error object.
+pub(super) fn error(status: u16, key: &str, message: &str, hint: Option<&str>) -> Response {
+    answer(status, json!({"error": {"key": key, "message": message, "hint": hint}}))
+}
+
+fn session(status: u16, message: &str) -> Response {
+    let session = json!({"valid": false, "totp": false, "sid": null, "validity": -1, "message": message});
+    answer(status, json!({ "session": session }))
+}
+
+async fn log_in(state: &Arc<Mutex<Inner>>, body: &[u8]) -> Response {
+    let stall = {
+        let mut inner = lock(state);
+        inner.book.counters.login_attempts += 1;
+        match inner.try_log_in(body) {
+            Ok(reply) => return reply,
+            Err(stall) => stall,
+        }
+    };
+    tokio::time::sleep(stall).await;
+    error(429, "rate_limiting", "Rate-limiting login attempts", None)
+}
+
+impl Inner {
+    fn second(&self) -> u64 {
+        self.frozen_second.unwrap_or_else(|| self.started.elapsed().as_secs())
+    }
+
+    /// Answers a login, or says how long to stall before refusing it for its rate.
+    fn try_log_in(&mut self, body: &[u8]) -> Result<Response, Duration> {
+        let bad = |message: &str| Ok(error(400, "bad_request", message, None));
+        if body.is_empty() {
+            return bad("No request body data");
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            return bad("Invalid request body data (no valid JSON), error at hint");
+        };
+        let password = match value.get("password") {
+            None => return bad("No password found in JSON payload"),
+            Some(Value::String(password)) => password.clone(),
+            Some(_) => return bad("Field password has to be of type 'string'"),
+        };
+        let Some(web) = self.options.password.clone() else {
+            let open = json!({"valid": true, "totp": false, "sid": null, "validity": -1, "message": "no password set"});
+            return Ok(answer(200, json!({ "session": open })));
+        };
+        let second = self.second();
+        if self.failures.0 != second {
+            self.failures = (second, 0);
+        }
+        if self.failures.1 >= 3 {
+            return Err(self.options.stall);
+        }
+        let app = if password == web {
+            if self.options.totp {
+                return bad("No 2FA token found in JSON payload");
+            }
+            false
+        } else {
+            // Any other password has failed as the web password by now, even when it is a right app password.
+            self.failures.1 += 1;
+            if self.failures.1 >= 3 || self.options.app_password.as_deref() != Some(password.as_str()) {
+                return Ok(session(401, "password incorrect"));
+            }
+            true
+        };
+        let now = Instant::now();
+        self.sessions.retain(|_, session| session.until > now);
+        if self.sessions.len() >= self.options.seats {
+            let hint = Some("increase webserver.api.max_sessions");
+            return Ok(error(429, "api_seats_exceeded", "API seats exceeded", hint));
+        }
+        let mut bytes = [0_u8; 16];
+        rand::rng().fill_bytes(&mut bytes);
+        // Base64 with every awkward character, as real ids have.
+        let sid = format!("/+{}=", &BASE64.encode(&bytes)[..21]);
+        self.sessions.insert(sid.clone(), Session { until: now + self.options.session, app });
+        self.book.counters.logins += 1;
+        let message = if app { "app-password correct" } else { "password correct" };
+        let validity = self.options.session.as_secs();
+        let csrf = BASE64.encode(&bytes[..12]);
+        let opened = json!({"valid": true, "totp": self.options.totp, "sid": sid, "csrf": csrf, "validity": validity, "message": message});
+        Ok(answer(200, json!({ "session": opened })))
+    }
+
+    fn sid<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        ["x-ftl-sid", "sid"].iter().find_map(|name| headers.get(*name)?.to_str().ok())
+    }
+
+    fn caller(&mut self, headers: &HeaderMap) -> Option<Caller> {
+        if self.options.password.is_none() {
+            return Some(Caller::Open);
+        }
+        let renewed = Instant::now() + self.options.session;
+        let sid = self.sid(headers)?.to_owned();
+        let session = self.sessions.get_mut(&sid)?;
+        session.until = renewed;
+        Some(if session.app { Caller::App } else { Caller::Web })
+    }
+
+    fn show_session(&mut self, headers: &HeaderMap) -> Response {
+        match self.caller(headers) {
+            Some(Caller::Open) => answer(
+                200,
+                json!({"session": {"valid": true, "totp": false, "sid": null, "validity": -1, "message": "no password set"}}),
+            ),
+            Some(Caller::Web | Caller::App) => answer(
+                200,
+                json!({"session": {"valid": true, "totp": self.options.totp, "sid": self.sid(headers), "validity": self.options.session.as_secs(), "message": "correct"}}),
+            ),
+            None if self.sid(headers).is_some() => session(401, "session unknown"),
+            None => session(401, "no SID provided"),
+        }
+    }
+
+    fn log_out(&mut self, headers: &HeaderMap) -> Response {
+        match self.sid(headers).map(str::to_owned).and_then(|sid| self.sessions.remove(&sid)) {
+            Some(_) => {
+                self.book.counters.logouts += 1;
+                empty(204)
+            }
+            None => session(401, "session unknown"),
+        }
     }
 }

@@ -1,0 +1,205 @@
+//! What can go wrong with a Pi-hole, sorted by what the reader can do about it.
+//!
+//! Every variant has a stable reason (event reason, metric label, heading in the troubleshooting page) and a class
+//! that says how to go on. No variant carries a request or response body, a password or a session id.
+
+use std::time::Duration;
+
+use crate::line::Line;
+
+/// One failure of a call to a Pi-hole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PiholeError {
+    /// The password or token was refused, twice.
+    #[error("the Pi-hole refuses the password or token; for Pi-hole v6 use an app password or the web password")]
+    Unauthorized,
+    /// An app password may read but not write.
+    #[error("the app password may not change settings; set webserver.api.app_sudo to true on the Pi-hole")]
+    AppSudoOff,
+    /// The list is pinned by an environment variable of the Pi-hole.
+    #[error("{key} is set by an environment variable of the Pi-hole (FTLCONF_{}) and cannot be changed; remove the variable there", key.replace('.', "_"))]
+    EnvLocked {
+        /// The setting, such as `dns.hosts`.
+        key: String,
+    },
+    /// The Pi-hole's configuration is read-only.
+    #[error("the Pi-hole's configuration is read-only; set misc.readOnly to false on the Pi-hole")]
+    ReadOnly,
+    /// The web password is protected by a second factor.
+    #[error("the Pi-hole asks for a second factor; create an app password, which needs none")]
+    TwoFactor,
+    /// No API session is free.
+    #[error("all API sessions of the Pi-hole are taken; log out other clients or raise webserver.api.max_sessions")]
+    SeatsFull,
+    /// Too many attempts.
+    #[error("the Pi-hole limits the rate of requests")]
+    RateLimited {
+        /// What `Retry-After` asked for, if anything.
+        retry_after: Option<Duration>,
+    },
+    /// A line that is not ours is invalid; the Pi-hole refuses every addition until it is mended.
+    #[error("the Pi-hole refuses every change because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole")]
+    BadForeignLine {
+        /// Position in the list, from 0.
+        index: usize,
+        /// The line.
+        line: String,
+    },
+    /// One of our lines was refused.
+    #[error("the Pi-hole refuses {line:?}: {why} (Pi-hole FTL before 6.0.3 refuses comments: upgrade it)")]
+    LineRefused {
+        /// The line.
+        line: Line,
+        /// What the Pi-hole said.
+        why: String,
+    },
+    /// The server speaks the other dialect.
+    #[error("the server does not speak the {dialect} dialect; set PIHOLE_API_DIALECT=auto")]
+    WrongDialect {
+        /// The dialect that was tried.
+        dialect: &'static str,
+    },
+    /// The server speaks no dialect we know.
+    #[error("no Pi-hole answers at this address (status {status}); check the URL")]
+    NotAPihole {
+        /// What the last attempt answered.
+        status: u16,
+    },
+    /// The server wants us elsewhere.
+    #[error("the server redirects (status {status}) to {location}; put the final address into the URL")]
+    Redirected {
+        /// The status.
+        status: u16,
+        /// Scheme and host it points at.
+        location: String,
+    },
+    /// The answer is not what the API promises; nothing may be concluded from it.
+    #[error("the Pi-hole's answer cannot be used: {what}")]
+    Protocol {
+        /// What was wrong.
+        what: String,
+    },
+    /// No connection, or it broke.
+    #[error("the Pi-hole cannot be reached: {what}")]
+    Unreachable {
+        /// What happened.
+        what: String,
+        /// Whether trying again at once may help (refused, reset).
+        quick: bool,
+    },
+    /// No answer in time.
+    #[error("the Pi-hole did not answer in time")]
+    Timeout,
+    /// The certificate does not verify.
+    #[error("the Pi-hole's certificate does not verify: {what}; give its CA file and server name (usually pi.hole)")]
+    Tls {
+        /// What the verifier said.
+        what: String,
+    },
+    /// A client error with no special meaning.
+    #[error("the Pi-hole refused the request: status {status}{detail}")]
+    Rejected {
+        /// The status.
+        status: u16,
+        /// Key, message and hint, when the Pi-hole gave them.
+        detail: String,
+    },
+    /// A server error.
+    #[error("the Pi-hole failed: status {status}{detail}")]
+    Server {
+        /// The status.
+        status: u16,
+        /// Key, message and hint, when the Pi-hole gave them.
+        detail: String,
+    },
+    /// The client could not be set up.
+    #[error("{what}")]
+    Setup {
+        /// What is wrong with the configuration.
+        what: String,
+    },
+    /// This dialect cannot hold such a record.
+    #[error("the {dialect} dialect cannot hold {line:?}")]
+    Unsupported {
+        /// The dialect.
+        dialect: &'static str,
+        /// The line.
+        line: Line,
+    },
+}
+
+/// How to go on after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Worth trying again with backoff.
+    Transient,
+    /// Wait a flat time, for the whole instance.
+    Throttled(Option<Duration>),
+    /// Somebody has to change a setting of the Pi-hole; look again every few minutes.
+    Instance,
+    /// This line will never be accepted; do not send it again until it or the Pi-hole changes.
+    Permanent,
+}
+
+impl PiholeError {
+    /// The reason, from a closed list.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unauthorized => "Unauthorized",
+            Self::AppSudoOff => "AppSudoOff",
+            Self::EnvLocked { .. } => "EnvLocked",
+            Self::ReadOnly => "ReadOnly",
+            Self::TwoFactor => "TwoFactor",
+            Self::SeatsFull => "SeatsFull",
+            Self::RateLimited { .. } => "RateLimited",
+            Self::BadForeignLine { .. } => "BadForeignLine",
+            Self::LineRefused { .. } => "LineRefused",
+            Self::WrongDialect { .. } => "WrongDialect",
+            Self::NotAPihole { .. } => "NotAPihole",
+            Self::Redirected { .. } => "Redirected",
+            Self::Protocol { .. } => "Protocol",
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Timeout => "Timeout",
+            Self::Tls { .. } => "Tls",
+            Self::Rejected { .. } => "Rejected",
+            Self::Server { .. } => "ServerError",
+            Self::Setup { .. } => "Setup",
+            Self::Unsupported { .. } => "Unsupported",
+        }
+    }
+
+    /// How to go on.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::RateLimited { retry_after } => ErrorClass::Throttled(*retry_after),
+            Self::SeatsFull => ErrorClass::Throttled(None),
+            Self::AppSudoOff
+            | Self::EnvLocked { .. }
+            | Self::ReadOnly
+            | Self::TwoFactor
+            | Self::BadForeignLine { .. }
+            | Self::Setup { .. } => ErrorClass::Instance,
+            Self::LineRefused { .. } | Self::Unsupported { .. } => ErrorClass::Permanent,
+            Self::Unauthorized
+            | Self::WrongDialect { .. }
+            | Self::NotAPihole { .. }
+            | Self::Redirected { .. }
+            | Self::Protocol { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout
+            | Self::Tls { .. }
+            | Self::Rejected { .. }
+            | Self::Server { .. } => ErrorClass::Transient,
+        }
+    }
+
+    /// Whether the same call may succeed within seconds: the server is restarting.
+    pub fn is_quick(&self) -> bool {
+        matches!(self, Self::Unreachable { quick: true, .. })
+    }
+}
+
+/// Text from a Pi-hole made safe for a log line: printable, one line, short.
+pub(crate) fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
+}

@@ -1,0 +1,213 @@
+//! Lines as Pi-hole stores them, and the marker that says which ones are ours.
+//!
+//! ```text
+//! dns.hosts          192.168.1.10 app.lan # signpost=home
+//! dns.cnameRecords   www.lan,app.lan # signpost=home
+//! ```
+//! A line is ours only when it is, byte for byte, what we would write for the address, name and owner it carries.
+//! Whatever a person has touched since is theirs.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use signpost_dns::Fqdn;
+
+/// The word before `=` in the marker comment.
+pub const MARKER: &str = "signpost=";
+
+/// Who writes the lines: one id per cluster that shares a Pi-hole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(String);
+
+/// Why a text is no owner id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an owner id is 1 to 32 characters of a-z, 0-9, '-', '_' and '.'; {0:?} is not")]
+pub struct OwnerIdError(String);
+
+impl OwnerId {
+    /// Accepts what survives in a Pi-hole comment: no blank, no `/`, no `,`, no `#`, ASCII only.
+    pub fn parse(text: &str) -> Result<Self, OwnerIdError> {
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
+        if (1..=32).contains(&text.len()) && text.bytes().all(good) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(OwnerIdError(text.chars().take(40).collect()))
+        }
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One element of `dns.hosts` or `dns.cnameRecords`, verbatim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Line(Box<str>);
+
+impl Line {
+    /// A line as the Pi-hole returned it; no byte is changed.
+    pub fn stored(raw: &str) -> Self {
+        Self(raw.into())
+    }
+
+    /// The line we write for an address, marked with its owner where the dialect can carry a marker.
+    pub fn address(ip: IpAddr, host: &Fqdn, owner: Option<&OwnerId>) -> Self {
+        Self(marked(format!("{ip} {}", host.undotted()), owner))
+    }
+
+    /// The line we write for an alias.
+    pub fn alias(alias: &Fqdn, target: &Fqdn, owner: Option<&OwnerId>) -> Self {
+        Self(marked(format!("{},{}", alias.undotted(), target.undotted()), owner))
+    }
+
+    /// The exact text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The comment, trimmed; everything after the first `#`.
+    pub fn comment(&self) -> Option<&str> {
+        self.0.split_once('#').map(|(_, comment)| comment.trim())
+    }
+
+    /// Whether some signpost wrote a marker here, ours or another cluster's.
+    pub fn is_marked(&self) -> bool {
+        self.comment().is_some_and(|comment| comment.starts_with(MARKER))
+    }
+
+    fn value(&self) -> &str {
+        self.0.split_once('#').map_or(&*self.0, |(value, _)| value)
+    }
+
+    /// Reads the line as an element of `dns.hosts`.
+    pub fn address_parts(&self) -> AddressParts<'_> {
+        let mut words = self.value().split_ascii_whitespace();
+        let ip = words.next().and_then(|word| word.parse().ok());
+        AddressParts { ip, names: words.collect() }
+    }
+
+    /// Reads the line as an element of `dns.cnameRecords`; the last of several commas may be a TTL.
+    pub fn alias_parts(&self) -> AliasParts<'_> {
+        let mut words: Vec<&str> = self.value().split(',').map(str::trim).collect();
+        if words.len() > 2 && words.last().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit())) {
+            words.pop();
+        }
+        let target = if words.len() > 1 { words.pop() } else { None };
+        AliasParts { aliases: words, target }
+    }
+
+    /// The address and name, when this is a `dns.hosts` line that `owner` wrote and nobody changed.
+    pub fn own_address(&self, owner: &OwnerId) -> Option<(IpAddr, Fqdn)> {
+        if !self.is_marked() {
+            return None;
+        }
+        let parts = self.address_parts();
+        let ([name], Some(ip)) = (parts.names.as_slice(), parts.ip) else { return None };
+        let host = Fqdn::parse(name).ok()?;
+        (Self::address(ip, &host, Some(owner)) == *self).then_some((ip, host))
+    }
+
+    /// The alias and target, when this is a `dns.cnameRecords` line that `owner` wrote and nobody changed.
+    pub fn own_alias(&self, owner: &OwnerId) -> Option<(Fqdn, Fqdn)> {
+        if !self.is_marked() {
+            return None;
+        }
+        let parts = self.alias_parts();
+        let ([alias], Some(target)) = (parts.aliases.as_slice(), parts.target) else { return None };
+        let (alias, target) = (Fqdn::parse(alias).ok()?, Fqdn::parse(target).ok()?);
+        (Self::alias(&alias, &target, Some(owner)) == *self).then_some((alias, target))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn marked(value: String, owner: Option<&OwnerId>) -> Box<str> {
+    match owner {
+        Some(owner) => format!("{value} # {MARKER}{owner}").into(),
+        None => value.into(),
+    }
+}
+
+/// A `dns.hosts` line taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressParts<'a> {
+    /// The address, when it is one.
+    pub ip: Option<IpAddr>,
+    /// Every name on the line.
+    pub names: Vec<&'a str>,
+}
+
+/// A `dns.cnameRecords` line taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasParts<'a> {
+    /// Every alias on the line.
+    pub aliases: Vec<&'a str>,
+    /// What they point at.
+    pub target: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> OwnerId {
+        OwnerId::parse("home").unwrap()
+    }
+
+    #[test]
+    fn a_marked_line_is_ours_and_says_what_it_holds() {
+        let host = Fqdn::parse("App.LAN.").unwrap();
+        let line = Line::address("192.168.1.10".parse().unwrap(), &host, Some(&owner()));
+        assert_eq!(line.as_str(), "192.168.1.10 app.lan # signpost=home");
+        assert_eq!(line.own_address(&owner()), Some(("192.168.1.10".parse().unwrap(), host.clone())));
+        let alias = Line::alias(&Fqdn::parse("www.lan").unwrap(), &host, Some(&owner()));
+        assert_eq!(alias.as_str(), "www.lan,app.lan # signpost=home");
+        assert!(alias.own_alias(&owner()).is_some());
+    }
+
+    #[test]
+    fn a_line_somebody_touched_or_another_owner_wrote_is_not_ours() {
+        for raw in [
+            "192.168.1.10 app.lan",
+            "192.168.1.10 app.lan # signpost=office",
+            "192.168.1.10 app.lan printer.lan # signpost=home",
+            "192.168.1.10  app.lan # signpost=home",
+            "192.168.1.10 app.lan #signpost=home",
+            "192.168.1.10 app.lan # signpost=home and mine",
+            "192.168.1.10 APP.lan # signpost=home",
+            "192.168.1.10 app.lan. # signpost=home",
+            "192.168.1.010 app.lan # signpost=home",
+            "# signpost=home",
+            "",
+        ] {
+            assert_eq!(Line::stored(raw).own_address(&owner()), None, "{raw}");
+        }
+    }
+
+    #[test]
+    fn lines_are_taken_apart_as_pihole_reads_them() {
+        let line = Line::stored("10.0.0.1\tnas.lan  nas # the box");
+        assert_eq!(line.address_parts().names, ["nas.lan", "nas"]);
+        assert_eq!(line.comment(), Some("the box"));
+        let line = Line::stored("a.lan,b.lan,target.lan,300");
+        assert_eq!(line.alias_parts(), AliasParts { aliases: vec!["a.lan", "b.lan"], target: Some("target.lan") });
+    }
+
+    #[test]
+    fn an_owner_id_that_would_break_a_line_is_refused() {
+        for bad in ["", "a b", "a/b", "a,b", "a#b", "Ä", "Home", "x\ny", &"x".repeat(33)] {
+            assert!(OwnerId::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The dialect of the original request: `/admin/api/dns/local` with a Bearer token, one A record per call.
+//!
+//! Deleting is by name, so a name that also has somebody else's address must not be deleted through it; the caller
+//! sees that in the listing. There is no update: an address changes by DELETE and POST, the POST repeated at once
+//! when it fails.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use reqwest::Method;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+use crate::error::PiholeError;
+use crate::http::{Connection, Http, Reply, Secret, element};
+use crate::line::Line;
+use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole};
+
+const PATH: &str = "/admin/api/dns/local";
+
+/// A Pi-hole spoken to in the dialect of the original request.
+#[derive(Debug)]
+pub struct SpecDialect {
+    http: Http,
+    token: Secret,
+    writing: Mutex<()>,
+}
+
+#[derive(Deserialize)]
+struct Records {
+    data: Vec<Record>,
+}
+
+#[derive(Deserialize)]
+struct Record {
+    domain: String,
+    ip: String,
+}
+
+impl SpecDialect {
+    /// Prepares the connection; nothing is sent.
+    pub fn new(connection: Connection) -> Result<Self, PiholeError> {
+        Ok(Self { http: Http::new(&connection)?, token: connection.token, writing: Mutex::new(()) })
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&serde_json::Value>) -> Result<Reply, PiholeError> {
+        let bearer = format!("Bearer {}", self.token.read().await?);
+        self.http.send(method, path, &[("authorization", &bearer)], body).await
+    }
+
+    /// The list call itself, unjudged: what auto-detection looks at.
+    pub(crate) async fn raw_list(&self) -> Result<Reply, PiholeError> {
+        self.http.quickly(|| self.call(Method::GET, PATH, None)).await
+    }
+
+    /// Judges the answer to a list call.
+    pub(crate) fn read_list(reply: Reply) -> Result<Listing, PiholeError> {
+        match reply.status.as_u16() {
+            200 => {
+                let records: Records = serde_json::from_slice(&reply.body).map_err(|error| PiholeError::Protocol {
+                    what: format!("the list is not an object with an array `data` of domain and ip ({})", classify(&error)),
+                })?;
+                // A name with a blank or '#' in it can be no host of ours; left out, it can never be touched either.
+                let plain = |record: &Record| !record.domain.contains([' ', '\t', '#', ',']) && !record.domain.is_empty();
+                let hosts = records.data.iter().filter(|record| plain(record));
+                Ok(Listing {
+                    capabilities: Capabilities::SPEC,
+                    hosts: hosts.map(|record| Line::stored(&format!("{} {}", record.ip, record.domain))).collect(),
+                    cnames: Vec::new(),
+                    trouble: None,
+                })
+            }
+            401 | 403 => Err(PiholeError::Unauthorized),
+            400 if is_v6_hint(&reply) => Err(PiholeError::WrongDialect { dialect: "spec" }),
+            _ => Err(reply.into_error()),
+        }
+    }
+
+    async fn create(&self, line: &Line) -> Result<(), PiholeError> {
+        let parts = line.address_parts();
+        let (Some(std::net::IpAddr::V4(ip)), [domain]) = (parts.ip, parts.names.as_slice()) else {
+            return Err(PiholeError::Unsupported { dialect: "spec", line: line.clone() });
+        };
+        let body = serde_json::json!({ "domain": domain, "ip": ip.to_string() });
+        let reply = self.http.quickly(|| self.call(Method::POST, PATH, Some(&body))).await?;
+        match reply.status.as_u16() {
+            200..=299 => Ok(()),
+            401 | 403 => Err(PiholeError::Unauthorized),
+            400 if is_v6_hint(&reply) => Err(PiholeError::WrongDialect { dialect: "spec" }),
+            400 => {
+                let why = reply.trouble().to_string();
+                let why = if why.is_empty() { "status 400".to_owned() } else { why };
+                Err(PiholeError::LineRefused { line: line.clone(), why })
+            }
+            _ => Err(reply.into_error()),
+        }
+    }
+
+    async fn delete(&self, line: &Line) -> Result<(), PiholeError> {
+        let parts = line.address_parts();
+        let [domain] = parts.names.as_slice() else {
+            return Err(PiholeError::Unsupported { dialect: "spec", line: line.clone() });
+        };
+        let path = format!("{PATH}/{}", element(domain));
+        let reply = self.http.quickly(|| self.call(Method::DELETE, &path, None)).await?;
+        match reply.status.as_u16() {
+            200..=299 | 404 => Ok(()),
+            401 | 403 => Err(PiholeError::Unauthorized),
+            400 if is_v6_hint(&reply) => Err(PiholeError::WrongDialect { dialect: "spec" }),
+            400 => Err(PiholeError::LineRefused { line: line.clone(), why: "status 400 on delete".into() }),
+            _ => Err(reply.into_error()),
+        }
+    }
+
+    async fn write(&self, changes: &ChangeSet) -> Applied {
+        let _one_at_a_time = self.writing.lock().await;
+        let mut applied = Applied::default();
+        for line in changes.add_cnames.iter().chain(&changes.remove_cnames) {
+            applied.refused.push((line.clone(), PiholeError::Unsupported { dialect: "spec", line: line.clone() }));
+        }
+        let name_of = |line: &Line| line.address_parts().names.first().map(|name| (*name).to_owned());
+        let (replaced, gone): (Vec<&Line>, Vec<&Line>) = changes
+            .remove_hosts
+            .iter()
+            .partition(|old| changes.add_hosts.iter().any(|new| name_of(new) == name_of(old)));
+        for line in &changes.add_hosts {
+            let old = replaced.iter().find(|old| name_of(old) == name_of(line));
+            let result = match old {
+                None => {
+                    applied.writes += 1;
+                    self.create(line).await
+                }
+                Some(old) => {
+                    applied.writes += 1;
+                    match self.delete(old).await {
+                        Err(error) => Err(error),
+                        Ok(()) => {
+                            applied.writes += 1;
+                            match self.create(line).await {
+                                // The name is gone for now: one more attempt at once keeps the hole short.
+                                Err(error) if !matches!(error, PiholeError::LineRefused { .. }) => {
+                                    applied.writes += 1;
+                                    self.create(line).await
+                                }
+                                done => done,
+                            }
+                        }
+                    }
+                }
+            };
+            if !note(&mut applied, line, result) {
+                return applied;
+            }
+        }
+        for line in gone {
+            applied.writes += 1;
+            let result = self.delete(line).await;
+            if !note(&mut applied, line, result) {
+                return applied;
+            }
+        }
+        applied
+    }
+}
+
+/// Files one result; false when the rest must wait.
+pub(crate) fn note(applied: &mut Applied, line: &Line, result: Result<(), PiholeError>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error @ (PiholeError::LineRefused { .. } | PiholeError::Unsupported { .. })) => {
+            applied.refused.push((line.clone(), error));
+            true
+        }
+        Err(error) => {
+            applied.stopped = Some(error);
+            false
+        }
+    }
+}
+
+/// Pi-hole v6 answers every path of this dialect with a hint at where its API lives.
+pub(crate) fn is_v6_hint(reply: &Reply) -> bool {
+    let trouble = reply.trouble();
+    trouble.key == "bad_request" && trouble.hint.contains("/api")
+}
+
+fn classify(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        serde_json::error::Category::Data => "wrong shape",
+        _ => "not JSON",
+    }
+}
+
+impl Pihole for SpecDialect {
+    fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>> {
+        async {
+            let reply = self.call(Method::GET, PATH, None).await?;
+            Self::read_list(reply).map(|_| ())
+        }
+        .boxed()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>> {
+        async { Self::read_list(self.raw_list().await?) }.boxed()
+    }
+
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+        self.write(changes).boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        Some(Dialect::Spec)
+    }
+}
