@@ -209,6 +209,13 @@ fn translate(pattern: &str) -> String {
                     ('S', _) => out.push_str("[^\\t\\n\\f\\r ]"),
                     ('b', false) => out.push_str("(?-u:\\b)"),
                     ('<' | '>', _) => out.push(escaped),
+                    ('p' | 'P' | 'x', _) if chars.get(at) == Some(&'{') => {
+                        let end = chars[at..].iter().position(|&c| c == '}').map_or(chars.len(), |length| at + length + 1);
+                        out.push('\\');
+                        out.push(escaped);
+                        out.extend(&chars[at..end]);
+                        at = end;
+                    }
                     ('Q', false) => {
                         while at < chars.len() && !(chars[at] == '\\' && chars.get(at + 1) == Some(&'E')) {
                             out.push_str(&regex::escape(&chars[at].to_string()));
@@ -271,10 +278,9 @@ fn is_repeat(rest: &[char]) -> bool {
     }
 }
 
-/// Whether the brace that ends `upto` closes a repetition, or the name of a Unicode class.
+/// Whether the brace that ends `upto` closes a repetition.
 fn closes_repeat(upto: &[char]) -> bool {
-    let Some(open) = upto.iter().rposition(|&c| c == '{') else { return false };
-    is_repeat(&upto[open + 1..]) || (open >= 2 && matches!(upto[open - 1], 'p' | 'P' | 'x') && upto[open - 2] == '\\')
+    upto.iter().rposition(|&c| c == '{').is_some_and(|open| is_repeat(&upto[open + 1..]))
 }
 
 #[cfg(test)]

@@ -64,7 +64,9 @@ fn second_appearances(items: &[Value]) -> Vec<usize> {
     let mut seen = std::collections::HashMap::new();
     let mut found = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let times = seen.entry(json_text(item)).or_insert(0_u32);
+        // A whole float is another scalar than the integer, though both print alike.
+        let float = item.as_f64().is_some() && item.as_i64().is_none();
+        let times = seen.entry((float, json_text(item))).or_insert(0_u32);
         *times += 1;
         if *times == 2 {
             found.push(index);

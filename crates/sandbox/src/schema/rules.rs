@@ -23,7 +23,7 @@ const LONGEST_MESSAGE: usize = 10 * 1024;
 
 thread_local! {
     /// The functions every rule can call; building the table is dear, so each thread does it once.
-    static FUNCTIONS: Context<'static> = Context::default().with_all();
+    static FUNCTIONS: Context<'static> = functions();
     static CONVERSIONS: HashMap<&'static str, Program> = [
         ("date-time", "timestamp(text)"), ("date", "timestamp(text + 'T00:00:00Z')"), ("duration", "duration(text)"),
         ("byte", "base64.decode(text)"),
@@ -31,6 +31,37 @@ thread_local! {
     .into_iter()
     .filter_map(|(format, source)| Some((format, Program::compile(source).ok()?)))
     .collect();
+}
+
+/// The standard functions, those of Kubernetes, and types as values (`type(self) == string`).
+fn functions() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    context.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> { Ok(type_value(type_name(&value))) });
+    for name in ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"] {
+        context.add_variable_from_value(name, type_value(name));
+    }
+    context
+}
+
+fn type_value(name: &str) -> Cel {
+    Cel::String(Arc::new(format!("type {name}")))
+}
+
+fn type_name(value: &Cel) -> &'static str {
+    match value {
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::Bool(_) => "bool",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Null => "null_type",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Function(..) | Cel::Opaque(_) => "dyn",
+    }
 }
 
 /// The rules at a node and below it.

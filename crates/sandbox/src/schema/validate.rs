@@ -280,19 +280,26 @@ fn check_number(value: Num, node: &Node, path: &str) -> Outcome {
     }
     if let Some(factor) = node.multiple_of {
         let misfit = range("MultipleOf", Num::Float(factor));
-        let (multiple, shown) = match (value, &misfit) {
-            (Num::Int(value), None) => {
-                let factor = truncated(factor);
-                (factor > 0 && value % factor == 0, Num::Int(factor))
-            }
-            _ => (is_integer(if factor < 1.0 { 1.0 / factor * value.float() } else { value.float() / factor }), Num::Float(factor)),
+        let shown = match (value, &misfit) {
+            (Num::Int(_), None) => Num::Int(truncated(factor)),
+            _ => Num::Float(factor),
         };
         if let Some(text) = misfit {
             outcome.fail("", Class::Whole, text);
         }
-        if !multiple {
-            let text = format!("{path} in body should be a multiple of {}", number_text(shown));
-            outcome.fail(path, Class::Other(to_json(value)), text);
+        if shown.float() <= 0.0 {
+            let shown_text = number_text(shown);
+            let text = format!("factor MultipleOf declared for {path} must be positive: {shown_text}");
+            outcome.fail(path, Class::Other(to_json(shown)), text);
+        } else {
+            let multiple = match (value, shown) {
+                (Num::Int(value), Num::Int(factor)) => value % factor == 0,
+                _ => is_integer(if factor < 1.0 { 1.0 / factor * value.float() } else { value.float() / factor }),
+            };
+            if !multiple {
+                let text = format!("{path} in body should be a multiple of {}", number_text(shown));
+                outcome.fail(path, Class::Other(to_json(value)), text);
+            }
         }
     }
     for (bound, exclusive, subject, below) in [
