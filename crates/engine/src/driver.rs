@@ -4,14 +4,24 @@
 //! the key is next. Each step has a deadline, a step that overruns or panics is an outcome like any other, and nothing a system does can
 //! stop another key.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use jiff::Timestamp;
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
-    events::Event,
-    queue::{Gather, Job, Touched},
-    write::ObjectWrite,
+    clock::Clock,
+    events::{Event, Recorder},
+    metrics::Metrics,
+    queue::{Gather, Job, Queue, Touched},
+    write::{ObjectWrite, Writer},
 };
 
 /// One system: what it looks at, decides, does and says, in that order.
@@ -115,4 +125,130 @@ impl Default for DriveOptions {
     fn default() -> Self {
         Self { concurrency: 8, deadline: Duration::from_secs(30), gather: Gather::default() }
     }
+}
+
+/// What a driver hands its results to.
+#[derive(Clone)]
+pub(crate) struct Outlets {
+    pub(crate) writer: Writer,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A system and its queue, ready to be driven.
+pub(crate) struct Driver<S: System> {
+    system: S,
+    queue: Queue<S::Key, S::Object>,
+    options: DriveOptions,
+    outlets: Outlets,
+}
+
+type JobOf<S> = Job<<S as System>::Key, <S as System>::Object>;
+
+impl<S: System> Driver<S> {
+    pub(crate) fn new(system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions, outlets: Outlets) -> Self {
+        Self { system, queue, options, outlets }
+    }
+
+    /// Works off the queue until `stop`, then lets running passes end. Dropping the future ends them where they are.
+    pub(crate) async fn run(self, seed: u64, stop: CancellationToken) {
+        let driver = Arc::new(self);
+        driver.queue.start(driver.options.gather, seed);
+        let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
+        let mut passes = JoinSet::new();
+        loop {
+            let next = async {
+                // The semaphore is never closed; should it be, there is nothing to hand out.
+                let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+                Some((permit, driver.queue.next().await))
+            };
+            let (permit, job) = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                next = next => match next {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            while passes.try_join_next().is_some() {}
+            let driver = Arc::clone(&driver);
+            passes.spawn(async move {
+                driver.work(job).await;
+                drop(permit);
+            });
+        }
+        while passes.join_next().await.is_some() {}
+    }
+
+    async fn work(&self, job: JobOf<S>) {
+        let metrics = &self.outlets.metrics;
+        metrics.depth(S::NAME, self.queue.depth());
+        let span = tracing::info_span!("pass", system = S::NAME, key = %job.key, attempt = job.attempt);
+        let outcome = match AssertUnwindSafe(self.pass(&job).instrument(span.clone())).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                metrics.panicked(S::NAME);
+                let _in_span = span.enter();
+                tracing::error!(panic = panic_text(&*panic), "pass panicked; it will be tried again");
+                (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "panic")
+            }
+        };
+        let (outcome, label) = outcome;
+        metrics.pass(S::NAME, label);
+        if let Outcome::Retry { class, .. } = &outcome {
+            metrics.retry(S::NAME, class.label());
+        }
+        self.queue.finish(&job.key, outcome);
+        metrics.depth(S::NAME, self.queue.depth());
+    }
+
+    async fn pass(&self, job: &JobOf<S>) -> (Outcome<S::Object>, &'static str) {
+        let Self { system, options, outlets, .. } = self;
+        let Outlets { writer, recorder, metrics, clock } = outlets;
+        let overrun = |step: &'static str| {
+            tracing::warn!(step, deadline = ?options.deadline, "step took too long; the pass will be tried again");
+            (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "deadline")
+        };
+
+        let began = Instant::now();
+        let Ok(observed) = timeout(options.deadline, system.observe(job)).await else { return overrun("observe") };
+        metrics.step(S::NAME, "observe", began.elapsed());
+
+        let began = Instant::now();
+        let plan = system.plan(observed, clock.now());
+        metrics.step(S::NAME, "plan", began.elapsed());
+
+        if !writer.may_write() {
+            // Woken up after the lease ran out: somebody else is at it.
+            return (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "fenced");
+        }
+        let began = Instant::now();
+        let Ok(applied) = timeout(options.deadline, system.apply(plan)).await else { return overrun("apply") };
+        metrics.step(S::NAME, "apply", began.elapsed());
+
+        let began = Instant::now();
+        let Report { writes, events, outcome } = system.report(applied, clock.now());
+        for write in writes {
+            writer.submit(write);
+        }
+        for event in events {
+            recorder.record(event);
+        }
+        metrics.step(S::NAME, "report", began.elapsed());
+        let label = match &outcome {
+            Outcome::Done | Outcome::Check { .. } => "done",
+            Outcome::Retry { .. } => "retry",
+        };
+        tracing::debug!(outcome = label, "pass ended");
+        (outcome, label)
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }

@@ -3,13 +3,42 @@
 //! In: events from reports. Out: core/v1 Events; the same object, reason and note within ten minutes counts up one event instead of
 //! making another. Recording never waits, never fails a pass, keeps a bounded memory and a bounded rate.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use tokio::sync::mpsc;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event as CoreEvent, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 
-use crate::{clock::Clock, metrics::Metrics};
+use crate::{clock::Clock, metrics::Metrics, write::FIELD_MANAGER};
+
+/// The same thing said again within this time counts up.
+const WINDOW: Duration = Duration::from_mins(10);
+/// The API server takes no longer note.
+const NOTE_LIMIT: usize = 1024;
+/// Events that wait to be written; more are dropped.
+const WAITING: usize = 1_000;
+/// Events that are remembered for counting up; the oldest are forgotten first.
+const REMEMBERED: usize = 2_000;
+/// Requests per second in the long run, and how many may come at once.
+const RATE: f64 = 20.0;
+const BURST: f64 = 100.0;
+/// Longest time for one request.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Something worth telling the owner of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +62,15 @@ pub enum EventKind {
     Warning,
 }
 
+impl EventKind {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
 /// Records events. Cloning gives another handle to the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -42,21 +80,191 @@ pub struct Recorder {
 
 impl Recorder {
     /// Hands over an event and returns at once. Dropped (and counted) when too many are waiting.
-    pub fn record(&self, event: Event) {
+    pub fn record(&self, mut event: Event) {
+        cut(&mut event.note, NOTE_LIMIT);
         if self.queue.try_send(event).is_err() {
             self.metrics.events("dropped");
         }
     }
 }
 
-/// The other end of a [`Recorder`]: what writes its events.
-#[derive(Debug)]
-pub(crate) struct Publisher {
-    pub(crate) queue: mpsc::Receiver<Event>,
+/// A recorder and its publisher.
+pub(crate) fn recorder(
+    client: Client,
+    identity: &str,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+) -> (Recorder, Publisher) {
+    let (send, receive) = mpsc::channel(WAITING);
+    let publisher = Publisher {
+        queue: receive,
+        client,
+        identity: identity.to_owned(),
+        clock,
+        metrics: metrics.clone(),
+        said: BTreeMap::new(),
+        order: VecDeque::new(),
+        tokens: BURST,
+        refilled: Instant::now(),
+        made: 0,
+    };
+    (Recorder { queue: send, metrics }, publisher)
 }
 
-/// A recorder and its publisher.
-pub(crate) fn recorder(_client: Client, _clock: Arc<dyn Clock>, metrics: Metrics) -> (Recorder, Publisher) {
-    let (send, receive) = mpsc::channel(1_000);
-    (Recorder { queue: send, metrics }, Publisher { queue: receive })
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Saying {
+    uid: String,
+    reason: String,
+    note: String,
+}
+
+#[derive(Clone, Debug)]
+struct Said {
+    namespace: String,
+    name: String,
+    count: i32,
+    last: Instant,
+}
+
+/// The other end of a [`Recorder`]: what writes its events.
+pub(crate) struct Publisher {
+    queue: mpsc::Receiver<Event>,
+    client: Client,
+    identity: String,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    said: BTreeMap<Saying, Said>,
+    /// Sayings by age, for forgetting.
+    order: VecDeque<(Instant, Saying)>,
+    tokens: f64,
+    refilled: Instant,
+    made: u64,
+}
+
+impl Publisher {
+    /// Publishes until every recorder is gone.
+    pub(crate) async fn run(mut self) {
+        while let Some(event) = self.queue.recv().await {
+            self.forget_old();
+            self.wait_for_token().await;
+            self.publish(event).await;
+        }
+    }
+
+    async fn publish(&mut self, event: Event) {
+        let saying = Saying {
+            uid: event.object.uid.clone().unwrap_or_default(),
+            reason: event.reason.clone(),
+            note: event.note.clone(),
+        };
+        let now = self.clock.now();
+        let known = self.said.get(&saying).cloned();
+        let result = match &known {
+            Some(said) => timeout(DEADLINE, self.count_up(said, now)).await,
+            None => timeout(DEADLINE, self.make(&event, now)).await,
+        };
+        let outcome = match result {
+            Ok(Ok(said)) => {
+                self.remember(saying, said);
+                if known.is_some() { "counted" } else { "made" }
+            }
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() && known.is_some() => {
+                // It has expired on the server: say it anew.
+                self.said.remove(&saying);
+                match timeout(DEADLINE, self.make(&event, now)).await {
+                    Ok(Ok(said)) => {
+                        self.remember(saying, said);
+                        "made"
+                    }
+                    _ => "failed",
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(reason = event.reason, error = %error, "event not written");
+                "failed"
+            }
+            Err(_) => "failed",
+        };
+        self.metrics.events(outcome);
+    }
+
+    async fn make(&mut self, event: &Event, now: Timestamp) -> kube::Result<Said> {
+        // Events of cluster-scoped objects live in `default`.
+        let namespace = event.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        self.made += 1;
+        let mut base = event.object.name.clone().unwrap_or_default();
+        cut(&mut base, 200);
+        let name = format!("{base}.{:x}{:x}", now.as_nanosecond(), self.made);
+        let object = CoreEvent {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: event.object.clone(),
+            type_: Some(event.kind.label().to_owned()),
+            reason: Some(event.reason.clone()),
+            message: Some(event.note.clone()),
+            count: Some(1),
+            first_timestamp: Some(whole_seconds(now)),
+            last_timestamp: Some(whole_seconds(now)),
+            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
+            reporting_component: Some(FIELD_MANAGER.to_owned()),
+            reporting_instance: Some(self.identity.clone()),
+            ..CoreEvent::default()
+        };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        Api::<CoreEvent>::namespaced(self.client.clone(), &namespace).create(&params, &object).await?;
+        Ok(Said { namespace, name, count: 1, last: Instant::now() })
+    }
+
+    async fn count_up(&self, said: &Said, now: Timestamp) -> kube::Result<Said> {
+        let count = said.count.saturating_add(1);
+        let patch = json!({ "count": count, "lastTimestamp": whole_seconds(now) });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        Api::<CoreEvent>::namespaced(self.client.clone(), &said.namespace)
+            .patch(&said.name, &params, &Patch::Merge(patch))
+            .await?;
+        Ok(Said { count, last: Instant::now(), ..said.clone() })
+    }
+
+    fn remember(&mut self, saying: Saying, said: Said) {
+        self.order.push_back((said.last, saying.clone()));
+        self.said.insert(saying, said);
+    }
+
+    fn forget_old(&mut self) {
+        let now = Instant::now();
+        while let Some((at, _)) = self.order.front()
+            && (now.duration_since(*at) >= WINDOW || self.order.len() > REMEMBERED)
+        {
+            let Some((at, saying)) = self.order.pop_front() else { break };
+            if self.said.get(&saying).is_some_and(|said| said.last == at) {
+                self.said.remove(&saying);
+            }
+        }
+    }
+
+    async fn wait_for_token(&mut self) {
+        let now = Instant::now();
+        self.tokens = (self.tokens + now.duration_since(self.refilled).as_secs_f64() * RATE).min(BURST);
+        self.refilled = now;
+        if self.tokens < 1.0 {
+            tokio::time::sleep(Duration::from_secs_f64((1.0 - self.tokens) / RATE)).await;
+            self.tokens = 1.0;
+            self.refilled = Instant::now();
+        }
+        self.tokens -= 1.0;
+    }
+}
+
+fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+/// Shortens `text` to at most `limit` bytes, at the border of a character.
+pub(crate) fn cut(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+    }
 }

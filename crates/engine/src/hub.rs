@@ -1,12 +1,39 @@
 //! One watch stream per kind for the whole process, folded into indexes.
+//!
+//! ```text
+//!  LIST (pages) ─► guard ─► seen table ─► Index::applied / unreadable / deleted   new or changed objects only
+//!  WATCH ────────►   │          └─ after a complete list: what was not in it is deleted
+//!                    └─ an object that cannot be parsed is reported by name and stops nothing
+//! ```
+//!
+//! No object is kept: the seen table holds a name and two hashes for each. Lists and watches are made with kube's `Api` and not with its
+//! `watcher`, which has no deadline on a list or on the start of a watch and does not tell whether the watch was ever opened: a cluster
+//! that allows LIST and denies WATCH would look like a view that is complete and never changes.
 
-use crate::object::ObjectId;
+use std::{any::Any, collections::BTreeMap, sync::Arc};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::{
+    clock::Clock,
+    health::{Check, Health},
+    metrics::Metrics,
+    object::ObjectId,
+    write::Writer,
+};
+
+mod guard;
+mod seen;
+mod stream;
 
 /// A system's index for one kind. Interior mutability, cheap, no I/O; it touches its queue itself.
 pub trait Index<K>: Send + Sync + 'static {
     /// The object was made or changed. Not called again for a version already seen.
     fn applied(&self, object: &K);
-    /// The object is gone.
+    /// The object is gone. Called only when the API server said so, or when a complete list did not have it.
     fn deleted(&self, id: &ObjectId);
     /// The object exists but cannot be understood: keep what you knew.
     fn unreadable(&self, id: &ObjectId, error: &str) {
@@ -50,11 +77,123 @@ pub enum KindState {
     Listing,
     /// The view is complete and the watch is open.
     Synced,
-    /// The view was complete once, but the watch is broken.
+    /// The view is not current: lists or watches fail.
     Stale {
         /// Since when.
-        since: jiff::Timestamp,
+        since: Timestamp,
         /// Why.
         error: String,
     },
+}
+
+/// What is known about the view of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindStatus {
+    /// Whether the operator can do without it.
+    pub need: Need,
+    /// How far it is.
+    pub state: KindState,
+    /// True once a complete list was folded and a watch was opened: from then on the view is usable, if perhaps old.
+    pub complete: bool,
+    /// Complete lists folded so far.
+    pub lists: u64,
+}
+
+/// The state of every watched kind, by `plural.group`.
+pub type Kinds = BTreeMap<&'static str, KindStatus>;
+
+/// True when every required kind has a usable view.
+pub(crate) fn required_are_complete(kinds: &Kinds) -> bool {
+    kinds.values().all(|kind| kind.complete || kind.need == Need::Optional)
+}
+
+/// What all streams share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) namespace: Option<String>,
+    pub(crate) page_size: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) writer: Writer,
+    pub(crate) kinds: watch::Sender<Kinds>,
+    pub(crate) install_crds: String,
+    pub(crate) seed: u64,
+}
+
+/// A kind to watch, whatever its type.
+pub(crate) trait Stream: Any + Send {
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn resource(&self) -> &'static str;
+    fn need(&self) -> Need;
+    fn run(self: Box<Self>, shared: Shared) -> BoxFuture<'static, ()>;
+}
+
+/// The indexes of one kind.
+pub(crate) struct Fold<K> {
+    pub(crate) need: Need,
+    pub(crate) indexes: Vec<Arc<dyn Index<K>>>,
+}
+
+impl<K: Watched> Fold<K> {
+    fn resource_name() -> &'static str {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        crate::object::intern(if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") })
+    }
+}
+
+impl<K: Watched> Stream for Fold<K> {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn resource(&self) -> &'static str {
+        Self::resource_name()
+    }
+
+    fn need(&self) -> Need {
+        self.need
+    }
+
+    fn run(self: Box<Self>, shared: Shared) -> BoxFuture<'static, ()> {
+        let resource = Self::resource_name();
+        Box::pin(stream::KindStream::<K>::new(shared, resource, self.need, self.indexes).run())
+    }
+}
+
+/// How a state reads on `/readyz`.
+fn check_of(shared: &Shared, resource: &str, kind: &str, need: Need, state: &KindState, complete: bool) -> Check {
+    match state {
+        KindState::Synced => Check::Ok,
+        KindState::Listing => Check::failing(format!("{kind}: the first list is not complete yet")),
+        KindState::Missing => {
+            let message = format!("{kind}: the CRD {resource} is not installed");
+            match need {
+                Need::Optional => Check::degraded(message),
+                Need::Required => Check::failing_with_fix(message, shared.install_crds.clone()),
+            }
+        }
+        KindState::Forbidden { verb } => {
+            let message = format!("{kind}: no right to {verb} {resource}");
+            let fix = format!(
+                "add the verb {verb:?} for {resource} to the ClusterRole of the operator; check with: kubectl auth can-i {verb} {resource}"
+            );
+            match need {
+                // A view that was never there is no danger; one that has stopped moving is.
+                Need::Optional if !complete => Check::degraded(format!("{message}; {fix}")),
+                Need::Optional | Need::Required => Check::failing_with_fix(message, fix),
+            }
+        }
+        KindState::Stale { since, error } => {
+            let age = shared.clock.now().duration_since(*since);
+            let message = format!("{kind}: not current since {since}: {error}");
+            // Reads are still served from the last complete view for a while: better old than none.
+            if complete && age < jiff::SignedDuration::from_mins(5) {
+                Check::degraded(message)
+            } else {
+                Check::failing(message)
+            }
+        }
+    }
 }

@@ -1,6 +1,34 @@
-//! Who writes: leader election on a Lease, in client-go's protocol.
+//! Who writes: leader election on a coordination.k8s.io Lease, in client-go's protocol.
+//!
+//! ```text
+//!  Follower ──(no holder, or a holder unchanged for its duration by our own stopwatch)──► Leader ──► renew every 2 s
+//!      ▲                                                                                    │
+//!      └──────────── no renewal for 10 s (others wait 15 s), or another holder ◄────────────┘
+//! ```
+//!
+//! Expiry is judged by how long a record has been seen unchanged, never by the times written in it, so clocks may differ by hours. Every
+//! change carries the version it is based on; of two that try at once, one is refused. A leader that is asked to stop gives the lease
+//! back, and the next one takes it at its next look, about a second later.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+use rand::{SeedableRng, rngs::StdRng};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{clock::Clock, queue::jittered, write::FIELD_MANAGER};
 
 /// What this replica may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +48,9 @@ pub struct LeaseOptions {
     pub namespace: String,
     /// How long others wait after the last renewal they saw.
     pub duration: Duration,
-    /// How long the holder tries to renew before it stops.
+    /// How long the holder tries to renew before it stops. Shorter than `duration`.
     pub renew_deadline: Duration,
-    /// Time between tries.
+    /// Time between renewals. Followers look twice as often, so that a lease given back is taken within this time.
     pub retry: Duration,
 }
 
@@ -37,4 +65,316 @@ impl LeaseOptions {
             retry: Duration::from_secs(2),
         }
     }
+}
+
+/// Until when this replica may write. Checked right before each write, so that a process that was paused and wakes up after its lease has
+/// run out does nothing with it.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    until: Arc<Mutex<Until>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    Always,
+    Never,
+    Moment(Instant),
+}
+
+impl Fence {
+    /// A fence that is always open: for a process that runs without a lease.
+    pub fn open() -> Self {
+        Self { until: Arc::new(Mutex::new(Until::Always)) }
+    }
+
+    fn closed() -> Self {
+        Self { until: Arc::new(Mutex::new(Until::Never)) }
+    }
+
+    /// True while this replica may write.
+    pub fn is_open(&self) -> bool {
+        match *self.until.lock().unwrap_or_else(PoisonError::into_inner) {
+            Until::Always => true,
+            Until::Never => false,
+            Until::Moment(until) => Instant::now() < until,
+        }
+    }
+
+    fn set(&self, until: Until) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+/// How a candidacy ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Asked to stop; the lease was given back if it was held.
+    Stopped,
+    /// Held and lost.
+    Lost,
+}
+
+/// One candidate for a lease.
+pub struct Candidate {
+    api: Api<Lease>,
+    options: LeaseOptions,
+    identity: String,
+    clock: Arc<dyn Clock>,
+    role: watch::Sender<Role>,
+    fence: Fence,
+    rng: StdRng,
+    observed: Option<Observed>,
+}
+
+/// The record as last seen, and since when it has looked like that by our own stopwatch.
+struct Observed {
+    lease: Lease,
+    since: Instant,
+}
+
+impl Candidate {
+    /// A follower that wants to lead.
+    pub fn new(client: Client, options: LeaseOptions, identity: &str, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        Self {
+            api: Api::namespaced(client, &options.namespace),
+            options,
+            identity: identity.to_owned(),
+            clock,
+            role: watch::Sender::new(Role::Follower),
+            fence: Fence::closed(),
+            rng: StdRng::seed_from_u64(seed),
+            observed: None,
+        }
+    }
+
+    /// The role of this candidate, as it changes.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.role.subscribe()
+    }
+
+    /// Until when this candidate may write.
+    pub fn fence(&self) -> Fence {
+        self.fence.clone()
+    }
+
+    /// Tries to lead, then keeps leading, until asked to stop or until the lease is lost.
+    pub async fn run(mut self, stop: CancellationToken) -> Ended {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ended::Stopped,
+            () = self.acquire() => {}
+        }
+        tracing::info!(identity = self.identity, lease = self.options.name, "leading");
+        self.role.send_replace(Role::Leader);
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => Ended::Stopped,
+            () = self.keep() => Ended::Lost,
+        };
+        self.fence.set(Until::Never);
+        self.role.send_replace(Role::Follower);
+        match ended {
+            Ended::Stopped => self.release().await,
+            Ended::Lost => tracing::error!(identity = self.identity, lease = self.options.name, "lease lost"),
+        }
+        ended
+    }
+
+    async fn acquire(&mut self) {
+        loop {
+            if self.attempt().await {
+                return;
+            }
+            // Jitter between half and all of it: two followers do not collide for ever.
+            let pause = jittered(self.options.retry / 2, &mut self.rng);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Renews until that has not worked for too long.
+    async fn keep(&mut self) {
+        loop {
+            let Until::Moment(deadline) = *self.fence.until.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+            let renewed = async {
+                tokio::time::sleep(self.options.retry).await;
+                while !self.attempt().await {
+                    if self.held_by_another() {
+                        return false;
+                    }
+                    let pause = jittered(self.options.retry / 4, &mut self.rng);
+                    tokio::time::sleep(pause).await;
+                }
+                true
+            };
+            // Others may take over `duration` after they saw the last renewal; this ends earlier, whatever a request is doing.
+            match tokio::time::timeout_at(deadline, renewed).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    /// One try to take or renew the lease. True when it is ours from now on.
+    async fn attempt(&mut self) -> bool {
+        let sent = Instant::now();
+        let limit = self.options.renew_deadline / 2;
+        let held = match timeout(limit, self.take_or_renew()).await {
+            Ok(Ok(held)) => held,
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.options.name, error = %error, "lease could not be read or written");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(lease = self.options.name, "no answer about the lease within {limit:?}");
+                false
+            }
+        };
+        if held {
+            self.fence.set(Until::Moment(sent + self.options.renew_deadline));
+        }
+        held
+    }
+
+    async fn take_or_renew(&mut self) -> kube::Result<bool> {
+        // The common case: nobody else has touched it since the last renewal, so one request is enough.
+        if let Some(observed) = &self.observed
+            && self.is_ours(&observed.lease)
+        {
+            let next = self.renewed(&observed.lease);
+            match self.replace(next).await {
+                Ok(()) => return Ok(true),
+                // Changed meanwhile, or a renewal whose answer was lost: look.
+                Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(lease) = self.api.get_opt(&self.options.name).await? else {
+            return self.create().await;
+        };
+        self.observe(lease);
+        let Some(observed) = &self.observed else { return Ok(false) };
+        if self.is_free(observed) {
+            let next = self.renewed(&observed.lease);
+            return match self.replace(next).await {
+                Ok(()) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
+        Ok(false)
+    }
+
+    async fn create(&mut self) -> kube::Result<bool> {
+        let now = MicroTime(self.now());
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.options.name.clone()),
+                namespace: Some(self.options.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: Some(seconds(self.options.duration)),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                lease_transitions: Some(0),
+                ..LeaseSpec::default()
+            }),
+        };
+        match self.api.create(&params(), &lease).await {
+            Ok(lease) => {
+                self.observe(lease);
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace(&mut self, lease: Lease) -> kube::Result<()> {
+        let lease = self.api.replace(&self.options.name, &params(), &lease).await?;
+        self.observe(lease);
+        Ok(())
+    }
+
+    /// Gives the lease back: no holder, so that the next one need not wait.
+    async fn release(&mut self) {
+        let Some(observed) = &self.observed else { return };
+        if !self.is_ours(&observed.lease) {
+            return;
+        }
+        let mut lease = observed.lease.clone();
+        let now = MicroTime(self.now());
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        spec.renew_time = Some(now.clone());
+        spec.acquire_time = Some(now);
+        // A process that is stopping has no time to argue: if this fails, the lease runs out by itself.
+        match timeout(Duration::from_secs(2), self.api.replace(&self.options.name, &params(), &lease)).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.options.name, "lease given back"),
+            Ok(Err(error)) => tracing::warn!(lease = self.options.name, error = %error, "lease not given back"),
+            Err(_) => tracing::warn!(lease = self.options.name, "lease not given back in time"),
+        }
+    }
+
+    /// The record with us as its holder from now on.
+    fn renewed(&self, lease: &Lease) -> Lease {
+        let mut next = lease.clone();
+        let ours = self.is_ours(lease);
+        let now = MicroTime(self.now());
+        let spec = next.spec.get_or_insert_default();
+        if !ours {
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+            spec.acquire_time = Some(now.clone());
+        }
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = Some(seconds(self.options.duration));
+        spec.renew_time = Some(now);
+        next
+    }
+
+    fn observe(&mut self, lease: Lease) {
+        let same = self.observed.as_ref().is_some_and(|seen| {
+            seen.lease.spec == lease.spec && seen.lease.metadata.resource_version == lease.metadata.resource_version
+        });
+        if !same {
+            self.observed = Some(Observed { lease, since: Instant::now() });
+        }
+    }
+
+    fn is_free(&self, observed: &Observed) -> bool {
+        let holder = holder(&observed.lease);
+        if holder.is_empty() || holder == self.identity {
+            return true;
+        }
+        let spec = observed.lease.spec.as_ref();
+        let promised = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = promised.map_or(self.options.duration, Duration::from_secs);
+        observed.since.elapsed() >= duration
+    }
+
+    fn is_ours(&self, lease: &Lease) -> bool {
+        holder(lease) == self.identity
+    }
+
+    fn held_by_another(&self) -> bool {
+        self.observed.as_ref().is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs()).unwrap_or(i32::MAX).max(1)
 }

@@ -77,7 +77,7 @@ pub fn reference_to<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReferenc
 }
 
 /// Kinds are few and fixed at compile time, so keeping each computed one for good costs nothing.
-fn intern(kind: String) -> &'static str {
+pub(crate) fn intern(kind: String) -> &'static str {
     static KINDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kinds.get(kind.as_str()) {

@@ -29,6 +29,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    lease::Fence,
     metrics::Metrics,
     object::ObjectId,
     queue::{jittered, transient_delay},
@@ -119,6 +120,7 @@ struct Inner {
     /// Something left a lane.
     moved: Notify,
     stop: CancellationToken,
+    fence: Fence,
     metrics: Metrics,
 }
 
@@ -144,7 +146,9 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     /// A writer on `client`. The client must not retry by itself (see [`crate::client::connect`]).
-    pub fn new(client: Client, options: WriterOptions, metrics: Metrics) -> Self {
+    ///
+    /// It writes only while `fence` is open.
+    pub fn new(client: Client, options: WriterOptions, fence: Fence, metrics: Metrics) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client,
@@ -157,6 +161,7 @@ impl Writer {
                 }),
                 moved: Notify::new(),
                 stop: CancellationToken::new(),
+                fence,
                 metrics,
             }),
         }
@@ -252,6 +257,11 @@ impl Writer {
         self.inner.stop.cancel();
     }
 
+    /// True while this replica leads and is not stopping.
+    pub fn may_write(&self) -> bool {
+        !self.inner.stop.is_cancelled() && self.inner.fence.is_open()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -332,6 +342,9 @@ impl Writer {
         let _permit = self.inner.permits.acquire().await;
         if self.inner.stop.is_cancelled() {
             return Err(WriteError::Transient("the writer is closed".to_owned()));
+        }
+        if !self.inner.fence.is_open() {
+            return Err(WriteError::Transient("this replica does not lead any more".to_owned()));
         }
         if self.lock().has_status(write) {
             self.inner.metrics.writes("unchanged");

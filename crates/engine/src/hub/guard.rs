@@ -1,0 +1,142 @@
+//! Parses an object without letting it spoil its neighbours, and drops the bulk before it is parsed.
+//!
+//! `managedFields` and the last-applied annotation are most of an object's weight and mean nothing to us.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DynamicResourceScope, Resource};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// An error may quote the object; logs and conditions need no more than this of it.
+const ERROR_LIMIT: usize = 512;
+
+/// An object, or why it cannot be understood.
+#[derive(Clone, Debug)]
+pub(super) enum Guarded<K> {
+    Good(Box<K>),
+    Bad { meta: Box<ObjectMeta>, error: String },
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        prune(&mut value);
+        match K::deserialize(&value) {
+            Ok(object) => Ok(Self::Good(Box::new(object))),
+            Err(error) => {
+                let mut error = error.to_string();
+                crate::events::cut(&mut error, ERROR_LIMIT);
+                Ok(Self::Bad { meta: Box::new(meta_of(&value)), error })
+            }
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Guarded<K> {
+    type DynamicType = ();
+    // Decided when the stream is built: a namespaced kind may be watched in one namespace or in all.
+    type Scope = DynamicResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Good(object) => object.meta(),
+            Self::Bad { meta, .. } => meta,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Good(object) => object.meta_mut(),
+            Self::Bad { meta, .. } => meta,
+        }
+    }
+}
+
+fn prune(value: &mut Value) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.remove("managedFields");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// The parts that name an object, even where the rest of the metadata makes no sense.
+fn meta_of(value: &Value) -> ObjectMeta {
+    let text = |field: &str| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).map(str::to_owned);
+    ObjectMeta {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    #[test]
+    fn a_good_object_loses_only_its_bulk() {
+        let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({
+            "metadata": {
+                "name": "a",
+                "managedFields": [{"manager": "kubectl"}],
+                "annotations": {LAST_APPLIED: "{}", "keep": "me"},
+            },
+            "data": {"k": "v"},
+        }))
+        .unwrap();
+        let Guarded::Good(map) = guarded else { panic!("not readable") };
+        assert!(map.metadata.managed_fields.is_none());
+        assert_eq!(map.metadata.annotations.unwrap().into_keys().collect::<Vec<_>>(), ["keep"]);
+        assert_eq!(map.data.unwrap()["k"], "v");
+    }
+
+    #[test]
+    fn a_bad_object_keeps_its_name() {
+        let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "1", "resourceVersion": "7"},
+            "data": ["not", "a", "map"],
+        }))
+        .unwrap();
+        let Guarded::Bad { meta, error } = guarded else { panic!("readable") };
+        assert_eq!((meta.name.as_deref(), meta.resource_version.as_deref()), (Some("a"), Some("7")));
+        assert!(error.contains("map"), "{error}");
+    }
+
+    #[test]
+    fn bad_metadata_is_no_obstacle() {
+        let guarded: Guarded<ConfigMap> =
+            serde_json::from_value(json!({"metadata": {"name": "a", "labels": 3}})).unwrap();
+        assert!(matches!(guarded, Guarded::Bad { meta, .. } if meta.name.as_deref() == Some("a")));
+    }
+
+    #[test]
+    fn an_error_is_cut_to_a_bearable_length() {
+        let guarded: Guarded<ConfigMap> =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "immutable": "x".repeat(10_000)})).unwrap();
+        assert!(matches!(guarded, Guarded::Bad { error, .. } if error.len() <= ERROR_LIMIT));
+    }
+}

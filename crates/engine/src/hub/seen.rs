@@ -1,0 +1,169 @@
+//! Which version of each object has been folded: a name and two hashes per object, nothing else.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::object::ObjectId;
+
+/// What a listed or watched version means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// This version has been folded before.
+    Old,
+    /// A version not seen before.
+    New,
+    /// The object seen before is gone, and another one has its name.
+    Reborn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    uid: u64,
+    version: u64,
+    round: u32,
+    readable: bool,
+}
+
+/// The versions folded so far.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    objects: HashMap<Box<str>, Version>,
+    round: u32,
+    unreadable: usize,
+}
+
+impl Seen {
+    /// A list begins.
+    pub(super) fn begin(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// Notes a version and says whether it is news.
+    pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> News {
+        let next = Version {
+            uid: hash(meta.uid.as_deref()),
+            version: hash(meta.resource_version.as_deref()),
+            round: self.round,
+            readable,
+        };
+        self.unreadable += usize::from(!readable);
+        match self.objects.insert(key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default()), next) {
+            None => News::New,
+            Some(before) => {
+                self.unreadable -= usize::from(!before.readable);
+                match before {
+                    Version { uid, .. } if uid != next.uid => News::Reborn,
+                    Version { version, .. } if version != next.version => News::New,
+                    _ => News::Old,
+                }
+            }
+        }
+    }
+
+    /// Forgets an object. Returns false when it was not known.
+    pub(super) fn remove(&mut self, meta: &ObjectMeta) -> bool {
+        let key = key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        let removed = self.objects.remove(&key);
+        self.unreadable -= usize::from(removed.is_some_and(|version| !version.readable));
+        removed.is_some()
+    }
+
+    /// A list is complete: forgets and returns what was not in it, sorted.
+    pub(super) fn complete(&mut self, kind: &'static str) -> Vec<ObjectId> {
+        let round = self.round;
+        let mut gone: Vec<ObjectId> = self
+            .objects
+            .extract_if(|_, version| version.round != round)
+            .map(|(key, version)| {
+                self.unreadable -= usize::from(!version.readable);
+                match key.split_once('/') {
+                    Some((namespace, name)) => ObjectId::new(kind, Some(namespace), name),
+                    None => ObjectId::new(kind, None, &key),
+                }
+            })
+            .collect();
+        gone.sort();
+        gone
+    }
+
+    /// How many objects there are, and how many of them cannot be read.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.objects.len(), self.unreadable)
+    }
+}
+
+/// Neither a namespace nor a name can have a slash in it.
+fn key(namespace: Option<&str>, name: &str) -> Box<str> {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{name}").into_boxed_str(),
+        None => Box::from(name),
+    }
+}
+
+fn hash(text: Option<&str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(name: &str, uid: &str, version: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("default".into()),
+            name: Some(name.into()),
+            uid: Some(uid.into()),
+            resource_version: Some(version.into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn a_version_is_news_once() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), News::New);
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), News::Old);
+        assert_eq!(seen.note(&meta("a", "1", "2"), true), News::New);
+        assert_eq!(seen.note(&meta("a", "2", "3"), true), News::Reborn);
+    }
+
+    #[test]
+    fn only_a_complete_list_deletes() {
+        let mut seen = Seen::default();
+        seen.begin();
+        for name in ["a", "b", "c"] {
+            seen.note(&meta(name, name, "1"), true);
+        }
+        assert!(seen.complete("ConfigMap").is_empty());
+        // A list that ends half-way...
+        seen.begin();
+        seen.note(&meta("a", "a", "1"), true);
+        // ...is followed by a whole one, and only that one counts.
+        seen.begin();
+        seen.note(&meta("a", "a", "1"), true);
+        seen.note(&meta("c", "c", "1"), true);
+        let gone = seen.complete("ConfigMap");
+        assert_eq!(gone, [ObjectId::new("ConfigMap", Some("default"), "b")]);
+        assert_eq!(seen.count(), (2, 0));
+    }
+
+    #[test]
+    fn unreadable_objects_are_counted_until_they_change_or_go() {
+        let mut seen = Seen::default();
+        seen.note(&meta("a", "1", "1"), false);
+        assert_eq!(seen.note(&meta("a", "1", "1"), false), News::Old);
+        assert_eq!(seen.count(), (1, 1));
+        seen.note(&meta("a", "1", "2"), true);
+        assert_eq!(seen.count(), (1, 0));
+        seen.note(&meta("a", "1", "3"), false);
+        assert!(seen.remove(&meta("a", "1", "4")));
+        assert!(!seen.remove(&meta("a", "1", "4")));
+        assert_eq!(seen.count(), (0, 0));
+    }
+}
