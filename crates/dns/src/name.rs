@@ -323,3 +323,161 @@ impl<'de> Deserialize<'de> for Fqdn {
         Self::parse(&text).map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Fqdn {
+        Fqdn::parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+    }
+
+    #[test]
+    fn case_and_the_trailing_dot_make_no_difference() {
+        assert_eq!(name("WWW.Example.COM."), name("www.example.com"));
+        assert_eq!(name("www.example.com").to_string(), "www.example.com.");
+        assert_eq!(name("www.example.com.").undotted(), "www.example.com");
+    }
+
+    #[test]
+    fn unicode_and_its_a_label_are_one_name() {
+        assert_eq!(name("www.Bücher.example").undotted(), "www.xn--bcher-kva.example");
+        assert_eq!(name("bu\u{308}cher.example"), name("XN--Bcher-KVA.example"));
+        assert_eq!(name("www\u{3002}example\u{ff0e}com"), name("www.example.com"));
+        assert_eq!(name("straße.example").undotted(), "xn--strae-oqa.example");
+        assert_eq!(name("_dmarc.bücher.example").undotted(), "_dmarc.xn--bcher-kva.example");
+        assert_eq!(name("*.bücher.example").undotted(), "*.xn--bcher-kva.example");
+    }
+
+    #[test]
+    fn a_name_is_shown_in_unicode_only_where_its_a_labels_are_valid() {
+        assert_eq!(name("xn--bcher-kva.example").unicode(), "bücher.example");
+        assert_eq!(name("xn--a.example").unicode(), "xn--a.example");
+        assert_eq!(name("_x.example").unicode(), "_x.example");
+    }
+
+    #[test]
+    fn unicode_cannot_smuggle_in_a_separator() {
+        for sneaky in ["a\u{ff0c}b.example", "a\u{ff03}b.ex", "ü b.example", "ü\u{ff1b}.ex", "ü\n.ex", "\u{3002}ü"]
+        {
+            assert!(Fqdn::parse(sneaky).is_err(), "{sneaky:?}");
+        }
+    }
+
+    #[test]
+    fn separators_quotes_and_control_characters_are_refused() {
+        for bad in
+            ["a b", "a,b", "a#b", "a;b", "a\"b", "a'b", "a\\b", "a\nb", "a\0b", "a\tb", "a@b", "a:b", "a(b", "a%b"]
+        {
+            let error = Fqdn::parse(&format!("{bad}.example")).unwrap_err();
+            assert!(matches!(error, NameError::BadCharacter { .. }), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn empty_labels_are_refused() {
+        assert_eq!(Fqdn::parse(""), Err(NameError::Empty));
+        for bad in ["..", ".a", "a..b", "a.."] {
+            assert!(matches!(Fqdn::parse(bad), Err(NameError::EmptyLabel { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn labels_and_names_have_the_lengths_of_rfc_1035() {
+        let label = "a".repeat(63);
+        assert!(Fqdn::parse(&label).is_ok());
+        assert!(matches!(Fqdn::parse(&format!("{label}a")), Err(NameError::LabelTooLong { len: 64, .. })));
+        let longest = format!("{label}.{label}.{label}.{}", "a".repeat(61));
+        assert_eq!(name(&longest).undotted().len(), 253);
+        assert_eq!(name(&format!("{longest}.")).undotted().len(), 253);
+        assert!(matches!(Fqdn::parse(&format!("{longest}a")), Err(NameError::TooLong { len: 254, .. })));
+        assert!(matches!(Fqdn::parse(&"ü.".repeat(100_000)), Err(NameError::TooLong { .. })));
+    }
+
+    #[test]
+    fn a_wildcard_is_the_whole_first_label_or_nothing() {
+        assert!(name("*.example.com").is_wildcard());
+        assert!(name("*").is_wildcard());
+        assert!(!name("example.com").is_wildcard());
+        for bad in ["a*.example", "www.*.example", "**.example", "*a.example"] {
+            assert!(matches!(Fqdn::parse(bad), Err(NameError::MisplacedWildcard { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn reverse_zones_of_rfc_2317_and_service_labels_are_names() {
+        assert_eq!(name("1.0/25.2.0.192.in-addr.arpa").depth(), 7);
+        assert_eq!(name("_https._tcp.example.com").labels().next(), Some("_https"));
+    }
+
+    #[test]
+    fn a_host_name_is_letters_digits_and_inner_hyphens() {
+        for good in ["www.example.com", "a-b.example.", "1.example", "bücher.example", "localhost", "a--b"] {
+            assert!(Fqdn::parse_hostname(good).is_ok(), "{good:?}");
+        }
+        for bad in ["_x.example", "*.example", "a/b.example", "-a.example", "a-.example", ".", "192.0.2.1", "a b"] {
+            assert!(Fqdn::parse_hostname(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_a_name_without_labels() {
+        let root = name(".");
+        assert_eq!((root.to_string().as_str(), root.undotted(), root.depth()), (".", ".", 0));
+        assert_eq!(root.parent(), None);
+        assert_eq!(root, Fqdn::root());
+        assert_eq!(name("com").parent(), Some(root));
+    }
+
+    #[test]
+    fn ancestors_run_from_the_name_to_the_root() {
+        assert_eq!(name("a.b.c").ancestors().collect::<Vec<_>>(), ["a.b.c", "b.c", "c", "."]);
+        assert_eq!(name(".").ancestors().collect::<Vec<_>>(), ["."]);
+        assert_eq!(name("a.b.c").labels().rev().collect::<Vec<_>>(), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn containment_goes_by_label_not_by_text() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        assert!(name("example.com").is_within(&zone));
+        assert!(name("a.b.example.com").is_within(&zone));
+        assert!(!name("notexample.com").is_within(&zone));
+        assert!(!name("com").is_within(&zone));
+        assert!(name("anything").is_within(&ZoneName::parse(".").unwrap()));
+    }
+
+    #[test]
+    fn the_public_suffix_splits_what_is_registered() {
+        let split = name("www.shop.example.co.uk").public_suffix_split().unwrap();
+        assert_eq!(split, Suffixed { suffix: name("co.uk"), registrable: name("example.co.uk"), listed: true });
+        assert_eq!(name("*.example.com").public_suffix_split().unwrap().registrable, name("example.com"));
+        assert_eq!(name("co.uk").public_suffix_split(), None);
+        assert_eq!(name(".").public_suffix_split(), None);
+        assert!(!name("db.prod.internal").public_suffix_split().unwrap().listed);
+    }
+
+    #[test]
+    fn an_internationalised_public_suffix_is_found_by_its_a_label() {
+        let split = name("www.例子.公司.cn").public_suffix_split().unwrap();
+        assert_eq!(split.suffix, name("公司.cn"));
+        assert_eq!(split.registrable, name("例子.公司.cn"));
+    }
+
+    #[test]
+    fn a_name_is_text_in_json() {
+        assert_eq!(serde_json::to_string(&name("www.example.com")).unwrap(), "\"www.example.com.\"");
+        assert_eq!(serde_json::from_str::<Fqdn>("\"WWW.example.com\"").unwrap(), name("www.example.com"));
+        assert!(serde_json::from_str::<Fqdn>("\"a b\"").is_err());
+    }
+
+    #[test]
+    fn a_name_costs_one_pointer_and_a_length() {
+        assert_eq!(size_of::<Fqdn>(), 2 * size_of::<usize>());
+    }
+
+    #[test]
+    fn messages_say_what_to_do_and_never_repeat_a_raw_control_character() {
+        let message = Fqdn::parse("a\nb.example").unwrap_err().to_string();
+        assert!(message.contains("contains '\\n'") && !message.contains('\n'), "{message}");
+    }
+}

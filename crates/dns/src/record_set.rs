@@ -169,3 +169,83 @@ impl TryFrom<Written> for RecordSet {
         Self::parse(name, rtype, ttl, records)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(rtype: RecordType, records: &[&str]) -> Result<RecordSet, RecordSetError> {
+        RecordSet::parse(Fqdn::parse("www.example.com").unwrap(), rtype, Ttl::new(300).unwrap(), records)
+    }
+
+    #[test]
+    fn order_spelling_and_duplicates_make_no_difference() {
+        let one = set(RecordType::Aaaa, &["2001:db8::1", "2001:DB8:0::2", "2001:db8::1"]).unwrap();
+        let other = set(RecordType::Aaaa, &["2001:db8:0:0:0:0:0:2", "2001:db8::0001"]).unwrap();
+        assert_eq!(one, other);
+        assert!(one.same_meaning(&other));
+    }
+
+    #[test]
+    fn a_different_ttl_or_record_is_a_difference() {
+        let one = set(RecordType::A, &["192.0.2.1"]).unwrap();
+        let mut other = one.clone();
+        other.ttl = Ttl::new(301).unwrap();
+        assert!(!one.same_meaning(&other));
+        assert!(!one.same_meaning(&set(RecordType::A, &["192.0.2.2"]).unwrap()));
+        assert!(!one.same_meaning(&set(RecordType::A, &["192.0.2.1", "192.0.2.2"]).unwrap()));
+    }
+
+    #[test]
+    fn the_serial_of_a_soa_does_not_count() {
+        let one = set(RecordType::Soa, &["ns1.example.com. h.example.com. 1 2 3 4 5"]).unwrap();
+        let later = set(RecordType::Soa, &["ns1.example.com h.example.com 2026111501 2 3 4 5"]).unwrap();
+        let other = set(RecordType::Soa, &["ns1.example.com h.example.com 1 2 3 4 6"]).unwrap();
+        assert!(one != later && one.same_meaning(&later));
+        assert!(!one.same_meaning(&other));
+    }
+
+    #[test]
+    fn a_bad_record_is_named_by_its_position() {
+        let error = set(RecordType::A, &["192.0.2.1", "foo"]).unwrap_err();
+        assert_eq!(error.to_string(), "records[1]: record type A needs an IPv4 address such as 192.0.2.1, got \"foo\"");
+    }
+
+    #[test]
+    fn a_set_has_at_least_one_record_and_a_cname_exactly_one() {
+        assert_eq!(set(RecordType::A, &[]), Err(RecordSetError::Empty));
+        assert_eq!(
+            set(RecordType::Cname, &["a.example", "b.example"]),
+            Err(RecordSetError::Singleton { rtype: RecordType::Cname, count: 2 })
+        );
+        assert!(set(RecordType::Cname, &["a.example", "A.example."]).is_ok());
+    }
+
+    #[test]
+    fn a_record_of_another_type_is_refused() {
+        let record = Rdata::parse(&RecordType::A, "192.0.2.1").unwrap();
+        let made = RecordSet::new(Fqdn::root(), RecordType::Txt, Ttl::MAX, [record]);
+        assert!(matches!(made, Err(RecordSetError::MixedTypes { index: 0, .. })));
+    }
+
+    #[test]
+    fn json_holds_texts_and_reads_back_to_the_same_set() {
+        let one = set(RecordType::Mx, &["10 mail.example.com", "0 ."]).unwrap();
+        let json = serde_json::to_value(&one).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "name": "www.example.com.", "type": "MX", "ttl": 300, "records": ["0 .", "10 mail.example.com."],
+            })
+        );
+        assert_eq!(serde_json::from_value::<RecordSet>(json).unwrap(), one);
+        assert!(serde_json::from_str::<RecordSet>(r#"{"name":"a.","type":"A","ttl":1,"records":["x"]}"#).is_err());
+    }
+
+    #[test]
+    fn a_set_prints_as_one_line() {
+        let one = set(RecordType::A, &["192.0.2.2", "192.0.2.1"]).unwrap();
+        assert_eq!(one.to_string(), "www.example.com. 300 A 192.0.2.1, 192.0.2.2");
+        assert_eq!(one.key().to_string(), "www.example.com. A");
+    }
+}

@@ -118,3 +118,89 @@ impl<'de> Deserialize<'de> for ZoneName {
         Self::parse(&text).map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn zone(text: &str) -> ZoneName {
+        ZoneName::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_record_name_is_relative_unless_it_ends_in_a_dot() {
+        let zone = zone("Example.com");
+        let resolved = |text: &str| zone.resolve(text).map(|name| name.to_string());
+        assert_eq!(resolved("@").unwrap(), "example.com.");
+        assert_eq!(resolved("www").unwrap(), "www.example.com.");
+        assert_eq!(resolved("WWW.a").unwrap(), "www.a.example.com.");
+        assert_eq!(resolved("*").unwrap(), "*.example.com.");
+        assert_eq!(resolved("bücher").unwrap(), "xn--bcher-kva.example.com.");
+        assert_eq!(resolved("www.example.com").unwrap(), "www.example.com.example.com.");
+        assert_eq!(resolved("www.example.com.").unwrap(), "www.example.com.");
+        assert_eq!(resolved("example.com.").unwrap(), "example.com.");
+    }
+
+    #[test]
+    fn an_absolute_name_outside_the_zone_is_refused_with_both_names() {
+        let error = zone("example.com").resolve("www.example.org.").unwrap_err();
+        assert_eq!(
+            error,
+            NameError::OutsideZone { name: "www.example.org.".to_owned(), zone: "example.com.".to_owned() }
+        );
+    }
+
+    #[test]
+    fn bad_record_names_are_refused() {
+        for bad in ["", ".", "..", "a..", "a b", "www.@", "a.*", "a\nb"] {
+            assert!(zone("example.com").resolve(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_relative_name_that_grows_too_long_is_refused() {
+        let long = format!("{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63));
+        assert!(zone("example.com").resolve(&long).is_ok());
+        assert!(matches!(zone(&long).resolve(&long), Err(NameError::TooLong { .. })));
+    }
+
+    #[test]
+    fn names_in_the_root_zone_get_no_second_dot() {
+        assert_eq!(zone(".").resolve("com").unwrap().to_string(), "com.");
+        assert_eq!(zone(".").resolve("@").unwrap().to_string(), ".");
+        assert_eq!(zone(".").relative(&Fqdn::parse("a.b").unwrap()), Some("a.b"));
+    }
+
+    #[test]
+    fn the_relative_form_is_what_resolve_takes_back() {
+        let zone = zone("example.com");
+        for text in ["@", "www", "*", "a.b"] {
+            assert_eq!(zone.relative(&zone.resolve(text).unwrap()), Some(text));
+        }
+        for outside in ["notexample.com", "com", "example.org"] {
+            assert_eq!(zone.relative(&Fqdn::parse(outside).unwrap()), None, "{outside}");
+        }
+    }
+
+    #[test]
+    fn a_zone_is_no_wildcard() {
+        assert!(matches!(ZoneName::parse("*.example.com"), Err(NameError::MisplacedWildcard { .. })));
+    }
+
+    #[test]
+    fn the_closest_zone_is_found_by_walking_up_without_allocating() {
+        let zones: BTreeMap<ZoneName, u8> = [(zone("example.com"), 1), (zone("a.example.com"), 2)].into();
+        let closest = |text: &str| Fqdn::parse(text).unwrap().ancestors().find_map(|name| zones.get(name)).copied();
+        assert_eq!(closest("x.a.example.com"), Some(2));
+        assert_eq!(closest("b.example.com"), Some(1));
+        assert_eq!(closest("example.org"), None);
+    }
+
+    #[test]
+    fn a_zone_is_text_in_json() {
+        assert_eq!(serde_json::to_string(&zone("example.com")).unwrap(), "\"example.com.\"");
+        assert!(serde_json::from_str::<ZoneName>("\"*.example.com\"").is_err());
+    }
+}

@@ -15,6 +15,9 @@ mod scan;
 mod svcb;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -146,8 +149,7 @@ impl Rdata {
                 while !scan.at_end() {
                     octets.extend(scan.string(Bare::Refused)?);
                 }
-                scan.fits(Text::wire_len(octets.len()))?;
-                Ok(Self::Txt(Text(octets.into_boxed_slice())))
+                Text::new(octets).map(Self::Txt)
             }
             RecordType::Srv => {
                 let mut scan = scan("priority, weight, port and target host, such as 10 5 443 www.example.com.")?;

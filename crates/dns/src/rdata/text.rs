@@ -5,14 +5,28 @@
 
 use std::fmt;
 
+use super::error::RdataError;
+use super::scan::MAX_RDATA_LEN;
+use crate::rtype::RecordType;
+
 /// Longest single string within a record.
 pub(super) const MAX_STRING_LEN: usize = 255;
 
 /// Octets of one or more strings, joined. Where the strings were split does not count as a difference.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text(pub(super) Box<[u8]>);
+pub struct Text(Box<[u8]>);
 
 impl Text {
+    /// A text of these octets; refuses what does not fit into a record.
+    pub fn new(octets: impl Into<Box<[u8]>>) -> Result<Self, RdataError> {
+        let octets = octets.into();
+        let len = octets.len() + octets.len().div_ceil(MAX_STRING_LEN).max(1);
+        if len > MAX_RDATA_LEN {
+            return Err(RdataError::TooLong { rtype: RecordType::Txt, len, max: MAX_RDATA_LEN });
+        }
+        Ok(Self(octets))
+    }
+
     /// The octets, all strings joined.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -22,11 +36,6 @@ impl Text {
     pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
         let empty = self.0.is_empty().then_some([].as_slice());
         empty.into_iter().chain(self.0.chunks(MAX_STRING_LEN))
-    }
-
-    /// How many octets the text takes in a record.
-    pub(super) fn wire_len(octets: usize) -> usize {
-        octets + octets.div_ceil(MAX_STRING_LEN).max(1)
     }
 }
 
