@@ -1,42 +1,295 @@
 //! The way to the API server, and clear words when there is none.
+//!
+//! In: a kubeconfig path, or the usual places (`KUBECONFIG`, `~/.kube/config`, the pod's service account). Out: a client that was heard by
+//! the API server once, or an error that says what to do next. The client does not retry by itself: the hub and the writer do, by class.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    error::Error,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use kube::Client;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use tokio::time::timeout;
+
+/// Longest time for a connection, and for the first answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no connection to a cluster, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No kubeconfig and not in a cluster.
-    #[error("no cluster: {0}")]
-    NoCluster(String),
-    /// The kubeconfig cannot be read or understood.
-    #[error("the kubeconfig {} cannot be used: {reason}", path.display())]
-    BadKubeconfig {
+    #[error(
+        "no cluster to talk to: there is no kubeconfig at {} and this is not a pod; give a kubeconfig with --kubeconfig or KUBECONFIG, or try \"signpost demo\", which needs no cluster",
+        looked_at.display()
+    )]
+    NoCluster {
+        /// Where a kubeconfig was looked for.
+        looked_at: PathBuf,
+    },
+    /// The kubeconfig cannot be opened.
+    #[error("the kubeconfig {} cannot be read: {reason}; check the path and its permissions", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The kubeconfig makes no sense.
+    #[error("the kubeconfig {} cannot be used: {reason}; check it with: kubectl --kubeconfig {} config view", path.display(), path.display())]
+    Broken {
         /// Which file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
+    /// Inside a pod, but the service account cannot be used.
+    #[error("the service account of this pod cannot be used: {reason}; check automountServiceAccountToken")]
+    ServiceAccount {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The credentials cannot be obtained: a plugin fails, a certificate or key is broken.
+    #[error("the credentials for {url} cannot be used: {reason}; log in to the cluster again, or get a new kubeconfig")]
+    Credentials {
+        /// The API server they are for.
+        url: String,
+        /// What is wrong with them.
+        reason: String,
+    },
     /// The API server does not answer.
-    #[error("the API server {url} does not answer: {reason}")]
+    #[error("the API server {url} does not answer: {reason}; check that the cluster runs and that the address is right")]
     Unreachable {
         /// Its address.
         url: String,
         /// What happened.
         reason: String,
     },
-    /// The API server does not know us.
-    #[error("the API server {url} does not accept the credentials: {reason}")]
+    /// Somebody answers whose certificate does not match the kubeconfig.
+    #[error(
+        "the API server {url} does not prove who it is: {reason}; the kubeconfig may be for another cluster, or a certificate has expired"
+    )]
+    Untrusted {
+        /// Its address.
+        url: String,
+        /// What does not match.
+        reason: String,
+    },
+    /// The API server does not accept the credentials.
+    #[error(
+        "the API server {url} does not accept the credentials (they may have expired): {reason}; log in to the cluster again, or get a new kubeconfig"
+    )]
     Unauthorized {
         /// Its address.
         url: String,
         /// What it said.
         reason: String,
     },
+    /// The API server answers, but not as one does.
+    #[error("the API server {url} answered {reason}; check that the address is that of a Kubernetes API server")]
+    Strange {
+        /// Its address.
+        url: String,
+        /// What came back.
+        reason: String,
+    },
 }
 
-/// A client for the cluster that the kubeconfig (or, without one, the environment) names.
-pub async fn connect(_kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    Client::try_default().await.map_err(|error| ConnectError::NoCluster(error.to_string()))
+/// A client for the cluster that the kubeconfig names or, without one, the environment.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let mut config = config(kubeconfig).await?;
+    config.default_retry = false;
+    config.connect_timeout = Some(PATIENCE);
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| ConnectError::Credentials { url: url.clone(), reason: whole_story(&error) })?;
+    match timeout(PATIENCE, client.apiserver_version()).await {
+        Ok(Ok(version)) => {
+            tracing::debug!(url, version = version.git_version, "connected");
+            Ok(client)
+        }
+        Ok(Err(error)) => Err(refusal(url, &error)),
+        Err(_) => Err(ConnectError::Unreachable { url, reason: format!("no answer within {PATIENCE:?}") }),
+    }
+}
+
+async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    if let Some(path) = kubeconfig {
+        let read = Kubeconfig::read_from(path).map_err(|error| bad_file(path, error))?;
+        return from_file(path, read).await;
+    }
+    let given = env::var_os("KUBECONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let usual = env::home_dir().unwrap_or_default().join(".kube").join("config");
+    match given {
+        // May be several files joined by colons; kube knows how to merge them.
+        Some(path) => {
+            let read = Kubeconfig::read().map_err(|error| bad_file(&path, error))?;
+            from_file(&path, read).await
+        }
+        None if usual.exists() => {
+            let read = Kubeconfig::read_from(&usual).map_err(|error| bad_file(&usual, error))?;
+            from_file(&usual, read).await
+        }
+        None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+            Config::incluster().map_err(|error| ConnectError::ServiceAccount { reason: whole_story(&error) })
+        }
+        None => Err(ConnectError::NoCluster { looked_at: usual }),
+    }
+}
+
+async fn from_file(path: &Path, kubeconfig: Kubeconfig) -> Result<Config, ConnectError> {
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| bad_file(path, error))
+}
+
+fn bad_file(path: &Path, error: KubeconfigError) -> ConnectError {
+    let path = path.to_path_buf();
+    match error {
+        KubeconfigError::ReadConfig(error, _) => ConnectError::Unreadable { path, reason: error.to_string() },
+        KubeconfigError::CurrentContextNotSet => {
+            ConnectError::Broken { path, reason: "it has no current-context".to_owned() }
+        }
+        KubeconfigError::LoadContext(name) => {
+            ConnectError::Broken { path, reason: format!("it has no context {name:?}") }
+        }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            ConnectError::Broken { path, reason: format!("it has no cluster {name:?}") }
+        }
+        KubeconfigError::Parse(error) => {
+            // The parser may quote the lines around the error, and those may hold a token.
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            ConnectError::Broken { path, reason: format!("it is not valid YAML of a kubeconfig ({first})") }
+        }
+        other => ConnectError::Broken { path, reason: whole_story(&other) },
+    }
+}
+
+fn refusal(url: String, error: &kube::Error) -> ConnectError {
+    let reason = whole_story(error);
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            ConnectError::Unauthorized { url, reason: status.message.clone() }
+        }
+        // Heard and known, but not allowed to ask for the version: good enough, yet odd for a real one.
+        kube::Error::Api(status) => {
+            ConnectError::Strange { url, reason: format!("{} {}", status.code, status.message) }
+        }
+        kube::Error::Auth(_) => ConnectError::Credentials { url, reason },
+        kube::Error::SerdeError(_) => ConnectError::Strange { url, reason: "something that is not JSON".to_owned() },
+        _ if reason.contains("certificate") || reason.contains("handshake") => ConnectError::Untrusted { url, reason },
+        _ => ConnectError::Unreachable { url, reason },
+    }
+}
+
+/// An error with its causes, each said once.
+fn whole_story(error: &dyn Error) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !story.contains(&text) {
+            story.push_str(": ");
+            story.push_str(&text);
+        }
+        cause = error.source();
+    }
+    story
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{io::AsyncWriteExt, net::TcpListener};
+
+    fn file(content: &str) -> PathBuf {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = std::hash::DefaultHasher::new();
+        content.hash(&mut hasher);
+        let path = env::temp_dir().join(format!("signpost-kubeconfig-{}-{:x}", std::process::id(), hasher.finish()));
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn kubeconfig(server: &str, token: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{token: \"{token}\"}}}}]\n"
+        )
+    }
+
+    async fn refused(content: &str) -> String {
+        let path = file(content);
+        let error = connect(Some(&path)).await.err().expect("no connection").to_string();
+        std::fs::remove_file(path).unwrap();
+        error
+    }
+
+    /// A server that gives every request the same answer.
+    async fn server(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = [0; 4096];
+                let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut buffer).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        format!("http://{address}")
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let error = connect(Some(Path::new("/nowhere/kubeconfig"))).await.err().unwrap().to_string();
+        assert!(error.contains("/nowhere/kubeconfig") && error.contains("check the path"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_explained_without_showing_a_token() {
+        let error = refused("users:\n- name: u\n  user:\n    token: hunter2\n  : [\n").await;
+        assert!(error.contains("not valid YAML") && error.contains("config view"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_context_that_is_not_there_is_named() {
+        let error = refused("apiVersion: v1\nkind: Config\ncurrent-context: prod\n").await;
+        assert!(error.contains("no context \"prod\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_unreachable() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let error = refused(&kubeconfig(&format!("http://{address}"), "hunter2")).await;
+        assert!(error.contains("does not answer") && error.contains("check that the cluster runs"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn expired_credentials_ask_for_a_new_login() {
+        let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+        let answer = format!(
+            "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let url = server(Box::leak(answer.into_boxed_str())).await;
+        let error = refused(&kubeconfig(&url, "hunter2")).await;
+        assert!(error.contains("may have expired") && error.contains("log in"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_no_api_server_is_strange() {
+        let url = server("HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").await;
+        let error = refused(&kubeconfig(&url, "t")).await;
+        assert!(error.contains("check that the address"), "{error}");
+    }
 }

@@ -487,3 +487,6 @@ pub(crate) fn jittered(delay: Duration, rng: &mut StdRng) -> Duration {
 fn spread(delay: Duration, rng: &mut StdRng) -> Duration {
     delay.mul_f64(rng.random_range(0.9..=1.1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_busy_server_may_name_a_time() {
         let mut busy = status(429, "slow down");
-        busy.details = Some(kube::core::response::StatusDetails { retry_after_seconds: 3, ..Default::default() });
+        busy.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": 3 })).unwrap();
         assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_secs(3))));
         assert_eq!(WriteError::from(status(429, "slow down")), WriteError::Throttled(None));
     }

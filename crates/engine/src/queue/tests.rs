@@ -1,0 +1,299 @@
+//! Time is paused: every delay below is exact and nothing waits.
+
+use std::time::Duration;
+
+use tokio::time::{advance, timeout};
+
+use super::*;
+
+type Names = Queue<&'static str, u32>;
+
+fn some(objects: &[u32]) -> Touched<u32> {
+    Touched::Some(objects.iter().copied().collect())
+}
+
+fn started(gather: Gather) -> Names {
+    let queue = Names::new();
+    queue.start(gather, 7);
+    queue
+}
+
+fn eager() -> Names {
+    started(Gather { idle: Duration::ZERO, busy: Duration::ZERO })
+}
+
+/// How long until the next job, and the job.
+async fn wait(queue: &Names) -> (Duration, Job<&'static str, u32>) {
+    let began = Instant::now();
+    let job = timeout(Duration::from_hours(2), queue.next()).await.expect("no job within two hours");
+    (began.elapsed(), job)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_key_runs_at_once() {
+    let queue = started(Gather::default());
+    queue.touch("a", Touch::One(1));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!(waited, Duration::ZERO);
+    assert_eq!(job, Job { key: "a", touched: some(&[1]), attempt: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_runs_once_at_a_time_and_touches_meanwhile_are_merged() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let (_, first) = wait(&queue).await;
+    queue.touch("a", Touch::One(2));
+    queue.touch("a", Touch::One(3));
+    assert_eq!(queue.try_next(), None, "the key is being worked on");
+    queue.finish(&first.key, Outcome::Done);
+    assert_eq!(queue.try_next().unwrap().touched, some(&[2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_during_a_pass_is_never_lost() {
+    let queue = eager();
+    queue.touch("a", Touch::All);
+    for object in 0..100 {
+        let job = queue.try_next().expect("due");
+        queue.touch("a", Touch::One(object));
+        queue.finish(&job.key, Outcome::Done);
+    }
+    assert_eq!(queue.try_next().unwrap().touched, some(&[99]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn touching_everything_wins_over_touching_one() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    queue.touch("a", Touch::All);
+    queue.touch("a", Touch::One(2));
+    assert_eq!(queue.try_next().unwrap().touched, Touched::All);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_gathers_touches_and_an_idle_one_does_not() {
+    let queue = started(Gather { idle: Duration::ZERO, busy: Duration::from_millis(50) });
+    queue.touch("a", Touch::One(1));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!(waited, Duration::ZERO);
+    queue.finish(&job.key, Outcome::Done);
+    advance(Duration::from_millis(10)).await;
+    queue.touch("a", Touch::One(2));
+    advance(Duration::from_millis(10)).await;
+    queue.touch("a", Touch::One(3));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!((waited.as_millis(), job.touched), (30, some(&[2, 3])));
+    queue.finish(&job.key, Outcome::Done);
+    advance(Duration::from_secs(1)).await;
+    queue.touch("a", Touch::One(4));
+    assert_eq!(wait(&queue).await.0, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_take_turns() {
+    let queue = eager();
+    for key in ["a", "b", "c"] {
+        queue.touch(key, Touch::All);
+    }
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        let job = queue.try_next().unwrap();
+        order.push(job.key);
+        // A key that is touched without end goes behind the others each time.
+        queue.touch(job.key, Touch::All);
+        queue.finish(&job.key, Outcome::Done);
+    }
+    assert_eq!(order, ["a", "b", "c", "a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_failures_back_off_and_success_forgets_them() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let mut delays = Vec::new();
+    for attempt in 0..16 {
+        let (waited, job) = wait(&queue).await;
+        assert_eq!(job.attempt, attempt);
+        delays.push(waited.as_secs_f64());
+        queue.finish(&job.key, Outcome::Retry { class: RetryClass::Transient, objects: job.touched });
+    }
+    for (attempt, delay) in delays.iter().enumerate().skip(1) {
+        let cap = if attempt <= 12 { 8.0 } else { 30.0 };
+        let full = (0.25 * 2_f64.powi(i32::try_from(attempt).unwrap() - 1)).min(cap);
+        assert!(*delay >= full / 2.0 - 0.002 && *delay <= full + 0.002, "attempt {attempt}: {delay} of {full}");
+    }
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Done);
+    queue.touch("a", Touch::One(1));
+    assert_eq!(wait(&queue).await.1.attempt, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_touch_waits_a_second_at_most_behind_a_failing_key() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    for _ in 0..8 {
+        let (_, job) = wait(&queue).await;
+        queue.finish(&job.key, Outcome::Retry { class: RetryClass::Transient, objects: job.touched });
+    }
+    queue.touch("a", Touch::One(2));
+    let (waited, job) = wait(&queue).await;
+    assert!(waited <= Duration::from_millis(1001), "{waited:?}");
+    assert_eq!(job.touched, some(&[1, 2]), "the failed objects are tried in the same pass");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_never_cut_short() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let (_, job) = wait(&queue).await;
+    let after = Some(Duration::from_secs(20));
+    queue.finish(&job.key, Outcome::Retry { class: RetryClass::Throttled { after }, objects: job.touched });
+    queue.touch("a", Touch::All);
+    let (waited, job) = wait(&queue).await;
+    assert!(waited >= Duration::from_secs(20) && waited <= Duration::from_secs(21), "{waited:?}");
+    assert_eq!(job.touched, Touched::All);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_tried_again_at_once_and_then_slower() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let mut total = Duration::ZERO;
+    for attempt in 0..10 {
+        let (waited, job) = wait(&queue).await;
+        if attempt <= 2 {
+            assert_eq!(waited, Duration::ZERO);
+        }
+        total += waited;
+        queue.finish(&job.key, Outcome::Retry { class: RetryClass::Now, objects: job.touched });
+    }
+    assert!(total > Duration::from_millis(100), "ten conflicts in a row must not spin: {total:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_objects_wait_for_minutes_and_hold_up_nobody() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    queue.touch("a", Touch::One(2));
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Retry { class: RetryClass::Slow, objects: some(&[1]) });
+    queue.touch("a", Touch::One(3));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!((waited, job.touched), (Duration::ZERO, some(&[3])), "the neighbour does not drag the bad one along");
+    queue.finish(&job.key, Outcome::Done);
+    let (waited, job) = wait(&queue).await;
+    assert!(waited >= Duration::from_secs(30) && waited <= Duration::from_secs(61), "{waited:?}");
+    assert_eq!(job.touched, some(&[1]));
+    queue.finish(&job.key, Outcome::Retry { class: RetryClass::Slow, objects: some(&[1]) });
+    assert!(wait(&queue).await.0 >= Duration::from_secs(60), "the second wait is longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_comes_as_a_full_pass_and_only_once() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Check { after: Duration::from_mins(10) });
+    queue.touch("a", Touch::One(2));
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Check { after: Duration::from_mins(10) });
+    let (waited, job) = wait(&queue).await;
+    assert!(waited >= Duration::from_mins(9) && waited <= Duration::from_mins(11), "{waited:?}");
+    assert_eq!(job.touched, Touched::All);
+    queue.finish(&job.key, Outcome::Done);
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(queue.try_next(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_delay_is_exact() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let (_, job) = wait(&queue).await;
+    let class = RetryClass::Fixed(Duration::from_secs(5));
+    queue.finish(&job.key, Outcome::Retry { class, objects: some(&[1]) });
+    assert_eq!(wait(&queue).await.0.as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn touches_for_later_keep_their_times_and_do_not_pile_up() {
+    let queue = eager();
+    queue.touch_after("a", Touch::One(2), Duration::from_secs(20));
+    queue.touch_after("a", Touch::One(1), Duration::from_secs(10));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!((waited.as_secs(), job.touched), (10, some(&[1])));
+    queue.finish(&job.key, Outcome::Done);
+    let (waited, job) = wait(&queue).await;
+    assert_eq!((waited.as_secs(), job.touched), (10, some(&[2])));
+    queue.finish(&job.key, Outcome::Done);
+    for second in 0..1000 {
+        queue.touch_after("a", Touch::All, Duration::from_secs(100 + second));
+        queue.touch_after("b", Touch::One(1), Duration::from_secs(100 + second));
+    }
+    let state = queue.lock();
+    assert_eq!(state.entries["a"].plans.len(), 1, "one full pass is enough");
+    assert!(state.entries["b"].plans.len() <= TIMERS_PER_KEY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_pass_makes_waiting_retries_needless() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Retry { class: RetryClass::Slow, objects: some(&[1]) });
+    queue.touch("a", Touch::All);
+    let (_, job) = wait(&queue).await;
+    queue.finish(&job.key, Outcome::Done);
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(queue.try_next(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_gathered_before_the_driver_starts_becomes_a_full_pass() {
+    let queue = Names::new();
+    queue.touch("a", Touch::One(1));
+    assert_eq!(queue.waiting(), BTreeMap::from([("a", some(&[1]))]));
+    queue.start(Gather::default(), 0);
+    assert_eq!(queue.try_next().unwrap().touched, Touched::All);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_keys_take_no_memory() {
+    let queue = Queue::<u32, u32>::new();
+    queue.start(Gather::default(), 0);
+    for key in 0..1000 {
+        queue.touch(key, Touch::All);
+        let job = queue.try_next().unwrap();
+        queue.finish(&job.key, Outcome::Done);
+    }
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(queue.try_next(), None);
+    assert!(queue.lock().entries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_huge_touched_set_becomes_a_full_pass() {
+    let queue = Names::new();
+    for object in 0..=u32::try_from(TOUCHED_LIMIT).unwrap() {
+        queue.touch("a", Touch::One(object));
+    }
+    assert_eq!(queue.waiting()["a"], Touched::All);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_waiters_each_get_a_job() {
+    let queue = eager();
+    let waiters: Vec<_> = (0..3).map(|_| tokio::spawn({ let queue = queue.clone(); async move { queue.next().await.key } })).collect();
+    tokio::task::yield_now().await;
+    for key in ["a", "b", "c"] {
+        queue.touch(key, Touch::All);
+    }
+    let mut keys = Vec::new();
+    for waiter in waiters {
+        keys.push(timeout(Duration::from_secs(1), waiter).await.expect("woken").unwrap());
+    }
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c"]);
+}
