@@ -13,7 +13,7 @@ use values::{distinct, every_type, name, octets, of_type};
 fn for_every_type(law: impl Fn(Rdata) -> Result<(), TestCaseError>) {
     for rtype in every_type() {
         let mut runner =
-            TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) });
+            TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) });
         runner.run(&of_type(rtype), &law).unwrap_or_else(|error| panic!("{rtype}: {error}"));
     }
 }

@@ -12,9 +12,10 @@ use super::scan::Scanner;
 const ARC_DEGREE: i64 = 3_600_000;
 const ARC_MINUTE: i64 = 60_000;
 const LOWEST_CENTIMETRES: i64 = -10_000_000;
-const HIGHEST_CENTIMETRES: i64 = 4_284_967_295;
-/// Largest size or precision: 9 × 10⁹ centimetres.
-const LARGEST_EXTENT: i64 = 9_000_000_000;
+/// The wire goes twice as far, but PowerDNS counts in 32 bits with a sign.
+const HIGHEST_CENTIMETRES: i64 = 2_147_483_647;
+/// The wire goes to 9 × 10⁹ centimetres, but PowerDNS counts in 32 bits.
+const LARGEST_EXTENT: i64 = 4_000_000_000;
 
 /// A place on earth.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +41,7 @@ impl Loc {
         let altitude = scan.word()?;
         let altitude = metres(altitude)
             .filter(|cm| (LOWEST_CENTIMETRES..=HIGHEST_CENTIMETRES).contains(cm))
-            .ok_or_else(|| scan.field("altitude", "metres from -100000.00 to 42849672.95, such as -2.00m", altitude))?;
+            .ok_or_else(|| scan.field("altitude", "metres from -100000.00 to 21474836.47, such as -2.00m", altitude))?;
         Ok(Self {
             latitude,
             longitude,
@@ -84,7 +85,7 @@ fn extent(scan: &mut Scanner<'_>, field: &'static str, default: i64) -> Result<i
     let Some(word) = scan.optional_word() else { return Ok(default) };
     let centimetres = metres(word)
         .filter(|cm| (0..=LARGEST_EXTENT).contains(cm))
-        .ok_or_else(|| scan.field(field, "metres from 0 to 90000000, such as 10m", word))?;
+        .ok_or_else(|| scan.field(field, "metres from 0 to 40000000, such as 10m", word))?;
     let mut scale = 1;
     while centimetres / scale > 9 {
         scale *= 10;

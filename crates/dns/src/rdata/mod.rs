@@ -133,14 +133,21 @@ impl Rdata {
                 let address = scan.word()?.parse().map_err(|_| scan.shape())?;
                 scan.end(Self::Aaaa(address))
             }
-            RecordType::Cname => host(scan("one host name such as www.example.com.")?, Self::Cname),
-            RecordType::Dname => host(scan("one name such as example.net.")?, Self::Dname),
-            RecordType::Ns => host(scan("one name server such as ns1.example.com.")?, Self::Ns),
-            RecordType::Ptr => host(scan("one host name such as www.example.com.")?, Self::Ptr),
-            RecordType::Alias => host(scan("one host name such as lb.example.net.")?, Self::Alias),
+            RecordType::Cname => one_name(scan("one host name such as www.example.com.")?, Self::Cname),
+            RecordType::Dname => one_name(scan("one name such as example.net.")?, Self::Dname),
+            RecordType::Ns => {
+                let mut scan = scan("one name server such as ns1.example.com.")?;
+                let server = scan.host("name server")?;
+                if server.is_root() {
+                    return Err(scan.shape());
+                }
+                scan.end(Self::Ns(server))
+            }
+            RecordType::Ptr => one_name(scan("one host name such as www.example.com.")?, Self::Ptr),
+            RecordType::Alias => one_name(scan("one host name such as lb.example.net.")?, Self::Alias),
             RecordType::Mx => {
                 let mut scan = scan("a preference and a mail host, such as 10 mail.example.com.")?;
-                let (preference, exchange) = (scan.u16("preference")?, scan.name("mail host")?);
+                let (preference, exchange) = (scan.u16("preference")?, scan.host("mail host")?);
                 scan.end(Self::Mx { preference, exchange })
             }
             RecordType::Txt => {
@@ -154,7 +161,7 @@ impl Rdata {
             RecordType::Srv => {
                 let mut scan = scan("priority, weight, port and target host, such as 10 5 443 www.example.com.")?;
                 let (priority, weight, port) = (scan.u16("priority")?, scan.u16("weight")?, scan.u16("port")?);
-                let target = scan.name("target host")?;
+                let target = scan.host("target host")?;
                 scan.end(Self::Srv { priority, weight, port, target })
             }
             RecordType::Soa => {
@@ -281,9 +288,9 @@ impl Rdata {
     }
 }
 
-/// A record whose value is one host name.
-fn host(mut scan: Scanner<'_>, build: fn(Fqdn) -> Rdata) -> Result<Rdata, RdataError> {
-    let name = scan.name("host name")?;
+/// A record whose value is one name.
+fn one_name(mut scan: Scanner<'_>, build: fn(Fqdn) -> Rdata) -> Result<Rdata, RdataError> {
+    let name = scan.name("name")?;
     scan.end(build(name))
 }
 

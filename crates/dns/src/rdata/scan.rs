@@ -104,6 +104,14 @@ impl<'a> Scanner<'a> {
         Fqdn::parse(word).map_err(|source| RdataError::Name { rtype: self.rtype, field, source })
     }
 
+    /// The next word as the name of a host, which is all the server takes here. The root, which says that there is no
+    /// such host, passes.
+    pub(super) fn host(&mut self, field: &'static str) -> Result<Fqdn, RdataError> {
+        let word = self.word()?;
+        let host = if word == "." { Ok(Fqdn::root()) } else { Fqdn::parse_hostname(word) };
+        host.map_err(|source| RdataError::Name { rtype: self.rtype, field, source })
+    }
+
     /// All that is left as one run of hexadecimal digits, blanks ignored; at least one octet.
     pub(super) fn hex_to_end(&mut self, field: &'static str) -> Result<Box<[u8]>, RdataError> {
         let digits: String = self.rest.chars().filter(|c| !matches!(c, ' ' | '\t')).collect();

@@ -132,7 +132,7 @@ fn from_text(key: u16, value: Option<Vec<u8>>) -> Result<SvcParam, &'static str>
             let keys = texts(value).and_then(|names| names.iter().map(|name| key_number(name)).collect());
             keys.and_then(mandatory).ok_or("names of parameters, separated by commas")
         }
-        ALPN => list(value).and_then(alpn).ok_or("protocol names of 1 to 255 octets, separated by commas"),
+        ALPN => list(value).and_then(alpn).ok_or("protocol names such as h2, separated by commas"),
         NO_DEFAULT_ALPN => {
             if value.is_none_or(|value| value.is_empty()) {
                 Ok(SvcParam::NoDefaultAlpn)
@@ -206,8 +206,10 @@ fn mandatory(mut keys: Vec<u16>) -> Option<SvcParam> {
 }
 
 fn alpn(names: Vec<Box<[u8]>>) -> Option<SvcParam> {
-    let valid = !names.is_empty() && names.iter().all(|name| (1..=255).contains(&name.len()));
-    valid.then_some(SvcParam::Alpn(names))
+    // Every registered protocol is of these characters, and PowerDNS 4.7 takes no others.
+    let allowed = |octet: &u8| matches!(octet, b' '..=b'~') && !matches!(octet, b'"' | b';' | b'(' | b')');
+    let valid = |name: &Box<[u8]>| (1..=255).contains(&name.len()) && name.iter().all(allowed);
+    (!names.is_empty() && names.iter().all(valid)).then_some(SvcParam::Alpn(names))
 }
 
 /// Splits at commas that are not behind a backslash; `None` for an empty item or another escape.
@@ -293,8 +295,5 @@ fn write_names(f: &mut fmt::Formatter<'_>, names: &[Box<[u8]>]) -> fmt::Result {
     }
     let mut quoted = String::new();
     write_quoted(&mut quoted, &joined)?;
-    if joined.iter().any(|octet| matches!(octet, b' ' | b'"' | b';' | b'(' | b')')) {
-        return f.write_str(&quoted);
-    }
-    f.write_str(quoted.trim_matches('"'))
+    f.write_str(if joined.contains(&b' ') { &quoted } else { quoted.trim_matches('"') })
 }

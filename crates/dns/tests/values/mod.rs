@@ -24,6 +24,17 @@ pub(crate) fn name() -> impl Strategy<Value = Fqdn> {
     })
 }
 
+/// The name of a host.
+pub(crate) fn host() -> impl Strategy<Value = Fqdn> {
+    prop::collection::vec("[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", 1..5)
+        .prop_filter_map("not an address", |labels| Fqdn::parse_hostname(&labels.join(".")).ok())
+}
+
+/// The name of a host, or the root.
+fn host_or_none() -> impl Strategy<Value = Fqdn> {
+    prop_oneof![4 => host(), 1 => Just(Fqdn::root())]
+}
+
 /// Octets of any value, with a liking for those that need an escape.
 pub(crate) fn octets(max: usize) -> impl Strategy<Value = Box<[u8]>> {
     let octet = prop_oneof![any::<u8>(), prop::sample::select(b"\"\\,; \t\n09azAZ()@".to_vec())];
@@ -48,8 +59,8 @@ fn service_parameter() -> impl Strategy<Value = (u16, SvcParam)> {
     prop_oneof![
         prop::collection::btree_set(any::<u16>(), 1..4)
             .prop_map(|keys| (0, SvcParam::Mandatory(keys.into_iter().collect()))),
-        vec(octets(12).prop_filter("not empty", |name| !name.is_empty()), 1..4)
-            .prop_map(|names| (1, SvcParam::Alpn(names))),
+        vec("[ !#-'*-:<-~]{1,12}", 1..4)
+            .prop_map(|names| (1, SvcParam::Alpn(names.into_iter().map(|name| name.into_bytes().into()).collect()))),
         Just((2, SvcParam::NoDefaultAlpn)),
         any::<u16>().prop_map(|port| (3, SvcParam::Port(port))),
         vec(any::<Ipv4Addr>(), 1..4).prop_map(|hints| (4, SvcParam::Ipv4Hint(hints))),
@@ -70,11 +81,11 @@ fn service_binding() -> impl Strategy<Value = Box<Svcb>> {
 
 /// A size or precision: one digit and a power of ten.
 fn extent() -> impl Strategy<Value = i64> {
-    (0..=9_i64, 0..=9_u32).prop_map(|(digit, power)| digit * 10_i64.pow(power))
+    (0..=9_i64, 0..=9_u32).prop_map(|(digit, power)| (digit * 10_i64.pow(power)).min(4_000_000_000))
 }
 
 fn location() -> impl Strategy<Value = Box<Loc>> {
-    let place = (-324_000_000..=324_000_000_i32, -648_000_000..=648_000_000_i32, -10_000_000..=4_284_967_295_i64);
+    let place = (-324_000_000..=324_000_000_i32, -648_000_000..=648_000_000_i32, -10_000_000..=2_147_483_647_i64);
     (place, extent(), extent(), extent()).prop_map(|((latitude, longitude, altitude), size, horizontal, vertical)| {
         Box::new(Loc { latitude, longitude, altitude, size, horizontal, vertical })
     })
@@ -102,14 +113,14 @@ pub(crate) fn of_type(rtype: RecordType) -> BoxedStrategy<Rdata> {
         RecordType::Aaaa => ipv6().prop_map(Rdata::Aaaa).boxed(),
         RecordType::Cname => name().prop_map(Rdata::Cname).boxed(),
         RecordType::Dname => name().prop_map(Rdata::Dname).boxed(),
-        RecordType::Ns => name().prop_map(Rdata::Ns).boxed(),
+        RecordType::Ns => host().prop_map(Rdata::Ns).boxed(),
         RecordType::Ptr => name().prop_map(Rdata::Ptr).boxed(),
         RecordType::Alias => name().prop_map(Rdata::Alias).boxed(),
         RecordType::Mx => {
-            (any::<u16>(), name()).prop_map(|(preference, exchange)| Rdata::Mx { preference, exchange }).boxed()
+            (any::<u16>(), host_or_none()).prop_map(|(preference, exchange)| Rdata::Mx { preference, exchange }).boxed()
         }
         RecordType::Txt => octets(600).prop_map(|octets| Rdata::Txt(Text::new(octets).unwrap())).boxed(),
-        RecordType::Srv => (any::<[u16; 3]>(), name())
+        RecordType::Srv => (any::<[u16; 3]>(), host_or_none())
             .prop_map(|([priority, weight, port], target)| Rdata::Srv { priority, weight, port, target })
             .boxed(),
         RecordType::Soa => start_of_authority().boxed(),
