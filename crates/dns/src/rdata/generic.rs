@@ -1,15 +1,15 @@
 //! Values of types without a parser of their own.
 //!
-//! In: RFC 3597's `\# length hex`, or any text in the type's own spelling. Out: the former decoded, the latter with its
-//! blanks outside quotes made single. Nothing else is assumed about it, so case counts.
+//! In: RFC 3597's `\# length hex`, or any text in the type's own spelling. Out: the former decoded, the latter with single
+//! blanks and its quoted strings in their one spelling. Nothing else is assumed about it, so case counts.
 
 use std::fmt;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::error::RdataError;
-use super::scan::Scanner;
-use crate::excerpt::excerpt;
+use super::scan::{Bare, Scanner};
+use super::text::write_quoted;
 use crate::rtype::RecordType;
 
 /// A value that is carried without being understood.
@@ -28,12 +28,12 @@ enum Value {
 }
 
 impl Generic {
-    pub(super) fn scan(rtype: RecordType, mut scan: Scanner<'_>, text: &str) -> Result<Self, RdataError> {
+    pub(super) fn scan(rtype: RecordType, mut scan: Scanner<'_>) -> Result<Self, RdataError> {
         if scan.at_end() {
             return Err(scan.shape());
         }
         let numbered = rtype.as_str().strip_prefix("TYPE").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
-        let words = squeeze(rtype, text)?;
+        let words = squeeze(&mut scan)?;
         let value = match words.strip_prefix("\\#") {
             Some(rest) if rest.is_empty() || rest.starts_with(' ') => Value::Octets(octets(&scan, rest)?),
             _ if numbered => return Err(scan.shape()),
@@ -67,37 +67,35 @@ fn octets(scan: &Scanner<'_>, rest: &str) -> Result<Box<[u8]>, RdataError> {
     Ok(octets.into_boxed_slice())
 }
 
-/// The text with single blanks outside quotes; refuses control characters and unclosed quotes.
-fn squeeze(rtype: RecordType, text: &str) -> Result<String, RdataError> {
-    let refuse = |why| Err(RdataError::Quoting { rtype, why, got: excerpt(text) });
-    let mut squeezed = String::with_capacity(text.len());
-    let (mut quoted, mut escaped, mut blank) = (false, false, false);
-    for character in text.chars() {
-        if !quoted && matches!(character, ' ' | '\t') && !escaped {
-            blank = true;
+/// The text with single blanks outside quotes and quoted strings in their one spelling.
+fn squeeze(scan: &mut Scanner<'_>) -> Result<String, RdataError> {
+    const NEEDS: &str = "printable ASCII outside double quotes";
+    let mut squeezed = String::new();
+    let mut blank = false;
+    while let Some(character) = scan.peek() {
+        if matches!(character, ' ' | '\t') {
+            blank = !scan.at_end();
             continue;
         }
-        if character.is_control() {
-            return refuse("a control character cannot be part of a value; write it as \\ddd");
-        }
-        if blank && !squeezed.is_empty() {
+        if std::mem::take(&mut blank) && !squeezed.is_empty() {
             squeezed.push(' ');
         }
-        blank = false;
-        squeezed.push(character);
-        if escaped {
-            escaped = false;
-        } else if character == '\\' {
-            escaped = true;
-        } else if character == '"' {
-            quoted = !quoted;
+        if character == '"' {
+            let octets = scan.string(Bare::Refused)?;
+            write_quoted(&mut squeezed, &octets).map_err(|_| scan.shape())?;
+            continue;
         }
-    }
-    if quoted {
-        return refuse("a double quote is not closed");
-    }
-    if escaped {
-        return refuse("a backslash stands at the end; write \\\\ for a backslash");
+        scan.skip(character);
+        let escaped = if character == '\\' { Some(scan.peek().ok_or_else(|| scan.shape())?) } else { None };
+        for part in [Some(character), escaped].into_iter().flatten() {
+            if !part.is_ascii() || part.is_control() {
+                return Err(scan.field("value", NEEDS, &part.to_string()));
+            }
+            squeezed.push(part);
+        }
+        if let Some(escaped) = escaped {
+            scan.skip(escaped);
+        }
     }
     Ok(squeezed)
 }

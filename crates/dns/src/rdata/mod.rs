@@ -222,7 +222,7 @@ impl Rdata {
             }
             RecordType::Other(_) => {
                 let scan = scan("a value; unknown types are written as \\# 4 c0000201")?;
-                Generic::scan(*rtype, scan, text).map(|generic| Self::Generic(Box::new(generic)))
+                Generic::scan(*rtype, scan).map(|generic| Self::Generic(Box::new(generic)))
             }
         }
     }

@@ -50,6 +50,16 @@ impl<'a> Scanner<'a> {
         self.rest = self.rest.trim_start_matches([' ', '\t']);
     }
 
+    /// The next character, not consumed.
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    /// Consumes that character, if it is the next one.
+    pub(super) fn skip(&mut self, character: char) {
+        self.rest = self.rest.strip_prefix(character).unwrap_or(self.rest);
+    }
+
     /// Whether nothing but blanks is left.
     pub(super) fn at_end(&mut self) -> bool {
         self.skip_blanks();

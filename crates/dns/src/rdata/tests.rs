@@ -399,7 +399,14 @@ fn a_named_type_without_a_parser_keeps_its_text() {
     one_value(other("LUA"), r#"A "ifportup(443, {'192.0.2.1'})""#, &[r#" A   "ifportup(443, {'192.0.2.1'})" "#]);
     one_value(other("HINFO"), r#""cpu  x" "os""#, &["\"cpu  x\"\t\"os\""]);
     assert_ne!(parse(other("RP"), "a. b."), parse(other("RP"), "A. b."));
-    for bad in ["", "  ", "\"a", "a\\", "a\nb", "\"a\nb\"", "a\0b"] {
+    // A backend that stores octets answers with the escapes.
+    one_value(
+        other("URI"),
+        r#"10 1 "http://a/\195\188""#,
+        &["10 1 \"http://a/ü\"", r#"10 1 "http:\/\/\097/\195\188""#],
+    );
+    one_value(other("X"), r#"a="b  c"d \e"#, &["a=\"b  c\"d  \\e\t"]);
+    for bad in ["", "  ", "\"a", "a\\", "a\nb", "a\0b", "ü", "a\\\n"] {
         refusal(other("HINFO"), bad);
     }
 }
