@@ -153,3 +153,79 @@ impl<H: Ord + Clone> Line<H> {
         Some(self.first.holder.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(holder: &'static str, second: i64, uid: &str) -> Claim<&'static str> {
+        Claim::new(holder, Timestamp::from_second(second).unwrap(), uid)
+    }
+
+    fn line(claims: &Claims<&str, &'static str>, key: &'static str) -> Vec<&'static str> {
+        claims.line(&key).map(|claim| claim.holder).collect()
+    }
+
+    #[test]
+    fn the_oldest_claim_holds_and_the_others_wait_in_order_of_age() {
+        let mut claims = Claims::new();
+        assert_eq!(claims.insert("www", claim("b", 2, "u2")), Standing::Holds { displaced: None });
+        assert_eq!(claims.insert("www", claim("c", 3, "u3")), Standing::Waits { holder: "b" });
+        assert_eq!(claims.insert("www", claim("a", 1, "u1")), Standing::Holds { displaced: Some("b") });
+        assert_eq!(line(&claims, "www"), ["a", "b", "c"]);
+        assert_eq!(claims.waiting(&"www").map(|claim| claim.holder).collect::<Vec<_>>(), ["b", "c"]);
+    }
+
+    #[test]
+    fn claims_of_one_second_are_ordered_by_uid() {
+        let mut claims = Claims::new();
+        claims.insert("www", claim("a", 1, "u2"));
+        claims.insert("www", claim("b", 1, "u1"));
+        assert_eq!(line(&claims, "www"), ["b", "a"]);
+    }
+
+    #[test]
+    fn when_the_holder_goes_the_next_in_line_holds() {
+        let mut claims = Claims::new();
+        for (holder, second) in [("a", 1), ("b", 2), ("c", 3)] {
+            claims.insert("www", claim(holder, second, "u"));
+        }
+        assert_eq!(claims.remove(&"www", &"a").map(|claim| claim.holder), Some("b"));
+        assert_eq!(claims.remove(&"www", &"c"), None);
+        assert_eq!(claims.remove(&"www", &"stranger"), None);
+        assert_eq!(line(&claims, "www"), ["b"]);
+        assert_eq!(claims.remove(&"www", &"b"), None);
+        assert!(claims.is_empty());
+    }
+
+    #[test]
+    fn deleting_a_duplicate_keeps_the_winner() {
+        let mut claims = Claims::new();
+        claims.insert("www", claim("winner", 1, "u1"));
+        claims.insert("www", claim("duplicate", 2, "u2"));
+        assert_eq!(claims.remove(&"www", &"duplicate"), None);
+        assert!(claims.is_held_by(&"www", &"winner"));
+    }
+
+    #[test]
+    fn a_claim_made_again_keeps_its_place_and_a_re_created_object_loses_it() {
+        let mut claims = Claims::new();
+        claims.insert("www", claim("a", 1, "u1"));
+        claims.insert("www", claim("b", 2, "u2"));
+        assert_eq!(claims.insert("www", claim("a", 1, "u1")), Standing::Holds { displaced: None });
+        assert_eq!(line(&claims, "www"), ["a", "b"]);
+        assert_eq!(claims.insert("www", claim("a", 3, "u3")), Standing::Waits { holder: "b" });
+        assert_eq!(line(&claims, "www"), ["b", "a"]);
+    }
+
+    #[test]
+    fn keys_do_not_touch_each_other() {
+        let mut claims = Claims::new();
+        claims.insert("www", claim("a", 1, "u1"));
+        claims.insert("api", claim("b", 2, "u2"));
+        assert_eq!(claims.len(), 2);
+        let held: Vec<_> = claims.held().map(|(key, claim)| (*key, claim.holder)).collect();
+        assert_eq!(held, [("api", "b"), ("www", "a")]);
+        assert_eq!(claims.holder_of(&"mail"), None);
+    }
+}

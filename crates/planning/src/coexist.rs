@@ -90,3 +90,110 @@ fn excludes(one: RecordType, other: RecordType, apex: bool) -> bool {
             || other == RecordType::Cname
             || (!apex && pair(RecordType::Ns, RecordType::Dname)))
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn key(name: &str, rtype: &str) -> RecordKey {
+        RecordKey::new(Fqdn::parse(name).unwrap(), rtype.parse().unwrap())
+    }
+
+    /// Admits (name, type, age) for example.com; the holder is called after its age.
+    fn admitted(wanted: &[(&str, &str, i64)], foreign: &[(&str, &str)]) -> (Vec<String>, Vec<(String, Reason)>) {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let wanted: Candidates<String> = wanted
+            .iter()
+            .map(|(name, rtype, age)| {
+                let since = Timestamp::from_second(*age).unwrap();
+                (key(name, rtype), Claim::new(format!("RRset default/h{age}"), since, "u"))
+            })
+            .collect();
+        let foreign = foreign.iter().map(|(name, rtype)| key(name, rtype)).collect();
+        let Admission { admitted, refused } = admit(&zone, &wanted, &foreign);
+        (
+            admitted.iter().map(ToString::to_string).collect(),
+            refused.into_iter().map(|refused| (refused.key.to_string(), refused.refusal.reason)).collect(),
+        )
+    }
+
+    fn refused(key: &str, reason: Reason) -> Vec<(String, Reason)> {
+        vec![(key.to_owned(), reason)]
+    }
+
+    #[test]
+    fn the_older_of_a_cname_and_another_record_is_published() {
+        let (published, losers) = admitted(&[("www.example.com", "A", 1), ("www.example.com", "CNAME", 2)], &[]);
+        assert_eq!(published, ["www.example.com. A"]);
+        assert_eq!(losers, refused("www.example.com. CNAME", Reason::CnameConflict));
+        let (published, losers) = admitted(&[("www.example.com", "A", 2), ("www.example.com", "CNAME", 1)], &[]);
+        assert_eq!(published, ["www.example.com. CNAME"]);
+        assert_eq!(losers, refused("www.example.com. A", Reason::CnameConflict));
+    }
+
+    #[test]
+    fn types_other_than_cname_share_a_name() {
+        let (published, losers) =
+            admitted(&[("a.example.com", "A", 1), ("a.example.com", "AAAA", 2), ("a.example.com", "TXT", 3)], &[]);
+        assert_eq!((published.len(), losers), (3, vec![]));
+    }
+
+    #[test]
+    fn a_record_that_is_not_ours_stands_before_every_claim() {
+        let (published, losers) = admitted(&[("www.example.com", "CNAME", 1)], &[("www.example.com", "A")]);
+        assert_eq!(published, Vec::<String>::new());
+        assert_eq!(losers, refused("www.example.com. CNAME", Reason::CnameConflict));
+        let (published, _) = admitted(&[("www.example.com", "TXT", 1)], &[("www.example.com", "A")]);
+        assert_eq!(published.len(), 1);
+    }
+
+    #[test]
+    fn a_foreign_set_of_the_same_type_is_left_to_the_diff() {
+        let (published, losers) = admitted(&[("www.example.com", "CNAME", 1)], &[("www.example.com", "CNAME")]);
+        assert_eq!((published.len(), losers), (1, vec![]));
+    }
+
+    #[test]
+    fn some_types_have_their_place() {
+        for (name, rtype) in
+            [("example.com", "CNAME"), ("example.com", "DS"), ("a.example.com", "SOA"), ("a.example.com", "DNSKEY")]
+        {
+            let (published, losers) = admitted(&[(name, rtype, 1)], &[]);
+            assert_eq!(published, Vec::<String>::new(), "{rtype}");
+            assert_eq!(losers, refused(&format!("{name}. {rtype}"), Reason::WrongPlace));
+        }
+        for (name, rtype) in [("example.com", "SOA"), ("example.com", "ALIAS"), ("a.example.com", "DS")] {
+            assert_eq!(admitted(&[(name, rtype, 1)], &[]).0.len(), 1, "{rtype}");
+        }
+    }
+
+    #[test]
+    fn a_delegation_and_a_dname_exclude_each_other_below_the_apex_only() {
+        assert_eq!(admitted(&[("a.example.com", "NS", 1), ("a.example.com", "DNAME", 2)], &[]).0.len(), 1);
+        assert_eq!(admitted(&[("example.com", "NS", 1), ("example.com", "DNAME", 2)], &[]).0.len(), 2);
+    }
+
+    #[test]
+    fn a_name_outside_the_zone_is_refused() {
+        let (_, losers) = admitted(&[("www.example.org", "A", 1)], &[]);
+        assert_eq!(losers, refused("www.example.org. A", Reason::OutsideZone));
+    }
+
+    #[test]
+    fn the_loser_is_told_who_holds_the_name() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let since = |second| Timestamp::from_second(second).unwrap();
+        let wanted: Candidates<&str> = [
+            (key("www.example.com", "A"), Claim::new("RRset default/old", since(1), "u1")),
+            (key("www.example.com", "CNAME"), Claim::new("RRset default/new", since(2), "u2")),
+        ]
+        .into();
+        let admission = admit(&zone, &wanted, &BTreeSet::new());
+        assert_eq!(
+            admission.refused.first().unwrap().refusal.message,
+            "www.example.com. CNAME cannot share its name with the A record of RRset default/old"
+        );
+    }
+}

@@ -221,3 +221,153 @@ impl<V> Changes<RecordKey, V> {
         ordered
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use signpost_dns::Ttl;
+
+    use super::*;
+
+    type Sets = BTreeMap<RecordKey, RecordSet>;
+
+    fn sets(written: &[(&str, &str, &str)]) -> Sets {
+        written
+            .iter()
+            .map(|(name, rtype, record)| {
+                let name = Fqdn::parse(name).unwrap();
+                let set = RecordSet::parse(name, rtype.parse().unwrap(), Ttl::new(60).unwrap(), [record]).unwrap();
+                (set.key(), set)
+            })
+            .collect()
+    }
+
+    fn keys(written: &[(&str, &str)]) -> BTreeSet<RecordKey> {
+        written.iter().map(|(name, rtype)| RecordKey::new(Fqdn::parse(name).unwrap(), rtype.parse().unwrap())).collect()
+    }
+
+    fn plan(
+        previous: &[(&str, &str)],
+        current: &[(&str, &str, &str)],
+        desired: &[(&str, &str, &str)],
+        adoption: Adoption,
+    ) -> Changes<RecordKey, RecordSet> {
+        let (previous, current, desired) = (keys(previous), sets(current), sets(desired));
+        plan_changes(
+            &World { previous: &previous, current: &current, desired: &desired, keep: &BTreeSet::new() },
+            adoption,
+        )
+    }
+
+    #[test]
+    fn what_is_missing_is_created_whether_or_not_it_was_ours() {
+        for previous in [&[][..], &[("www.ex", "A")]] {
+            let changes = plan(previous, &[], &[("www.ex", "A", "192.0.2.1")], Adoption::Never);
+            assert_eq!((changes.create.len(), changes.writes()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn what_is_ours_is_brought_back_to_what_is_wanted() {
+        let changes =
+            plan(&[("www.ex", "A")], &[("www.ex", "A", "192.0.2.9")], &[("www.ex", "A", "192.0.2.1")], Adoption::Never);
+        let update = changes.update.values().next().unwrap();
+        assert_eq!(update.from.records.first().unwrap().to_string(), "192.0.2.9");
+        assert_eq!(update.to.records.first().unwrap().to_string(), "192.0.2.1");
+    }
+
+    #[test]
+    fn another_spelling_of_the_same_value_is_no_change() {
+        let changes = plan(
+            &[("www.ex", "AAAA")],
+            &[("www.ex", "AAAA", "::ffff:192.0.2.1")],
+            &[("WWW.ex.", "AAAA", "0:0:0:0:0:ffff:c000:201")],
+            Adoption::Never,
+        );
+        assert!(changes.is_quiet());
+        assert_eq!(changes.unchanged, keys(&[("www.ex", "AAAA")]));
+    }
+
+    #[test]
+    fn what_is_ours_and_no_longer_wanted_is_deleted_or_already_gone() {
+        let changes = plan(&[("a.ex", "A"), ("b.ex", "A")], &[("a.ex", "A", "192.0.2.1")], &[], Adoption::Never);
+        assert_eq!(changes.delete.keys().cloned().collect::<BTreeSet<_>>(), keys(&[("a.ex", "A")]));
+        assert_eq!(changes.gone, keys(&[("b.ex", "A")]));
+        assert!(changes.owned_after().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_ours_and_not_wanted_is_left_alone() {
+        for adoption in [Adoption::Never, Adoption::Identical, Adoption::Always] {
+            assert_eq!(plan(&[], &[("a.ex", "A", "192.0.2.1")], &[], adoption), Changes::default());
+        }
+    }
+
+    #[test]
+    fn a_foreign_record_is_refused_taken_over_or_changed_as_the_policy_says() {
+        let same = |adoption| plan(&[], &[("a.ex", "A", "192.0.2.1")], &[("a.ex", "A", "192.0.2.1")], adoption);
+        let other = |adoption| plan(&[], &[("a.ex", "A", "192.0.2.9")], &[("a.ex", "A", "192.0.2.1")], adoption);
+        assert_eq!(same(Adoption::Never).refused.len(), 1);
+        assert_eq!(other(Adoption::Never).refused.len(), 1);
+        assert_eq!(same(Adoption::Identical).adopted.len(), 1);
+        assert_eq!(other(Adoption::Identical).refused.len(), 1);
+        assert_eq!(same(Adoption::Always).adopted.len(), 1);
+        assert_eq!(other(Adoption::Always).update.len(), 1);
+        let refused = other(Adoption::default()).refused;
+        assert_eq!(refused.first().unwrap().refusal.reason, Reason::ForeignRecord);
+        assert!(refused.first().unwrap().refusal.message.starts_with("a.ex. A is already there"));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_keeps_what_it_published() {
+        let (previous, current) = (keys(&[("a.ex", "A"), ("b.ex", "A")]), sets(&[("a.ex", "A", "192.0.2.1")]));
+        let keep = previous.clone();
+        let world = World { previous: &previous, current: &current, desired: &Sets::new(), keep: &keep };
+        let changes = plan_changes(&world, Adoption::Never);
+        assert!(changes.is_quiet());
+        assert_eq!(changes.kept, previous);
+        assert_eq!(changes.owned_after(), previous);
+    }
+
+    #[test]
+    fn deletions_that_are_held_back_stay_ours() {
+        let changes =
+            plan(&[("a.ex", "A")], &[("a.ex", "A", "192.0.2.1")], &[("b.ex", "A", "192.0.2.2")], Adoption::Never);
+        let held = changes.without_deletions();
+        assert_eq!((held.create.len(), held.delete.len()), (1, 0));
+        assert_eq!(held.owned_after(), keys(&[("a.ex", "A"), ("b.ex", "A")]));
+    }
+
+    #[test]
+    fn a_name_that_changes_its_type_loses_the_old_one_first_and_in_one_group() {
+        let changes = plan(
+            &[("www.ex", "A"), ("a.ex", "A"), ("z.ex", "A")],
+            &[("www.ex", "A", "192.0.2.1"), ("a.ex", "A", "192.0.2.1"), ("z.ex", "A", "192.0.2.1")],
+            &[("www.ex", "CNAME", "lb.ex"), ("z.ex", "A", "192.0.2.2"), ("new.ex", "A", "192.0.2.3")],
+            Adoption::Never,
+        );
+        let order: Vec<String> = changes
+            .groups()
+            .iter()
+            .flat_map(|group| &group.steps)
+            .map(|step| match step {
+                Step::Delete(key) => format!("- {key}"),
+                Step::Replace(key, _) => format!("+ {key}"),
+            })
+            .collect();
+        assert_eq!(order, ["+ new.ex. A", "- www.ex. A", "+ www.ex. CNAME", "+ z.ex. A", "- a.ex. A"]);
+    }
+
+    #[test]
+    fn lines_without_a_value_are_compared_by_their_key() {
+        let line = |text: &str| (text.to_owned(), ());
+        let previous: BTreeSet<String> = ["192.0.2.1 a.ex".to_owned(), "192.0.2.2 b.ex".to_owned()].into();
+        let current: BTreeMap<String, ()> =
+            [line("192.0.2.1 a.ex"), line("192.0.2.2 b.ex"), line("10.0.0.1 nas")].into();
+        let desired: BTreeMap<String, ()> = [line("192.0.2.1 a.ex"), line("192.0.2.3 c.ex")].into();
+        let world = World { previous: &previous, current: &current, desired: &desired, keep: &BTreeSet::new() };
+        let changes = plan_changes(&world, Adoption::Identical);
+        assert_eq!(changes.create.keys().collect::<Vec<_>>(), ["192.0.2.3 c.ex"]);
+        assert_eq!(changes.delete.keys().collect::<Vec<_>>(), ["192.0.2.2 b.ex"]);
+        assert_eq!(changes.unchanged.iter().collect::<Vec<_>>(), ["192.0.2.1 a.ex"]);
+    }
+}

@@ -99,3 +99,88 @@ impl fmt::Display for Fingerprint {
         write!(f, "{:032x}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Permission = Permission::Guarded;
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("r{number}.example.com. A")).collect()
+    }
+
+    fn held(verdict: Verdict) -> Fingerprint {
+        match verdict {
+            Verdict::Held { fingerprint, .. } => fingerprint,
+            Verdict::Allowed => panic!("allowed"),
+        }
+    }
+
+    #[test]
+    fn a_zone_may_lose_thirty_percent_and_not_one_record_more() {
+        assert!(!DeletionGuard::ZONE.trips(10, 3));
+        assert!(DeletionGuard::ZONE.trips(10, 4));
+        assert!(!DeletionGuard::ZONE.trips(1000, 300));
+        assert!(DeletionGuard::ZONE.trips(1000, 301));
+    }
+
+    #[test]
+    fn a_zone_of_fewer_than_ten_may_lose_all() {
+        assert!(!DeletionGuard::ZONE.trips(9, 9));
+        assert!(DeletionGuard::ZONE.trips(10, 10));
+    }
+
+    #[test]
+    fn a_pihole_may_lose_ten_lines_or_half_whichever_is_more() {
+        assert!(!DeletionGuard::PIHOLE.trips(10, 10));
+        assert!(DeletionGuard::PIHOLE.trips(11, 11));
+        assert!(!DeletionGuard::PIHOLE.trips(100, 50));
+        assert!(DeletionGuard::PIHOLE.trips(100, 51));
+    }
+
+    #[test]
+    fn absurd_counts_do_not_overflow() {
+        assert!(DeletionGuard::ZONE.trips(usize::MAX, usize::MAX));
+        assert!(!DeletionGuard::ZONE.trips(usize::MAX, 1));
+    }
+
+    #[test]
+    fn a_second_identical_pass_is_allowed_in_any_order() {
+        let guard = DeletionGuard::ZONE;
+        let first = held(guard.check(20, names(10), None, NOW));
+        let reversed: Vec<_> = names(10).into_iter().rev().collect();
+        assert_eq!(guard.check(20, reversed, Some(&first), NOW), Verdict::Allowed);
+    }
+
+    #[test]
+    fn a_second_different_pass_is_held_again() {
+        let guard = DeletionGuard::ZONE;
+        let first = held(guard.check(20, names(10), None, NOW));
+        let second = held(guard.check(20, names(11), Some(&first), NOW));
+        assert_ne!(first, second);
+        assert_eq!(guard.check(20, names(11), Some(&second), NOW), Verdict::Allowed);
+    }
+
+    #[test]
+    fn an_override_allows_all_and_a_small_deletion_needs_nothing() {
+        assert_eq!(DeletionGuard::ZONE.check(20, names(20), None, Permission::Override), Verdict::Allowed);
+        assert_eq!(DeletionGuard::ZONE.check(20, names(6), None, NOW), Verdict::Allowed);
+    }
+
+    #[test]
+    fn the_verdict_counts_each_name_once() {
+        let twice = names(8).into_iter().chain(names(8));
+        let verdict = DeletionGuard::ZONE.check(20, twice, None, NOW);
+        assert!(matches!(verdict, Verdict::Held { deletions: 8, served: 20, .. }), "{verdict:?}");
+    }
+
+    #[test]
+    fn names_that_only_join_to_the_same_text_have_different_fingerprints() {
+        let guard = DeletionGuard { percent: 0, from: 0, allowance: 0 };
+        let one = held(guard.check(9, ["ab", "c"], None, NOW));
+        let other = held(guard.check(9, ["a", "bc"], None, NOW));
+        assert_ne!(one, other);
+        assert_eq!(one.to_string().len(), 32);
+    }
+}

@@ -148,3 +148,68 @@ pub struct Refused<K> {
     /// Why.
     pub refusal: Refusal,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_reads_back_from_its_name_which_is_pascal_case() {
+        for reason in Reason::ALL {
+            let name = reason.to_string();
+            assert_eq!(name.parse(), Ok(*reason));
+            assert!(
+                name.starts_with(|c: char| c.is_ascii_uppercase()) && name.bytes().all(|b| b.is_ascii_alphabetic())
+            );
+            assert_eq!(serde_json::from_str::<Reason>(&serde_json::to_string(reason).unwrap()).unwrap(), *reason);
+        }
+    }
+
+    /// Users build alerts on these names: adding one is fine, changing or dropping one is not.
+    #[test]
+    fn the_names_of_reasons_are_stable() {
+        let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "InvalidName",
+                "InvalidType",
+                "InvalidTtl",
+                "InvalidRecord",
+                "UnquotedText",
+                "NoRecords",
+                "TooManyRecords",
+                "InvalidAnnotation",
+                "InvalidSpec",
+                "Unreadable",
+                "OutsideZone",
+                "ZoneMissing",
+                "ZoneNotReady",
+                "ClaimedByAnother",
+                "ForeignRecord",
+                "CnameConflict",
+                "WrongPlace",
+                "NameNotAllowed",
+                "TargetNotAllowed",
+                "NoTarget",
+                "Unsupported",
+                "DeletionHeld",
+                "ProviderUnreachable",
+                "ProviderUnauthorized",
+                "ProviderThrottled",
+                "ProviderRejected",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_no_reason() {
+        assert!("Whatever".parse::<Reason>().is_err());
+        assert_eq!("x".parse::<Reason>().unwrap_err().to_string(), "\"x\" is not a refusal reason");
+    }
+
+    #[test]
+    fn a_refusal_reads_as_reason_and_message() {
+        assert_eq!(Refusal::new(Reason::NoTarget, "wait").to_string(), "NoTarget: wait");
+    }
+}
