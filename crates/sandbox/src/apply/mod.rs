@@ -1,68 +1,53 @@
 //! Server-side apply and field ownership (`metadata.managedFields`), as pure functions on JSON.
 //!
-//! In: the live object, what a manager wants, and the [`TypeSchema`] that says which lists are sets or maps. Out: the merged
+//! In: the live object, what a manager wants, and the [`TypeSchema`] that says which lists are sets or keyed. Out: the merged
 //! object with its managedFields as kube-apiserver would write them, or the conflicts.
 //!
 //! ```text
 //! apply:  live + patch ─► apply() ─► default, validate ─► settle() ─► store, or nothing changed
-//! others: live + new   ─► track_update() ─► …                  ─► settle()
+//! others: live + new   ─► track_update() ─► …          ─► settle() ─► store, or nothing changed
 //! ```
 
+mod builtin;
+mod conflict;
+mod managed;
+mod path;
+#[cfg(test)]
+mod tests;
+mod typed;
 mod types;
 
+pub use conflict::{ApplyConflict, ApplyError, ConflictCause};
 pub use types::TypeSchema;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use managed::{Manager, Managers, Owned};
+use path::Fields;
+use serde_json::{Map, Value, json};
 
-/// Why an apply was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
-    /// Other managers own fields that the patch would change.
-    #[error("{0}")]
-    Conflict(ApplyConflict),
-    /// The patch cannot be read by the type's schema.
-    #[error("{message}")]
-    Unreadable {
-        /// The HTTP status code the server answers.
-        code: u16,
-        /// The server's text.
-        message: String,
-    },
-}
+/// What nobody owns, because the server sets it or it names the object.
+const IDENTITY: [&[&str]; 12] = [
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+];
 
-/// The fields in conflict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApplyConflict {
-    /// One per field, in the server's order.
-    pub causes: Vec<ConflictCause>,
-}
-
-/// One field in conflict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConflictCause {
-    /// The cause's text: `conflict with "kubectl" using v1`.
-    pub message: String,
-    /// The field: `.spec.ttl`.
-    pub field: String,
-}
-
-impl std::fmt::Display for ApplyConflict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Apply failed with {} conflicts", self.causes.len())
-    }
-}
-
-impl ApplyConflict {
-    /// The 409 `Status` that the server answers.
-    pub fn status(&self) -> Value {
-        Value::Null
-    }
-}
+/// Where kubectl's client-side apply keeps what it last applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Merges what `manager` applies into the live object; the result carries the new managedFields.
 ///
-/// `live` is `None` when the apply creates the object. The result equals `live` when nothing changed (see [`settle`]).
+/// `live` is `None` when the apply creates the object. The result equals `live` when nothing changed (see [`settle`]). Through the
+/// main resource the status stays as it is, through the status subresource everything else does.
 pub fn apply(
     live: Option<&Value>,
     patch: &Value,
@@ -72,13 +57,58 @@ pub fn apply(
     schema: &TypeSchema,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
-    let _ = (live, manager, force, subresource, schema, now);
-    Ok(patch.clone())
+    if !patch.pointer("/metadata/managedFields").is_none_or(Value::is_null) {
+        return Err(ApplyError::bad_request("metadata.managedFields must be nil"));
+    }
+    let version = text_at(patch, "/apiVersion");
+    let mut object = live.cloned().unwrap_or_else(|| blank(schema, patch));
+    let entries = take_managed(&mut object);
+    let mut managers = managed::decode(entries.as_ref())
+        .ok_or_else(|| ApplyError::internal("failed to decode managed fields".to_owned()))?;
+    if managers.is_empty() && live.is_some() {
+        // What was there before the first apply is owned by a manager of its own, so that applying does not take it over in silence.
+        let before = Manager::new("before-first-apply", false, &version, subresource);
+        update(&blank(schema, patch), &object, &mut managers, &before, schema, subresource, now);
+    }
+    let mut patch = patch.clone();
+    take_managed(&mut patch);
+    let errors = typed::check(&patch, &schema.root, false);
+    if !errors.is_empty() {
+        return Err(ApplyError::unreadable(&patch, &errors));
+    }
+    let applier = Manager::new(manager, true, &version, subresource);
+    let merged = match merge_applied(&object, &patch, managers.clone(), &applier, &version, force, schema, subresource) {
+        Err(conflict) if manager == "kubectl" => {
+            // Fields that client-side apply set and nobody changed since are kubectl's own.
+            let allowed = last_applied(&object, &version, schema);
+            if let Some(rest) = conflict.without(&allowed) {
+                return Err(ApplyError::Conflict(rest));
+            }
+            merge_applied(&object, &patch, managers, &applier, &version, true, schema, subresource).map_err(ApplyError::Conflict)?
+        }
+        other => other.map_err(ApplyError::Conflict)?,
+    };
+    let (mut merged, mut managers) = merged;
+    let changed = !path::same(&object, &merged);
+    if let Some(owned) = managers.get_mut(&applier) {
+        owned.fields = owned.fields.difference(&Fields::of(&IDENTITY));
+        if changed {
+            owned.time = Some(managed::stamp(now));
+        }
+    }
+    managers.retain(|_, owned| !owned.fields.is_empty());
+    if manager == "kubectl" {
+        update_last_applied(&mut merged, &patch);
+    }
+    reset(&mut merged, live, subresource, schema);
+    managed::store(&mut merged, &managers);
+    Ok(merged)
 }
 
 /// Records in `new.metadata.managedFields` what a create, update or patch by `manager` changed.
 ///
-/// `old` is `None` for a create. `new` is the whole object to be stored, already defaulted and pruned.
+/// `old` is `None` for a create. `new` is the whole object to be stored, already defaulted and pruned. A client may send an
+/// empty list of managedFields to forget all owners, or a list of its own.
 pub fn track_update(
     old: Option<&Value>,
     new: &mut Value,
@@ -87,10 +117,231 @@ pub fn track_update(
     schema: &TypeSchema,
     now: Timestamp,
 ) {
-    let _ = (old, new, manager, subresource, schema, now);
+    let version = text_at(new, "/apiVersion");
+    let mut live = old.cloned().unwrap_or_else(|| blank(schema, new));
+    let live_entries = take_managed(&mut live);
+    let sent = take_managed(new);
+    let from_live = || managed::decode(live_entries.as_ref()).unwrap_or_default();
+    let mut managers = match (&sent, subresource) {
+        (Some(sent), None) if is_reset(sent) => Managers::new(),
+        (Some(sent), None) => managed::decode(Some(sent)).filter(|managers| !managers.is_empty()).unwrap_or_else(from_live),
+        _ => from_live(),
+    };
+    if managers.is_empty() && old.is_some() {
+        return;
+    }
+    let updater = Manager::new(manager, false, &version, subresource);
+    update(&live, new, &mut managers, &updater, schema, subresource, now);
+    managed::store(new, &managers);
 }
 
 /// Puts the old managedFields times back where nothing but times differs; true when `new` then equals `old` and need not be stored.
 pub fn settle(old: &Value, new: &mut Value) -> bool {
-    old == new
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        take_managed(&mut object);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        object
+    };
+    let timeless = |object: &Value| {
+        let mut entries = object.pointer("/metadata/managedFields").cloned().unwrap_or_default();
+        for entry in entries.as_array_mut().into_iter().flatten() {
+            if let Some(entry) = entry.as_object_mut() {
+                entry.remove("time");
+            }
+        }
+        let mut entries = entries.as_array().cloned().unwrap_or_default();
+        entries.sort_by(path::compare_values);
+        entries
+    };
+    if !path::same(&bare(old), &bare(new)) || timeless(old) != timeless(new) {
+        return false;
+    }
+    *new = old.clone();
+    true
+}
+
+/// Whether the list says that all owners are to be forgotten: no entries, or one empty entry.
+fn is_reset(entries: &Value) -> bool {
+    match entries.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => only.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+fn text_at(object: &Value, pointer: &str) -> String {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// An object of the kind with nothing set.
+fn blank(schema: &TypeSchema, like: &Value) -> Value {
+    let mut object = schema.blank.clone();
+    object["apiVersion"] = like.get("apiVersion").cloned().unwrap_or_default();
+    object["kind"] = like.get("kind").cloned().unwrap_or_default();
+    object["metadata"] = json!({});
+    object
+}
+
+fn take_managed(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata").and_then(Value::as_object_mut).and_then(|metadata| metadata.remove("managedFields"))
+}
+
+fn reset_fields<'a>(schema: &'a TypeSchema, subresource: Option<&str>) -> &'a Fields {
+    if subresource.is_some() { &schema.status_reset } else { &schema.reset }
+}
+
+/// Undoes what the endpoint may not write.
+fn reset(merged: &mut Value, live: Option<&Value>, subresource: Option<&str>, schema: &TypeSchema) {
+    let Some(live) = live else {
+        if schema.status_subresource
+            && let Some(fields) = merged.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        return;
+    };
+    let put = |target: &mut Value, status: Option<&Value>| {
+        if let Some(fields) = target.as_object_mut() {
+            match status {
+                Some(status) => fields.insert("status".to_owned(), status.clone()),
+                None => fields.remove("status"),
+            };
+        }
+    };
+    if subresource == Some("status") {
+        let status = merged.get("status").cloned();
+        *merged = live.clone();
+        put(merged, status.as_ref());
+    } else if schema.status_subresource {
+        put(merged, live.get("status"));
+    }
+}
+
+/// Takes changed and removed fields from their owners, unless those stand in the way and are not forced.
+fn take_over(
+    old: &Value,
+    new: &Value,
+    managers: &mut Managers,
+    own: &Manager,
+    force: bool,
+    schema: &TypeSchema,
+    subresource: Option<&str>,
+) -> Result<typed::Comparison, ApplyConflict> {
+    let compared = typed::compare(old, new, &schema.root).without_trees(reset_fields(schema, subresource));
+    let written = compared.modified.union(&compared.added);
+    let conflicts: Vec<(Manager, Fields)> = managers
+        .iter()
+        .filter(|(manager, _)| *manager != own)
+        .map(|(manager, owned)| (manager.clone(), owned.fields.intersection(&written)))
+        .filter(|(_, fields)| !fields.is_empty())
+        .collect();
+    if !force && !conflicts.is_empty() {
+        return Err(ApplyConflict::new(&conflicts));
+    }
+    for (manager, fields) in conflicts {
+        if let Some(owned) = managers.get_mut(&manager) {
+            owned.fields = owned.fields.difference(&fields);
+        }
+    }
+    for (_, owned) in managers.iter_mut().filter(|(manager, _)| *manager != own) {
+        owned.fields = owned.fields.difference(&compared.removed);
+    }
+    managers.retain(|_, owned| !owned.fields.is_empty());
+    Ok(compared)
+}
+
+/// Gives `updater` the fields that differ between `old` and `new`.
+fn update(
+    old: &Value,
+    new: &Value,
+    managers: &mut Managers,
+    updater: &Manager,
+    schema: &TypeSchema,
+    subresource: Option<&str>,
+    now: Timestamp,
+) {
+    // The operation is a manager of its own until it is known what it changed, so that it takes fields from its earlier entry too.
+    let operation = Manager { name: String::new(), ..updater.clone() };
+    let Ok(compared) = take_over(old, new, managers, &operation, true, schema, subresource) else { return };
+    let fields = compared.modified.union(&compared.added).difference(&Fields::of(&IDENTITY));
+    if !fields.is_empty() {
+        let earlier = managers.get(updater).map(|owned| owned.fields.clone()).unwrap_or_default();
+        let owned = Owned { fields: earlier.union(&fields), version: updater.version.clone(), time: Some(managed::stamp(now)) };
+        managers.insert(updater.clone(), owned);
+    }
+    managed::cap(managers);
+}
+
+/// The live object with the patch laid over it, without what the applier dropped and nobody else owns; and the new owners.
+#[allow(clippy::too_many_arguments)]
+fn merge_applied(
+    live: &Value,
+    patch: &Value,
+    mut managers: Managers,
+    applier: &Manager,
+    version: &str,
+    force: bool,
+    schema: &TypeSchema,
+    subresource: Option<&str>,
+) -> Result<(Value, Managers), ApplyConflict> {
+    let atom = &*schema.root;
+    let merged = typed::merge(Some(live), Some(patch), atom).unwrap_or_else(|| json!({}));
+    let last = managers.get(applier).cloned();
+    let fields = typed::fields(patch, atom).without_trees(reset_fields(schema, subresource));
+    let time = last.as_ref().and_then(|last| last.time.clone());
+    managers.insert(applier.clone(), Owned { fields, version: version.to_owned(), time });
+    let merged = match last.filter(|last| !last.fields.is_empty()) {
+        Some(last) => without_dropped(&merged, &last.fields, &managers, schema),
+        None => merged,
+    };
+    take_over(live, &merged, &mut managers, applier, force, schema, subresource)?;
+    Ok((merged, managers))
+}
+
+/// Removes what the applier owned and no longer applies, except what others own or what would hang below something that stays.
+fn without_dropped(merged: &Value, last: &Fields, managers: &Managers, schema: &TypeSchema) -> Value {
+    let atom = &*schema.root;
+    let structs = |fields: &Fields| typed::with_structs(fields, None, Some(atom));
+    let removed = |fields: &Fields| typed::remove(merged, fields, atom).unwrap_or_else(|| json!({}));
+    let all = structs(&typed::fields(merged, atom));
+    let pruned = removed(&structs(last));
+    let owned = managers.values().fold(Fields::default(), |all, owned| all.union(&owned.fields));
+    let kept = structs(&typed::fields(&pruned, atom)).union(&structs(&owned));
+    let pruned = removed(&all.difference(&kept));
+    let kept = structs(&typed::fields(&pruned, atom));
+    removed(&all.difference(&kept).intersection(&structs(last)))
+}
+
+/// The fields that kubectl's client-side apply set and that still have the value it set.
+fn last_applied(live: &Value, version: &str, schema: &TypeSchema) -> Fields {
+    let Some(applied) = live
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| annotations.get(LAST_APPLIED))
+        .and_then(Value::as_str)
+        .and_then(|text| serde_json::from_str::<Value>(text).ok())
+        .filter(|applied| text_at(applied, "/apiVersion") == version)
+    else {
+        return Fields::default();
+    };
+    let compared = typed::compare(&applied, live, &schema.root);
+    typed::fields(&applied, &schema.root).difference(&compared.modified).difference(&compared.added).difference(&compared.removed)
+}
+
+/// Keeps the annotation of client-side apply true after a server-side apply by kubectl, where it is there.
+fn update_last_applied(merged: &mut Value, patch: &Value) {
+    let Some(annotation) = merged
+        .pointer_mut("/metadata/annotations")
+        .and_then(|annotations| annotations.get_mut(LAST_APPLIED))
+        .filter(|value| value.as_str().is_some_and(|text| !text.is_empty()))
+    else {
+        return;
+    };
+    let mut patch = patch.clone();
+    if let Some(annotations) = patch.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+    *annotation = Value::String(format!("{}\n", crate::schema::json_text(&patch)));
 }
