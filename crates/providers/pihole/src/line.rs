@@ -21,14 +21,14 @@ pub struct OwnerId(String);
 
 /// Why a text is no owner id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an owner id is 1 to 32 characters of a-z, 0-9, '-', '_' and '.'; {0:?} is not")]
+#[error("an owner id is 1 to 96 characters of a-z, 0-9, '-', '_' and '.'; {0:?} is not")]
 pub struct OwnerIdError(String);
 
 impl OwnerId {
     /// Accepts what survives in a Pi-hole comment: no blank, no `/`, no `,`, no `#`, ASCII only.
     pub fn parse(text: &str) -> Result<Self, OwnerIdError> {
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
-        if (1..=32).contains(&text.len()) && text.bytes().all(good) {
+        if (1..=96).contains(&text.len()) && text.bytes().all(good) {
             Ok(Self(text.to_owned()))
         } else {
             Err(OwnerIdError(text.chars().take(40).collect()))
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_owner_id_that_would_break_a_line_is_refused() {
-        for bad in ["", "a b", "a/b", "a,b", "a#b", "Ä", "Home", "x\ny", &"x".repeat(33)] {
+        for bad in ["", "a b", "a/b", "a,b", "a#b", "Ä", "Home", "x\ny", &"x".repeat(97)] {
             assert!(OwnerId::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,1 +1,180 @@
-//! Ingress to Pi-hole local DNS records.
+//! Ingress → local DNS records in one or more Pi-holes.
+//!
+//! ```text
+//! Ingress ──watch──► index ──► queue: one key per Pi-hole, so never two writes to one at a time
+//!                                │
+//!   Pi-hole lists ─► observe ─► plan ─► apply ─► report ─► pihole.io/managed-hosts, finalizer, events
+//!                                         └─► list again: what counts is what is there
+//! ```
+//! Ownership lives in the Pi-hole itself (a marker comment in each line) or, where lines cannot carry one, in a
+//! ConfigMap. The annotation is a view: whoever forges it changes nothing.
+
+mod apply;
+mod config;
+mod figures;
+mod index;
+mod instance;
+mod ledger;
+mod observe;
+mod plan;
+mod report;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use signpost_apis::ingress::Ingress;
+use signpost_engine::health::{Check, Health};
+use signpost_engine::{Clock, DriveOptions, Gather, Job, Need, Operator, Queue, Report, System};
+use signpost_provider_pihole::{PiholeError, connect};
+
+pub use config::{ConfigProblem, ConflictPolicy, InstanceConfig, PiholeConfig, PiholeSettings, Policy};
+pub use index::{
+    Claimant, FINALIZER, Finalizers, HOSTS, IngressIndex, IngressKey, MANAGED_HOSTS, Problem, REGISTER, Snapshot, TARGET_CNAME, TARGET_IP,
+    TARGET_IPV6, Target, Wanted, read,
+};
+pub use instance::Instance;
+pub use ledger::{ConfigMaps, Ledger, LedgerError, LedgerStore, Versioned};
+pub use plan::{Change, Held, Ownership, Planned, Reason, Refusal, Slot, Value, World, plan};
+
+use figures::{Figures, Voice};
+
+/// How often a Pi-hole that answers is asked whether it still does.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// How often one that does not is asked.
+const PROBE_AGAIN: Duration = Duration::from_secs(1);
+
+/// The system: what it needs in every step.
+pub struct PiholeSystem {
+    policy: Policy,
+    index: Arc<IngressIndex>,
+    instances: BTreeMap<String, Arc<Instance>>,
+    ledgers: Arc<dyn LedgerStore>,
+    clock: Arc<dyn Clock>,
+    figures: Figures,
+    voice: Voice,
+    /// What events about a whole Pi-hole are attached to.
+    event_object: ObjectReference,
+}
+
+impl System for PiholeSystem {
+    const NAME: &'static str = "pihole";
+    type Key = String;
+    type Object = IngressKey;
+    type Observed = Option<observe::Observed>;
+    type Plan = Option<apply::Plan>;
+    type Applied = Option<apply::Applied>;
+
+    async fn observe(&self, job: &Job<String, IngressKey>) -> Self::Observed {
+        self.look(job).await
+    }
+
+    fn plan(&self, observed: Self::Observed, now: Timestamp) -> Self::Plan {
+        observed.map(|observed| self.decide(observed, now))
+    }
+
+    async fn apply(&self, plan: Self::Plan) -> Self::Applied {
+        match plan {
+            Some(plan) => Some(self.carry_out(plan).await),
+            None => None,
+        }
+    }
+
+    fn report(&self, applied: Self::Applied, now: Timestamp) -> Report<IngressKey> {
+        match applied {
+            Some(applied) => self.say(&applied, now),
+            None => Report { writes: Vec::new(), events: Vec::new(), outcome: signpost_engine::Outcome::Done },
+        }
+    }
+}
+
+/// The running system, as far as its owner has to care: close it after the operator has stopped.
+#[must_use = "closing gives the sessions at the Pi-holes back"]
+pub struct Installed {
+    instances: Vec<Arc<Instance>>,
+    probe: tokio::task::JoinHandle<()>,
+}
+
+impl Installed {
+    /// Logs out everywhere.
+    pub async fn close(self) {
+        self.probe.abort();
+        futures::future::join_all(self.instances.iter().map(|instance| instance.pihole.close())).await;
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.probe.abort();
+    }
+}
+
+/// Adds the system to an operator, with a connection to every configured Pi-hole.
+pub fn install(operator: &mut Operator, config: PiholeConfig) -> Result<Installed, PiholeError> {
+    let mut instances = Vec::new();
+    for InstanceConfig { name, connection, dialect } in config.instances {
+        instances.push(Instance::new(name, connect(connection, dialect)?));
+    }
+    Ok(install_instances(operator, config.policy, instances))
+}
+
+/// Adds the system to an operator, with Pi-holes of any make (such as [`signpost_provider_pihole::MemoryPihole`]).
+pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec<Instance>) -> Installed {
+    let instances: BTreeMap<String, Arc<Instance>> =
+        instances.into_iter().map(|instance| (instance.name.clone(), Arc::new(instance))).collect();
+    let queue = Queue::new();
+    let names = instances.keys().cloned().collect();
+    let index = Arc::new(IngressIndex::new(policy.default_target, policy.finalizer, names, queue.clone()));
+    operator.watch::<Ingress>(Need::Required, Arc::clone(&index) as Arc<dyn signpost_engine::Index<Ingress>>);
+    let probe = tokio::spawn(watch_health(operator.health(), instances.values().cloned().collect()));
+    let installed = Installed { instances: instances.values().cloned().collect(), probe };
+    let options = DriveOptions {
+        // One pass per Pi-hole at a time is the queue's promise; all of them may run side by side.
+        concurrency: instances.len().max(1),
+        // Every request has its own deadline; thousands of them, one by one, may take minutes.
+        deadline: Duration::from_mins(15),
+        gather: Gather { idle: policy.gather, busy: policy.gather },
+    };
+    let event_object = ObjectReference {
+        api_version: Some("apps/v1".into()),
+        kind: Some("Deployment".into()),
+        name: Some("signpost".into()),
+        namespace: Some(policy.namespace.clone()),
+        ..ObjectReference::default()
+    };
+    let system = PiholeSystem {
+        ledgers: Arc::new(ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str())),
+        clock: operator.clock(),
+        figures: Figures::register(&operator.metrics()),
+        voice: Voice::default(),
+        policy,
+        index,
+        instances,
+        event_object,
+    };
+    operator.drive(system, queue, options);
+    installed
+}
+
+/// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it.
+async fn watch_health(health: Health, instances: Vec<Arc<Instance>>) {
+    health.set("pihole", Check::failing("no Pi-hole has answered yet"));
+    loop {
+        let answers =
+            futures::future::join_all(instances.iter().map(|instance| async { (&instance.name, instance.pihole.probe().await) })).await;
+        let silent: Vec<String> = answers
+            .iter()
+            .filter_map(|(name, answer)| answer.as_ref().err().map(|error| format!("{name}: {error}")))
+            .collect();
+        let ready = silent.len() < answers.len() || answers.is_empty();
+        let check = match (silent.is_empty(), ready) {
+            (true, _) => Check::Ok,
+            (false, true) => Check::degraded(silent.join("; ")),
+            (false, false) => Check::failing(format!("no Pi-hole answers: {}", silent.join("; "))),
+        };
+        health.set("pihole", check);
+        tokio::time::sleep(if ready { PROBE_EVERY } else { PROBE_AGAIN }).await;
+    }
+}

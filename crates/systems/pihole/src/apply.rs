@@ -1,0 +1,339 @@
+//! Does what was planned: ledger, lines, a second look, ledger. The only step that writes to a Pi-hole.
+//!
+//! What counts as done is what the second look shows, not what the answers said. It can be cut off anywhere: the next
+//! pass starts from what is there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use signpost_dns::Fqdn;
+use signpost_engine::Touched;
+use signpost_provider_pihole::{Line, Listing};
+
+use crate::PiholeSystem;
+use crate::index::{IngressKey, Problem, Snapshot};
+use crate::instance::Instance;
+use crate::ledger::{Ledger, LedgerError, Versioned};
+use crate::observe::{Cause, Failure, Observed, Sight};
+use crate::plan::{self, Change, Ownership, Planned, Reason, Refusal, Slot, Value, World};
+
+/// How often a write that did not stay is repeated at once.
+pub(crate) const ROUNDS: u32 = 3;
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) observed: Observed,
+    pub(crate) planned: Planned,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Applied {
+    /// On which Pi-hole.
+    pub(crate) instance: Arc<Instance>,
+    /// For whom.
+    pub(crate) snapshot: Snapshot,
+    /// What was touched.
+    pub(crate) touched: Touched<IngressKey>,
+    /// Changes that the second look did not show.
+    pub(crate) missing: usize,
+    /// What did not work.
+    pub(crate) failure: Option<Failure>,
+    /// Whether the trouble of this Pi-hole is news.
+    pub(crate) trouble_is_new: bool,
+    /// Refusals that have not been said before.
+    pub(crate) news: Vec<Refusal>,
+    /// Whether the Pi-hole was looked at with success, so that views may be written.
+    pub(crate) looked: bool,
+    /// Whether a large deletion waits.
+    pub(crate) held: bool,
+    /// Whether aliases wait for a restart that is allowed.
+    pub(crate) deferred: bool,
+}
+
+impl PiholeSystem {
+    pub(crate) fn decide(&self, observed: Observed, now: Timestamp) -> Plan {
+        let planned = match &observed.sight {
+            Sight::Unneeded | Sight::Failed(_) => Planned::default(),
+            Sight::Seen { listing, ownership } => {
+                let (held, may_restart) = {
+                    let memory = observed.instance.memory();
+                    let waited = |since: Timestamp, pause: std::time::Duration| {
+                        now.duration_since(since).unsigned_abs() >= pause.mul_f64(0.9)
+                    };
+                    let held = memory.held.filter(|(_, since)| waited(*since, self.policy.brake));
+                    let may_restart = memory.restarted.is_none_or(|when| waited(when, self.policy.restart_pause));
+                    (held.map(|(fingerprint, _)| fingerprint), may_restart)
+                };
+                let snapshot = &observed.snapshot;
+                plan::plan(&World { snapshot, listing, ownership, policy: &self.policy, confirmed: held.as_ref(), may_restart })
+            }
+        };
+        Plan { observed, planned }
+    }
+
+    pub(crate) async fn carry_out(&self, plan: Plan) -> Applied {
+        let Plan { observed: Observed { instance, snapshot, touched, sight }, planned } = plan;
+        let now = self.clock.now();
+        let mut applied = Applied {
+            instance: Arc::clone(&instance),
+            snapshot,
+            touched,
+            missing: 0,
+            failure: None,
+            trouble_is_new: false,
+            news: Vec::new(),
+            looked: false,
+            held: planned.held.is_some(),
+            deferred: planned.deferred,
+        };
+        let mut refusals = planned.refusals.clone();
+        match sight {
+            Sight::Unneeded => {}
+            Sight::Failed(failure) => applied.failure = Some(failure),
+            Sight::Seen { listing, ownership } => {
+                self.write(&instance, listing, ownership, &planned, &mut applied, &mut refusals, now).await;
+            }
+        }
+        self.remember(&instance, &planned, &mut applied, refusals, now);
+        applied
+    }
+
+    #[allow(clippy::too_many_arguments)] // One pass's worth of state, destructured where it is used.
+    async fn write(
+        &self,
+        instance: &Arc<Instance>,
+        before: Listing,
+        mut ownership: Ownership,
+        planned: &Planned,
+        applied: &mut Applied,
+        refusals: &mut Vec<Refusal>,
+        now: Timestamp,
+    ) {
+        let fail = |operation, cause: Cause| Some(Failure { operation, cause });
+        let mut after = before;
+        if let Some(trouble) = after.trouble.clone() {
+            // Nothing is written into a Pi-hole that would refuse it, or forget it at its next restart.
+            applied.failure = fail("check settings", trouble.into());
+        } else if !planned.changes.is_empty() {
+            if let Err(error) = self.announce(instance, &mut ownership, &planned.changes).await {
+                applied.failure = fail("write ledger", error.into());
+                return;
+            }
+            let changes = planned.change_set();
+            let outcome = instance.pihole.apply(&changes).await;
+            self.figures.written(&instance.name, outcome.writes);
+            if changes.touches_cnames() > 0 && outcome.writes > 0 {
+                instance.memory().restarted = Some(now);
+            }
+            applied.failure = outcome.stopped.and_then(|error| fail(operation_of(&planned.changes), error.into()));
+            match instance.pihole.list().await {
+                Ok(listing) => after = listing,
+                Err(error) => {
+                    applied.failure.get_or_insert(Failure { operation: "list", cause: error.into() });
+                    return;
+                }
+            }
+            let refused: BTreeSet<&Line> = outcome.refused.iter().map(|(line, _)| line).collect();
+            for (line, error) in &outcome.refused {
+                let change = planned.changes.iter().find(|change| change.add.as_ref() == Some(line));
+                refusals.push(Refusal {
+                    ingress: change.and_then(|change| change.ingress.clone()),
+                    host: change.map(|change| change.host.clone()),
+                    reason: Reason::LineRefused,
+                    message: error.to_string(),
+                });
+            }
+            let present: BTreeSet<&Line> = after.hosts.iter().chain(&after.cnames).collect();
+            for change in &planned.changes {
+                if change.add.as_ref().is_some_and(|line| refused.contains(line)) {
+                    continue;
+                }
+                if change.add.iter().all(|line| present.contains(line)) && !change.remove.iter().any(|line| present.contains(line)) {
+                    say_done(&instance.name, change);
+                } else {
+                    applied.missing += 1;
+                }
+            }
+        }
+        if let Err(error) = self.clear_up(instance, &mut ownership, &after, &planned.changes, applied).await {
+            applied.failure.get_or_insert(Failure { operation: "write ledger", cause: error.into() });
+        }
+        let present = plan::own_hosts(&after, &ownership);
+        self.figures.records(&instance.name, present.len());
+        let claims = plan::claims_of(&applied.snapshot);
+        let settled = |host: &&Fqdn| !present.contains(*host) || claims.holder_of(host).is_some();
+        self.index.confirm(&instance.name, applied.snapshot.released.keys().filter(settled).cloned());
+        instance.memory().present = Some(Arc::new(present));
+        applied.looked = true;
+    }
+
+    /// The ledger of a Pi-hole, read once.
+    pub(crate) async fn ledger_of(&self, instance: &Instance) -> Result<Ledger, LedgerError> {
+        if let Some(known) = &instance.memory().ledger {
+            return Ok(known.ledger.clone());
+        }
+        let loaded = self.ledgers.load(&instance.name).await?;
+        let ledger = loaded.ledger.clone();
+        instance.memory().ledger = Some(loaded);
+        Ok(ledger)
+    }
+
+    async fn save(&self, instance: &Instance, ledger: Ledger) -> Result<(), LedgerError> {
+        let version = instance.memory().ledger.as_ref().and_then(|known| known.version.clone());
+        let saved = self.ledgers.save(&instance.name, Versioned { ledger, version }).await;
+        // After a failure nobody knows what is there: it is read again.
+        instance.memory().ledger = saved.as_ref().ok().cloned();
+        saved.map(|_| ())
+    }
+
+    /// Writes down what is about to be created.
+    async fn announce(&self, instance: &Instance, ownership: &mut Ownership, changes: &[Change]) -> Result<(), LedgerError> {
+        let Ownership::Ledger(ledger) = ownership else { return Ok(()) };
+        let mut grown = false;
+        for change in changes {
+            if let Some(Value::Address(ip)) = &change.new {
+                grown |= ledger.add(&change.host, *ip);
+            }
+        }
+        if grown { self.save(instance, ledger.clone()).await } else { Ok(()) }
+    }
+
+    /// Strikes out what is gone. What may still arrive (its request failed on the way) stays.
+    async fn clear_up(
+        &self,
+        instance: &Instance,
+        ownership: &mut Ownership,
+        after: &Listing,
+        changes: &[Change],
+        applied: &Applied,
+    ) -> Result<(), LedgerError> {
+        let Ownership::Ledger(ledger) = ownership else { return Ok(()) };
+        let present: BTreeSet<&Line> = after.hosts.iter().collect();
+        let uncertain: BTreeSet<Line> = match applied.failure {
+            Some(_) => changes.iter().filter_map(|change| change.add.clone()).collect(),
+            None => BTreeSet::new(),
+        };
+        let shrunk = ledger.retain(|host, ip| {
+            let line = Line::address(ip, host, None);
+            present.contains(&line) || uncertain.contains(&line)
+        });
+        if shrunk { self.save(instance, ledger.clone()).await } else { Ok(()) }
+    }
+
+    /// Notes how the pass went, and says aloud what has not been said before.
+    fn remember(&self, instance: &Instance, planned: &Planned, applied: &mut Applied, refusals: Vec<Refusal>, now: Timestamp) {
+        let mut memory = instance.memory();
+        if applied.looked || applied.failure.is_some() {
+            applied.news = refusals.iter().filter(|refusal| !memory.said.contains(refusal)).cloned().collect();
+            if applied.looked {
+                self.figures.refusals(&instance.name, &refusals);
+                memory.said = refusals.into_iter().collect();
+            }
+        }
+        memory.held = match (planned.held, memory.held) {
+            (Some(held), Some((before, since))) if before == held.fingerprint => Some((before, since)),
+            (Some(held), _) => Some((held.fingerprint, now)),
+            (None, held) if !applied.looked => held,
+            (None, _) => None,
+        };
+        if applied.looked && applied.failure.is_none() {
+            memory.rounds = if applied.missing == 0 { 0 } else { memory.rounds + 1 };
+            if memory.rounds >= ROUNDS {
+                let (missing, rounds) = (applied.missing, memory.rounds);
+                applied.failure = Some(Failure { operation: "verify", cause: Cause::Unsettled { missing, rounds } });
+                memory.rounds = 0;
+            }
+        }
+        let trouble = applied.failure.as_ref().map(|failure| failure.cause.reason());
+        if applied.looked || trouble.is_some() {
+            applied.trouble_is_new = trouble.is_some() && memory.trouble != trouble;
+            if trouble.is_none() && memory.trouble.is_some() {
+                tracing::info!(instance = %instance.name, "pi-hole works again");
+            }
+            self.figures.trouble(&instance.name, memory.trouble, trouble);
+            memory.trouble = trouble;
+        }
+        if applied.looked && applied.failure.is_none() {
+            memory.failures = 0;
+        }
+        drop(memory);
+        for refusal in &applied.news {
+            say_refused(&instance.name, refusal);
+        }
+        if let Some(failure) = &applied.failure {
+            say_failed(&instance.name, &applied.touched, failure);
+        }
+        let problems = self.voice.news(&applied.snapshot);
+        for (ingress, problem) in &problems {
+            say_problem(ingress, problem);
+        }
+        applied.news.extend(problems.into_iter().map(|(ingress, problem)| refusal_of(ingress, &problem)));
+    }
+}
+
+fn operation_of(changes: &[Change]) -> &'static str {
+    let (mut adds, mut removes) = (false, false);
+    for change in changes {
+        adds |= change.add.is_some();
+        removes |= !change.remove.is_empty();
+    }
+    match (adds, removes) {
+        (true, false) => "create",
+        (false, true) => "delete",
+        _ => "update",
+    }
+}
+
+fn say_done(instance: &str, change: &Change) {
+    let ingress = change.ingress.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string);
+    let host = change.host.undotted();
+    match (change.slot, &change.old, &change.new) {
+        (Slot::Cname, old, Some(new)) => {
+            let old = old.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::info!(%ingress, host, target = %new, old_target = old, instance, "dns record created");
+        }
+        (_, None, Some(new)) => tracing::info!(%ingress, host, ip = %new, instance, "dns record created"),
+        (_, Some(old), Some(new)) => tracing::info!(%ingress, host, old_ip = %old, new_ip = %new, instance, "dns record updated"),
+        (_, _, None) => tracing::info!(%ingress, host, instance, "dns record deleted"),
+    }
+}
+
+fn say_refused(instance: &str, refusal: &Refusal) {
+    let ingress = refusal.ingress.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
+    let host = refusal.host.as_ref().map_or("", Fqdn::undotted);
+    tracing::warn!(ingress, host, instance, reason = refusal.reason.as_str(), error = refusal.message, "dns record refused");
+}
+
+fn say_failed(instance: &str, touched: &Touched<IngressKey>, failure: &Failure) {
+    let ingress = match touched {
+        Touched::Some(keys) if keys.len() == 1 => keys.first().map(ToString::to_string).unwrap_or_default(),
+        Touched::Some(_) | Touched::All => "*".to_owned(),
+    };
+    let (operation, error, reason) = (failure.operation, failure.cause.to_string(), failure.cause.reason());
+    tracing::error!(ingress, operation, error, instance, reason, "pi-hole api error");
+    tracing::error!(ingress, error, instance, reason, "reconcile failed");
+}
+
+fn say_problem(ingress: &IngressKey, problem: &Problem) {
+    match problem {
+        Problem::Annotation { annotation, value, error } => {
+            tracing::warn!(%ingress, annotation, value, error, "invalid annotation");
+        }
+        Problem::Host { host, error } => tracing::warn!(%ingress, host, error, "invalid host"),
+        Problem::NoHosts => tracing::warn!(%ingress, "ingress skipped (no hosts)"),
+    }
+}
+
+fn refusal_of(ingress: IngressKey, problem: &Problem) -> Refusal {
+    let (reason, message) = match problem {
+        Problem::Annotation { annotation, value, error } => {
+            (Reason::InvalidAnnotation, format!("{annotation}: {value:?} cannot be used: {error}"))
+        }
+        Problem::Host { host, error } => (Reason::InvalidHost, format!("the host {host:?} cannot be registered: {error}")),
+        Problem::NoHosts => (Reason::NoHosts, "no host to register: no rule and no pihole.io/hosts names one".to_owned()),
+    };
+    Refusal { ingress: Some(ingress), host: None, reason, message }
+}

@@ -1,0 +1,103 @@
+//! The figures of this system, and what has been said about Ingresses. Labels are instances and reasons, never hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use signpost_engine::metrics::Metrics;
+
+use crate::index::{IngressKey, Problem, Snapshot};
+use crate::plan::Refusal;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfInstance {
+    instance: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    instance: String,
+    reason: &'static str,
+}
+
+/// Counters and gauges of this system.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    records: Family<OfInstance, Gauge>,
+    writes: Family<OfInstance, Counter>,
+    errors: Family<ByReason, Counter>,
+    trouble: Family<ByReason, Gauge>,
+    refusals: Family<ByReason, Gauge>,
+}
+
+impl Figures {
+    pub(crate) fn register(metrics: &Metrics) -> Self {
+        let figures = Self::default();
+        metrics.register("pihole_records", "Hosts with a record of ours, by Pi-hole", figures.records.clone());
+        metrics.register("pihole_writes", "Write requests sent, by Pi-hole", figures.writes.clone());
+        metrics.register("pihole_errors", "Failed passes, by Pi-hole and reason", figures.errors.clone());
+        metrics.register("pihole_trouble", "1 while a Pi-hole has this trouble", figures.trouble.clone());
+        metrics.register("pihole_refusals", "Records that are not written, by Pi-hole and reason", figures.refusals.clone());
+        figures
+    }
+
+    pub(crate) fn records(&self, instance: &str, count: usize) {
+        let label = OfInstance { instance: instance.to_owned() };
+        self.records.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn written(&self, instance: &str, writes: u32) {
+        self.writes.get_or_create(&OfInstance { instance: instance.to_owned() }).inc_by(u64::from(writes));
+    }
+
+    /// The trouble a Pi-hole has now; the one it had before is over.
+    pub(crate) fn trouble(&self, instance: &str, before: Option<&'static str>, now: Option<&'static str>) {
+        if let Some(reason) = before {
+            self.trouble.remove(&ByReason { instance: instance.to_owned(), reason });
+        }
+        if let Some(reason) = now {
+            let label = ByReason { instance: instance.to_owned(), reason };
+            self.errors.get_or_create(&label).inc();
+            self.trouble.get_or_create(&label).set(1);
+        }
+    }
+
+    pub(crate) fn refusals(&self, instance: &str, refusals: &[Refusal]) {
+        let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
+        for refusal in refusals {
+            *counts.entry(refusal.reason.as_str()).or_default() += 1;
+        }
+        for reason in crate::plan::Reason::ALL {
+            let label = ByReason { instance: instance.to_owned(), reason: reason.as_str() };
+            self.refusals.get_or_create(&label).set(counts.get(reason.as_str()).copied().unwrap_or_default());
+        }
+    }
+}
+
+/// What has been said about Ingresses, so that it is said once, however many Pi-holes there are.
+#[derive(Debug, Default)]
+pub(crate) struct Voice {
+    said: Mutex<BTreeMap<IngressKey, BTreeSet<Problem>>>,
+}
+
+impl Voice {
+    /// The problems that have not been said yet.
+    pub(crate) fn news(&self, snapshot: &Snapshot) -> Vec<(IngressKey, Problem)> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut news = Vec::new();
+        let mut now = BTreeMap::new();
+        for claimant in snapshot.claimants.iter().filter(|claimant| !claimant.problems.is_empty()) {
+            let before = said.get(&claimant.key);
+            let problems: BTreeSet<Problem> = claimant.problems.iter().cloned().collect();
+            for problem in problems.iter().filter(|problem| before.is_none_or(|before| !before.contains(problem))) {
+                news.push((claimant.key.clone(), problem.clone()));
+            }
+            now.insert(claimant.key.clone(), problems);
+        }
+        *said = now;
+        news
+    }
+}

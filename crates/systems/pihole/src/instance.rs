@@ -1,0 +1,59 @@
+//! One Pi-hole and what is remembered of it between passes.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use signpost_dns::Fqdn;
+use signpost_planning::Fingerprint;
+use signpost_provider_pihole::Pihole;
+
+use crate::ledger::Versioned;
+use crate::plan::Refusal;
+
+/// One Pi-hole.
+pub struct Instance {
+    /// Its name in logs, events and metrics.
+    pub name: String,
+    /// The way to it.
+    pub pihole: Arc<dyn Pihole>,
+    memory: Mutex<Memory>,
+}
+
+/// What is remembered between passes. Losing it costs a pass, never a record.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Failures in a row.
+    pub(crate) failures: u32,
+    /// Writes in a row that did not stay.
+    pub(crate) rounds: u32,
+    /// A large deletion that waits, and since when.
+    pub(crate) held: Option<(Fingerprint, Timestamp)>,
+    /// When the resolver was last restarted by us.
+    pub(crate) restarted: Option<Timestamp>,
+    /// The hosts that had a record of ours at the end of the last good pass.
+    pub(crate) present: Option<Arc<BTreeSet<Fqdn>>>,
+    /// What has been said already.
+    pub(crate) said: BTreeSet<Refusal>,
+    /// The trouble that has been said already.
+    pub(crate) trouble: Option<&'static str>,
+    /// The ledger as last read or written.
+    pub(crate) ledger: Option<Versioned>,
+}
+
+impl Instance {
+    /// A Pi-hole by this name.
+    pub fn new(name: impl Into<String>, pihole: Arc<dyn Pihole>) -> Self {
+        Self { name: name.into(), pihole, memory: Mutex::default() }
+    }
+
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,173 @@
+//! Ownership for servers whose records can carry no marker: a ConfigMap in the operator's own namespace.
+//!
+//! It lists `address host` lines. A line is written before its record is created and removed after its record is
+//! gone, so a crash in between leaves a line too many, never one too few. One per Pi-hole and owner, so that
+//! clusters and scopes do not read each other's.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use signpost_dns::Fqdn;
+
+/// What we have created, or are about to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    entries: BTreeSet<(Fqdn, IpAddr)>,
+}
+
+impl Ledger {
+    /// Whether this record is ours.
+    pub fn holds(&self, host: &Fqdn, ip: IpAddr) -> bool {
+        self.entries.contains(&(host.clone(), ip))
+    }
+
+    /// Adds a record; true when it was not there.
+    pub fn add(&mut self, host: &Fqdn, ip: IpAddr) -> bool {
+        self.entries.insert((host.clone(), ip))
+    }
+
+    /// Keeps only some records; true when any went.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Fqdn, IpAddr) -> bool) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|(host, ip)| keep(host, *ip));
+        self.entries.len() < before
+    }
+
+    /// The text in the ConfigMap.
+    pub fn to_text(&self) -> String {
+        self.entries.iter().map(|(host, ip)| format!("{ip} {}\n", host.undotted())).collect()
+    }
+
+    /// Reads the text in the ConfigMap; a line that cannot be read owns nothing.
+    pub fn from_text(text: &str) -> Self {
+        let entry = |line: &str| {
+            let (ip, host) = line.split_once(' ')?;
+            Some((Fqdn::parse(host.trim()).ok()?, ip.parse().ok()?))
+        };
+        Self { entries: text.lines().filter_map(entry).collect() }
+    }
+}
+
+/// Why the ledger cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// No right.
+    #[error("no right to {verb} the ConfigMap {name}; the Role for the operator's namespace is missing")]
+    Forbidden {
+        /// What was tried.
+        verb: &'static str,
+        /// On what.
+        name: String,
+    },
+    /// Somebody else changed it meanwhile.
+    #[error("the ConfigMap {name} was changed by somebody else")]
+    Conflict {
+        /// Which.
+        name: String,
+    },
+    /// Anything else.
+    #[error("the ConfigMap {name} cannot be used: {what}")]
+    Failed {
+        /// Which.
+        name: String,
+        /// What happened.
+        what: String,
+    },
+}
+
+/// A ledger with the version it was read at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versioned {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The version; None when there is no ConfigMap yet.
+    pub version: Option<String>,
+}
+
+/// Where ledgers are kept.
+pub trait LedgerStore: Send + Sync + 'static {
+    /// Reads a ledger; an absent one is empty.
+    fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>>;
+    /// Writes a ledger, refused when it changed since it was read.
+    fn save(&self, instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>>;
+}
+
+/// Ledgers in ConfigMaps.
+pub struct ConfigMaps {
+    api: Api<ConfigMap>,
+    owner: String,
+}
+
+impl ConfigMaps {
+    /// Ledgers of `owner` in `namespace`.
+    pub fn new(client: Client, namespace: &str, owner: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), owner: owner.replace('_', "-") }
+    }
+
+    fn name(&self, instance: &str) -> String {
+        format!("signpost-pihole-{}-{instance}", self.owner.trim_matches(['-', '.']))
+    }
+}
+
+fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
+    let name = name.to_owned();
+    match error {
+        kube::Error::Api(status) if status.code == 403 => LedgerError::Forbidden { verb, name },
+        kube::Error::Api(status) if status.code == 409 => LedgerError::Conflict { name },
+        kube::Error::Api(status) => LedgerError::Failed { name, what: format!("status {}: {}", status.code, status.message) },
+        other => LedgerError::Failed { name, what: other.to_string() },
+    }
+}
+
+impl LedgerStore for ConfigMaps {
+    fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
+        let name = self.name(instance);
+        Box::pin(async move {
+            let found = self.api.get_opt(&name).await.map_err(|error| failed(error, "get", &name))?;
+            Ok(found.map_or_else(Versioned::default, |map| Versioned {
+                ledger: Ledger::from_text(map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str)),
+                version: map.metadata.resource_version,
+            }))
+        })
+    }
+
+    fn save(&self, instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
+        let name = self.name(instance);
+        Box::pin(async move {
+            let Versioned { ledger, version } = ledger;
+            let map = ConfigMap {
+                metadata: ObjectMeta { name: Some(name.clone()), resource_version: version.clone(), ..ObjectMeta::default() },
+                data: Some([("hosts".to_owned(), ledger.to_text())].into()),
+                ..ConfigMap::default()
+            };
+            let params = PostParams::default();
+            let written = match version {
+                None => self.api.create(&params, &map).await.map_err(|error| failed(error, "create", &name)),
+                Some(_) => self.api.replace(&name, &params, &map).await.map_err(|error| failed(error, "update", &name)),
+            }?;
+            Ok(Versioned { ledger, version: written.metadata.resource_version })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_survives_being_written_and_read() {
+        let mut ledger = Ledger::default();
+        let host = Fqdn::parse("app.lan").unwrap();
+        assert!(ledger.add(&host, "10.0.0.1".parse().unwrap()));
+        assert!(!ledger.add(&host, "10.0.0.1".parse().unwrap()));
+        ledger.add(&host, "10.0.0.2".parse().unwrap());
+        assert_eq!(ledger.to_text(), "10.0.0.1 app.lan\n10.0.0.2 app.lan\n");
+        assert_eq!(Ledger::from_text(&ledger.to_text()), ledger);
+        assert_eq!(Ledger::from_text("rubbish\n\n10.0.0.x a.lan\n"), Ledger::default());
+    }
+}

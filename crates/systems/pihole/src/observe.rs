@@ -1,0 +1,138 @@
+//! Looks at one Pi-hole and at what Ingresses want of it. A Pi-hole that cannot be read is a value like any other.
+
+use std::sync::Arc;
+
+use signpost_engine::{Job, Touched};
+use signpost_provider_pihole::{Listing, PiholeError};
+use tokio::time::Instant;
+
+use crate::PiholeSystem;
+use crate::index::{IngressKey, Snapshot};
+use crate::instance::Instance;
+use crate::ledger::LedgerError;
+use crate::plan::Ownership;
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Observed {
+    /// Of which Pi-hole.
+    pub instance: Arc<Instance>,
+    /// What Ingresses want.
+    pub snapshot: Snapshot,
+    /// What was touched.
+    pub touched: Touched<IngressKey>,
+    /// What the Pi-hole holds.
+    pub sight: Sight,
+}
+
+/// What could be seen of the Pi-hole.
+#[derive(Debug)]
+pub enum Sight {
+    /// Nothing touched can matter to it: it was not asked.
+    Unneeded,
+    /// It could not be read.
+    Failed(Failure),
+    /// Everything it holds, and what of it is ours.
+    Seen {
+        /// The lists.
+        listing: Listing,
+        /// How ours are told from others.
+        ownership: Ownership,
+    },
+}
+
+/// Something that did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was being done.
+    pub operation: &'static str,
+    /// What went wrong.
+    pub cause: Cause,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// With the Pi-hole.
+    #[error(transparent)]
+    Pihole(#[from] PiholeError),
+    /// With the ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// What was written did not stay: somebody else writes at the same time.
+    #[error("{missing} changes did not stay after {rounds} attempts; something else writes this Pi-hole's records")]
+    Unsettled {
+        /// How many.
+        missing: usize,
+        /// How often it was tried.
+        rounds: u32,
+    },
+}
+
+impl Cause {
+    /// The reason, from a closed list.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Pihole(error) => error.reason(),
+            Self::Ledger(_) => "Ledger",
+            Self::Unsettled { .. } => "Unsettled",
+        }
+    }
+}
+
+impl PiholeSystem {
+    pub(crate) async fn look(&self, job: &Job<String, IngressKey>) -> Option<Observed> {
+        let instance = Arc::clone(self.instances.get(&job.key)?);
+        self.gather().await;
+        let snapshot = self.index.snapshot(&instance.name);
+        match &job.touched {
+            Touched::All => tracing::debug!(ingress = "*", instance = %instance.name, "reconcile started"),
+            Touched::Some(keys) => {
+                for key in keys {
+                    tracing::debug!(ingress = %key, instance = %instance.name, "reconcile started");
+                }
+            }
+        }
+        let sight = if self.matters(&job.touched, &snapshot) { self.read(&instance).await } else { Sight::Unneeded };
+        Some(Observed { instance, snapshot, touched: job.touched.clone(), sight })
+    }
+
+    /// Waits while changes keep coming, so that many become one write; but not for ever.
+    async fn gather(&self) {
+        let begun = Instant::now();
+        let limit = self.policy.gather_at_most.saturating_sub(self.policy.gather);
+        loop {
+            let quiet = self.index.changed().elapsed();
+            if quiet >= self.policy.gather || begun.elapsed() >= limit {
+                return;
+            }
+            tokio::time::sleep(self.policy.gather - quiet).await;
+        }
+    }
+
+    /// Whether the Pi-hole has to be asked at all.
+    fn matters(&self, touched: &Touched<IngressKey>, snapshot: &Snapshot) -> bool {
+        let Touched::Some(keys) = touched else { return true };
+        !snapshot.released.is_empty()
+            || keys.iter().filter_map(|key| self.index.claimant(key)).any(|claimant| {
+                !claimant.hosts.is_empty() || claimant.view.is_some() || claimant.finalizers.is_some()
+            })
+    }
+
+    async fn read(&self, instance: &Instance) -> Sight {
+        let failed = |operation, cause: Cause| Sight::Failed(Failure { operation, cause });
+        let listing = match instance.pihole.list().await {
+            Ok(listing) => listing,
+            Err(error) => return failed("list", error.into()),
+        };
+        let ownership = if listing.capabilities.marker {
+            Ownership::Marker(self.policy.owner.clone())
+        } else {
+            match self.ledger_of(instance).await {
+                Ok(ledger) => Ownership::Ledger(ledger),
+                Err(error) => return failed("read ledger", error.into()),
+            }
+        };
+        Sight::Seen { listing, ownership }
+    }
+}

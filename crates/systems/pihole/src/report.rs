@@ -1,0 +1,189 @@
+//! Says what was done: views and finalizers on Ingresses, events, and when to look again. Decides from data alone.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::{Value, json};
+use signpost_apis::ingress::Ingress;
+use signpost_dns::Fqdn;
+use signpost_engine::{Event, EventKind, ObjectWrite, Outcome, Report, RetryClass, Touched};
+use signpost_provider_pihole::{ErrorClass, PiholeError};
+
+use crate::PiholeSystem;
+use crate::apply::Applied;
+use crate::index::{Claimant, FINALIZER, IngressKey, MANAGED_HOSTS};
+use crate::observe::{Cause, Failure};
+use crate::plan;
+
+impl PiholeSystem {
+    pub(crate) fn say(&self, applied: &Applied, now: Timestamp) -> Report<IngressKey> {
+        let mut events = Vec::new();
+        for refusal in &applied.news {
+            let object = match &refusal.ingress {
+                Some(key) => self.index.claimant(key).map(|claimant| reference(&claimant)),
+                None => Some(self.event_object.clone()),
+            };
+            if let Some(object) = object {
+                let (reason, note) = (refusal.reason.as_str().to_owned(), format!("{} (Pi-hole {})", refusal.message, applied.instance.name));
+                events.push(Event { object, kind: EventKind::Warning, reason, note });
+            }
+        }
+        if let Some(failure) = applied.failure.as_ref().filter(|_| applied.trouble_is_new) {
+            let note = format!("Pi-hole {}: {}", applied.instance.name, failure.cause);
+            let reason = failure.cause.reason().to_owned();
+            events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
+        }
+        let writes = if applied.looked { self.metadata_writes(applied, now) } else { Vec::new() };
+        Report { writes, events, outcome: self.outcome(applied, now) }
+    }
+
+    fn outcome(&self, applied: &Applied, now: Timestamp) -> Outcome<IngressKey> {
+        let retry = |class| Outcome::Retry { class, objects: Touched::All };
+        if let Some(failure) = &applied.failure {
+            return retry(self.pause(applied, failure));
+        }
+        if applied.missing > 0 {
+            return retry(RetryClass::Now);
+        }
+        let memory = applied.instance.memory();
+        let left = |since: Option<Timestamp>, pause: Duration| {
+            let gone = since.map_or(pause, |since| now.duration_since(since).unsigned_abs());
+            pause.saturating_sub(gone).max(Duration::from_millis(10))
+        };
+        if applied.held {
+            return retry(RetryClass::Fixed(left(memory.held.map(|(_, since)| since), self.policy.brake)));
+        }
+        if applied.deferred {
+            return retry(RetryClass::Fixed(left(memory.restarted, self.policy.restart_pause)));
+        }
+        self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after })
+    }
+
+    /// How long to leave a Pi-hole alone after a failure.
+    fn pause(&self, applied: &Applied, failure: &Failure) -> RetryClass {
+        let longest = self.policy.backoff * 10;
+        let class = match &failure.cause {
+            Cause::Pihole(error) => error.class(),
+            Cause::Ledger(_) | Cause::Unsettled { .. } => ErrorClass::Transient,
+        };
+        match class {
+            // Flat, and without a word about earlier failures.
+            ErrorClass::Throttled(asked) => {
+                RetryClass::Throttled { after: Some(asked.unwrap_or_default().max(self.policy.throttle)) }
+            }
+            ErrorClass::Instance | ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
+            ErrorClass::Transient => {
+                let failures = {
+                    let mut memory = applied.instance.memory();
+                    memory.failures = memory.failures.saturating_add(1);
+                    memory.failures
+                };
+                let pause = backoff(self.policy.backoff, failures, &(&self.policy.owner, &applied.instance.name));
+                match &failure.cause {
+                    // A login that fails takes part in everybody's limit: new changes are no reason to try sooner.
+                    Cause::Pihole(PiholeError::Unauthorized) => RetryClass::Throttled { after: Some(pause) },
+                    _ => RetryClass::Fixed(pause),
+                }
+            }
+        }
+    }
+
+    /// The views and finalizers that are not as they should be.
+    fn metadata_writes(&self, applied: &Applied, now: Timestamp) -> Vec<ObjectWrite> {
+        let snapshot = &applied.snapshot;
+        let claims = plan::claims_of(snapshot);
+        let seen: Vec<Option<Arc<BTreeSet<Fqdn>>>> =
+            self.instances.values().map(|instance| instance.memory().present.clone()).collect();
+        let complete = seen.iter().all(Option::is_some);
+        let present = |host: &Fqdn| seen.iter().flatten().any(|hosts| hosts.contains(host));
+        let holder_of = |host: &Fqdn| {
+            let claim = claims.holder_of(&host)?;
+            snapshot.claimants.get(claim.holder).map(|holder| holder.target.clone())
+        };
+        let mut writes = Vec::new();
+        for claimant in &snapshot.claimants {
+            let mut metadata = serde_json::Map::new();
+            let view = plan::view(claimant, holder_of, present, complete);
+            if view.as_deref() != claimant.view.as_deref() {
+                metadata.insert("annotations".into(), json!({ MANAGED_HOSTS: view }));
+            }
+            let left = claimant.viewed().any(|host| holder_of(&host).is_none() && (present(&host) || !complete))
+                || snapshot.released.iter().any(|(host, by)| *by == claimant.key && holder_of(host).is_none() && present(host));
+            if let Some((list, version)) = self.finalizers(claimant, left, now) {
+                metadata.insert("finalizers".into(), json!(list));
+                metadata.insert("resourceVersion".into(), json!(version));
+            }
+            if metadata.is_empty() {
+                continue;
+            }
+            if metadata.contains_key("annotations") {
+                self.index.expect_view(&claimant.key, view);
+            }
+            writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, Value::Object(metadata)));
+        }
+        writes
+    }
+
+    /// The finalizers an Ingress should have, when they differ from those it has.
+    fn finalizers(&self, claimant: &Claimant, left: bool, now: Timestamp) -> Option<(Vec<String>, String)> {
+        let finalizers = claimant.finalizers.as_ref()?;
+        let wanted = self.policy.finalizer && finalizers.registered && finalizers.deleting.is_none();
+        let mut list = finalizers.list.clone();
+        match (wanted, finalizers.has_ours()) {
+            (true, false) => list.push(FINALIZER.to_owned()),
+            (false, true) => {
+                let late = finalizers
+                    .deleting
+                    .is_some_and(|since| now.duration_since(since).unsigned_abs() >= self.policy.finalizer_patience);
+                if left && self.policy.finalizer && !late {
+                    return None;
+                }
+                if left && late {
+                    tracing::warn!(ingress = %claimant.key, "finalizer removed although a pi-hole did not confirm");
+                }
+                list.retain(|name| name != FINALIZER);
+            }
+            (true, true) | (false, false) => return None,
+        }
+        Some((list, finalizers.resource_version.clone()))
+    }
+}
+
+/// The pause after so many failures in a row: doubling to ten times the first, a tenth more or less.
+pub(crate) fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Duration {
+    let doubled = first * 2_u32.saturating_pow(failures.saturating_sub(1).min(8));
+    let pause = doubled.min(first * 10);
+    let mut hasher = DefaultHasher::new();
+    (who, failures).hash(&mut hasher);
+    let spread = u32::try_from(hasher.finish() % 201).unwrap_or(100);
+    pause * (900 + spread) / 1000
+}
+
+fn reference(claimant: &Claimant) -> ObjectReference {
+    let id = claimant.key.id();
+    ObjectReference {
+        api_version: Some("networking.k8s.io/v1".into()),
+        kind: Some("Ingress".into()),
+        namespace: id.namespace,
+        name: Some(id.name),
+        uid: Some(claimant.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_from_thirty_seconds_to_five_minutes_within_a_tenth() {
+        for (failures, seconds) in [(1, 30.0), (2, 60.0), (3, 120.0), (4, 240.0), (5, 300.0), (6, 300.0), (60, 300.0)] {
+            let pause = backoff(Duration::from_secs(30), failures, &"pihole").as_secs_f64();
+            assert!((seconds * 0.9..=seconds * 1.1).contains(&pause), "{failures}: {pause}");
+        }
+    }
+}
