@@ -33,6 +33,8 @@ const SILENCE: Duration = Duration::from_secs(55);
 const MISSING: Duration = Duration::from_secs(5);
 /// How often a missing right is tried again.
 const FORBIDDEN: Duration = Duration::from_secs(10);
+/// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself has gone back (a restore).
+const STALE_LISTS: u32 = 5;
 /// A watch that fails this often in a row without an event is given up for a new list.
 const WATCH_TRIES: u32 = 5;
 
@@ -47,6 +49,9 @@ pub(super) struct KindStream<K> {
     rng: StdRng,
     failures: u32,
     stale_since: Option<Timestamp>,
+    /// The newest version seen, and how many lists in a row were older.
+    newest: u64,
+    older_lists: u32,
 }
 
 /// Why a list or a watch ended early.
@@ -104,6 +109,8 @@ impl<K: Watched> KindStream<K> {
             rng: StdRng::seed_from_u64(seed),
             failures: 0,
             stale_since: None,
+            newest: 0,
+            older_lists: 0,
         }
     }
 
@@ -133,6 +140,9 @@ impl<K: Watched> KindStream<K> {
                 Ok(page) => page.map_err(|error| Trouble::of("list", error))?,
                 Err(_) => return Err(Trouble::Other(format!("list: no answer within {ANSWER:?}"))),
             };
+            if params.continue_token.is_none() {
+                self.refuse_older(page.metadata.resource_version.as_deref())?;
+            }
             for object in page.items {
                 self.fold(object);
             }
@@ -153,6 +163,22 @@ impl<K: Watched> KindStream<K> {
                 }
             }
         }
+    }
+
+    /// A list from before what was seen would delete what was made since. Versions of one kind can be compared.
+    fn refuse_older(&mut self, version: Option<&str>) -> Result<(), Trouble> {
+        let Some(version) = version.and_then(|version| version.parse::<u64>().ok()) else { return Ok(()) };
+        if version < self.newest && self.older_lists < STALE_LISTS {
+            self.older_lists += 1;
+            return Err(Trouble::Other("list: the answer is older than what was seen before".to_owned()));
+        }
+        self.older_lists = 0;
+        self.newest = version;
+        Ok(())
+    }
+
+    fn saw(&mut self, version: &str) {
+        self.newest = self.newest.max(version.parse().unwrap_or(0));
     }
 
     /// Follows changes until a new list is needed.
@@ -230,6 +256,7 @@ impl<K: Watched> KindStream<K> {
             }
             *tries = 0;
             self.failures = 0;
+            self.saw(version);
             self.count_objects(true);
         }
         if started.elapsed() < Duration::from_secs(1) {

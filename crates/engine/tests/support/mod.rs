@@ -1,0 +1,72 @@
+//! What the suites on the sandbox share: a small but whole system, and a cluster for it to live in.
+
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each suite uses its part")]
+
+pub mod mirror;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, api::PostParams};
+use serde_json::json;
+use signpost_engine::clock::ManualClock;
+use signpost_sandbox::{Sandbox, SandboxClock, SandboxOptions};
+use tokio::time::Instant;
+
+/// When every test begins.
+pub fn start() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+/// A clock that follows the paused time of the test.
+pub fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::starting_at(start()))
+}
+
+/// An empty cluster on paused time.
+pub fn sandbox(seed: u64) -> Sandbox {
+    Sandbox::new(SandboxOptions { clock: SandboxClock::tokio_from(start()), seed, ..SandboxOptions::default() })
+}
+
+/// The CRD of [`mirror::Mirror`]; its schema takes anything, so that a test can store what the operator cannot read.
+pub async fn install_mirrors(client: &Client) {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let crd: CustomResourceDefinition = serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "mirrors.test.signpost.dev" },
+        "spec": {
+            "group": "test.signpost.dev",
+            "scope": "Namespaced",
+            "names": { "plural": "mirrors", "singular": "mirror", "kind": "Mirror", "listKind": "MirrorList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": anything, "status": anything } } },
+            }],
+        },
+    }))
+    .unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
+}
+
+/// Waits for a condition, with a deadline in the time of the test.
+pub async fn eventually<T, F>(what: &str, within: Duration, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let until = Instant::now() + within;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "not within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A runtime whose time is paused: it moves only when everything waits, and then at once.
+pub fn paused<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+}
