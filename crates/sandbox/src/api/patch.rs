@@ -1,0 +1,183 @@
+//! The four kinds of patches: JSON, merge, strategic merge (built-in kinds), and server-side apply.
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Ask,
+    strategic,
+    update::Manner,
+    write::{decode, deprecation, read_object, settle_place},
+};
+use crate::{
+    apply::{self, ApplyError},
+    kinds::names::required,
+    request::{WriteOptions, read_body},
+    status::ApiError,
+    store::meta,
+    world::World,
+};
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+impl World {
+    /// PATCH.
+    pub(crate) fn patch(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
+        let media = ask.content_type.split(';').next().unwrap_or_default().trim();
+        let accepted: &[&str] = if ask.kind.is_custom() {
+            &[JSON_PATCH, MERGE_PATCH, APPLY]
+        } else {
+            &[JSON_PATCH, MERGE_PATCH, STRATEGIC, APPLY]
+        };
+        if !accepted.contains(&media) {
+            return Err(ApiError::unsupported_media_type(accepted));
+        }
+        let options = WriteOptions::parse(ask.info, ask.agent, "PatchOptions")?;
+        if media == APPLY {
+            return self.apply_patch(ask, &options);
+        }
+        if ask.info.flag("force") {
+            let error = crate::kinds::names::forbidden("force", "may not be specified for non-apply patch");
+            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+        }
+        let stored = self.find(&ask.kind, &ask.key())?;
+        let current = ask.kind.from_storage(&stored.value).unwrap_or_else(|| stored.value.clone());
+        let patch = read_body(ask.body, "application/json")?;
+        let mut new = match media {
+            JSON_PATCH => json_patched(current, &patch)?,
+            MERGE_PATCH => {
+                let mut merged = current;
+                if !patch.is_object() {
+                    return Err(ApiError::bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}"));
+                }
+                json_patch::merge(&mut merged, &patch);
+                merged
+            }
+            _ => {
+                let mut merged = current;
+                strategic::merge(&mut merged, &patch).map_err(|text| ApiError::bad_request(text))?;
+                merged
+            }
+        };
+        check_type(ask, &new)?;
+        let mut warnings = decode(&ask.kind, &mut new, options.validation)?;
+        warnings.extend(deprecation(&ask.kind));
+        settle_place(ask, &mut new)?;
+        let mut answer = self.replace(ask, new, &options, Manner::Update)?;
+        answer.warnings = warnings;
+        Ok(answer)
+    }
+
+    fn apply_patch(&mut self, ask: &Ask<'_>, options: &WriteOptions) -> Result<Answer, ApiError> {
+        if ask.info.text("fieldManager").is_none() {
+            let error = required("fieldManager", "is required for apply patch");
+            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+        }
+        let mut wanted = read_object(ask)?;
+        if wanted["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        let mut warnings = decode(&ask.kind, &mut wanted, options.validation)?;
+        warnings.extend(deprecation(&ask.kind));
+        settle_place(ask, &mut wanted)?;
+        let kind = ask.kind.clone();
+        let live = self.store.get(&kind.table, &ask.key()).cloned();
+        let subresource = Some(ask.info.subresource.as_str()).filter(|sub| !sub.is_empty());
+        let shown = live.as_ref().map(|live| kind.from_storage(&live.value).unwrap_or_else(|| live.value.clone()));
+        if live.is_none() {
+            if subresource.is_some() {
+                return Err(ApiError::not_found(ask.about(&ask.info.name)));
+            }
+            let uid = meta(&wanted, "uid");
+            if !uid.is_empty() {
+                return Err(ApiError::conflict(
+                    ask.about(&ask.info.name),
+                    &format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found"),
+                ));
+            }
+        }
+        let merged = apply::apply(shown.as_ref(), &wanted, &options.manager, options.force, subresource, &kind.merge, self.now())
+            .map_err(|error| match error {
+                ApplyError::Conflict(conflict) => ApiError::from_status(conflict.status()),
+                ApplyError::Unreadable { code, message } => {
+                    let reason = if code == 400 { "BadRequest" } else { "InternalError" };
+                    ApiError::new(code, reason, message)
+                }
+            })?;
+        let mut answer = match live {
+            None => self.create_object(ask, merged, options, Some(()))?,
+            Some(_) => self.replace(ask, merged, options, Manner::Apply)?,
+        };
+        answer.warnings = warnings;
+        Ok(answer)
+    }
+}
+
+/// A patch must not turn an object into something else.
+fn check_type(ask: &Ask<'_>, new: &Value) -> Result<(), ApiError> {
+    let kind = &ask.kind;
+    let is = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
+    if is("kind") != kind.kind || is("apiVersion") != kind.api_version() {
+        return Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}",
+            is("kind"),
+            is("apiVersion").rsplit('/').next().unwrap_or_default(),
+            kind.kind
+        )));
+    }
+    Ok(())
+}
+
+/// Applies a JSON patch; testing a missing place for null succeeds, as it does on the server.
+fn json_patched(mut object: Value, patch: &Value) -> Result<Value, ApiError> {
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone())
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    if patch.0.len() > 10_000 {
+        return Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("The allowed maximum operations in a JSON patch is 10000, got {}", patch.0.len()),
+        ));
+    }
+    for operation in patch.0 {
+        if let json_patch::PatchOperation::Test(test) = &operation
+            && test.value.is_null()
+            && object.pointer(test.path.as_str()).is_none()
+        {
+            continue;
+        }
+        let path = operation.path().to_string();
+        json_patch::patch(&mut object, &[operation]).map_err(|_| unprocessable(&path))?;
+    }
+    Ok(object)
+}
+
+fn unprocessable(path: &str) -> ApiError {
+    let _ = path;
+    let mut error = ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
+    error.status["details"] = json!({});
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn testing_a_missing_place_for_null_succeeds() {
+        let patch = json!([
+            {"op": "test", "path": "/metadata/finalizers", "value": null},
+            {"op": "add", "path": "/metadata/finalizers", "value": ["x"]},
+        ]);
+        let patched = json_patched(json!({"metadata": {}}), &patch).unwrap();
+        assert_eq!(patched, json!({"metadata": {"finalizers": ["x"]}}));
+    }
+
+    #[test]
+    fn a_failed_test_is_unprocessable() {
+        let patch = json!([{"op": "test", "path": "/a", "value": 1}]);
+        assert_eq!(json_patched(json!({"a": 2}), &patch).unwrap_err().code, 422);
+    }
+}

@@ -1,0 +1,305 @@
+//! Create, and the steps that every write shares: reading the body by the kind's schema, defaults, validation, storing.
+//!
+//! ```text
+//! body ─► decode (unknown fields) ─► names, namespace ─► system fields ─► defaults ─► validate ─► managedFields ─► store
+//! ```
+
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Ask, Payload};
+use crate::{
+    apply,
+    clock::rfc3339,
+    kinds::{self, Kind, Origin, names::NameRule, typed},
+    request::{FieldValidation, WriteOptions, read_body},
+    schema::FieldError,
+    status::{ApiError, quoted},
+    store::{key_of, meta},
+    world::World,
+};
+
+fn metadata_schema() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| schemars::schema_for!(ObjectMeta).into())
+}
+
+/// The object of a body, with its type checked against the request.
+pub(crate) fn read_object(ask: &Ask<'_>) -> Result<Value, ApiError> {
+    let mut object = read_body(ask.body, ask.content_type)?;
+    let kind = &ask.kind;
+    if !object.is_object() {
+        return Err(ApiError::bad_request("couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"));
+    }
+    let (api_version, name) = (kind.api_version(), kind.kind.clone());
+    let given = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (given_version, given_kind) = (given("apiVersion"), given("kind"));
+    if !given_kind.is_empty() && given_kind != name || (!given_version.is_empty() && given_version != api_version) {
+        let version = given_version.rsplit('/').next().unwrap_or_default();
+        if !given_version.is_empty() && given_version != api_version && (given_kind.is_empty() || given_kind == name) {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
+            )));
+        }
+        let known = if given_version.is_empty() { kind.version.as_str() } else { version };
+        return Err(ApiError::bad_request(format!(
+            "{given_kind} in version {} cannot be handled as a {name}: converting ({given_kind}) to ({name}): unknown conversion",
+            quoted(known)
+        )));
+    }
+    object["apiVersion"] = Value::from(api_version);
+    object["kind"] = Value::from(name);
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    Ok(object)
+}
+
+/// Reads an object by its kind's schema: drops what the schema does not know; answers the warnings.
+pub(crate) fn decode(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+    let cannot = |text: &str| {
+        ApiError::bad_request(format!("{} in version {} cannot be handled as a {}: {text}", kind.kind, quoted(&kind.version), kind.kind))
+    };
+    let unknown = match &kind.origin {
+        Origin::Builtin(builtin) => {
+            let findings = typed::read(builtin.schema(), &kind.kind, object);
+            if let Some(text) = findings.mistyped {
+                return Err(cannot(&text));
+            }
+            findings.unknown
+        }
+        Origin::Custom(custom) => {
+            let mut metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
+            let findings = typed::read(metadata_schema(), "ObjectMeta", &mut metadata);
+            object["metadata"] = metadata;
+            if let Some(text) = findings.mistyped {
+                return Err(cannot(&text));
+            }
+            let mut unknown = custom.schema.prune(object);
+            unknown.extend(findings.unknown.into_iter().map(|path| format!("metadata.{path}")));
+            unknown.sort();
+            unknown
+        }
+    };
+    let texts = unknown.iter().map(|path| format!("unknown field {}", quoted(path)));
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(texts.collect()),
+        FieldValidation::Strict if unknown.is_empty() => Ok(Vec::new()),
+        FieldValidation::Strict => {
+            Err(cannot(&format!("strict decoding error: {}", texts.collect::<Vec<_>>().join(", "))))
+        }
+    }
+}
+
+/// Fills in defaults of the kind.
+pub(crate) fn default(kind: &Kind, object: &mut Value) {
+    match &kind.origin {
+        Origin::Builtin(_) => {
+            kinds::defaults::apply(kind, object);
+            if kind.kind == "CustomResourceDefinition" {
+                kinds::crd::default(object);
+            }
+        }
+        Origin::Custom(custom) => custom.schema.default(object),
+    }
+}
+
+/// Everything that is wrong with an object of the request's version.
+pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    match &kind.origin {
+        Origin::Builtin(builtin) => {
+            let mut errors = kinds::names::metadata_errors(new, kind.namespaced, builtin.name_rule);
+            if kind.table == "events" {
+                let stored = kind.to_storage(new.clone());
+                errors.extend(kinds::validate::errors(kind, &stored, old));
+            } else {
+                errors.extend(kinds::validate::errors(kind, new, old));
+            }
+            errors
+        }
+        Origin::Custom(custom) => {
+            let mut errors = kinds::names::metadata_errors(new, kind.namespaced, NameRule::Subdomain);
+            errors.extend(custom.schema.validate(new, old));
+            errors
+        }
+    }
+}
+
+/// Warnings that come with a version.
+pub(crate) fn deprecation(kind: &Kind) -> Option<String> {
+    match &kind.origin {
+        Origin::Custom(custom) => custom.deprecation.clone(),
+        Origin::Builtin(_) if kind.group.is_empty() && kind.kind == "Endpoints" => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into())
+        }
+        Origin::Builtin(_) => None,
+    }
+}
+
+/// The object's place must be the request's place.
+pub(crate) fn settle_place(ask: &Ask<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let info = ask.info;
+    if ask.kind.namespaced {
+        let given = meta(object, "namespace");
+        if given.is_empty() {
+            object["metadata"]["namespace"] = Value::from(info.namespace.as_str());
+        } else if given != info.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    } else if !meta(object, "namespace").is_empty() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if !info.name.is_empty() {
+        let given = meta(object, "name");
+        if given.is_empty() {
+            object["metadata"]["name"] = Value::from(info.name.as_str());
+        } else if given != info.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({})",
+                info.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl World {
+    /// POST of a new object.
+    pub(crate) fn create(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
+        let options = WriteOptions::parse(ask.info, ask.agent, "CreateOptions")?;
+        let mut object = read_object(ask)?;
+        let mut warnings = decode(&ask.kind, &mut object, options.validation)?;
+        warnings.extend(deprecation(&ask.kind));
+        settle_place(ask, &mut object)?;
+        let mut answer = self.create_object(ask, object, &options, None)?;
+        answer.warnings = warnings;
+        Ok(answer)
+    }
+
+    /// Stores a new object that has been decoded; `applied` is set when server-side apply has already recorded its fields.
+    pub(crate) fn create_object(
+        &mut self,
+        ask: &Ask<'_>,
+        mut object: Value,
+        options: &WriteOptions,
+        applied: Option<()>,
+    ) -> Result<Answer, ApiError> {
+        let kind = ask.kind.clone();
+        if !meta(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let prefix = meta(&object, "generateName").to_owned();
+        let generated = meta(&object, "name").is_empty() && !prefix.is_empty();
+        if generated {
+            let room = prefix.chars().take(58).collect::<String>();
+            object["metadata"]["name"] = Value::from(format!("{room}{}", self.ids.suffix()));
+        }
+        let name = meta(&object, "name").to_owned();
+        if kind.namespaced {
+            self.check_namespace(&kind, &ask.info.namespace, &name)?;
+        }
+        if self.is_crd_terminating(&kind) {
+            return Err(ApiError::new(
+                405,
+                "MethodNotAllowed",
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        self.prepare_new(&kind, &mut object);
+        default(&kind, &mut object);
+        kinds::defaults::on_create(&kind, &mut object, &mut self.address);
+        if kind.kind == "CustomResourceDefinition" {
+            object["status"] = kinds::crd::initial_status(&object);
+        }
+        let errors = validate(&kind, &object, None);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(&kind.group, &kind.kind, &name, &errors));
+        }
+        let key = key_of(meta(&object, "namespace"), &name);
+        if self.store.get(&kind.table, &key).is_some() {
+            return Err(ApiError::already_exists(ask.about(&name)));
+        }
+        if applied.is_none() {
+            apply::track_update(None, &mut object, &options.manager, None, &kind.merge, self.now());
+        }
+        if options.dry_run {
+            return Ok(Answer { code: 201, payload: Payload::Made(object), warnings: Vec::new() });
+        }
+        let stored = self.store.put(&kind.table, kind.to_storage(object));
+        self.after_write(&kind, &stored);
+        Ok(Answer { code: 201, payload: Payload::Stored(stored), warnings: Vec::new() })
+    }
+
+    /// The fields that only the server sets on a new object.
+    fn prepare_new(&mut self, kind: &Kind, object: &mut Value) {
+        let uid = self.ids.uid();
+        let created = rfc3339(self.now());
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+                metadata.remove(field);
+            }
+            metadata.insert("uid".into(), Value::from(uid));
+            metadata.insert("creationTimestamp".into(), Value::from(created));
+            if kind.has_generation() {
+                metadata.insert("generation".into(), json!(1));
+            }
+        }
+        if kind.status
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+
+    fn is_crd_terminating(&self, kind: &Kind) -> bool {
+        kind.is_custom()
+            && self
+                .store
+                .get("customresourcedefinitions.apiextensions.k8s.io", &kind.table)
+                .is_some_and(|crd| !crd.meta("deletionTimestamp").is_empty())
+    }
+
+    /// What the server's own controllers do after an object was stored.
+    pub(crate) fn after_write(&mut self, kind: &Kind, stored: &Arc<crate::store::Object>) {
+        if kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io" {
+            self.accept_crd(stored);
+        }
+        if stored.value.pointer("/metadata/ownerReferences").is_some() {
+            self.collect_orphan(kind, stored);
+        }
+    }
+
+    /// Serves the kinds of a declaration and says so in its status.
+    fn accept_crd(&mut self, crd: &Arc<crate::store::Object>) {
+        let (group, plural) = (crd.value["spec"]["group"].as_str().unwrap_or_default().to_owned(), crd.value["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned());
+        let name = crd.value["spec"]["names"]["kind"].as_str().unwrap_or_default();
+        let conflict = self
+            .catalog
+            .iter()
+            .find(|kind| kind.group == group && kind.kind == name && kind.plural != plural)
+            .map(|_| format!("{name:?} is already in use"));
+        if conflict.is_none() {
+            self.catalog.remove(&group, &plural);
+            for kind in kinds::crd::kinds(&crd.value) {
+                self.store.open(&kind.table);
+                self.catalog.insert(kind);
+            }
+        }
+        let status = kinds::crd::accepted_status(&crd.value, conflict.as_deref(), self.now());
+        if crd.value.get("status") != Some(&status) {
+            let mut updated = crd.value.clone();
+            updated["status"] = status;
+            if let Some(declared) = self.catalog.get("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
+                apply::track_update(Some(&crd.value), &mut updated, "kube-apiserver", Some("status"), &declared.merge, self.clock.now());
+            }
+            self.store.put("customresourcedefinitions.apiextensions.k8s.io", updated);
+        }
+    }
+}

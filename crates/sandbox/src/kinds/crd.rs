@@ -1,0 +1,341 @@
+//! CustomResourceDefinitions: defaults, validation, and the kinds they bring.
+//!
+//! In: a CRD object. Out: the errors of its declaration, or one [`Kind`] per served version and the status that says they are
+//! established.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    Column, CustomVersion, Kind, Origin,
+    names::{invalid, label_1123, required, subdomain, unsupported},
+};
+use crate::{
+    apply::TypeSchema,
+    clock::rfc3339,
+    schema::{FieldError, Structural},
+    store::meta,
+};
+
+/// Deleting a CRD waits on this finalizer until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
+    crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Fills in what a declaration may leave out.
+pub(crate) fn default(crd: &mut Value) {
+    let kind = text(crd, "/spec/names/kind").to_owned();
+    if let Some(names) = crd.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
+        if !kind.is_empty() {
+            for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+                if names.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
+                    names.insert(field.into(), Value::from(value));
+                }
+            }
+        }
+    }
+    if let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
+        if spec.get("preserveUnknownFields") == Some(&Value::Bool(false)) {
+            spec.remove("preserveUnknownFields");
+        }
+    }
+    if let Some(versions) = crd.pointer_mut("/spec/versions").and_then(Value::as_array_mut) {
+        for version in versions {
+            for column in
+                version.get_mut("additionalPrinterColumns").and_then(Value::as_array_mut).into_iter().flatten()
+            {
+                if column.get("priority") == Some(&json!(0)) {
+                    column.as_object_mut().map(|column| column.remove("priority"));
+                }
+            }
+        }
+    }
+}
+
+/// The status of a declaration that has just been made.
+pub(crate) fn initial_status(crd: &Value) -> Value {
+    let stored: Vec<&Value> =
+        versions(crd).filter(|version| version["storage"] == true).map(|version| &version["name"]).collect();
+    json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": stored})
+}
+
+/// Whether all versions carry the same schema, which the server then reports as the one of the whole declaration.
+fn one_schema(crd: &Value) -> bool {
+    let schemas: Vec<Option<&Value>> = versions(crd).map(|version| version.get("schema")).collect();
+    schemas.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// Everything wrong with a declaration.
+pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));
+    let name = meta(new, "name");
+    let wanted = format!("{plural}.{group}");
+    if !plural.is_empty() && !group.is_empty() && name != wanted {
+        errors.push(invalid("metadata.name", &Value::from(name), "must be spec.names.plural+\".\"+spec.group"));
+    }
+    if group.is_empty() {
+        errors.push(required("spec.group", ""));
+    } else if !subdomain(group).is_empty() {
+        errors.extend(subdomain(group).iter().map(|why| invalid("spec.group", &Value::from(group), why)));
+    } else if !group.contains('.') {
+        errors.push(invalid("spec.group", &Value::from(group), "should be a domain with at least one dot"));
+    }
+    let scope = text(new, "/spec/scope");
+    if scope.is_empty() {
+        errors.push(required("spec.scope", ""));
+    } else if !matches!(scope, "Cluster" | "Namespaced") {
+        errors.push(unsupported("spec.scope", scope, &["Cluster", "Namespaced"]));
+    }
+    errors.extend(version_errors(new, old));
+    for (field, missing_is_wrong) in [("plural", true), ("kind", true), ("singular", false), ("listKind", false)] {
+        let value = text(new, &format!("/spec/names/{field}"));
+        let path = format!("spec.names.{field}");
+        if value.is_empty() {
+            if missing_is_wrong {
+                errors.push(required(path, ""));
+            }
+        } else {
+            let lower = value.to_lowercase();
+            let checked = if matches!(field, "kind" | "listKind") { lower.as_str() } else { value };
+            errors.extend(label_1123(checked).iter().map(|why| invalid(path.clone(), &Value::from(value), why)));
+        }
+    }
+    let kind = text(new, "/spec/names/kind");
+    if !kind.is_empty() && kind == text(new, "/spec/names/listKind") {
+        errors.push(invalid("spec.names.listKind", &Value::from(kind), "kind and listKind may not be the same"));
+    }
+    if let Some(old) = old {
+        for (field, pointer) in [("spec.group", "/spec/group"), ("spec.names.plural", "/spec/names/plural")] {
+            if text(new, pointer) != text(old, pointer) {
+                errors.push(invalid(field, &Value::from(text(new, pointer)), "field is immutable"));
+            }
+        }
+        if established(old) {
+            for (field, pointer) in [("spec.scope", "/spec/scope"), ("spec.names.kind", "/spec/names/kind")] {
+                if text(new, pointer) != text(old, pointer) {
+                    errors.push(invalid(field, &Value::from(text(new, pointer)), "field is immutable"));
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let hoisted = one_schema(new);
+    let mut seen = BTreeSet::new();
+    let mut storage = 0;
+    for (at, version) in versions(new).enumerate() {
+        let path = format!("spec.versions[{at}]");
+        let name = version["name"].as_str().unwrap_or_default();
+        errors.extend(
+            super::names::NameRule::ServiceName
+                .complaints(name, false)
+                .iter()
+                .map(|why| invalid(format!("{path}.name"), &version["name"], why)),
+        );
+        if !seen.insert(name) {
+            errors.push(invalid("spec.versions", &Value::from(name), "must contain unique version names"));
+        }
+        storage += usize::from(version["storage"] == true);
+        let root = if hoisted { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
+        match version.pointer("/schema/openAPIV3Schema") {
+            None => errors.push(required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
+            Some(_) if hoisted && at > 0 => {}
+            Some(schema) => {
+                if let Err(wrong) = Structural::compile(schema) {
+                    errors.extend(wrong.into_iter().map(|error| FieldError {
+                        field: if error.field.is_empty() { root.clone() } else { format!("{root}.{}", error.field) },
+                        ..error
+                    }));
+                }
+            }
+        }
+        for (n, selectable) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
+            if !selectable["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
+                errors.push(invalid(
+                    format!("{path}.selectableFields[{n}].jsonPath"),
+                    &selectable["jsonPath"],
+                    "must be a valid simple JSON path",
+                ));
+            }
+        }
+    }
+    if storage != 1 {
+        errors.push(invalid(
+            "spec.versions",
+            new.pointer("/spec/versions").unwrap_or(&Value::Null),
+            "must have exactly one version marked as storage version",
+        ));
+    }
+    if let Some(old) = old {
+        let kept: BTreeSet<&str> = versions(new).filter_map(|version| version["name"].as_str()).collect();
+        for (at, stored) in
+            old.pointer("/status/storedVersions").and_then(Value::as_array).into_iter().flatten().enumerate()
+        {
+            if !kept.contains(stored.as_str().unwrap_or_default()) {
+                errors.push(invalid(
+                    format!("status.storedVersions[{at}]"),
+                    stored,
+                    "missing from spec.versions; must be removed from status.storedVersions first",
+                ));
+            }
+        }
+    }
+    errors
+}
+
+/// Whether its objects are served.
+pub(crate) fn established(crd: &Value) -> bool {
+    crd.pointer("/status/conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+}
+
+/// The kinds that a valid declaration brings, one per served version.
+pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
+    let storage = versions(crd)
+        .find(|version| version["storage"] == true)
+        .and_then(|version| version["name"].as_str())
+        .unwrap_or_default()
+        .to_owned();
+    let group = text(crd, "/spec/group");
+    let names = &crd["spec"]["names"];
+    let strings = |field: &str| -> Vec<String> {
+        names[field].as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    };
+    let plural = text(crd, "/spec/names/plural").to_owned();
+    versions(crd)
+        .filter(|version| version["served"] == true)
+        .filter_map(|version| {
+            let schema = Structural::compile(version.pointer("/schema/openAPIV3Schema")?).ok()?;
+            let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten().map(column).collect();
+            let selectable = version["selectableFields"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|field| field["jsonPath"].as_str())
+                .map(|path| path.trim_start_matches('.').to_owned())
+                .collect();
+            let name = version["name"].as_str()?.to_owned();
+            let deprecation = (version["deprecated"] == true).then(|| {
+                version["deprecationWarning"].as_str().map_or_else(
+                    || format!("{group}/{name} {} is deprecated", text(crd, "/spec/names/kind")),
+                    str::to_owned,
+                )
+            });
+            Some(Kind {
+                group: group.to_owned(),
+                version: name,
+                kind: text(crd, "/spec/names/kind").to_owned(),
+                list_kind: text(crd, "/spec/names/listKind").to_owned(),
+                plural: plural.clone(),
+                singular: text(crd, "/spec/names/singular").to_owned(),
+                short_names: strings("shortNames"),
+                categories: strings("categories"),
+                namespaced: text(crd, "/spec/scope") == "Namespaced",
+                status: version.pointer("/subresources/status").is_some(),
+                storage_version: storage.clone(),
+                table: format!("{plural}.{group}"),
+                merge: TypeSchema::of_custom(&schema),
+                origin: Origin::Custom(Box::new(CustomVersion { schema, columns, selectable, deprecation })),
+            })
+        })
+        .collect()
+}
+
+fn column(declared: &Value) -> Column {
+    let field = |name: &str| declared[name].as_str().unwrap_or_default().to_owned();
+    Column {
+        name: field("name"),
+        kind: field("type"),
+        format: field("format"),
+        description: field("description"),
+        priority: declared["priority"].as_i64().unwrap_or_default(),
+        path: field("jsonPath"),
+    }
+}
+
+/// The status that the server's controllers give a declaration once its names are accepted.
+pub(crate) fn accepted_status(crd: &Value, conflict: Option<&str>, now: Timestamp) -> Value {
+    let time = rfc3339(now);
+    let mut status = crd.get("status").cloned().unwrap_or_else(|| initial_status(crd));
+    let old = status["conditions"].as_array().cloned().unwrap_or_default();
+    let condition = |kind: &str, state: &str, reason: &str, message: &str| {
+        let kept = old.iter().find(|c| c["type"] == kind && c["status"] == state);
+        let since = kept.map_or_else(|| json!(time), |c| c["lastTransitionTime"].clone());
+        json!({"type": kind, "status": state, "lastTransitionTime": since, "reason": reason, "message": message})
+    };
+    match conflict {
+        None => {
+            let names = &crd["spec"]["names"];
+            status["acceptedNames"] = names.clone();
+            status["conditions"] = json!([
+                condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+                condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
+            ]);
+        }
+        Some(message) => {
+            status["conditions"] = json!([
+                condition("NamesAccepted", "False", "KindConflict", message),
+                condition("Established", "False", "NotAccepted", "not all names are accepted"),
+            ]);
+        }
+    }
+    let storage = versions(crd).find(|version| version["storage"] == true).map(|version| version["name"].clone());
+    if let (Some(storage), Some(stored)) = (storage, status["storedVersions"].as_array_mut())
+        && !stored.contains(&storage)
+    {
+        stored.push(storage);
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn widget() -> Value {
+        json!({
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            }
+        })
+    }
+
+    #[test]
+    fn a_good_declaration_brings_one_kind_per_served_version() {
+        let mut crd = widget();
+        default(&mut crd);
+        assert_eq!(errors(&crd, None), []);
+        let kinds = kinds(&crd);
+        assert_eq!(kinds.len(), 1);
+        assert_eq!((kinds[0].singular.as_str(), kinds[0].list_kind.as_str()), ("widget", "WidgetList"));
+    }
+
+    #[test]
+    fn a_name_that_is_not_plural_and_group_is_refused() {
+        let mut crd = widget();
+        crd["metadata"]["name"] = json!("other.example.com");
+        let errors = errors(&crd, None);
+        assert_eq!(
+            errors[0].to_string(),
+            "metadata.name: Invalid value: \"other.example.com\": must be spec.names.plural+\".\"+spec.group"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! Reads an object of a built-in kind the way a typed server does: fields it has no place for are dropped and named, values of
+//! the wrong type are refused, and what is empty leaves no trace.
+//!
+//! In: the kind's JSON schema (as k8s-openapi generates it) and an object. Out: the object as it would be encoded again, the
+//! paths it lost, and the first mistyped value.
+
+use serde_json::Value;
+
+/// What reading an object brought up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Paths of dropped fields: `spec.foo`, `spec.rules[0].bar`.
+    pub(crate) unknown: Vec<String>,
+    /// The decoder's text for the first value of a wrong type.
+    pub(crate) mistyped: Option<String>,
+}
+
+/// Reads `object` by `schema`, in place.
+pub(crate) fn read(schema: &Value, kind: &str, object: &mut Value) -> Findings {
+    let mut findings = Findings::default();
+    let reader = Reader { defs: schema.get("$defs") };
+    reader.walk(schema, object, &mut String::new(), kind, &mut findings);
+    findings.unknown.sort();
+    findings
+}
+
+struct Reader<'a> {
+    defs: Option<&'a Value>,
+}
+
+impl<'a> Reader<'a> {
+    fn resolve(&self, mut schema: &'a Value) -> &'a Value {
+        while let Some(target) = reference(schema) {
+            match target.rsplit('/').next().and_then(|name| self.defs.and_then(|defs| defs.get(name))) {
+                Some(next) => schema = next,
+                None => break,
+            }
+        }
+        schema
+    }
+
+    fn walk(&self, schema: &'a Value, value: &mut Value, path: &mut String, holder: &str, found: &mut Findings) {
+        let schema = self.resolve(schema);
+        let wanted = schema.get("type").and_then(Value::as_str);
+        if !fits(wanted, schema, value) {
+            if found.mistyped.is_none() {
+                found.mistyped = Some(format!(
+                    "json: cannot unmarshal {} into Go struct field {holder}.{} of type {}",
+                    json_name(value),
+                    path.rsplit_once(']').map_or(path.as_str(), |(_, rest)| rest).trim_start_matches('.'),
+                    go_name(wanted)
+                ));
+            }
+            return;
+        }
+        match value {
+            Value::Object(fields) => {
+                if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+                    let required = |name: &str| {
+                        schema.get("required").and_then(Value::as_array).is_some_and(|list| list.iter().any(|n| n == name))
+                    };
+                    fields.retain(|name, inner| {
+                        let at = path.len();
+                        if at > 0 {
+                            path.push('.');
+                        }
+                        path.push_str(name);
+                        let keep = match properties.get(name) {
+                            None => {
+                                found.unknown.push(path.clone());
+                                false
+                            }
+                            Some(_) if inner.is_null() => false,
+                            Some(property) => {
+                                self.walk(property, inner, path, holder, found);
+                                required(name) || !self.leaves_no_trace(property, inner)
+                            }
+                        };
+                        path.truncate(at);
+                        keep
+                    });
+                } else if let Some(item) = schema.get("additionalProperties").filter(|item| item.is_object()) {
+                    for (name, inner) in fields.iter_mut() {
+                        let at = path.len();
+                        if inner.is_null() && self.resolve(item).get("type").and_then(Value::as_str) == Some("string") {
+                            *inner = Value::String(String::new());
+                        }
+                        if at > 0 {
+                            path.push('.');
+                        }
+                        path.push_str(name);
+                        self.walk(item, inner, path, holder, found);
+                        path.truncate(at);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(item) = schema.get("items") {
+                    for (n, inner) in items.iter_mut().enumerate() {
+                        let at = path.len();
+                        path.push_str(&format!("[{n}]"));
+                        self.walk(item, inner, path, holder, found);
+                        path.truncate(at);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an encoder leaves this optional field out: empty lists and maps.
+    fn leaves_no_trace(&self, schema: &'a Value, value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty() && self.resolve(schema).get("additionalProperties").is_some(),
+            _ => false,
+        }
+    }
+}
+
+fn reference(schema: &Value) -> Option<&str> {
+    schema
+        .get("$ref")
+        .or_else(|| schema.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("$ref")))
+        .and_then(Value::as_str)
+}
+
+fn fits(wanted: Option<&str>, schema: &Value, value: &Value) -> bool {
+    let int_or_string = schema.get("x-kubernetes-int-or-string").is_some()
+        || schema.get("format").and_then(Value::as_str) == Some("int-or-string");
+    match (wanted, value) {
+        (_, Value::Null) | (None, _) => true,
+        (_, Value::Number(_) | Value::String(_)) if int_or_string => true,
+        (Some("string"), Value::String(_))
+        | (Some("boolean"), Value::Bool(_))
+        | (Some("object"), Value::Object(_))
+        | (Some("array"), Value::Array(_)) => true,
+        (Some("integer"), Value::Number(number)) => number.is_i64() || number.is_u64(),
+        (Some("number"), Value::Number(_)) => true,
+        (Some(_), _) => false,
+    }
+}
+
+fn json_name(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Number(number) if number.is_f64() => format!("number {number}"),
+        Value::Number(_) => "number".into(),
+        Value::String(_) => "string".into(),
+        Value::Array(_) => "array".into(),
+        Value::Object(_) => "object".into(),
+    }
+}
+
+fn go_name(wanted: Option<&str>) -> &'static str {
+    match wanted {
+        Some("boolean") => "bool",
+        Some("integer") => "int32",
+        Some("number") => "float64",
+        Some("array") => "[]string",
+        Some("object") => "map[string]string",
+        _ => "string",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::builtin::BUILTINS;
+    use serde_json::json;
+
+    fn schema(kind: &str) -> &'static Value {
+        BUILTINS.iter().find(|row| row.kind().kind == kind).unwrap().schema()
+    }
+
+    #[test]
+    fn unknown_fields_are_dropped_and_named() {
+        let mut object = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "labels": {}, "odd": 1},
+            "spec": {"rules": [{"host": "a.example", "extra": true}], "tls": [], "ingressClassName": null}
+        });
+        let findings = read(schema("Ingress"), "Ingress", &mut object);
+        assert_eq!(findings.unknown, ["metadata.odd", "spec.rules[0].extra"]);
+        assert_eq!(findings.mistyped, None);
+        assert_eq!(object["spec"], json!({"rules": [{"host": "a.example"}]}));
+        assert_eq!(object["metadata"], json!({"name": "a"}));
+    }
+
+    #[test]
+    fn a_number_where_text_belongs_is_refused_as_the_decoder_does() {
+        let mut object = json!({"metadata": {"name": "a"}, "data": {"n": 5}});
+        let findings = read(schema("ConfigMap"), "ConfigMap", &mut object);
+        assert_eq!(
+            findings.mistyped.as_deref(),
+            Some("json: cannot unmarshal number into Go struct field ConfigMap.data.n of type string")
+        );
+    }
+
+    #[test]
+    fn ports_may_be_numbers_or_names() {
+        let mut object = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8080}]}});
+        assert_eq!(read(schema("Service"), "Service", &mut object), Findings::default());
+    }
+}

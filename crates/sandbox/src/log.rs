@@ -1,0 +1,58 @@
+//! Every request that reached the API, in order, so that tests can say "no write at rest".
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::request::RequestInfo;
+
+/// One request and how it was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestLogEntry {
+    /// What was asked.
+    pub info: RequestInfo,
+    /// The HTTP status code; 0 when the connection broke first.
+    pub status: u16,
+}
+
+impl RequestLogEntry {
+    /// Whether it changed the cluster, or may have.
+    pub fn is_write(&self) -> bool {
+        self.info.is_write() && (self.status == 0 || (200..300).contains(&self.status))
+    }
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLog(Mutex<Vec<RequestLogEntry>>);
+
+impl RequestLog {
+    pub(crate) fn push(&self, info: RequestInfo, status: u16) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(RequestLogEntry { info, status });
+    }
+
+    pub(crate) fn entries(&self) -> Vec<RequestLogEntry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn take(&self) -> Vec<RequestLogEntry> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<(String, String), usize> {
+        let mut counts = BTreeMap::new();
+        for entry in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let resource = match entry.info.subresource.as_str() {
+                "" => entry.info.resource.clone(),
+                sub => format!("{}/{sub}", entry.info.resource),
+            };
+            *counts.entry((entry.info.verb.clone(), resource)).or_default() += 1;
+        }
+        counts
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|entry| entry.is_write()).count()
+    }
+}

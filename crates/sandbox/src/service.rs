@@ -1,0 +1,198 @@
+//! From an HTTP request to an HTTP response: faults, permissions, routing, rendering, the log.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde_json::Value;
+
+use crate::{
+    Shared,
+    api::{Answer, Ask, review},
+    discovery,
+    faults::{Fault, Session},
+    kinds::Kind,
+    openapi, render,
+    request::{RequestInfo, Shape, shape_wanted},
+    status::ApiError,
+    watch::{self, BoxError},
+    world::World,
+};
+
+/// A response body: whole, or a watch.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The user every request is made by.
+pub(crate) const USER: &str = "sandbox-admin";
+
+fn broken() -> BoxError {
+    Box::new(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "connection reset by peer"))
+}
+
+/// Serves one request of one client.
+pub(crate) async fn serve(shared: Arc<Shared>, session: Session, request: Request<Bytes>) -> Result<Response<Body>, BoxError> {
+    let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let info = RequestInfo::parse(request.method().as_str(), target);
+    let fault = session.next(&shared.faults, &info);
+    match &fault {
+        Fault::Delay(time) => tokio::time::sleep(*time).await,
+        Fault::Drop => {
+            shared.log.push(info, 0);
+            return Err(broken());
+        }
+        Fault::Crash => {
+            session.crash();
+            return Err(broken());
+        }
+        Fault::Fail(error) => {
+            shared.log.push(info, error.code);
+            return Ok(refusal(error));
+        }
+        Fault::None
+        | Fault::LoseAnswer
+        | Fault::CutWatch { .. }
+        | Fault::ExpireWatch { .. }
+        | Fault::EndWatch { .. }
+        | Fault::Stale { .. } => {}
+    }
+    let lose = fault == Fault::LoseAnswer;
+    let response = respond(&shared, &session, &info, &request, fault).unwrap_or_else(|error| refusal(&error));
+    shared.log.push(info, if lose { 0 } else { response.status().as_u16() });
+    if lose || session.is_crashed() { Err(broken()) } else { Ok(response) }
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn respond(
+    shared: &Arc<Shared>,
+    session: &Session,
+    info: &RequestInfo,
+    request: &Request<Bytes>,
+    fault: Fault,
+) -> Result<Response<Body>, ApiError> {
+    let accept = text(request.headers(), header::ACCEPT);
+    if info.resource.is_empty() {
+        return other_path(shared, info, accept);
+    }
+    let deny = shared.deny();
+    review::check(&deny, info, USER)?;
+    let mut world = shared.world();
+    let Some(kind) = world.catalog.get(&info.group, &info.version, &info.resource).cloned() else {
+        return Err(ApiError::no_such_path());
+    };
+    check_route(&kind, info)?;
+    let ask = Ask {
+        info,
+        kind: kind.clone(),
+        body: request.body(),
+        content_type: text(request.headers(), header::CONTENT_TYPE),
+        agent: text(request.headers(), header::USER_AGENT),
+    };
+    if kind.is_review() {
+        if info.verb != "create" {
+            return Err(ApiError::method_not_allowed(&info.group, &info.resource, &info.verb));
+        }
+        return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now()));
+    }
+    let shape = shape_wanted(accept, true)?;
+    let behind = if let Fault::Stale { behind } = fault { behind } else { 0 };
+    let made = match info.verb.as_str() {
+        "get" => world.get(&ask, behind)?,
+        "list" => world.list(&ask, behind)?,
+        "watch" => {
+            let feed = watch::open(shared, &mut world, &ask, shape, fault, session.token())?;
+            return Ok(response(200, StreamBody::new(feed.into_stream()).boxed_unsync(), "application/json"));
+        }
+        "create" => world.create(&ask)?,
+        "update" => world.update(&ask)?,
+        "patch" => world.patch(&ask)?,
+        "delete" => world.delete(&ask)?,
+        "deletecollection" => world.delete_collection(&ask)?,
+        _ => return Err(ApiError::method_not_allowed(&info.group, &info.resource, &info.verb)),
+    };
+    let now = world.now();
+    drop(world);
+    Ok(answer(&kind, shape, info, &made, now))
+}
+
+/// Whether the path can exist for the kind, and the verb for the path.
+fn check_route(kind: &Kind, info: &RequestInfo) -> Result<(), ApiError> {
+    let refused = || ApiError::method_not_allowed(&info.group, &info.resource, &info.verb);
+    if !kind.namespaced && !info.namespace.is_empty() {
+        return Err(ApiError::no_such_path());
+    }
+    match info.subresource.as_str() {
+        "" => {}
+        "status" if kind.status && matches!(info.verb.as_str(), "get" | "update" | "patch") => {}
+        "status" if kind.status => return Err(refused()),
+        "finalize" if kind.kind == "Namespace" && info.verb == "update" => {}
+        _ => return Err(ApiError::no_such_path()),
+    }
+    if kind.namespaced && info.namespace.is_empty() {
+        if !info.name.is_empty() {
+            return Err(ApiError::no_such_path());
+        }
+        if matches!(info.verb.as_str(), "create" | "deletecollection") {
+            return Err(refused());
+        }
+    }
+    match (info.verb.as_str(), info.name.is_empty()) {
+        ("create", false) | ("update" | "patch", true) => Err(refused()),
+        ("deletecollection", _) if matches!(kind.kind.as_str(), "Namespace" | "Service") && kind.group.is_empty() && kind.kind == "Namespace" => {
+            Err(refused())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<Response<Body>, ApiError> {
+    if info.path.starts_with("/openapi") {
+        let document = openapi::serve(&shared.world(), &info.path)?;
+        return Ok(whole(200, document, "application/json"));
+    }
+    match info.path.trim_end_matches('/') {
+        "/healthz" | "/readyz" | "/livez" => return Ok(whole(200, Bytes::from_static(b"ok"), "text/plain; charset=utf-8")),
+        _ => {}
+    }
+    let document = discovery::serve(&shared.world(), info, accept)?;
+    Ok(whole(200, render::to_bytes(&document.body), document.content_type))
+}
+
+fn answer(kind: &Kind, shape: Shape, info: &RequestInfo, answer: &Answer, now: jiff::Timestamp) -> Response<Body> {
+    let include = info.get("includeObject").unwrap_or_default();
+    let mut made = whole(answer.code, render::body(kind, shape, include, &answer.payload, now), "application/json");
+    for warning in &answer.warnings {
+        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            made.headers_mut().append(header::WARNING, value);
+        }
+    }
+    made
+}
+
+fn refusal(error: &ApiError) -> Response<Body> {
+    let mut made = match &error.status {
+        Value::String(plain) => whole(error.code, Bytes::from(plain.clone()), "text/plain; charset=utf-8"),
+        status => whole(error.code, render::to_bytes(status), "application/json"),
+    };
+    if let Some(seconds) = error.retry_after {
+        made.headers_mut().insert(header::RETRY_AFTER, http::HeaderValue::from(seconds));
+    }
+    made
+}
+
+fn whole(code: u16, body: Bytes, content_type: &str) -> Response<Body> {
+    response(code, Full::new(body).map_err(|never| match never {}).boxed_unsync(), content_type)
+}
+
+fn response(code: u16, body: Body, content_type: &str) -> Response<Body> {
+    let mut made = Response::new(body);
+    *made.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    if let Ok(value) = http::HeaderValue::from_str(content_type) {
+        made.headers_mut().insert(header::CONTENT_TYPE, value);
+    }
+    made
+}

@@ -1,0 +1,261 @@
+//! Watches: a stream of events that follows a table's changes from a version on.
+//!
+//! ```text
+//! start: initial ADDED events (when asked for) ─► changes after the cursor ─► wait for more ─► … ─► timeout
+//!                                                └► bookmarks in between        └► too old: one ERROR 410, end
+//! ```
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body::Frame;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Shared,
+    api::{
+        Ask,
+        read::{Scope, check_list_options, version_wanted},
+    },
+    faults::Fault,
+    kinds::Kind,
+    render,
+    request::Shape,
+    status::ApiError,
+    store::{Change, Object},
+    table,
+    world::World,
+};
+
+/// Why a connection broke.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A watch that is being served.
+pub(crate) struct Feed {
+    shared: Arc<Shared>,
+    kind: Arc<Kind>,
+    scope: Scope,
+    shape: Shape,
+    include: String,
+    cursor: u64,
+    queue: VecDeque<Bytes>,
+    signal: watch::Receiver<u64>,
+    bookmarks: bool,
+    columns_sent: bool,
+    deadline: Instant,
+    next_bookmark: Instant,
+    crashed: CancellationToken,
+    fault: Fault,
+    sent: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Deliver what is queued, then end.
+    Closing,
+    /// Deliver what is queued, then break.
+    Breaking,
+}
+
+/// Opens a watch; the caller holds the world.
+pub(crate) fn open(
+    shared: &Arc<Shared>,
+    world: &mut World,
+    ask: &Ask<'_>,
+    shape: Shape,
+    fault: Fault,
+    crashed: CancellationToken,
+) -> Result<Feed, ApiError> {
+    let info = ask.info;
+    check_list_options(info)?;
+    let scope = Scope::parse(ask)?;
+    let wanted = version_wanted(info)?;
+    let timeout = info.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(3000);
+    let now = world.store.version();
+    let (signal, oldest) = {
+        let table = world.store.open(&ask.kind.table);
+        (table.subscribe(), table.oldest())
+    };
+    let initial = info.get("sendInitialEvents").map_or(wanted.unwrap_or_default() == 0, |_| info.flag("sendInitialEvents"));
+    let bookmarks = info.flag("allowWatchBookmarks");
+    let interval = shared.options.bookmark_interval;
+    let mut feed = Feed {
+        shared: shared.clone(),
+        kind: ask.kind.clone(),
+        scope,
+        shape,
+        include: info.get("includeObject").unwrap_or_default().to_owned(),
+        cursor: wanted.filter(|wanted| *wanted > 0).unwrap_or(now),
+        queue: VecDeque::new(),
+        signal,
+        bookmarks,
+        columns_sent: false,
+        deadline: Instant::now() + Duration::from_secs(timeout),
+        next_bookmark: Instant::now() + interval,
+        crashed,
+        fault,
+        sent: 0,
+        state: State::Open,
+    };
+    if initial {
+        feed.cursor = now;
+        let existing = world.store.open(&ask.kind.table).read_at(now, &feed.scope.prefix, None).unwrap_or_default();
+        for object in existing {
+            if feed.scope.covers(&feed.kind, &object.value) {
+                feed.push("ADDED", &object);
+            }
+        }
+        if info.get("sendInitialEvents").is_some() && bookmarks {
+            feed.queue.push_back(render::bookmark(&feed.kind, feed.shape, now, true));
+        }
+    } else if feed.cursor < oldest {
+        let cursor = feed.cursor;
+        feed.expire(&format!("too old resource version: {cursor} ({oldest})"));
+    }
+    Ok(feed)
+}
+
+impl Feed {
+    fn push(&mut self, event: &str, object: &Object) {
+        let now = self.shared.options.clock.now();
+        let frame = if self.shape == Shape::Table {
+            let shown = self.kind.from_storage(&object.value);
+            let value = shown.as_ref().unwrap_or(&object.value);
+            let table = table::table(&self.kind, std::iter::once(value), &self.include, now, !self.columns_sent);
+            self.columns_sent = true;
+            render::event(event, &render::to_bytes(&table))
+        } else {
+            render::event(event, &render::one(&self.kind, self.shape, &self.include, object, now))
+        };
+        self.queue.push_back(frame);
+    }
+
+    fn expire(&mut self, message: &str) {
+        let status = ApiError::expired(message).status;
+        self.queue.push_back(render::event("ERROR", &render::to_bytes(&status)));
+        self.state = State::Closing;
+    }
+
+    /// Turns the changes since the cursor into events.
+    fn fetch(&mut self) {
+        let shared = self.shared.clone();
+        let world = shared.world();
+        let Some(table) = world.store.table(&self.kind.table) else { return };
+        let changes: Vec<Arc<Change>> = match table.changes_after(self.cursor) {
+            Ok(changes) => changes.filter(|change| change.key.starts_with(&self.scope.prefix)).cloned().collect(),
+            Err(_) => {
+                self.expire("The resourceVersion for the provided watch is too old.");
+                return;
+            }
+        };
+        self.cursor = self.cursor.max(world.store.version());
+        drop(world);
+        for change in changes {
+            let was = change.old.as_ref().is_some_and(|old| self.scope.covers(&self.kind, &old.value));
+            let is = !change.removed && self.scope.covers(&self.kind, &change.new.value);
+            match (was, is) {
+                (false, true) => self.push("ADDED", &change.new),
+                (true, true) => self.push("MODIFIED", &change.new),
+                (true, false) if change.removed => self.push("DELETED", &change.new),
+                (true, false) => {
+                    // It is there, but no longer in scope: its last state in scope, under the version that took it out.
+                    if let Some(old) = &change.old {
+                        let mut last = old.value.clone();
+                        last["metadata"]["resourceVersion"] = serde_json::Value::String(change.rv.to_string());
+                        self.push("DELETED", &Object::new(last));
+                    }
+                }
+                (false, false) => {}
+            }
+        }
+    }
+
+    /// The fault that is due before the next event, if any.
+    fn due_fault(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        match self.fault {
+            Fault::CutWatch { after } if self.sent >= after && !self.queue.is_empty() => {
+                let whole = self.queue.pop_front()?;
+                self.queue.clear();
+                self.state = State::Breaking;
+                self.fault = Fault::None;
+                Some(Ok(Frame::data(whole.slice(..whole.len() / 2))))
+            }
+            Fault::ExpireWatch { after } if self.sent >= after => {
+                self.queue.clear();
+                self.fault = Fault::None;
+                self.expire("too old resource version: 1 (2)");
+                None
+            }
+            Fault::EndWatch { after } if self.sent >= after => {
+                self.queue.clear();
+                self.fault = Fault::None;
+                self.state = State::Closing;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The next piece of the body.
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        loop {
+            if let Some(frame) = self.due_fault() {
+                return Some(frame);
+            }
+            if let Some(frame) = self.queue.pop_front() {
+                self.sent += 1;
+                return Some(Ok(Frame::data(frame)));
+            }
+            match self.state {
+                State::Closing => return None,
+                State::Breaking => {
+                    self.state = State::Closing;
+                    return Some(Err("connection reset by peer".into()));
+                }
+                State::Open => {}
+            }
+            let open = self.signal.has_changed().is_ok();
+            self.signal.borrow_and_update();
+            self.fetch();
+            if !self.queue.is_empty() || self.state != State::Open {
+                continue;
+            }
+            if !open {
+                self.state = State::Closing;
+                continue;
+            }
+            let bookmark_at = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
+            tokio::select! {
+                biased;
+                () = self.crashed.cancelled() => self.state = State::Breaking,
+                changed = self.signal.changed() => if changed.is_err() {
+                    self.fetch();
+                    if self.state == State::Open {
+                        self.state = State::Closing;
+                    }
+                },
+                () = tokio::time::sleep_until(bookmark_at) => {
+                    if self.bookmarks {
+                        self.fetch();
+                        if self.state == State::Open {
+                            self.queue.push_back(render::bookmark(&self.kind, self.shape, self.cursor, false));
+                            self.next_bookmark = Instant::now() + self.shared.options.bookmark_interval;
+                        }
+                    }
+                    if Instant::now() >= self.deadline {
+                        self.state = State::Closing;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body of the response.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Frame<Bytes>, BoxError>> {
+        futures::stream::unfold(self, |mut feed| async move { feed.next().await.map(|frame| (frame, feed)) })
+    }
+}
