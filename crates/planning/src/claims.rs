@@ -71,17 +71,14 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
         let before = self.holder_of(&key).map(|first| first.holder.clone());
         self.withdraw(&key, &claim.holder);
         let claimant = claim.holder.clone();
-        match self.lines.get_mut(&key) {
-            Some(line) => line.add(claim),
-            None => {
-                self.lines.insert(key, Line { first: claim, rest: Vec::new() });
-                return Standing::Holds { displaced: None };
-            }
+        let Some(line) = self.lines.get_mut(&key) else {
+            self.lines.insert(key, Line { first: claim, rest: Vec::new() });
+            return Standing::Holds { displaced: None };
+        };
+        match line.add(claim) {
+            Some(holder) => Standing::Waits { holder },
+            None => Standing::Holds { displaced: before.filter(|before| *before != claimant) },
         }
-        .map_or_else(
-            || Standing::Holds { displaced: before.filter(|before| *before != claimant) },
-            |holder| Standing::Waits { holder },
-        )
     }
 
     /// Withdraws a holder's claim; returns the claim that holds the key now, if that is a change.

@@ -36,12 +36,11 @@ pub fn admit<H: Ord + Display>(zone: &ZoneName, wanted: &Candidates<H>, foreign:
     let mut admission = Admission::default();
     for (key, claim) in by_age {
         let there = taken.entry(&key.name).or_default();
-        match misplaced(zone, key).or_else(|| conflict(zone, key, there)) {
-            Some(refusal) => admission.refused.push(Refused { key: key.clone(), refusal }),
-            None => {
-                there.push(Taken { rtype: key.rtype, by: Some(&claim.holder) });
-                admission.admitted.insert(key.clone());
-            }
+        if let Some(refusal) = misplaced(zone, key).or_else(|| conflict(zone, key, there)) {
+            admission.refused.push(Refused { key: key.clone(), refusal });
+        } else {
+            there.push(Taken { rtype: key.rtype, by: Some(&claim.holder) });
+            admission.admitted.insert(key.clone());
         }
     }
     admission.refused.sort();

@@ -179,6 +179,7 @@ impl<K: Ord + Clone, V: Clone> Changes<K, V> {
     }
 
     /// The same without its deletions, which stay ours: what is done while a guard holds them back.
+    #[must_use]
     pub fn without_deletions(mut self) -> Self {
         let held = std::mem::take(&mut self.delete);
         self.kept.extend(held.into_keys());
@@ -357,6 +358,7 @@ mod tests {
         assert_eq!(order, ["+ new.ex. A", "- www.ex. A", "+ www.ex. CNAME", "+ z.ex. A", "- a.ex. A"]);
     }
 
+    #[allow(clippy::zero_sized_map_values, reason = "the key says it all, and the diff is over maps")]
     #[test]
     fn lines_without_a_value_are_compared_by_their_key() {
         let line = |text: &str| (text.to_owned(), ());

@@ -110,9 +110,9 @@ mod tests {
         (0..count).map(|number| format!("r{number}.example.com. A")).collect()
     }
 
-    fn held(verdict: Verdict) -> Fingerprint {
+    fn held(verdict: &Verdict) -> Fingerprint {
         match verdict {
-            Verdict::Held { fingerprint, .. } => fingerprint,
+            Verdict::Held { fingerprint, .. } => *fingerprint,
             Verdict::Allowed => panic!("allowed"),
         }
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_second_identical_pass_is_allowed_in_any_order() {
         let guard = DeletionGuard::ZONE;
-        let first = held(guard.check(20, names(10), None, NOW));
+        let first = held(&guard.check(20, names(10), None, NOW));
         let reversed: Vec<_> = names(10).into_iter().rev().collect();
         assert_eq!(guard.check(20, reversed, Some(&first), NOW), Verdict::Allowed);
     }
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn a_second_different_pass_is_held_again() {
         let guard = DeletionGuard::ZONE;
-        let first = held(guard.check(20, names(10), None, NOW));
-        let second = held(guard.check(20, names(11), Some(&first), NOW));
+        let first = held(&guard.check(20, names(10), None, NOW));
+        let second = held(&guard.check(20, names(11), Some(&first), NOW));
         assert_ne!(first, second);
         assert_eq!(guard.check(20, names(11), Some(&second), NOW), Verdict::Allowed);
     }
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn names_that_only_join_to_the_same_text_have_different_fingerprints() {
         let guard = DeletionGuard { percent: 0, from: 0, allowance: 0 };
-        let one = held(guard.check(9, ["ab", "c"], None, NOW));
-        let other = held(guard.check(9, ["a", "bc"], None, NOW));
+        let one = held(&guard.check(9, ["ab", "c"], None, NOW));
+        let other = held(&guard.check(9, ["a", "bc"], None, NOW));
         assert_ne!(one, other);
         assert_eq!(one.to_string().len(), 32);
     }

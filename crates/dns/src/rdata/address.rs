@@ -39,9 +39,7 @@ impl fmt::Display for DottedTailIpv6 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.segments() {
             [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
-                let [a, b] = high.to_be_bytes();
-                let [c, d] = low.to_be_bytes();
-                write!(f, "::{a}.{b}.{c}.{d}")
+                write!(f, "::{}", Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)))
             }
             _ => self.0.fmt(f),
         }

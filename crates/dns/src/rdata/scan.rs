@@ -180,7 +180,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The next `key` or `key=value`, if there is one; the value may be quoted.
-    pub(super) fn parameter(&mut self) -> Result<Option<(&'a str, Option<Vec<u8>>)>, RdataError> {
+    pub(super) fn parameter(&mut self) -> Result<Option<Parameter<'a>>, RdataError> {
         if self.at_end() {
             return Ok(None);
         }
@@ -231,6 +231,9 @@ impl<'a> Scanner<'a> {
         if self.at_end() { Ok(value) } else { Err(self.shape()) }
     }
 }
+
+/// A key, and its value if one is given.
+pub(super) type Parameter<'a> = (&'a str, Option<Vec<u8>>);
 
 /// Whether a string may be written without quotes.
 #[derive(Clone, Copy)]

@@ -208,8 +208,8 @@ fn mandatory(mut keys: Vec<u16>) -> Option<SvcParam> {
 fn alpn(names: Vec<Box<[u8]>>) -> Option<SvcParam> {
     // Every registered protocol is of these characters, and PowerDNS 4.7 takes no others.
     let allowed = |octet: &u8| matches!(octet, b' '..=b'~') && !matches!(octet, b'"' | b';' | b'(' | b')');
-    let valid = |name: &Box<[u8]>| (1..=255).contains(&name.len()) && name.iter().all(allowed);
-    (!names.is_empty() && names.iter().all(valid)).then_some(SvcParam::Alpn(names))
+    let valid = |name: &[u8]| (1..=255).contains(&name.len()) && name.iter().all(allowed);
+    (!names.is_empty() && names.iter().all(|name| valid(name))).then_some(SvcParam::Alpn(names))
 }
 
 /// Splits at commas that are not behind a backslash; `None` for an empty item or another escape.
