@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::sandbox_stub::{Sandbox, SandboxOptions, Served};
+use signpost_sandbox::{Sandbox, SandboxOptions, Served};
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -144,7 +144,7 @@ impl Cluster {
     /// Forgets history, so that old resourceVersions and continue tokens expire: on the real server by compacting etcd.
     pub async fn forget_history(&self) {
         match &self.kind {
-            Kind::Sandbox(own) => own.sandbox.forget_history(),
+            Kind::Sandbox(own) => own.sandbox.compact(),
             Kind::Real(plane) => {
                 let revision = self.current_revision().await;
                 let url = format!("{}/v3/kv/compaction", plane.etcd_url());

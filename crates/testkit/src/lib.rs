@@ -17,9 +17,9 @@ mod cluster;
 mod control_plane;
 mod dig;
 mod fault_proxy;
+pub mod pihole;
 mod powerdns;
 mod process;
-mod sandbox_stub;
 mod wait;
 
 pub use binaries::{Binary, find_binary};

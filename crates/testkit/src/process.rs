@@ -89,6 +89,7 @@ impl Process {
         Self { name: spec.name, shell, pipe, pid, log }
     }
 
+    #[cfg(test)]
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }

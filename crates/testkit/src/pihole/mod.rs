@@ -10,6 +10,7 @@
 
 mod dns;
 mod spec;
+mod tls;
 mod v6;
 mod v6_config;
 
@@ -21,6 +22,7 @@ use http::{StatusCode, header};
 use serde_json::Value;
 
 pub use spec::PiholeSpec;
+pub use tls::TlsFront;
 pub use v6::{PiholeV6, V6Options};
 
 /// What has been asked of a stand-in so far.

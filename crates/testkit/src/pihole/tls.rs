@@ -1,0 +1,68 @@
+//! HTTPS in front of a stand-in, with a certificate like a Pi-hole's own: its own authority, good for `pi.hole` only.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// A TLS port that leads to a plain one. The key is for tests only and signs nothing else.
+pub struct TlsFront {
+    addr: SocketAddr,
+    ca_file: PathBuf,
+    _dir: tempfile::TempDir,
+    task: JoinHandle<()>,
+}
+
+impl TlsFront {
+    /// Opens HTTPS in front of the server at `to`.
+    pub async fn open(to: SocketAddr) -> Self {
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/pi.hole.crt")).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/pi.hole.key")).expect("a key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("TLS versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .expect("a usable certificate");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
+        let addr = listener.local_addr().expect("an address");
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let mut inside = acceptor.accept(stream).await?;
+                    let mut plain = TcpStream::connect(to).await?;
+                    tokio::io::copy_bidirectional(&mut inside, &mut plain).await
+                });
+            }
+        });
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let ca_file = dir.path().join("tls_ca.crt");
+        std::fs::write(&ca_file, include_bytes!("tls/ca.crt")).expect("the temporary directory is writable");
+        Self { addr, ca_file, _dir: dir, task }
+    }
+
+    /// The URL by address, as users have it.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.addr)
+    }
+
+    /// The authority's certificate.
+    pub fn ca_file(&self) -> &Path {
+        &self.ca_file
+    }
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
