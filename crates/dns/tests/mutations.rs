@@ -105,3 +105,15 @@ fn a_text_meant_for_one_type_is_read_safely_as_any_other() {
         }
     }
 }
+
+#[test]
+fn every_type_has_a_fuzz_target() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets");
+    let targets: String = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    for rtype in RecordType::KNOWN {
+        assert!(targets.contains(&format!("\"{rtype}\"")), "{rtype} has no fuzz target in {folder}");
+    }
+}
