@@ -1,0 +1,301 @@
+//! The only writer. It can be cut off after any call and run again.
+//!
+//! ```text
+//!  finalizer of the zone ─► zone itself ─► ledger of new names ─► PATCH ─► (statuses, later, by the finisher)
+//! ```
+//!
+//! In: a [`Plan`]. Out: [`Applied`], from which alone a success can be reported.
+
+use std::sync::Arc;
+
+use signpost_dns::{RecordKey, RecordType, ZoneName};
+use signpost_engine::WriteError;
+use signpost_planning::Refusal;
+use signpost_provider_powerdns::{NewZone, ServerError};
+
+use crate::{
+    PowerDnsSystem,
+    digest::Digest,
+    finish,
+    memory::{Present, ZoneMemory, canonical_host},
+    patch::{self, AtomOutcome},
+    plan::{Atom, Plan, ZoneStep},
+    record::{ZoneKey, ZoneObject, content},
+    report::Verdict,
+};
+
+/// Names in flight at once; more would make the zone object too large. The rest waits for the next round.
+const MAX_LEDGER: usize = 12_000;
+
+/// What was done.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    pub(crate) key: ZoneKey,
+    pub(crate) memory: ZoneMemory,
+    pub(crate) holder: Option<Arc<ZoneObject>>,
+    pub(crate) losers: Vec<Arc<ZoneObject>>,
+    pub(crate) zone: ZoneOutcome,
+    pub(crate) atoms: Vec<(Atom, AtomOutcome)>,
+    pub(crate) decided: Vec<Verdict>,
+    pub(crate) guarded: Option<Refusal>,
+    pub(crate) full: bool,
+    pub(crate) left: bool,
+}
+
+/// What became of the zone itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ZoneOutcome {
+    /// No zone object, or nothing to do about it.
+    Kept,
+    /// It is gone from the server, or was left there on purpose; the object may go.
+    Released,
+    /// It is not as the object wants, for a reason in the object.
+    Refused(Refusal),
+    /// The server failed or refused.
+    Failed(ServerError),
+    /// The zone object could not be written, so nothing was done on the server.
+    NotWritten(WriteError),
+}
+
+pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
+    let Plan {
+        key,
+        mut memory,
+        holder,
+        losers,
+        step,
+        zone_refusal,
+        atoms,
+        decided,
+        forget,
+        guarded,
+        unreachable,
+        full,
+        left,
+    } = plan;
+    for key in forget {
+        memory.ledger.entries.remove(&key);
+    }
+    let mut outcome = match (zone_refusal, unreachable) {
+        (_, Some(error)) => ZoneOutcome::Failed(error),
+        (Some(refusal), None) => ZoneOutcome::Refused(refusal),
+        (None, None) => ZoneOutcome::Kept,
+    };
+    let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
+    if let (Some(zone), false) = (key.zone().cloned(), matches!(outcome, ZoneOutcome::Failed(_))) {
+        let zone_done = match &holder {
+            Some(holder) => take_step(system, &zone, holder, &step, !atoms.is_empty(), &mut memory).await,
+            None => Ok(()),
+        };
+        match zone_done {
+            Ok(()) => {
+                outcomes = write_records(system, &zone, holder.as_ref(), &atoms, &mut memory).await;
+                if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&holder, &step)
+                    && outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { .. }))
+                {
+                    outcome = release(system, holder).await;
+                }
+            }
+            Err(failed) => outcome = failed,
+        }
+    }
+    for loser in losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
+        // It never held the zone, so there is nothing of it on the server.
+        if let ZoneOutcome::NotWritten(error) = release(system, loser).await {
+            outcome = ZoneOutcome::NotWritten(error);
+        }
+    }
+    let atoms = atoms.into_iter().zip(outcomes).collect();
+    Applied { key, memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left }
+}
+
+async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
+    if !zone.identity.is_kept_by_us() {
+        return ZoneOutcome::Released;
+    }
+    match system.writer.write(&finish::metadata(&zone.identity, false)).await {
+        Ok(_) | Err(WriteError::Gone) => ZoneOutcome::Released,
+        Err(error) => ZoneOutcome::NotWritten(error),
+    }
+}
+
+async fn take_step(
+    system: &PowerDnsSystem,
+    zone: &ZoneName,
+    holder: &Arc<ZoneObject>,
+    step: &ZoneStep,
+    writes: bool,
+    memory: &mut ZoneMemory,
+) -> Result<(), ZoneOutcome> {
+    let identity = &holder.identity;
+    // Held before anything is written or adopted in its name, so that its deletion can be cleaned up after.
+    if !identity.held && !identity.deleting && (writes || memory.present.is_some() || *step != ZoneStep::Keep) {
+        let held = system.writer.write(&finish::metadata(identity, true)).await.map_err(ZoneOutcome::NotWritten)?;
+        system.world.written(&identity.id, held);
+    }
+    match step {
+        ZoneStep::Keep | ZoneStep::Release => Ok(()),
+        ZoneStep::Create(new) => {
+            if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !memory.ledger.zone {
+                memory.ledger.zone = true;
+                write_ledger(system, zone, holder, memory).await.map_err(ZoneOutcome::NotWritten)?;
+            }
+            let info = system.server.create(new).await.map_err(ZoneOutcome::Failed)?;
+            memory.present = Some(fresh(new, info));
+            memory.read_at = Some(system.clock.now());
+            Ok(())
+        }
+        ZoneStep::Configure(settings) => {
+            system.server.configure(zone, settings).await.map_err(ZoneOutcome::Failed)?;
+            let info = system.server.zone(zone).await.map_err(ZoneOutcome::Failed)?;
+            match (info, &mut memory.present) {
+                (Some(info), Some(present)) => present.info = info,
+                _ => memory.present = None,
+            }
+            Ok(())
+        }
+        ZoneStep::Delete => {
+            system.server.delete(zone).await.map_err(ZoneOutcome::Failed)?;
+            *memory = ZoneMemory::default();
+            Ok(())
+        }
+    }
+}
+
+/// What a zone holds that was made just now.
+fn fresh(new: &NewZone, info: signpost_provider_powerdns::ZoneInfo) -> Present {
+    let mut present =
+        Present { info, sets: std::collections::BTreeMap::new(), commented: std::collections::BTreeSet::new(), apex_ns: None };
+    if !new.nameservers.is_empty() {
+        let records: Vec<_> = new.nameservers.iter().cloned().map(signpost_dns::Rdata::Ns).collect();
+        let ns = content(3600, &records, None);
+        let key = RecordKey::new(new.name.name().clone(), RecordType::Ns);
+        present.sets.insert(key, Digest::of_content(RecordType::Ns, &ns));
+        present.apex_ns = Some((3600, ns.records.iter().map(|host| canonical_host(host)).collect()));
+    }
+    present
+}
+
+async fn write_records(
+    system: &PowerDnsSystem,
+    zone: &ZoneName,
+    holder: Option<&Arc<ZoneObject>>,
+    atoms: &[Atom],
+    memory: &mut ZoneMemory,
+) -> Vec<AtomOutcome> {
+    if atoms.is_empty() {
+        return Vec::new();
+    }
+    let new: Vec<(RecordKey, Digest)> = atoms
+        .iter()
+        .filter_map(|atom| atom.write.as_ref().filter(|write| write.ledger))
+        .map(|write| (write.key.clone(), write.digest))
+        .collect();
+    let mut end = atoms.len();
+    if let (Some(holder), false) = (holder, new.is_empty()) {
+        system.prune(zone, &mut memory.ledger);
+        let room = MAX_LEDGER.saturating_sub(memory.ledger.entries.len());
+        if new.len() > room {
+            end = room_for(atoms, room);
+        }
+        for (key, digest) in new.into_iter().take(room) {
+            memory.ledger.entries.entry(key).or_default().insert(digest);
+        }
+        if let Err(error) = write_ledger(system, zone, holder, memory).await {
+            tracing::debug!(%zone, %error, "the ledger could not be written");
+            let failed = ServerError::Paused {
+                why: format!("the zone object cannot be written: {error}"),
+                retry_after: std::time::Duration::from_millis(500),
+            };
+            return vec![AtomOutcome::Failed(failed); atoms.len()];
+        }
+    }
+    let (mut outcomes, calls) = patch::send(&*system.server, zone, &atoms[..end]).await;
+    outcomes.resize(atoms.len(), AtomOutcome::Deferred);
+    let changed = remember(zone, atoms, &outcomes, memory);
+    system.figures.patched(calls, changed);
+    outcomes
+}
+
+/// How many atoms fit when only so many may be new, without splitting a name.
+fn room_for(atoms: &[Atom], room: usize) -> usize {
+    let mut left = room;
+    for (at, atom) in atoms.iter().enumerate() {
+        if atom.write.as_ref().is_some_and(|write| write.ledger) {
+            if left == 0 {
+                return atoms[..at].iter().rposition(|before| before.name != atom.name).map_or(0, |last| last + 1);
+            }
+            left -= 1;
+        }
+    }
+    atoms.len()
+}
+
+/// What the server has now. Returns how many sets changed.
+fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &mut ZoneMemory) -> usize {
+    let mut changed = 0;
+    let mut lost = false;
+    for (atom, outcome) in atoms.iter().zip(outcomes) {
+        match outcome {
+            AtomOutcome::Done { serial } => {
+                for key in &atom.deletes {
+                    changed += 1;
+                    memory.ledger.entries.remove(key);
+                    memory.rejected.remove(key);
+                }
+                let Some(present) = &mut memory.present else { continue };
+                for key in &atom.deletes {
+                    present.sets.remove(key);
+                    present.commented.remove(key);
+                }
+                if let Some(serial) = serial {
+                    // Without SOA-EDIT both are one.
+                    if present.info.edited_serial == present.info.serial {
+                        present.info.edited_serial = *serial;
+                    }
+                    present.info.serial = *serial;
+                }
+                if let Some(write) = &atom.write {
+                    changed += 1;
+                    memory.rejected.remove(&write.key);
+                    if let Some(digests) = memory.ledger.entries.get_mut(&write.key) {
+                        *digests = [write.digest].into();
+                    }
+                    present.sets.insert(write.key.clone(), write.digest);
+                    if write.content.comment.is_some() {
+                        present.commented.insert(write.key.clone());
+                    } else {
+                        present.commented.remove(&write.key);
+                    }
+                    if write.key.rtype == RecordType::Ns && write.key.name == *zone.name() {
+                        let hosts = write.content.records.iter().map(|host| canonical_host(host)).collect();
+                        present.apex_ns = Some((write.content.ttl, hosts));
+                    }
+                }
+            }
+            AtomOutcome::Failed(error) => lost |= error.is_uncertain() || *error == ServerError::NoZone,
+            AtomOutcome::Refused(_) | AtomOutcome::Deferred => {}
+        }
+    }
+    if lost {
+        // Whether it took effect is not known: read again.
+        memory.present = None;
+    }
+    changed
+}
+
+/// Writes what is in flight to the zone object, before it is.
+async fn write_ledger(
+    system: &PowerDnsSystem,
+    zone: &ZoneName,
+    holder: &Arc<ZoneObject>,
+    memory: &mut ZoneMemory,
+) -> Result<(), WriteError> {
+    let mut status = memory.said.clone().unwrap_or_else(|| (*holder.status).clone());
+    status.in_flight = memory.ledger.lines(zone);
+    let value = serde_json::to_value(&status).map_err(|error| WriteError::Invalid(error.to_string()))?;
+    system.world.zone_said(&holder.identity.id, &status);
+    system.writer.write(&finish::object_status(&holder.identity, value)).await?;
+    memory.said = Some(status);
+    Ok(())
+}

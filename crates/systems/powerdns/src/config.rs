@@ -1,0 +1,168 @@
+//! What the system is told by whoever starts it.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use signpost_dns::ZoneName;
+use signpost_provider_powerdns::{ClientOptions, KeySource};
+
+/// How the system runs.
+#[derive(Clone, Debug)]
+pub struct PowerDnsConfig {
+    /// `PDNS_API_URL`: the base URL; a path prefix is kept.
+    pub url: String,
+    /// `PDNS_API_KEY` or `PDNS_API_KEY_FILE`.
+    pub key: KeySource,
+    /// `PDNS_API_VHOST`: the server id in paths.
+    pub vhost: String,
+    /// `PDNS_API_TIMEOUT`: the deadline of every call.
+    pub timeout: Duration,
+    /// `PDNS_API_INSECURE`: accept any certificate.
+    pub insecure: bool,
+    /// `PDNS_API_CA_PATH`: trust these certificates instead of the system's.
+    pub ca_path: Option<PathBuf>,
+    /// Calls under way at the same time.
+    pub concurrency: usize,
+    /// How the zones are watched over.
+    pub pace: Pace,
+}
+
+/// How often zones are looked at when nothing happens, and which.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// Between two looks at a zone's serial.
+    pub resync: Duration,
+    /// Between two reads of all its records.
+    pub full_read: Duration,
+    /// Before a record set the server refused is tried again.
+    pub retry_refused: Duration,
+    /// Zones worked on at the same time.
+    pub zones_at_once: usize,
+    /// Only zones at or below this name.
+    pub only: Option<ZoneName>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            resync: Duration::from_mins(1),
+            full_read: Duration::from_mins(10),
+            retry_refused: Duration::from_mins(5),
+            zones_at_once: 8,
+            only: None,
+        }
+    }
+}
+
+/// Something in the configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The environment variable.
+    pub setting: &'static str,
+    /// What is wrong with it, and what to write instead.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.message)
+    }
+}
+
+impl PowerDnsConfig {
+    /// A configuration with every optional setting at its default.
+    pub fn new(url: impl Into<String>, key: KeySource) -> Self {
+        Self {
+            url: url.into(),
+            key,
+            vhost: "localhost".to_owned(),
+            timeout: Duration::from_secs(10),
+            insecure: false,
+            ca_path: None,
+            concurrency: 8,
+            pace: Pace::default(),
+        }
+    }
+
+    /// Everything that cannot work, all at once.
+    pub fn validate(&self) -> Vec<ConfigProblem> {
+        let mut problems = Vec::new();
+        let mut problem = |setting, message: String| problems.push(ConfigProblem { setting, message });
+        match url::Url::parse(&self.url) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                problem("PDNS_API_URL", format!("{} is not http or https", url.scheme()));
+            }
+            Ok(url) if url.host_str().is_none_or(str::is_empty) => problem("PDNS_API_URL", "it has no host".to_owned()),
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                problem("PDNS_API_URL", "it must not carry a user name or password; the key is PDNS_API_KEY".to_owned());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                problem("PDNS_API_URL", format!("{:?} is not a URL ({error}); write http://host:8081", self.url));
+            }
+        }
+        match &self.key {
+            KeySource::Text(key) if key.is_empty() => {
+                problem("PDNS_API_KEY", "it is empty; set it, or PDNS_API_KEY_FILE".to_owned());
+            }
+            KeySource::File(path) if !path.exists() => {
+                problem("PDNS_API_KEY_FILE", format!("{} does not exist", path.display()));
+            }
+            KeySource::Text(_) | KeySource::File(_) => {}
+        }
+        if self.vhost.is_empty() {
+            problem("PDNS_API_VHOST", "it is empty; write localhost".to_owned());
+        }
+        if self.timeout.is_zero() {
+            problem("PDNS_API_TIMEOUT", "it is zero; write seconds, such as 10".to_owned());
+        }
+        if let Some(path) = &self.ca_path
+            && !path.exists()
+        {
+            problem("PDNS_API_CA_PATH", format!("{} does not exist", path.display()));
+        }
+        problems
+    }
+
+    /// What the client is made from. `None` when the URL is none.
+    pub fn client_options(&self) -> Option<ClientOptions> {
+        Some(ClientOptions {
+            url: url::Url::parse(&self.url).ok()?,
+            key: self.key.clone(),
+            vhost: self.vhost.clone(),
+            timeout: self.timeout,
+            insecure: self.insecure,
+            ca_path: self.ca_path.clone(),
+            concurrency: self.concurrency,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_provider_powerdns::ApiKey;
+
+    #[test]
+    fn every_problem_is_told_at_once_with_its_setting() {
+        let mut config = PowerDnsConfig::new("ftp://dns", KeySource::Text(ApiKey::new("")));
+        config.vhost.clear();
+        config.timeout = Duration::ZERO;
+        config.ca_path = Some("/nonexistent/ca.pem".into());
+        let settings: Vec<_> = config.validate().into_iter().map(|problem| problem.setting).collect();
+        assert_eq!(settings, ["PDNS_API_URL", "PDNS_API_KEY", "PDNS_API_VHOST", "PDNS_API_TIMEOUT", "PDNS_API_CA_PATH"]);
+    }
+
+    #[test]
+    fn a_plain_configuration_has_no_problem() {
+        let config = PowerDnsConfig::new("https://dns.example:8443/pdns", KeySource::Text(ApiKey::new("k")));
+        assert_eq!(config.validate(), []);
+    }
+
+    #[test]
+    fn a_password_in_the_url_is_refused_and_not_repeated() {
+        let config = PowerDnsConfig::new("http://me:hunter2@dns:8081", KeySource::Text(ApiKey::new("k")));
+        let problems = config.validate();
+        assert_eq!(problems.len(), 1);
+        assert!(!problems[0].to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,261 @@
+//! Finalizers and statuses of record sets, after serving and behind its back.
+//!
+//! ```text
+//!  verdicts ─► one line of object ids ─► up to 16 workers ─► finalizer, then status, from the newest verdict
+//!                                                          └► all of a zone done ─► the zone looks at its ledger
+//! ```
+//!
+//! A write is made up only when its turn comes, so ten thousand waiting ones cost ten thousand pointers. Each is one
+//! finalizer patch and one status, and none where the object says so already.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::json;
+use signpost_apis::powerdns::{API_VERSION, ClusterRRset, RRset};
+use signpost_engine::{Clock, Event, EventKind, ObjectId, ObjectWrite, Recorder, Touch, WriteError, Writer};
+
+use crate::{
+    index::{World, Zones},
+    metrics::Figures,
+    record::{Identity, ZoneKey, status_hash},
+    report::{self, Says, Verdict},
+};
+
+const WORKERS: usize = 16;
+/// How long a zone waits after its last object write before it says its serial and clears its ledger.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Writes what verdicts say about record sets. Cloning gives another handle.
+#[derive(Clone)]
+pub(crate) struct Finisher {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    world: Weak<World>,
+    writer: Writer,
+    recorder: Recorder,
+    zones: Zones,
+    clock: Arc<dyn Clock>,
+    figures: Figures,
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<(Arc<ObjectId>, ZoneKey)>,
+    /// Everything waiting.
+    queued: HashSet<Arc<ObjectId>>,
+    /// Everything a worker has in hand; true when it was asked for again meanwhile.
+    in_hand: BTreeMap<Arc<ObjectId>, bool>,
+    /// Objects waiting or in hand, by zone, and whether any was written.
+    zones: BTreeMap<ZoneKey, (usize, bool)>,
+    workers: usize,
+}
+
+/// What became of one object.
+enum Finished {
+    /// As it should be; true when something was written.
+    Yes(bool),
+    /// To be tried again after this long.
+    Later(Duration),
+}
+
+impl Finisher {
+    pub(crate) fn new(
+        world: &Arc<World>,
+        writer: Writer,
+        recorder: Recorder,
+        zones: Zones,
+        clock: Arc<dyn Clock>,
+        figures: Figures,
+    ) -> Self {
+        let inner = Inner { world: Arc::downgrade(world), writer, recorder, zones, clock, figures, line: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Puts objects in line and makes sure somebody works on it.
+    pub(crate) fn enqueue(&self, objects: Vec<(Arc<ObjectId>, ZoneKey)>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let start = {
+            let mut line = self.lock();
+            for (id, zone) in objects {
+                if let Some(again) = line.in_hand.get_mut(&id) {
+                    *again = true;
+                } else if line.queued.insert(id.clone()) {
+                    line.zones.entry(zone.clone()).or_default().0 += 1;
+                    line.waiting.push_back((id, zone));
+                }
+            }
+            let start = line.waiting.len().min(WORKERS.saturating_sub(line.workers));
+            line.workers += start;
+            start
+        };
+        for _ in 0..start {
+            let finisher = self.clone();
+            runtime.spawn(async move { finisher.work().await });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.inner.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn work(self) {
+        loop {
+            let next = {
+                let mut line = self.lock();
+                let next = line.waiting.pop_front();
+                match &next {
+                    Some((id, _)) => {
+                        line.queued.remove(id);
+                        line.in_hand.insert(id.clone(), false);
+                    }
+                    None => line.workers -= 1,
+                }
+                next
+            };
+            let Some((id, zone)) = next else { return };
+            let (wrote, later) = match self.finish(&id).await {
+                Finished::Yes(wrote) => (wrote, None),
+                Finished::Later(after) => (false, Some(after)),
+            };
+            let again = self.lock().in_hand.remove(&id).unwrap_or(false);
+            if let Some(after) = later {
+                let finisher = self.clone();
+                let (id, zone) = (id.clone(), zone.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    finisher.enqueue(vec![(id, zone)]);
+                });
+            } else if again {
+                self.enqueue(vec![(id.clone(), zone.clone())]);
+            }
+            self.leave(&id, zone, wrote);
+        }
+    }
+
+    fn leave(&self, id: &Arc<ObjectId>, zone: ZoneKey, wrote: bool) {
+        let settled = {
+            let mut line = self.lock();
+            let Some((count, any)) = line.zones.get_mut(&zone) else { return };
+            *count = count.saturating_sub(1);
+            *any |= wrote;
+            let settled = *count == 0 && *any;
+            if *count == 0 {
+                line.zones.remove(&zone);
+            }
+            settled
+        };
+        if settled {
+            self.inner.zones.touch_after(zone, Touch::One(id.clone()), SETTLE);
+        }
+    }
+
+    async fn finish(&self, id: &Arc<ObjectId>) -> Finished {
+        let mut wrote = false;
+        for attempt in 0..8 {
+            let Some(world) = self.inner.world.upgrade() else { return Finished::Yes(wrote) };
+            let Some(record) = world.record(id) else { return Finished::Yes(wrote) };
+            let Some(verdict) = record.verdict.as_deref() else { return Finished::Yes(wrote) };
+            let identity = &record.identity;
+            let write = if verdict.release && identity.deleting {
+                if !identity.is_kept_by_us() {
+                    return Finished::Yes(wrote);
+                }
+                metadata(identity, false)
+            } else if verdict.applied.is_some() && !identity.held && !identity.deleting {
+                metadata(identity, true)
+            } else {
+                let status = report::record_status(&record, verdict, self.inner.clock.now());
+                if status_hash(&status) == record.seen.hash {
+                    return Finished::Yes(wrote);
+                }
+                let Ok(status) = serde_json::to_value(&status) else { return Finished::Yes(wrote) };
+                object_status(identity, status)
+            };
+            match self.inner.writer.write(&write).await {
+                Ok(answer) => {
+                    let status = matches!(write.patch, signpost_engine::ObjectPatch::Status(_));
+                    if answer.is_null() {
+                        // The server is known to have this status, whatever the watch has shown so far.
+                        return Finished::Yes(wrote);
+                    }
+                    wrote = true;
+                    if status {
+                        self.announce(identity, verdict);
+                    }
+                    world.written(id, answer);
+                    if status {
+                        return Finished::Yes(true);
+                    }
+                }
+                Err(WriteError::Gone) => return Finished::Yes(wrote),
+                Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(10 << attempt)).await,
+                Err(WriteError::Throttled(after)) => return Finished::Later(after.unwrap_or(Duration::from_secs(1))),
+                Err(WriteError::Transient(_)) => return Finished::Later(Duration::from_secs(2)),
+                Err(WriteError::Forbidden(_)) => return Finished::Later(Duration::from_mins(1)),
+                Err(WriteError::Invalid(why)) => {
+                    tracing::error!(object = %id, why, "the API server refuses a status");
+                    return Finished::Yes(wrote);
+                }
+            }
+        }
+        Finished::Later(Duration::from_secs(5))
+    }
+
+    /// A refusal is said in an event, in the log and in a metric, once per change of the status.
+    fn announce(&self, identity: &Identity, verdict: &Verdict) {
+        let (Says::Failed(refusal) | Says::Pending(refusal)) = &verdict.says else { return };
+        self.inner.figures.refused(refusal.reason);
+        tracing::info!(object = %identity.id, reason = refusal.reason.as_str(), message = refusal.message, "refused");
+        self.inner.recorder.record(warning(identity, refusal.reason.as_str(), &refusal.message));
+    }
+}
+
+/// A warning about an object.
+pub(crate) fn warning(identity: &Identity, reason: &str, note: &str) -> Event {
+    Event { object: reference(identity), kind: EventKind::Warning, reason: reason.to_owned(), note: note.to_owned() }
+}
+
+pub(crate) fn reference(identity: &Identity) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(identity.id.kind.to_owned()),
+        namespace: identity.id.namespace.clone(),
+        name: Some(identity.id.name.clone()),
+        uid: Some(identity.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Puts our finalizer on, or takes everything of ours off.
+pub(crate) fn metadata(identity: &Identity, ours: bool) -> ObjectWrite {
+    let mut patch = json!({ "finalizers": identity.finalizers_with(ours) });
+    if identity.version != 0 {
+        patch["resourceVersion"] = json!(identity.version.to_string());
+    }
+    let (id, uid) = ((*identity.id).clone(), identity.uid.to_string());
+    match identity.id.kind {
+        "RRset" => ObjectWrite::metadata::<RRset>(id, uid, patch),
+        "ClusterRRset" => ObjectWrite::metadata::<ClusterRRset>(id, uid, patch),
+        "Zone" => ObjectWrite::metadata::<signpost_apis::powerdns::Zone>(id, uid, patch),
+        _ => ObjectWrite::metadata::<signpost_apis::powerdns::ClusterZone>(id, uid, patch),
+    }
+}
+
+/// The whole status of an object.
+pub(crate) fn object_status(identity: &Identity, status: serde_json::Value) -> ObjectWrite {
+    let (id, uid) = ((*identity.id).clone(), identity.uid.to_string());
+    match identity.id.kind {
+        "RRset" => ObjectWrite::status::<RRset>(id, uid, status),
+        "ClusterRRset" => ObjectWrite::status::<ClusterRRset>(id, uid, status),
+        "Zone" => ObjectWrite::status::<signpost_apis::powerdns::Zone>(id, uid, status),
+        _ => ObjectWrite::status::<signpost_apis::powerdns::ClusterZone>(id, uid, status),
+    }
+}

@@ -1,0 +1,443 @@
+//! What is known of the cluster: zones, their claimants, and record sets by zone and name.
+//!
+//! ```text
+//!  Zone, ClusterZone ──► zones ──► claimants by zone name (oldest first)
+//!  RRset, ClusterRRset ─► records ─► by home zone ─► by owner name
+//!                                  └► by the zone object they refer to
+//! ```
+//!
+//! In: watch events and the answers to our own writes. Out: snapshots for a pass, and touches of the zones an event
+//! concerns. Everything is behind one lock, nothing in here waits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use kube::core::ObjectMeta;
+use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetSpec, RRsetStatus, Zone, ZoneSpec, ZoneStatus};
+use signpost_dns::{Fqdn, RecordKey, ZoneName};
+use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
+
+use crate::{
+    finish::Finisher,
+    record::{Record, ZoneKey, ZoneObject, status_hash},
+    report::Verdict,
+};
+
+/// The queue of this system.
+pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
+
+/// The index.
+pub(crate) struct World {
+    state: RwLock<State>,
+    queue: Zones,
+    /// Only zones at or below this name are looked at.
+    only: Option<ZoneName>,
+    finisher: OnceLock<Finisher>,
+}
+
+#[derive(Default)]
+struct State {
+    zones: BTreeMap<Arc<ObjectId>, Arc<ZoneObject>>,
+    /// Claimants of a zone name, oldest first.
+    claimants: BTreeMap<ZoneKey, Vec<Arc<ObjectId>>>,
+    /// What the status of a zone object should be, as last said.
+    said: BTreeMap<Arc<ObjectId>, u64>,
+    records: HashMap<Arc<ObjectId>, Arc<Record>>,
+    homes: BTreeMap<ZoneKey, Home>,
+    /// Record sets by the zone object they refer to.
+    followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// The record sets of one zone.
+#[derive(Default)]
+struct Home {
+    members: BTreeSet<Arc<ObjectId>>,
+    names: BTreeMap<Fqdn, Vec<Arc<ObjectId>>>,
+    /// Names that lost an object since the last pass.
+    left: BTreeSet<Fqdn>,
+}
+
+/// What a pass of one zone looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Zone objects of this name, oldest first.
+    pub(crate) claimants: Vec<Arc<ZoneObject>>,
+    /// Every record set at the names looked at.
+    pub(crate) names: BTreeMap<Fqdn, Vec<Arc<Record>>>,
+    /// Record sets without a name.
+    pub(crate) nameless: Vec<Arc<Record>>,
+    /// Whether this is everything under the key.
+    pub(crate) full: bool,
+    /// Whether a name is looked at because an object is gone.
+    pub(crate) left: bool,
+}
+
+impl World {
+    pub(crate) fn new(queue: Zones, only: Option<ZoneName>) -> Self {
+        Self { state: RwLock::default(), queue, only, finisher: OnceLock::new() }
+    }
+
+    pub(crate) fn set_finisher(&self, finisher: Finisher) {
+        let _ = self.finisher.set(finisher);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn minds(&self, key: &ZoneKey) -> bool {
+        match (&self.only, key) {
+            (None, _) => true,
+            (Some(only), ZoneKey::Zone(zone)) => zone.name().is_within(only),
+            (Some(_), ZoneKey::Unnamed(_)) => false,
+        }
+    }
+
+    /// What a pass looks at. Names that lost an object are looked at once.
+    pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>) -> Snapshot {
+        let mut state = self.write();
+        let left = state.homes.get_mut(key).map(|home| std::mem::take(&mut home.left)).unwrap_or_default();
+        let state = &*state;
+        let claimants =
+            state.claimants.get(key).into_iter().flatten().filter_map(|id| state.zones.get(id).cloned()).collect();
+        let mut snapshot = Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
+        let Some(home) = state.homes.get(key) else { return snapshot };
+        let lookup = |ids: &[Arc<ObjectId>]| ids.iter().filter_map(|id| state.records.get(id).cloned()).collect();
+        match touched {
+            Touched::All => {
+                for (name, ids) in &home.names {
+                    snapshot.names.insert(name.clone(), lookup(ids));
+                }
+                let records = home.members.iter().filter_map(|id| state.records.get(id));
+                snapshot.nameless = records.filter(|record| record.names().next().is_none()).cloned().collect();
+            }
+            Touched::Some(ids) => {
+                let mut names = left;
+                for record in ids.iter().filter_map(|id| state.records.get(id)).filter(|record| record.home == *key) {
+                    if record.names().next().is_none() {
+                        snapshot.nameless.push(record.clone());
+                    }
+                    names.extend(record.names().cloned());
+                }
+                for name in names {
+                    let records = home.names.get(&name).map(|ids| lookup(ids)).unwrap_or_default();
+                    snapshot.names.insert(name, records);
+                }
+            }
+        }
+        snapshot
+    }
+
+    /// The record set as it is known now.
+    pub(crate) fn record(&self, id: &Arc<ObjectId>) -> Option<Arc<Record>> {
+        self.read().records.get(id).cloned()
+    }
+
+    /// Whether some object's status says durably that it wrote this, and its finalizer holds it.
+    pub(crate) fn is_durable(&self, zone: &ZoneName, key: &RecordKey) -> bool {
+        let state = self.read();
+        let home = state.homes.get(&ZoneKey::Zone(zone.clone()));
+        let ids = home.and_then(|home| home.names.get(&key.name)).into_iter().flatten();
+        ids.filter_map(|id| state.records.get(id)).any(|record| {
+            record.identity.held
+                && record.seen.applied.as_ref().is_some_and(|applied| applied.key == *key && applied.zone == *zone)
+        })
+    }
+
+    /// Takes what a pass decided. Objects that have changed since are left to their next pass.
+    pub(crate) fn settle(&self, verdicts: Vec<Verdict>) {
+        let mut due = Vec::with_capacity(verdicts.len());
+        {
+            let mut state = self.write();
+            for verdict in verdicts {
+                let Some(record) = state.records.get_mut(&verdict.id) else { continue };
+                let same = record.identity.uid == verdict.uid
+                    && record.identity.generation == verdict.generation
+                    && record.identity.deleting == verdict.deleting;
+                if same {
+                    due.push((verdict.id.clone(), record.home.clone()));
+                    Arc::make_mut(record).verdict = Some(Box::new(verdict));
+                }
+            }
+        }
+        if let Some(finisher) = self.finisher.get() {
+            finisher.enqueue(due);
+        }
+    }
+
+    /// Remembers what a zone object's status should be, so that its echo is told from somebody else's change.
+    pub(crate) fn zone_said(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
+        self.write().said.insert(id.clone(), status_hash(status));
+    }
+
+    /// Folds the object that the API server answered to a write of ours, without waiting for the watch.
+    pub(crate) fn written(&self, id: &ObjectId, object: serde_json::Value) {
+        match id.kind {
+            "RRset" => fold::<RRset>(object, |object| self.applied(object)),
+            "ClusterRRset" => fold::<ClusterRRset>(object, |object| self.applied(object)),
+            "Zone" => fold::<Zone>(object, |object| self.applied(object)),
+            "ClusterZone" => fold::<ClusterZone>(object, |object| self.applied(object)),
+            _ => {}
+        }
+    }
+
+    /// Calls `each` for every zone object and every record set, in order.
+    pub(crate) fn for_each(&self, mut zone: impl FnMut(&ZoneObject), mut record: impl FnMut(&Record)) {
+        let state = self.read();
+        state.zones.values().for_each(|object| zone(object));
+        let mut records: Vec<&Arc<Record>> = state.records.values().collect();
+        records.sort_unstable_by(|a, b| a.identity.id.cmp(&b.identity.id));
+        records.into_iter().for_each(|object| record(object));
+    }
+
+    fn zone_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>) {
+        let id = Arc::new(id);
+        let new = ZoneObject::of(id.clone(), meta, spec, status);
+        if !self.minds(&new.key) {
+            return;
+        }
+        let mut touched: Vec<(ZoneKey, Touch<Arc<ObjectId>>)> = Vec::new();
+        {
+            let mut state = self.write();
+            let old = state.zones.get(&id).cloned();
+            if old.as_ref().is_some_and(|old| !new.identity.is_newer_than(&old.identity)) {
+                return;
+            }
+            let unchanged = old.as_ref().is_some_and(|old| {
+                old.identity.uid == new.identity.uid
+                    && old.identity.generation == new.identity.generation
+                    && old.identity.deleting == new.identity.deleting
+                    && (old.identity.held == new.identity.held || new.identity.held)
+            });
+            if unchanged {
+                if state.said.get(&id).is_some_and(|said| *said != status_hash(&*new.status)) {
+                    touched.push((new.key.clone(), Touch::One(id.clone())));
+                }
+            } else {
+                touched.push((new.key.clone(), Touch::All));
+            }
+            let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
+            let key = new.key.clone();
+            if moved && let Some(old) = old {
+                state.withdraw(&old);
+                touched.push((old.key.clone(), Touch::All));
+            }
+            state.zones.insert(id.clone(), Arc::new(new));
+            if moved {
+                state.claim(key, &id);
+                touched.extend(state.rehome(&id).into_iter().map(|key| (key, Touch::All)));
+            }
+        }
+        for (key, touch) in touched {
+            self.queue.touch(key, touch);
+        }
+    }
+
+    fn zone_deleted(&self, id: &ObjectId) {
+        let mut touched = Vec::new();
+        {
+            let mut state = self.write();
+            let Some(old) = state.zones.remove(id) else { return };
+            state.said.remove(id);
+            state.withdraw(&old);
+            touched.push(old.key.clone());
+            touched.extend(state.rehome(&old.identity.id));
+        }
+        for key in touched {
+            self.queue.touch(key, Touch::All);
+        }
+    }
+
+    fn record_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &RRsetSpec, status: Option<&RRsetStatus>) {
+        let id = Arc::new(id);
+        let mut new = Record::of(id, meta, spec, status);
+        let mut touched = Vec::new();
+        let mut finish = None;
+        {
+            let mut state = self.write();
+            let old = state.records.get(&new.identity.id).cloned();
+            if let Some(old) = &old {
+                if !new.identity.is_newer_than(&old.identity) {
+                    return;
+                }
+                new.identity.id = old.identity.id.clone();
+            }
+            let id = new.identity.id.clone();
+            if let Some((zone, _)) = state.followers.get_key_value(&new.zone) {
+                new.zone = zone.clone();
+            }
+            let referred = state.zones.get(&new.zone).map(|zone| zone.key.clone());
+            new.settle_in(referred.as_ref());
+            if !self.minds(&new.home) {
+                return;
+            }
+            let unchanged = old.as_ref().is_some_and(|old| {
+                old.identity.uid == new.identity.uid
+                    && old.identity.generation == new.identity.generation
+                    && old.identity.deleting == new.identity.deleting
+                    && old.home == new.home
+                    && old.name == new.name
+            });
+            if let Some(old) = old {
+                if unchanged {
+                    new.verdict.clone_from(&old.verdict);
+                    new.written_name = old.written_name.clone();
+                }
+                if old.home != new.home {
+                    touched.push(old.home.clone());
+                }
+                // A status echo changes no place: leave the maps alone.
+                if !unchanged || !old.names().eq(new.names()) {
+                    state.unlist(&old);
+                    state.list(&new);
+                }
+            } else {
+                state.list(&new);
+            }
+            if unchanged {
+                if new.verdict.is_some() {
+                    finish = Some((id.clone(), new.home.clone()));
+                }
+            } else {
+                touched.push(new.home.clone());
+            }
+            state.records.insert(id.clone(), Arc::new(new));
+            for key in touched {
+                self.queue.touch(key, Touch::One(id.clone()));
+            }
+        }
+        if let (Some(finish), Some(finisher)) = (finish, self.finisher.get()) {
+            finisher.enqueue(vec![finish]);
+        }
+    }
+
+    fn record_deleted(&self, id: &ObjectId) {
+        let touched = {
+            let mut state = self.write();
+            let Some(old) = state.records.remove(id) else { return };
+            state.unlist(&old);
+            let home = state.homes.entry(old.home.clone()).or_default();
+            home.left.extend(old.names().cloned());
+            (old.home.clone(), old.identity.id.clone())
+        };
+        self.queue.touch(touched.0, Touch::One(touched.1));
+    }
+}
+
+fn fold<K: serde::de::DeserializeOwned>(object: serde_json::Value, applied: impl FnOnce(&K)) {
+    // The watch brings the same object; an answer that cannot be read is only a little later.
+    if let Ok(object) = serde_json::from_value::<K>(object) {
+        applied(&object);
+    }
+}
+
+impl State {
+    fn claim(&mut self, key: ZoneKey, id: &Arc<ObjectId>) {
+        let zones = &self.zones;
+        let line = self.claimants.entry(key).or_default();
+        line.push(id.clone());
+        line.sort_by(|a, b| {
+            let seniority = |id: &Arc<ObjectId>| zones.get(id).map(|zone| zone.identity.seniority());
+            seniority(a).cmp(&seniority(b)).then_with(|| a.cmp(b))
+        });
+    }
+
+    fn withdraw(&mut self, zone: &ZoneObject) {
+        if let Some(line) = self.claimants.get_mut(&zone.key) {
+            line.retain(|id| *id != zone.identity.id);
+            if line.is_empty() {
+                self.claimants.remove(&zone.key);
+            }
+        }
+    }
+
+    /// Gives the followers of a zone object that came, went or changed its name their place. Returns the keys concerned.
+    fn rehome(&mut self, zone: &Arc<ObjectId>) -> BTreeSet<ZoneKey> {
+        let referred = self.zones.get(zone).map(|zone| zone.key.clone());
+        let followers: Vec<Arc<ObjectId>> = self.followers.get(zone).into_iter().flatten().cloned().collect();
+        let mut keys = BTreeSet::new();
+        for id in followers {
+            let Some(old) = self.records.get(&id).cloned() else { continue };
+            let mut new = (*old).clone();
+            new.settle_in(referred.as_ref());
+            keys.insert(old.home.clone());
+            keys.insert(new.home.clone());
+            if new.home != old.home || new.name != old.name {
+                new.verdict = None;
+                self.unlist(&old);
+                self.list(&new);
+                self.records.insert(id, Arc::new(new));
+            }
+        }
+        keys
+    }
+
+    fn list(&mut self, record: &Record) {
+        let id = &record.identity.id;
+        let home = self.homes.entry(record.home.clone()).or_default();
+        home.members.insert(id.clone());
+        for name in record.names() {
+            let ids = home.names.entry(name.clone()).or_default();
+            if !ids.contains(id) {
+                ids.push(id.clone());
+            }
+        }
+        self.followers.entry(record.zone.clone()).or_default().insert(id.clone());
+    }
+
+    fn unlist(&mut self, record: &Record) {
+        let id = &record.identity.id;
+        if let Some(home) = self.homes.get_mut(&record.home) {
+            home.members.remove(id);
+            for name in record.names() {
+                if let Some(ids) = home.names.get_mut(name) {
+                    ids.retain(|other| other != id);
+                    if ids.is_empty() {
+                        home.names.remove(name);
+                    }
+                }
+            }
+        }
+        if let Some(followers) = self.followers.get_mut(&record.zone) {
+            followers.remove(id);
+            if followers.is_empty() {
+                self.followers.remove(&record.zone);
+            }
+        }
+    }
+}
+
+macro_rules! index {
+    ($kind:ty, $applied:ident, $deleted:ident) => {
+        impl Index<$kind> for World {
+            fn applied(&self, object: &$kind) {
+                self.$applied(ObjectId::of(object), &object.metadata, &object.spec, object.status.as_ref());
+            }
+            fn deleted(&self, id: &ObjectId) {
+                self.$deleted(id);
+            }
+        }
+    };
+}
+
+index!(Zone, zone_applied, zone_deleted);
+index!(ClusterZone, zone_applied, zone_deleted);
+index!(RRset, record_applied, record_deleted);
+index!(ClusterRRset, record_applied, record_deleted);
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+//! What is remembered of a zone between passes, so that a change needs no read: a digest per record set, the serial,
+//! the ledger and what the server refused.
+//!
+//! In: reads of the server and the outcome of our own writes. Out: lookups. Lost memory costs one full read, nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use signpost_apis::powerdns::ZoneStatus;
+use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
+use signpost_planning::Fingerprint;
+use signpost_provider_powerdns::{COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo};
+
+use crate::digest::Digest;
+
+/// The mark in a ledger that the zone itself is being created.
+pub(crate) const ZONE_MARK: &str = "@ ZONE";
+
+/// What is remembered of one zone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ZoneMemory {
+    /// The zone on the server; `None` when it must be read.
+    pub(crate) present: Option<Present>,
+    /// When every record was last read.
+    pub(crate) read_at: Option<Timestamp>,
+    pub(crate) ledger: Ledger,
+    /// What the server would not take, until when it is not tried again.
+    pub(crate) rejected: BTreeMap<RecordKey, Rejection>,
+    /// Deletions the guard held in the pass before.
+    pub(crate) held: Option<Fingerprint>,
+    /// Whose ledger this is: the uid of the zone object.
+    pub(crate) ledger_of: Option<Box<str>>,
+    /// The status the zone object was last given.
+    pub(crate) said: Option<ZoneStatus>,
+}
+
+impl ZoneMemory {
+    /// Whether the server has exactly what the ledger says was to be written there.
+    pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
+        let there = self.present.as_ref().and_then(|present| present.sets.get(key));
+        there.is_some_and(|digest| self.ledger.lists(key, *digest))
+    }
+
+    /// Everything the ledger lists that is on the server as listed.
+    pub(crate) fn ours_by_ledger(&self) -> impl Iterator<Item = RecordKey> + '_ {
+        self.ledger.entries.keys().filter(|key| self.is_ours_by_ledger(key)).cloned()
+    }
+}
+
+/// A zone as the server has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Present {
+    pub(crate) info: ZoneInfo,
+    pub(crate) sets: BTreeMap<RecordKey, Digest>,
+    /// Sets that carry a comment of ours.
+    pub(crate) commented: BTreeSet<RecordKey>,
+    /// TTL and hosts of the apex NS set, whose TTL is kept as it is.
+    pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
+}
+
+/// A record set the server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) digest: Digest,
+    pub(crate) words: String,
+    pub(crate) until: Timestamp,
+}
+
+impl Present {
+    pub(crate) fn of(contents: &ZoneContents) -> Self {
+        let mut present = Self {
+            info: contents.info.clone(),
+            sets: BTreeMap::new(),
+            commented: BTreeSet::new(),
+            apex_ns: None,
+        };
+        for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
+            let key = RecordKey::new(set.name.clone(), set.rtype);
+            let ours = |account: &str| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&account);
+            if set.comments.iter().any(|comment| ours(&comment.account)) {
+                present.commented.insert(key.clone());
+            }
+            if set.rtype == RecordType::Ns && set.name == *contents.info.name.name() {
+                let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
+                present.apex_ns = Some((set.ttl, hosts));
+            }
+            present.sets.insert(key, Digest::of_server(set));
+        }
+        present
+    }
+
+    /// The types at a name.
+    pub(crate) fn at<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = (&'a RecordKey, Digest)> + 'a {
+        let from = RecordKey::new(name.clone(), RecordType::A);
+        self.sets.range(from..).take_while(move |(key, _)| key.name == *name).map(|(key, digest)| (key, *digest))
+    }
+}
+
+/// A host name as NS sets are compared.
+pub(crate) fn canonical_host(host: &str) -> String {
+    Fqdn::parse(host).map_or_else(|_| host.to_owned(), |name| name.to_string())
+}
+
+/// Record sets that are on their way and not yet in the status of their object.
+///
+/// It is written to the zone object before a batch and cleared after it. What it lists and nobody wants is provably
+/// ours, as long as the server has exactly what the ledger says was to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    /// More than one digest where a set was changed again before its object could say so.
+    pub(crate) entries: BTreeMap<RecordKey, BTreeSet<Digest>>,
+    /// The zone itself is being created.
+    pub(crate) zone: bool,
+}
+
+impl Ledger {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && !self.zone
+    }
+
+    /// Whether that content of that set is listed.
+    pub(crate) fn lists(&self, key: &RecordKey, digest: Digest) -> bool {
+        self.entries.get(key).is_some_and(|digests| digests.contains(&digest))
+    }
+
+    /// The keys listed at a name.
+    pub(crate) fn at(&self, name: &Fqdn) -> Vec<RecordKey> {
+        if self.entries.is_empty() {
+            return Vec::new();
+        }
+        let from = RecordKey::new(name.clone(), RecordType::A);
+        self.entries.range(from..).map(|(key, _)| key).take_while(|key| key.name == *name).cloned().collect()
+    }
+
+    /// Reads the lines of a status; lines that make no sense are somebody else's and are dropped.
+    pub(crate) fn parse(zone: &ZoneName, lines: &[String]) -> Self {
+        let mut ledger = Self::default();
+        for line in lines {
+            if line == ZONE_MARK {
+                ledger.zone = true;
+                continue;
+            }
+            let mut words = line.split(' ');
+            let (Some(name), Some(rtype), Some(digest), None) = (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            if let (Ok(name), Ok(rtype), Some(digest)) = (zone.resolve(name), rtype.parse(), Digest::parse(digest)) {
+                ledger.entries.entry(RecordKey::new(name, rtype)).or_default().insert(digest);
+            }
+        }
+        ledger
+    }
+
+    /// The lines for a status, names relative to the zone.
+    pub(crate) fn lines(&self, zone: &ZoneName) -> Vec<String> {
+        let mark = self.zone.then(|| ZONE_MARK.to_owned());
+        let entries = self.entries.iter().flat_map(|(key, digests)| {
+            let name = zone.relative(&key.name).map_or_else(|| key.name.to_string(), str::to_owned);
+            digests.iter().map(move |digest| format!("{name} {} {digest}", key.rtype))
+        });
+        mark.into_iter().chain(entries).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_reads_back_what_it_wrote_and_drops_nonsense() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let digest = Digest::parse("0123456789abcdef").unwrap();
+        let mut ledger = Ledger { zone: true, ..Ledger::default() };
+        for name in ["example.com", "www.example.com", "*.a.example.com"] {
+            ledger.entries.insert(RecordKey::new(Fqdn::parse(name).unwrap(), RecordType::A), [digest].into());
+        }
+        let mut lines = ledger.lines(&zone);
+        assert!(lines.contains(&"www A 0123456789abcdef".to_owned()), "{lines:?}");
+        lines.push("nonsense".into());
+        lines.push("www A nothex".into());
+        assert_eq!(Ledger::parse(&zone, &lines), ledger);
+    }
+}

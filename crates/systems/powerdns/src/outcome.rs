@@ -1,0 +1,294 @@
+//! The end of a pass: verdicts from what was applied, the zones' statuses, and when the zone is next. Pure.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use signpost_apis::powerdns::ZoneStatus;
+use signpost_dns::ZoneName;
+use signpost_engine::{Event, ObjectId, ObjectWrite, Outcome, Report, RetryClass, Touched, WriteError};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_powerdns::{ErrorClass, ServerError};
+
+use crate::{
+    apply::{Applied, ZoneOutcome},
+    config::Pace,
+    finish,
+    memory::{Ledger, Rejection, ZoneMemory},
+    patch::AtomOutcome,
+    plan::{Atom, Waiting},
+    record::{ZoneKey, ZoneObject},
+    report::{Says, Verdict, zone_status},
+    zone_plan::server_refusal,
+};
+
+/// Everything a pass says.
+pub(crate) struct Said {
+    pub(crate) key: ZoneKey,
+    pub(crate) memory: ZoneMemory,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) report: ZoneReport,
+    /// When the next full pass is, where the outcome is a retry of something else.
+    pub(crate) again: Option<Duration>,
+}
+
+/// What is said about zone objects.
+pub(crate) struct ZoneReport {
+    pub(crate) statuses: Vec<(Arc<ObjectId>, ZoneStatus, ObjectWrite)>,
+    events: Vec<Event>,
+    outcome: Outcome<Arc<ObjectId>>,
+}
+
+impl ZoneReport {
+    pub(crate) fn into_report(self) -> Report<Arc<ObjectId>> {
+        let writes = self.statuses.into_iter().map(|(_, _, write)| write).collect();
+        Report { writes, events: self.events, outcome: self.outcome }
+    }
+}
+
+pub(crate) fn say(pace: Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
+    let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left } = applied;
+    let mut verdicts = decided;
+    let mut retry = Retries::default();
+    let mut zone_says = zone_verdict(&outcome, &mut retry);
+    for (atom, became) in &atoms {
+        let says = atom_says(atom, became, &pace, now, &mut memory, &mut retry);
+        for waiting in &atom.waiting {
+            match waiting {
+                Waiting::Holds(record) => verdicts.push(match (&says, &atom.write, became, key.zone()) {
+                    (None, Some(write), AtomOutcome::Done { serial }, Some(zone)) => {
+                        Verdict::served(record, zone, &write.key, write.digest, *serial, now)
+                    }
+                    _ => Verdict::carried(record, Says::Failed(says.clone().unwrap_or_else(not_tried))),
+                }),
+                Waiting::Leaves(record) => {
+                    let verdict = Verdict::carried(record, says.clone().map_or(Says::Succeeded, Says::Failed));
+                    verdicts.push(match says {
+                        None => Verdict { release: true, applied: None, ..verdict },
+                        Some(_) => verdict,
+                    });
+                }
+                Waiting::Clears(verdict) => {
+                    // What it says is decided; that its old set is gone is only true when it is.
+                    if says.is_none() {
+                        verdicts.push(verdict.clone());
+                    }
+                }
+                Waiting::Zone => {
+                    if let (Some(refusal), Says::Succeeded) = (&says, &zone_says) {
+                        zone_says = Says::Failed(refusal.clone());
+                    }
+                }
+            }
+        }
+    }
+    let mut report = ZoneReport { statuses: Vec::new(), events: Vec::new(), outcome: Outcome::Done };
+    if let (Some(holder), Some(zone)) = (&holder, key.zone()) {
+        let mut settled = memory.ledger.clone();
+        prune(zone, &mut settled);
+        let made = memory.present.is_some() && zone_says == Says::Succeeded;
+        settled.zone &= !made;
+        // A ledger that only shrinks is not worth a write; one that is done with is.
+        if settled.is_empty() {
+            memory.ledger = settled;
+        }
+        if outcome != ZoneOutcome::Released {
+            say_zone(&mut report, holder, &zone_says, zone, &mut memory, now);
+        }
+    } else if let Some(holder) = &holder {
+        push_status(&mut report, holder, zone_status(holder, &zone_says, None, Vec::new(), now), &zone_says);
+    }
+    if let Some(holder) = &holder {
+        for loser in losers.iter().filter(|loser| !loser.identity.deleting) {
+            let message = format!("zone {key} is held by {}", holder.identity.id);
+            let says = Says::Failed(Refusal::new(Reason::ClaimedByAnother, message));
+            push_status(&mut report, loser, zone_status(loser, &says, None, Vec::new(), now), &says);
+        }
+    }
+    if let (Some(refusal), Some(holder)) = (&guarded, &holder) {
+        report.events.push(finish::warning(&holder.identity, refusal.reason.as_str(), &refusal.message));
+        retry.fixed = Some(Duration::from_secs(5));
+    }
+    let watched = holder.is_some() && outcome != ZoneOutcome::Released;
+    // Names that lost an object are looked at once; after a failure only a full pass finds them again.
+    if left && !full {
+        retry.widen();
+    }
+    report.outcome = retry.outcome(watched.then_some(pace.resync));
+    let again = (watched && matches!(report.outcome, Outcome::Retry { .. })).then_some(pace.resync);
+    Said { key, memory, verdicts, report, again }
+}
+
+fn say_zone(
+    report: &mut ZoneReport,
+    holder: &Arc<ZoneObject>,
+    says: &Says,
+    zone: &ZoneName,
+    memory: &mut ZoneMemory,
+    now: Timestamp,
+) {
+    let mut base = (**holder).clone();
+    if let Some(said) = &memory.said {
+        base.status = Arc::new(said.clone());
+    }
+    let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *says == Says::Succeeded);
+    let status = zone_status(&base, says, info, memory.ledger.lines(zone), now);
+    memory.said = Some(status.clone());
+    push_status(report, &base, status, says);
+}
+
+fn push_status(report: &mut ZoneReport, zone: &ZoneObject, status: ZoneStatus, says: &Says) {
+    if status == *zone.status {
+        return;
+    }
+    let Ok(value) = serde_json::to_value(&status) else { return };
+    if let Some(refusal) = says.refusal()
+        && zone.status.conditions != status.conditions
+    {
+        report.events.push(finish::warning(&zone.identity, refusal.reason.as_str(), &refusal.message));
+    }
+    let write = finish::object_status(&zone.identity, value);
+    report.statuses.push((zone.identity.id.clone(), status, write));
+}
+
+fn zone_verdict(outcome: &ZoneOutcome, retry: &mut Retries) -> Says {
+    match outcome {
+        ZoneOutcome::Kept | ZoneOutcome::Released => Says::Succeeded,
+        ZoneOutcome::Refused(refusal) => {
+            if refusal.reason == Reason::ForeignRecord {
+                retry.slow_all = true;
+            }
+            Says::Failed(refusal.clone())
+        }
+        ZoneOutcome::Failed(error) => {
+            retry.server(error, None);
+            Says::Failed(server_refusal(error))
+        }
+        ZoneOutcome::NotWritten(error) => {
+            match error {
+                WriteError::Conflict | WriteError::Gone => retry.now = true,
+                WriteError::Throttled(_)
+                | WriteError::Forbidden(_)
+                | WriteError::Invalid(_)
+                | WriteError::Transient(_) => retry.transient.merge(Touched::All),
+            }
+            Says::Pending(Refusal::new(Reason::Unsupported, format!("the object cannot be written: {error}")))
+        }
+    }
+}
+
+/// Why the atom is not done; `None` when it is.
+fn atom_says(
+    atom: &Atom,
+    became: &AtomOutcome,
+    pace: &Pace,
+    now: Timestamp,
+    memory: &mut ZoneMemory,
+    retry: &mut Retries,
+) -> Option<Refusal> {
+    let objects = || {
+        let ids = atom.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Holds(record) | Waiting::Leaves(record) => Some(record.identity.id.clone()),
+            Waiting::Clears(verdict) => Some(verdict.id.clone()),
+            Waiting::Zone => None,
+        });
+        let ids: BTreeSet<Arc<ObjectId>> = ids.collect();
+        if ids.is_empty() { Touched::All } else { Touched::Some(ids) }
+    };
+    match became {
+        AtomOutcome::Done { .. } => None,
+        AtomOutcome::Refused(words) => {
+            if let Some(write) = &atom.write {
+                let until = now.checked_add(pace.retry_refused).unwrap_or(Timestamp::MAX);
+                let rejection = Rejection { digest: write.digest, words: words.clone(), until };
+                memory.rejected.insert(write.key.clone(), rejection);
+                // It was listed before it was tried, and it is not there.
+                memory.ledger.entries.remove(&write.key);
+            }
+            retry.slow.merge(objects());
+            Some(Refusal::new(Reason::ProviderRejected, words.clone()))
+        }
+        AtomOutcome::Failed(error) => {
+            retry.server(error, Some(objects()));
+            Some(server_refusal(error))
+        }
+        AtomOutcome::Deferred => {
+            retry.deferred = true;
+            Some(not_tried())
+        }
+    }
+}
+
+fn not_tried() -> Refusal {
+    Refusal::new(Reason::ProviderThrottled, "too much at once; it is written in the next round")
+}
+
+/// What has to be tried again, and how soon.
+struct Retries {
+    now: bool,
+    deferred: bool,
+    transient: Touched<Arc<ObjectId>>,
+    throttled: Option<Option<Duration>>,
+    slow: Touched<Arc<ObjectId>>,
+    slow_all: bool,
+    fixed: Option<Duration>,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            now: false,
+            deferred: false,
+            transient: Touched::none(),
+            throttled: None,
+            slow: Touched::none(),
+            slow_all: false,
+            fixed: None,
+        }
+    }
+}
+
+impl Retries {
+    fn server(&mut self, error: &ServerError, objects: Option<Touched<Arc<ObjectId>>>) {
+        match error.class() {
+            ErrorClass::Transient | ErrorClass::Unauthorised => self.transient.merge(objects.unwrap_or(Touched::All)),
+            ErrorClass::Throttled(after) => {
+                self.throttled = Some(after.max(self.throttled.flatten()));
+                self.transient.merge(objects.unwrap_or(Touched::All));
+            }
+            ErrorClass::Refused => self.slow.merge(objects.unwrap_or(Touched::All)),
+            ErrorClass::Missing | ErrorClass::Stale => self.now = true,
+        }
+    }
+
+    fn widen(&mut self) {
+        if !self.transient.is_empty() {
+            self.transient = Touched::All;
+        }
+    }
+
+    fn outcome(self, resync: Option<Duration>) -> Outcome<Arc<ObjectId>> {
+        let retry = |class, objects| Outcome::Retry { class, objects };
+        if self.now {
+            return retry(RetryClass::Now, Touched::All);
+        }
+        if let Some(after) = self.throttled {
+            return retry(RetryClass::Throttled { after }, self.transient);
+        }
+        if !self.transient.is_empty() {
+            return retry(RetryClass::Transient, self.transient);
+        }
+        if self.deferred {
+            return retry(RetryClass::Fixed(Duration::from_millis(200)), Touched::All);
+        }
+        if let Some(after) = self.fixed {
+            return retry(RetryClass::Fixed(after), Touched::All);
+        }
+        if self.slow_all {
+            return retry(RetryClass::Slow, Touched::All);
+        }
+        if !self.slow.is_empty() {
+            return retry(RetryClass::Slow, self.slow);
+        }
+        resync.map_or(Outcome::Done, |after| Outcome::Check { after })
+    }
+}

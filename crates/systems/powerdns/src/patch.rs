@@ -1,0 +1,174 @@
+//! Sending atoms: one PATCH for as many as fit, and when the server refuses one, exactly that one is left out.
+//!
+//! ```text
+//!  atoms ─► chunks (5,000 sets, 1.9 MB, never splitting a name) ─► PATCH ─ ok ─► done
+//!                                             422 names one ─► drop it, send the rest again
+//!                                             422 names none ─► send the halves
+//! ```
+
+use std::collections::VecDeque;
+
+use signpost_dns::ZoneName;
+use signpost_provider_powerdns::{
+    Action, Change, ErrorClass, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneServer,
+};
+
+use crate::plan::Atom;
+
+/// So many refused atoms are dropped one at a time before a chunk is halved instead.
+const NAMED_DROPS: usize = 16;
+/// Calls made for one round at most; the rest waits for the next.
+const MAX_CALLS: usize = 400;
+
+/// What became of an atom.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AtomOutcome {
+    /// It is on the server.
+    Done {
+        /// The serial after it, where the server told it.
+        serial: Option<u32>,
+    },
+    /// The server will not take it, in its words.
+    Refused(String),
+    /// The call failed.
+    Failed(ServerError),
+    /// Not tried in this round.
+    Deferred,
+}
+
+/// Sends every atom. The outcomes are in the order of the atoms.
+pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom]) -> (Vec<AtomOutcome>, usize) {
+    let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
+    let mut waiting: VecDeque<Chunk> = chunks(atoms).into();
+    let mut calls = 0;
+    while let Some(mut chunk) = waiting.pop_front() {
+        if calls == MAX_CALLS {
+            break;
+        }
+        calls += 1;
+        let changes = changes(atoms, &chunk.members);
+        match server.patch(zone, &changes).await {
+            Ok(patched) => {
+                for index in chunk.members {
+                    outcomes[index] = AtomOutcome::Done { serial: patched.serial };
+                }
+            }
+            Err(ServerError::Refused { words }) => {
+                if let [only] = *chunk.members {
+                    outcomes[only] = AtomOutcome::Refused(words);
+                } else if let Some(at) = (chunk.drops < NAMED_DROPS).then(|| blamed(atoms, &chunk.members, &words)).flatten() {
+                    outcomes[chunk.members.remove(at)] = AtomOutcome::Refused(words);
+                    chunk.drops += 1;
+                    waiting.push_front(chunk);
+                } else {
+                    let (first, second) = halves(atoms, chunk.members);
+                    waiting.push_front(Chunk { members: second, drops: 0 });
+                    waiting.push_front(Chunk { members: first, drops: 0 });
+                }
+            }
+            Err(error) => {
+                // One zone's failure is every chunk's: a hung server is not asked again in the same round.
+                let stop = !matches!(error.class(), ErrorClass::Refused);
+                for index in chunk.members {
+                    outcomes[index] = AtomOutcome::Failed(error.clone());
+                }
+                if stop {
+                    for index in waiting.drain(..).flat_map(|chunk| chunk.members) {
+                        outcomes[index] = AtomOutcome::Failed(error.clone());
+                    }
+                }
+            }
+        }
+    }
+    (outcomes, calls)
+}
+
+struct Chunk {
+    members: Vec<usize>,
+    drops: usize,
+}
+
+/// Atoms of one name stay together. Names that only lose something come last: creates before deletes.
+fn chunks(atoms: &[Atom]) -> Vec<Chunk> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, atom) in atoms.iter().enumerate() {
+        match groups.last_mut() {
+            Some(group) if group.first().is_some_and(|first| atoms[*first].name == atom.name) => group.push(index),
+            _ => groups.push(vec![index]),
+        }
+    }
+    groups.sort_by_key(|group| group.iter().all(|index| atoms[*index].write.is_none()));
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let (mut sets, mut bytes) = (0, 0);
+    for group in groups {
+        let of_group = changes(atoms, &group);
+        let group_bytes: usize = of_group.iter().map(Change::encoded_len).sum();
+        let full = sets + of_group.len() > MAX_PATCH_SETS || bytes + group_bytes > MAX_PATCH_BYTES;
+        match chunks.last_mut() {
+            Some(chunk) if !full => chunk.members.extend(group),
+            _ => {
+                chunks.push(Chunk { members: group, drops: 0 });
+                (sets, bytes) = (0, 0);
+            }
+        }
+        sets += of_group.len();
+        bytes += group_bytes;
+    }
+    chunks
+}
+
+/// The changes in the order the server applies them: at each name, what goes before what comes.
+fn changes(atoms: &[Atom], members: &[usize]) -> Vec<Change> {
+    let mut changes = Vec::with_capacity(members.len());
+    let mut at = 0;
+    while at < members.len() {
+        let name = &atoms[members[at]].name;
+        let end = members[at..].iter().position(|index| atoms[*index].name != *name).map_or(members.len(), |len| at + len);
+        let group = || members[at..end].iter().map(|index| &atoms[*index]);
+        for key in group().flat_map(|atom| &atom.deletes) {
+            changes.push(Change { name: key.name.clone(), rtype: key.rtype, action: Action::Delete });
+        }
+        for write in group().filter_map(|atom| atom.write.as_ref()) {
+            let action = Action::Replace { content: write.content.clone(), comment: write.comment };
+            changes.push(Change { name: write.key.name.clone(), rtype: write.key.rtype, action });
+        }
+        at = end;
+    }
+    changes
+}
+
+/// The one member the server's words are about: `NAME IN TYPE` or `NAME/TYPE`.
+fn blamed(atoms: &[Atom], members: &[usize], words: &str) -> Option<usize> {
+    let words = words.to_ascii_lowercase();
+    let mentions = |atom: &Atom| {
+        let keys = atom.deletes.iter().chain(atom.write.iter().map(|write| &write.key));
+        keys.into_iter().any(|key| {
+            let rtype = key.rtype.as_str().to_ascii_lowercase();
+            let name = key.name.to_string();
+            [format!(" {name} in {rtype}"), format!(" {name}/{rtype}")].iter().any(|text| {
+                words.match_indices(text.as_str()).any(|(at, found)| {
+                    !words[at + found.len()..].starts_with(|next: char| next.is_ascii_alphanumeric())
+                })
+            })
+        })
+    };
+    let mut found = members.iter().enumerate().filter(|(_, index)| mentions(&atoms[**index])).map(|(at, _)| at);
+    match (found.next(), found.next()) {
+        (Some(at), None) => Some(at),
+        _ => None,
+    }
+}
+
+/// Halves at a boundary between names where there is one, so that a switch of types stays whole.
+fn halves(atoms: &[Atom], mut members: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+    let middle = members.len() / 2;
+    let boundary = |at: &usize| atoms[members[*at - 1]].name != atoms[members[*at]].name;
+    let nearest = (0..middle).flat_map(|away| [middle - away, middle + away]).filter(|at| (1..members.len()).contains(at));
+    let at = nearest.into_iter().find(boundary).unwrap_or(middle);
+    let second = members.split_off(at);
+    (members, second)
+}
+
+#[cfg(test)]
+#[path = "patch_tests.rs"]
+mod tests;

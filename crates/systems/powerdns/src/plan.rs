@@ -1,0 +1,556 @@
+//! What is to be done about a zone. Pure: no I/O, no clock, no `Result`; bad input is a refusal.
+//!
+//! ```text
+//!  claimants ─► holder ─► zone step (create, configure, delete)          ┐
+//!  names ─► claims ─► who may stand beside whom ─► atoms (delete, write) ├─► Plan
+//!  ledger, status.applied ─► what is ours and wanted by nobody ──────────┘
+//! ```
+//!
+//! An [`Atom`] is what goes together or not at all: the type change of one object is one atom.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use signpost_apis::powerdns::{AdoptionPolicy, DeletionPolicy};
+use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
+use signpost_planning::{
+    Candidates, Claim, DeletionGuard, Permission, Reason, Refusal, Verdict as GuardVerdict, admit,
+};
+use signpost_provider_powerdns::{CommentChange, NewZone, ServerError, SetContent, ZoneSettings};
+
+use crate::{
+    digest::Digest,
+    index::Snapshot,
+    memory::{Present, ZoneMemory},
+    record::{Record, ZoneKey, ZoneObject},
+    report::{Says, Verdict},
+    zone_plan,
+};
+
+/// Everything a plan depends on.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) key: ZoneKey,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) server: ServerView,
+    pub(crate) memory: ZoneMemory,
+}
+
+/// What the server said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ServerView {
+    /// Nothing under this key needs the server.
+    NotAsked,
+    /// It could not be asked.
+    Unreachable(ServerError),
+    /// It has no such zone.
+    Missing,
+    /// It has the zone: see the memory.
+    Present,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) key: ZoneKey,
+    pub(crate) memory: ZoneMemory,
+    /// The zone object that decides, if any.
+    pub(crate) holder: Option<Arc<ZoneObject>>,
+    /// Zone objects that lost to the holder.
+    pub(crate) losers: Vec<Arc<ZoneObject>>,
+    pub(crate) step: ZoneStep,
+    /// Why the zone object is not as it should be, decided without the server.
+    pub(crate) zone_refusal: Option<Refusal>,
+    pub(crate) atoms: Vec<Atom>,
+    /// Record sets that are decided whatever the server says.
+    pub(crate) decided: Vec<Verdict>,
+    /// Ledger entries that are neither wanted nor on the server.
+    pub(crate) forget: Vec<RecordKey>,
+    /// Whether the guard held deletions back.
+    pub(crate) guarded: Option<Refusal>,
+    /// The server could not be asked.
+    pub(crate) unreachable: Option<ServerError>,
+    pub(crate) full: bool,
+    pub(crate) left: bool,
+}
+
+/// What happens to the zone itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ZoneStep {
+    /// Nothing.
+    Keep,
+    /// Make it.
+    Create(NewZone),
+    /// Change settings.
+    Configure(ZoneSettings),
+    /// Take it off the server and let the object go.
+    Delete,
+    /// Let the object go, leave the zone.
+    Release,
+}
+
+/// Changes that go together or not at all.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Atom {
+    pub(crate) name: Fqdn,
+    pub(crate) deletes: Vec<RecordKey>,
+    pub(crate) write: Option<Write>,
+    /// Who waits for the outcome.
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+/// A record set to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Write {
+    pub(crate) key: RecordKey,
+    pub(crate) content: Arc<SetContent>,
+    pub(crate) digest: Digest,
+    pub(crate) comment: CommentChange,
+    /// Whether it must be in the ledger first.
+    pub(crate) ledger: bool,
+}
+
+/// What an atom decides.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Waiting {
+    /// The object holds what is written.
+    Holds(Arc<Record>),
+    /// The object goes once the deletion is done.
+    Leaves(Arc<Record>),
+    /// The object's old set goes; what it says besides is decided already.
+    Clears(Verdict),
+    /// The zone object itself: name servers or start of authority.
+    Zone,
+}
+
+/// Makes the plan.
+pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
+    let Observed { key, snapshot, server, memory } = observed;
+    let mut plan = Plan {
+        key: key.clone(),
+        holder: snapshot.claimants.first().cloned(),
+        losers: snapshot.claimants.iter().skip(1).cloned().collect(),
+        step: ZoneStep::Keep,
+        zone_refusal: None,
+        atoms: Vec::new(),
+        decided: Vec::new(),
+        forget: Vec::new(),
+        guarded: None,
+        unreachable: None,
+        full: snapshot.full,
+        left: snapshot.left,
+        memory,
+    };
+    let Some(zone) = key.zone().cloned() else {
+        let refusal = Refusal::new(Reason::InvalidName, format!("{key} is not the name of a zone; set spec.zoneName"));
+        plan.zone_refusal = Some(refusal.clone());
+        decide_all(&mut plan, &snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone())));
+        return plan;
+    };
+    match server {
+        ServerView::Unreachable(error) => plan_unreachable(&mut plan, &snapshot, &zone, error),
+        ServerView::NotAsked => plan_unasked(&mut plan, &snapshot),
+        ServerView::Missing | ServerView::Present => plan_zone(&mut plan, &snapshot, &zone, now),
+    }
+    plan
+}
+
+/// The server cannot be asked: keep everything, and say so where something waits for it.
+fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error: ServerError) {
+    let refusal = zone_plan::server_refusal(&error);
+    for record in records(snapshot) {
+        if record.identity.deleting {
+            let wrote = record.seen.applied.is_some() || in_ledger(plan, record);
+            let says = if wrote { Says::Failed(refusal.clone()) } else { Says::Succeeded };
+            plan.decided.push(Verdict { release: !wrote, ..Verdict::carried(record, says) });
+        } else if let Some(says) = not_served(plan, record) {
+            plan.decided.push(Verdict::carried(record, says));
+        } else if !is_settled(record, zone) {
+            plan.decided.push(Verdict::carried(record, Says::Failed(refusal.clone())));
+        }
+    }
+    plan.unreachable = Some(error);
+}
+
+/// Nothing on the server is concerned: no zone object, and nobody has written anything.
+fn plan_unasked(plan: &mut Plan, snapshot: &Snapshot) {
+    for record in records(snapshot) {
+        let says = not_served(plan, record).unwrap_or(Says::Succeeded);
+        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+    }
+}
+
+fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timestamp) {
+    let Some(holder) = plan.holder.clone() else {
+        plan_names(plan, snapshot, zone, None, now);
+        return;
+    };
+    if holder.identity.deleting {
+        plan_departure(plan, snapshot, zone, &holder, now);
+        return;
+    }
+    let present = plan.memory.present.is_some();
+    let owned = holder.status.id.is_some() || plan.memory.ledger.zone;
+    if present && !owned && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
+        let message = format!("the server already has zone {zone} and spec.adoptionPolicy is Refuse");
+        plan.zone_refusal = Some(Refusal::new(Reason::ForeignRecord, message.clone()));
+        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+        return;
+    }
+    match zone_plan::step(zone, &holder, plan.memory.present.as_ref()) {
+        Ok(step) => plan.step = step,
+        Err(refusal) => {
+            plan.zone_refusal = Some(refusal.clone());
+            if !present {
+                let message = format!("the zone cannot be made: {}", refusal.message);
+                decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+                return;
+            }
+        }
+    }
+    if holder.spec.kind.is_secondary() {
+        let message = format!("{} zones take their records from their masters", holder.spec.kind.as_str());
+        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+        return;
+    }
+    match zone_plan::apex(zone, &holder, &plan.memory, now) {
+        Ok(atoms) => plan.atoms = atoms,
+        Err(refusal) => plan.zone_refusal = Some(refusal),
+    }
+    plan_names(plan, snapshot, zone, Some(&holder), now);
+}
+
+/// The holder is being deleted.
+fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: &Arc<ZoneObject>, now: Timestamp) {
+    let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
+    let owned = adopted || holder.status.id.is_some() || plan.memory.ledger.zone;
+    let wrote = holder.identity.held || holder.status.id.is_some();
+    let heir = plan.losers.iter().any(|loser| !loser.identity.deleting);
+    plan.step = match holder.spec.deletion_policy {
+        DeletionPolicy::Delete if owned && wrote && !heir && plan.memory.present.is_some() => ZoneStep::Delete,
+        DeletionPolicy::Delete | DeletionPolicy::Retain => ZoneStep::Release,
+    };
+    let keep = holder.spec.deletion_policy == DeletionPolicy::Retain;
+    let missing = || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
+    if plan.step == ZoneStep::Delete || plan.memory.present.is_none() {
+        // Everything goes with the zone: no record set needs a call of its own.
+        for record in records(snapshot) {
+            let verdict = Verdict::carried(record, missing());
+            plan.decided.push(Verdict { applied: None, release: record.identity.deleting, ..verdict });
+        }
+    } else if keep {
+        plan_names(plan, snapshot, zone, None, now);
+    } else {
+        // Another object takes the zone over: what was written through the one that goes, goes with it.
+        for (name, records) in &snapshot.names {
+            for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
+                let verdict = Verdict { applied: None, release: record.identity.deleting, ..Verdict::carried(record, missing()) };
+                match &record.seen.applied {
+                    Some(applied) if !record.retain => plan.atoms.push(Atom {
+                        name: name.clone(),
+                        deletes: vec![applied.key.clone()],
+                        write: None,
+                        waiting: vec![Waiting::Clears(verdict)],
+                    }),
+                    _ => plan.decided.push(verdict),
+                }
+            }
+        }
+        let deleted: BTreeSet<RecordKey> = plan.atoms.iter().flat_map(|atom| atom.deletes.iter().cloned()).collect();
+        for key in plan.memory.ours_by_ledger().filter(|key| !deleted.contains(key)).collect::<Vec<_>>() {
+            plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
+        }
+    }
+}
+
+fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Option<&Arc<ZoneObject>>, now: Timestamp) {
+    for record in &snapshot.nameless {
+        let says = not_served(plan, record)
+            .unwrap_or_else(|| Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
+        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+    }
+    let mut orphans = Vec::new();
+    for (name, records) in &snapshot.names {
+        orphans.extend(NamePlan { plan, zone, holder, name, records, now }.make());
+    }
+    // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
+    if snapshot.full {
+        let keys = plan.memory.ledger.entries.keys();
+        let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
+        for key in alone {
+            // Not there, or not what was to be written: not ours to delete.
+            if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }
+        }
+    }
+    take_orphans(plan, orphans);
+}
+
+/// What the ledger says is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
+fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>) {
+    let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
+    match DeletionGuard::ZONE.check(served, &orphans, plan.memory.held.as_ref(), Permission::Guarded) {
+        GuardVerdict::Allowed => {
+            plan.memory.held = None;
+            for key in orphans {
+                plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
+            }
+        }
+        GuardVerdict::Held { deletions, served, fingerprint } => {
+            plan.memory.held = Some(fingerprint);
+            let message = format!("{deletions} of {served} record sets would go at once; the next pass confirms it");
+            plan.guarded = Some(Refusal::new(Reason::DeletionHeld, message));
+        }
+    }
+}
+
+/// The plan for everything at one name.
+struct NamePlan<'a> {
+    plan: &'a mut Plan,
+    zone: &'a ZoneName,
+    holder: Option<&'a Arc<ZoneObject>>,
+    name: &'a Fqdn,
+    records: &'a [Arc<Record>],
+    now: Timestamp,
+}
+
+impl NamePlan<'_> {
+    /// Adds atoms and verdicts; returns what only the ledger knows of.
+    fn make(self) -> Vec<RecordKey> {
+        let Self { plan, zone, holder, name, records, now } = self;
+        if let Some(verdict) = at_rest(plan, zone, holder, name, records, now) {
+            plan.decided.push(verdict);
+            return Vec::new();
+        }
+        let start = plan.atoms.len();
+        let there: BTreeMap<RecordKey, Digest> = plan
+            .memory
+            .present
+            .as_ref()
+            .map(|present| present.at(name).map(|(key, digest)| (key.clone(), digest)).collect())
+            .unwrap_or_default();
+
+        // Who claims what.
+        let mut wants: BTreeMap<RecordKey, Arc<Record>> = BTreeMap::new();
+        let mut losers: Vec<(Arc<Record>, Says)> = Vec::new();
+        let mut leaving: Vec<Arc<Record>> = Vec::new();
+        let mut line: Vec<&Arc<Record>> = records.iter().collect();
+        line.sort_by(|a, b| a.identity.seniority().cmp(&b.identity.seniority()));
+        for record in line {
+            if record.identity.deleting {
+                leaving.push(record.clone());
+                continue;
+            }
+            if let Some(says) = not_served(plan, record) {
+                losers.push((record.clone(), says));
+                continue;
+            }
+            let Some(key) = record.key() else {
+                losers.push((record.clone(), Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
+                continue;
+            };
+            if let Some(holder) = holder.filter(|holder| zone_plan::holds(zone, holder, &key)) {
+                losers.push((record.clone(), Says::Failed(claimed(&key, &holder.identity.id.to_string()))));
+            } else if let Some(first) = wants.get(&key) {
+                losers.push((record.clone(), Says::Failed(claimed(&key, &first.identity.id.to_string()))));
+            } else {
+                wants.insert(key, record.clone());
+            }
+        }
+
+        // What objects wrote here and no longer want: the object is going, or its type was changed.
+        let wrote = |record: &Record| {
+            let applied = record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
+            applied.map(|applied| applied.key.clone())
+        };
+        let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
+        unwanted.extend(leaving.iter().filter(|record| !record.retain).filter_map(|record| wrote(record)));
+        for (key, record) in &wants {
+            unwanted.extend(wrote(record).filter(|old| old != key));
+        }
+        for (record, says) in &losers {
+            let moved_on = matches!(says, Says::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
+            unwanted.extend(wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
+        }
+        unwanted.retain(|key| key.rtype != RecordType::Soa && !wants.contains_key(key));
+        let kept = |record: &Record| !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref());
+
+        // Who can stand beside whom. What is served already goes before what is new.
+        let mut candidates: Candidates<String> = BTreeMap::new();
+        for (key, record) in &wants {
+            let since = if kept(record) { Timestamp::MIN } else { record.identity.created };
+            let claim = Claim::new(record.identity.id.to_string(), since, record.identity.uid.clone());
+            candidates.insert(key.clone(), claim);
+        }
+        let foreign: BTreeSet<RecordKey> = there.keys().filter(|key| !unwanted.contains(*key)).cloned().collect();
+        let admission = admit(zone, &candidates, &foreign);
+        for refused in admission.refused {
+            if let Some(record) = wants.remove(&refused.key) {
+                // The switch cannot be made, so the old set stays.
+                if let Some(old) = wrote(&record) {
+                    unwanted.remove(&old);
+                }
+                losers.push((record, Says::Failed(refused.refusal)));
+            }
+        }
+        unwanted.retain(|key| there.contains_key(key));
+
+        // What has to be written.
+        for (key, record) in &wants {
+            let Ok(desired) = &record.desired else { continue };
+            let old = wrote(record).filter(|old| old != key && unwanted.contains(old));
+            if there.get(key) == Some(&desired.digest) && old.is_none() {
+                plan.memory.rejected.remove(key);
+                plan.decided.push(Verdict::settled(record, zone, key, desired.digest, now));
+                continue;
+            }
+            let rejection = plan.memory.rejected.get(key);
+            if let Some(rejection) = rejection.filter(|r| r.digest == desired.digest && r.until > now) {
+                let refusal = Refusal::new(Reason::ProviderRejected, rejection.words.clone());
+                plan.decided.push(Verdict::carried(record, Says::Failed(refusal)));
+                unwanted.retain(|key| Some(key) != old.as_ref());
+                continue;
+            }
+            if let Some(old) = &old {
+                unwanted.remove(old);
+            }
+            let write = Write {
+                content: zone_plan::with_safe_serial(plan.memory.present.as_ref(), key, &desired.content),
+                digest: desired.digest,
+                comment: comment_change(plan.memory.present.as_ref(), key, &desired.content),
+                ledger: !(kept(record) && record.identity.held) && !plan.memory.ledger.lists(key, desired.digest),
+                key: key.clone(),
+            };
+            plan.atoms.push(Atom {
+                name: name.clone(),
+                deletes: old.into_iter().collect(),
+                write: Some(write),
+                waiting: vec![Waiting::Holds(record.clone())],
+            });
+        }
+
+        // What has to go.
+        let mut going: BTreeMap<RecordKey, Vec<Waiting>> = unwanted.iter().map(|key| (key.clone(), Vec::new())).collect();
+        for record in leaving {
+            let waits = wrote(&record).and_then(|key| going.get_mut(&key));
+            match waits {
+                Some(waiting) if !record.retain => waiting.push(Waiting::Leaves(record)),
+                _ => {
+                    let verdict = Verdict::carried(&record, Says::Succeeded);
+                    plan.decided.push(Verdict { release: true, applied: None, ..verdict });
+                }
+            }
+        }
+        for (record, says) in losers {
+            let mut verdict = Verdict::carried(&record, says);
+            let lost = wrote(&record).filter(|old| unwanted.contains(old) || wants.contains_key(old));
+            if lost.is_some() {
+                verdict.applied = None;
+            }
+            match lost.and_then(|old| going.get_mut(&old)) {
+                Some(waiting) => waiting.push(Waiting::Clears(verdict)),
+                None => plan.decided.push(verdict),
+            }
+        }
+        // A deletion goes before a write at the same name, so that a successor of another type finds its place.
+        for (key, waiting) in going {
+            plan.atoms.insert(start, Atom { name: name.clone(), deletes: vec![key], write: None, waiting });
+        }
+
+        let mut orphans = Vec::new();
+        for key in plan.memory.ledger.at(name) {
+            // Objects that could not be understood keep what they wrote.
+            let wanted = wants.contains_key(&key) || unwanted.contains(&key);
+            let wrote_it = |record: &Arc<Record>| !record.identity.deleting && wrote(record).as_ref() == Some(&key);
+            let wants_it = |record: &Arc<Record>| !record.identity.deleting && record.key().as_ref() == Some(&key);
+            if wanted || records.iter().any(|record| wrote_it(record) || wants_it(record)) {
+                continue;
+            }
+            if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }
+        }
+        orphans
+    }
+}
+
+/// The common case, decided without building anything: one object at the name, served as it wants.
+fn at_rest(
+    plan: &Plan,
+    zone: &ZoneName,
+    holder: Option<&Arc<ZoneObject>>,
+    name: &Fqdn,
+    records: &[Arc<Record>],
+    now: Timestamp,
+) -> Option<Verdict> {
+    let ([record], Some(holder), Some(present)) = (records, holder, &plan.memory.present) else { return None };
+    let (Some(key), Ok(desired)) = (record.key(), &record.desired) else { return None };
+    let mut at = present.at(name);
+    let (Some((there, digest)), None) = (at.next(), at.next()) else { return None };
+    let served = *there == key && digest == desired.digest && record.zone == holder.identity.id;
+    let wrote = record.seen.applied.as_ref().is_none_or(|applied| applied.zone == *zone && applied.key == key);
+    let own = zone_plan::holds(zone, holder, &key) || plan.memory.rejected.contains_key(&key);
+    (served && wrote && !own && !record.identity.deleting)
+        .then(|| Verdict::settled(record, zone, &key, desired.digest, now))
+}
+
+/// Why a record set is not served whatever it says: its zone object is missing or has no say.
+fn not_served(plan: &Plan, record: &Record) -> Option<Says> {
+    match &plan.holder {
+        Some(holder) if holder.identity.id == record.zone => None,
+        Some(holder) if plan.losers.iter().any(|loser| loser.identity.id == record.zone) => {
+            let message = format!("{} does not hold the zone: {} does", record.zone, holder.identity.id);
+            Some(Says::Failed(Refusal::new(Reason::ZoneNotReady, message)))
+        }
+        _ => Some(Says::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),
+    }
+}
+
+fn in_ledger(plan: &Plan, record: &Record) -> bool {
+    record.key().is_some_and(|key| plan.memory.ledger.entries.contains_key(&key))
+}
+
+/// Whether the object's status already says that exactly this is served.
+fn is_settled(record: &Record, zone: &ZoneName) -> bool {
+    let (Some(key), Ok(desired)) = (record.key(), &record.desired) else { return false };
+    record.seen.sync == Some(crate::record::Sync::Succeeded)
+        && record.seen.applied.as_ref().is_some_and(|applied| {
+            applied.zone == *zone && applied.key == key && applied.digest == desired.digest
+        })
+}
+
+fn records(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Record>> {
+    // A record set that wrote at another name than it wants is listed at both.
+    let named = snapshot.names.iter().flat_map(|(name, records)| {
+        records.iter().filter(move |record| record.names().next() == Some(name))
+    });
+    named.chain(&snapshot.nameless)
+}
+
+/// Decides every record set without the server: nothing can be written there, so nothing has to be waited for.
+fn decide_all(plan: &mut Plan, snapshot: &Snapshot, says: impl Fn(&Record) -> Says) {
+    for record in records(snapshot) {
+        let says = not_served(plan, record).unwrap_or_else(|| says(record));
+        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+    }
+}
+
+fn claimed(key: &RecordKey, holder: &str) -> Refusal {
+    Refusal::new(Reason::ClaimedByAnother, format!("{key} is held by {holder}"))
+}
+
+fn unexplained() -> Refusal {
+    Refusal::new(Reason::InvalidSpec, "the object cannot be read")
+}
+
+pub(crate) fn comment_change(present: Option<&Present>, key: &RecordKey, content: &SetContent) -> CommentChange {
+    match &content.comment {
+        Some(_) => CommentChange::Set,
+        None if present.is_some_and(|present| present.commented.contains(key)) => CommentChange::Clear,
+        None => CommentChange::Keep,
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

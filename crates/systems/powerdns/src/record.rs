@@ -1,0 +1,358 @@
+//! What the index keeps of an object: a few hundred bytes, parsed once, no Kubernetes types.
+//!
+//! In: Zone, ClusterZone, RRset and ClusterRRset objects as the watch delivers them. Out: [`ZoneObject`] and
+//! [`Record`]; a spec that cannot be understood is a [`Refusal`], never an error.
+
+use std::{fmt, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::ObjectMeta;
+use signpost_apis::powerdns::{
+    AppliedSet, DeletionPolicy, FINALIZER, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, ZoneRefKind, ZoneSpec,
+    ZoneStatus,
+};
+use signpost_dns::{Fqdn, Rdata, RdataError, RecordKey, RecordSet, RecordSetError, RecordType, Ttl, ZoneName};
+use signpost_engine::ObjectId;
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_powerdns::SetContent;
+
+use crate::digest::Digest;
+
+/// The unit that is written at once: a zone, or the objects whose zone name is no name at all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneKey {
+    /// A zone.
+    Zone(ZoneName),
+    /// What objects wrote where a zone's name should be.
+    Unnamed(Arc<str>),
+}
+
+impl ZoneKey {
+    /// The key for a text that should be a zone's name.
+    pub fn of(text: &str) -> Self {
+        ZoneName::parse(text).map_or_else(|_| Self::Unnamed(text.into()), Self::Zone)
+    }
+
+    /// The zone, where there is one.
+    pub fn zone(&self) -> Option<&ZoneName> {
+        match self {
+            Self::Zone(zone) => Some(zone),
+            Self::Unnamed(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ZoneKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zone(zone) => zone.fmt(f),
+            Self::Unnamed(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// What every object has, whatever its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) id: Arc<ObjectId>,
+    pub(crate) uid: Box<str>,
+    /// 0 where the API server's version is no number.
+    pub(crate) version: u64,
+    pub(crate) generation: i64,
+    pub(crate) created: Timestamp,
+    pub(crate) deleting: bool,
+    /// Whether our finalizer is on it.
+    pub(crate) held: bool,
+    /// Finalizers in order, kept only where there are any besides ours.
+    pub(crate) finalizers: Option<Box<[Box<str>]>>,
+}
+
+impl Identity {
+    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta) -> Self {
+        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+        let only_ours = finalizers.iter().all(|finalizer| finalizer == FINALIZER);
+        Self {
+            id,
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
+            generation: meta.generation.unwrap_or(0),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            deleting: meta.deletion_timestamp.is_some(),
+            held: finalizers.iter().any(|finalizer| finalizer == FINALIZER),
+            finalizers: (!only_ours).then(|| finalizers.iter().map(|finalizer| finalizer.as_str().into()).collect()),
+        }
+    }
+
+    /// Oldest first, then by uid.
+    pub(crate) fn seniority(&self) -> (Timestamp, &str) {
+        (self.created, &self.uid)
+    }
+
+    /// True when an event with `version` is older than what is known of this life of the object.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        self.uid != other.uid || self.version == 0 || other.version == 0 || self.version > other.version
+    }
+
+    /// The finalizers with ours added, or with everything of ours taken off.
+    pub(crate) fn finalizers_with(&self, ours: bool) -> Vec<String> {
+        let have = self.finalizers.iter().flatten().map(|finalizer| finalizer.to_string());
+        let mut list: Vec<String> =
+            have.filter(|name| name != FINALIZER && (ours || name != LEGACY_METRICS_FINALIZER)).collect();
+        if ours {
+            list.push(FINALIZER.to_owned());
+        }
+        list
+    }
+
+    /// Whether any finalizer of ours, or PowerDNS-Operator's other one, keeps the object.
+    pub(crate) fn is_kept_by_us(&self) -> bool {
+        let legacy = |list: &[Box<str>]| list.iter().any(|finalizer| &**finalizer == LEGACY_METRICS_FINALIZER);
+        self.held || self.finalizers.as_deref().is_some_and(legacy)
+    }
+}
+
+/// A Zone or ClusterZone. There are few, so the spec and status are kept whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ZoneObject {
+    pub(crate) identity: Identity,
+    pub(crate) key: ZoneKey,
+    pub(crate) spec: Arc<ZoneSpec>,
+    pub(crate) status: Arc<ZoneStatus>,
+}
+
+impl ZoneObject {
+    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>) -> Self {
+        let name = spec.zone_name.as_deref().unwrap_or(&id.name);
+        Self {
+            key: ZoneKey::of(name),
+            identity: Identity::of(id, meta),
+            spec: Arc::new(spec.clone()),
+            status: Arc::new(status.cloned().unwrap_or_default()),
+        }
+    }
+}
+
+/// What an object has written, as its status keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) zone: ZoneName,
+    pub(crate) key: RecordKey,
+    pub(crate) digest: Digest,
+}
+
+impl Applied {
+    fn parse(set: &AppliedSet) -> Option<Self> {
+        Some(Self {
+            zone: ZoneName::parse(&set.zone).ok()?,
+            key: RecordKey::new(Fqdn::parse(&set.name).ok()?, set.type_.parse().ok()?),
+            digest: Digest::parse(&set.hash)?,
+        })
+    }
+
+    pub(crate) fn to_status(&self) -> AppliedSet {
+        AppliedSet {
+            zone: self.zone.to_string(),
+            name: self.key.name.to_string(),
+            type_: self.key.rtype.to_string(),
+            hash: self.digest.to_string(),
+        }
+    }
+}
+
+/// A condition as it was last seen: its status and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) status: bool,
+    pub(crate) at: Timestamp,
+}
+
+/// What a record set's status said when it was last seen, as far as it must be carried on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) available: Option<Since>,
+    pub(crate) ready: Option<Since>,
+    pub(crate) updated: Option<Timestamp>,
+    pub(crate) serial: Option<u32>,
+    pub(crate) applied: Option<Box<Applied>>,
+    /// A hash of the whole status, to tell whether it has to be written.
+    pub(crate) hash: u64,
+    pub(crate) sync: Option<Sync>,
+}
+
+/// `syncStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Sync {
+    Pending,
+    Succeeded,
+    Failed,
+}
+
+impl Sync {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Pending, Self::Succeeded, Self::Failed].into_iter().find(|sync| sync.as_str() == text)
+    }
+}
+
+pub(crate) fn since(conditions: &[Condition], type_: &str) -> Option<Since> {
+    let condition = conditions.iter().find(|condition| condition.type_ == type_)?;
+    Some(Since { status: condition.status == "True", at: condition.last_transition_time.0 })
+}
+
+/// A hash of a status as it would be written.
+pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&serde_json::to_vec(status).unwrap_or_default());
+    hasher.finish()
+}
+
+impl Seen {
+    fn of(status: &RRsetStatus) -> Self {
+        let mut ours = status.clone();
+        // Conditions of others are none of our business and must not make a status look changed.
+        ours.conditions.retain(|condition| ["Available", "Ready"].contains(&condition.type_.as_str()));
+        ours.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        Self {
+            available: since(&status.conditions, "Available"),
+            ready: since(&status.conditions, "Ready"),
+            updated: status.last_update_time.as_ref().map(|time| time.0),
+            serial: status.serial.and_then(|serial| serial.try_into().ok()),
+            applied: status.applied.as_ref().and_then(Applied::parse).map(Box::new),
+            hash: status_hash(&ours),
+            sync: status.sync_status.as_deref().and_then(Sync::parse),
+        }
+    }
+}
+
+/// What a record set wants on the server, apart from its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Desired {
+    pub(crate) rtype: RecordType,
+    pub(crate) content: Arc<SetContent>,
+    pub(crate) digest: Digest,
+}
+
+/// An RRset or ClusterRRset.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) identity: Identity,
+    /// The zone object it refers to.
+    pub(crate) zone: Arc<ObjectId>,
+    /// `spec.name` as written: what it means depends on the zone.
+    pub(crate) written_name: Box<str>,
+    pub(crate) desired: Result<Desired, Box<Refusal>>,
+    pub(crate) retain: bool,
+    pub(crate) seen: Seen,
+    /// The key it is worked on under, and its absolute name there.
+    pub(crate) home: ZoneKey,
+    pub(crate) name: Result<Fqdn, Box<Refusal>>,
+    /// What the last pass decided, until the object changes.
+    pub(crate) verdict: Option<Box<crate::report::Verdict>>,
+}
+
+impl Record {
+    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta, spec: &RRsetSpec, status: Option<&RRsetStatus>) -> Self {
+        let zone = match spec.zone_ref.kind {
+            ZoneRefKind::Zone => ObjectId::new("Zone", id.namespace.as_deref(), &spec.zone_ref.name),
+            ZoneRefKind::ClusterZone => ObjectId::new("ClusterZone", None, &spec.zone_ref.name),
+        };
+        let mut desired = desired(spec).map_err(Box::new);
+        if id.namespace.is_none() && spec.zone_ref.kind == ZoneRefKind::Zone {
+            let message = "a ClusterRRset belongs to a ClusterZone; set spec.zoneRef.kind to ClusterZone";
+            desired = Err(Box::new(Refusal::new(Reason::InvalidSpec, message)));
+        }
+        Self {
+            home: ZoneKey::of(&spec.zone_ref.name),
+            name: Err(Box::new(Refusal::new(Reason::ZoneMissing, "the zone is not known yet"))),
+            identity: Identity::of(id, meta),
+            zone: Arc::new(zone),
+            written_name: spec.name.as_str().into(),
+            desired,
+            retain: spec.deletion_policy == DeletionPolicy::Retain,
+            seen: status.map(Seen::of).unwrap_or_default(),
+            verdict: None,
+        }
+    }
+
+    /// Finds its place: where it has written something that is still there, else where it refers to.
+    pub(crate) fn settle_in(&mut self, referred: Option<&ZoneKey>) {
+        let home = match (&self.seen.applied, referred) {
+            (Some(applied), _) => ZoneKey::Zone(applied.zone.clone()),
+            (None, Some(key)) => key.clone(),
+            (None, None) => ZoneKey::of(&self.zone.name),
+        };
+        self.name = match home.zone() {
+            Some(zone) => zone
+                .resolve(&self.written_name)
+                .map_err(|error| Box::new(Refusal::new(name_reason(&error), format!("spec.name: {error}")))),
+            None => Err(Box::new(Refusal::new(Reason::InvalidName, format!("{home} is not the name of a zone")))),
+        };
+        self.home = home;
+    }
+
+    /// The name and type it wants.
+    pub(crate) fn key(&self) -> Option<RecordKey> {
+        match (&self.name, &self.desired) {
+            (Ok(name), Ok(desired)) => Some(RecordKey::new(name.clone(), desired.rtype)),
+            _ => None,
+        }
+    }
+
+    /// Why it can never be written as it is.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.desired.as_ref().err().or(self.name.as_ref().err()).map(|refusal| &**refusal)
+    }
+
+    /// Every name it has to do with: the one it wants and the one it wrote.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Fqdn> {
+        let wrote = self.seen.applied.as_ref().map(|applied| &applied.key.name);
+        let wants = self.name.as_ref().ok();
+        wants.into_iter().chain(wrote.filter(move |name| Some(*name) != wants))
+    }
+}
+
+fn name_reason(error: &signpost_dns::NameError) -> Reason {
+    match error {
+        signpost_dns::NameError::OutsideZone { .. } => Reason::OutsideZone,
+        _ => Reason::InvalidName,
+    }
+}
+
+fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
+    let rtype: RecordType =
+        spec.type_.parse().map_err(|error| Refusal::new(Reason::InvalidType, format!("spec.type: {error}")))?;
+    let seconds = u32::try_from(spec.ttl).ok().and_then(|ttl| Ttl::new(ttl).ok());
+    let Some(ttl) = seconds else {
+        let message = format!("spec.ttl: {} is out of range; use 0 to 2147483647", spec.ttl);
+        return Err(Refusal::new(Reason::InvalidTtl, message));
+    };
+    // The owner name plays no part in reading the records.
+    let set = RecordSet::parse(Fqdn::root(), rtype, ttl, &spec.records).map_err(|error| {
+        let reason = match &error {
+            RecordSetError::Record { source: RdataError::Unquoted { .. }, .. } => Reason::UnquotedText,
+            RecordSetError::Record { .. } | RecordSetError::MixedTypes { .. } => Reason::InvalidRecord,
+            RecordSetError::Empty => Reason::NoRecords,
+            RecordSetError::Singleton { .. } => Reason::TooManyRecords,
+        };
+        Refusal::new(reason, format!("spec.{error}"))
+    })?;
+    let comment = spec.comment.as_deref().filter(|comment| !comment.is_empty());
+    let content = content(ttl.seconds(), &set.records.into_iter().collect::<Vec<_>>(), comment);
+    Ok(Desired { rtype, digest: Digest::of_content(rtype, &content), content: Arc::new(content) })
+}
+
+/// Content in the order the digest and the wire use.
+pub(crate) fn content(ttl: u32, records: &[Rdata], comment: Option<&str>) -> SetContent {
+    let mut records: Vec<Box<str>> = records.iter().map(|record| record.to_string().into()).collect();
+    records.sort_unstable();
+    SetContent { ttl, records: records.into(), comment: comment.map(Box::from) }
+}

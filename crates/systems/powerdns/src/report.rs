@@ -1,0 +1,183 @@
+//! What is said about what was done. Pure: only what was applied can be called a success.
+//!
+//! In: verdicts and the zone's outcome. Out: statuses (`Available` with PowerDNS-Operator's reasons, `Ready` with
+//! ours), events, and when the zone is next.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use signpost_apis::powerdns::{RRsetStatus, ZoneStatus};
+use signpost_dns::{Fqdn, RecordKey, ZoneName};
+use signpost_engine::{ObjectId, conditions};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_powerdns::ZoneInfo;
+
+use crate::{
+    digest::Digest,
+    record::{Applied, Record, Since, Sync, ZoneObject},
+};
+
+/// What a pass decided about a record set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) id: Arc<ObjectId>,
+    pub(crate) uid: Box<str>,
+    pub(crate) generation: i64,
+    pub(crate) deleting: bool,
+    pub(crate) says: Says,
+    pub(crate) applied: Option<Box<Applied>>,
+    pub(crate) serial: Option<u32>,
+    pub(crate) updated: Option<Timestamp>,
+    pub(crate) name: Option<Fqdn>,
+    /// Whether the object may go.
+    pub(crate) release: bool,
+}
+
+/// How it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Says {
+    /// Served as wanted.
+    Succeeded,
+    /// Waits for something.
+    Pending(Refusal),
+    /// Cannot be served as it is.
+    Failed(Refusal),
+}
+
+impl Says {
+    pub(crate) fn sync(&self) -> Sync {
+        match self {
+            Self::Succeeded => Sync::Succeeded,
+            Self::Pending(_) => Sync::Pending,
+            Self::Failed(_) => Sync::Failed,
+        }
+    }
+
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Succeeded => None,
+            Self::Pending(refusal) | Self::Failed(refusal) => Some(refusal),
+        }
+    }
+}
+
+impl Verdict {
+    /// A verdict that changes nothing about what the object has written.
+    pub(crate) fn carried(record: &Record, says: Says) -> Self {
+        Self {
+            id: record.identity.id.clone(),
+            uid: record.identity.uid.clone(),
+            generation: record.identity.generation,
+            deleting: record.identity.deleting,
+            says,
+            applied: record.seen.applied.clone(),
+            serial: record.seen.serial,
+            updated: record.seen.updated,
+            name: record.name.as_ref().ok().cloned(),
+            release: false,
+        }
+    }
+
+    /// The server has exactly what the object wants, and had it before this pass.
+    pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
+        let applied = Applied { zone: zone.clone(), key: key.clone(), digest };
+        Self {
+            applied: Some(Box::new(applied)),
+            updated: record.seen.updated.or(Some(now)),
+            ..Self::carried(record, Says::Succeeded)
+        }
+    }
+
+    /// It was written just now.
+    pub(crate) fn served(
+        record: &Record,
+        zone: &ZoneName,
+        key: &RecordKey,
+        digest: Digest,
+        serial: Option<u32>,
+        now: Timestamp,
+    ) -> Self {
+        Self { updated: Some(now), serial, ..Self::settled(record, zone, key, digest, now) }
+    }
+}
+
+/// PowerDNS-Operator's reason on `Available`.
+fn available_reason(says: &Says) -> &'static str {
+    match says.refusal().map(|refusal| refusal.reason) {
+        None => "Succeeded",
+        Some(Reason::ClaimedByAnother) => "Duplicated",
+        Some(Reason::ZoneMissing) => "ZoneMissing",
+        Some(Reason::ZoneNotReady) => "ZoneNotAvailable",
+        Some(_) => "SynchronizationFailed",
+    }
+}
+
+fn condition(type_: &str, says: &Says, reason: &str, generation: i64, before: Option<Since>, now: Timestamp) -> Condition {
+    let status = matches!(says, Says::Succeeded);
+    let message = says.refusal().map_or("Succeeded", |refusal| refusal.message.as_str());
+    let at = before.filter(|before| before.status == status).map_or(now, |before| before.at);
+    conditions::condition(type_, status, reason, message, Some(generation), at)
+}
+
+fn both_conditions(
+    says: &Says,
+    generation: i64,
+    before: (Option<Since>, Option<Since>),
+    now: Timestamp,
+) -> Vec<Condition> {
+    let ready = says.refusal().map_or("Succeeded", |refusal| refusal.reason.as_str());
+    vec![
+        condition("Available", says, available_reason(says), generation, before.0, now),
+        condition("Ready", says, ready, generation, before.1, now),
+    ]
+}
+
+/// The status of a record set.
+pub(crate) fn record_status(record: &Record, verdict: &Verdict, now: Timestamp) -> RRsetStatus {
+    let before = (record.seen.available, record.seen.ready);
+    RRsetStatus {
+        dns_entry_name: verdict.name.as_ref().map(ToString::to_string),
+        last_update_time: verdict.updated.map(|time| Time(whole_seconds(time))),
+        sync_status: Some(verdict.says.sync().as_str().to_owned()),
+        conditions: both_conditions(&verdict.says, verdict.generation, before, now),
+        observed_generation: Some(verdict.generation),
+        serial: verdict.serial.map(i64::from),
+        applied: verdict.applied.as_deref().map(Applied::to_status),
+    }
+}
+
+/// The status of a zone.
+pub(crate) fn zone_status(
+    zone: &ZoneObject,
+    says: &Says,
+    info: Option<&ZoneInfo>,
+    in_flight: Vec<String>,
+    now: Timestamp,
+) -> ZoneStatus {
+    let before = &zone.status.conditions;
+    let since = (crate::record::since(before, "Available"), crate::record::since(before, "Ready"));
+    let mut status = ZoneStatus {
+        sync_status: Some(says.sync().as_str().to_owned()),
+        conditions: both_conditions(says, zone.identity.generation, since, now),
+        observed_generation: Some(zone.identity.generation),
+        in_flight,
+        name: zone.key.zone().map(ToString::to_string),
+        ..(*zone.status).clone()
+    };
+    if let Some(info) = info {
+        status.id = Some(info.id.clone());
+        status.kind = Some(info.kind.clone());
+        status.serial = Some(i64::from(info.serial));
+        status.notified_serial = Some(i64::from(info.notified_serial));
+        status.edited_serial = Some(i64::from(info.edited_serial));
+        status.masters.clone_from(&info.masters);
+        status.dnssec = Some(info.dnssec);
+        status.catalog = Some(info.catalog.clone()).filter(|catalog| !catalog.is_empty());
+    }
+    status
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

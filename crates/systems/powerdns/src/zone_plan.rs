@@ -1,0 +1,174 @@
+//! What is to be done about the zone itself: its settings, its apex NS and its start of authority. Pure.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use signpost_apis::powerdns::{SoaSpec, ZoneSpec};
+use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType, ZoneName};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_powerdns::{CommentChange, ErrorClass, NewZone, ServerError, SetContent, ZoneSettings};
+
+use crate::{
+    digest::Digest,
+    memory::{Present, ZoneMemory},
+    plan::{Atom, Waiting, Write, ZoneStep},
+    record::{ZoneObject, content},
+};
+
+/// The TTL of an apex NS set where the server has none yet.
+const NS_TTL: u32 = 3600;
+
+/// Whether the zone object itself says what this record set is.
+pub(crate) fn holds(zone: &ZoneName, holder: &ZoneObject, key: &RecordKey) -> bool {
+    key.name == *zone.name()
+        && match key.rtype {
+            RecordType::Ns => !holder.spec.nameservers.is_empty(),
+            RecordType::Soa => holder.spec.soa.is_some(),
+            _ => false,
+        }
+}
+
+/// Creation, or the settings that differ.
+pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Present>) -> Result<ZoneStep, Refusal> {
+    let spec = &*holder.spec;
+    let catalog = catalog(spec)?;
+    let secondary = spec.kind.is_secondary();
+    let Some(present) = present else {
+        return Ok(ZoneStep::Create(NewZone {
+            name: zone.clone(),
+            kind: spec.kind.as_str().to_owned(),
+            nameservers: if secondary { Vec::new() } else { nameservers(spec)? },
+            settings: ZoneSettings {
+                kind: None,
+                masters: secondary.then(|| spec.masters.clone()),
+                catalog: (!catalog.is_empty()).then_some(catalog),
+                account: spec.account.clone(),
+                soa_edit_api: Some(spec.soa_edit_api.as_str().to_owned()),
+                // A rectify walks the whole zone after every change and does nothing for one that is not signed.
+                api_rectify: Some(spec.api_rectify.unwrap_or(spec.dnssec == Some(true))),
+                dnssec: spec.dnssec.filter(|signed| *signed),
+            },
+        }));
+    };
+    let info = &present.info;
+    let differs = |have: &str, want: &str| (!have.eq_ignore_ascii_case(want)).then(|| want.to_owned());
+    let sorted = |list: &[String]| list.iter().map(|item| canonical_master(item)).collect::<BTreeSet<_>>();
+    let settings = ZoneSettings {
+        kind: differs(&info.kind, spec.kind.as_str()),
+        masters: (secondary && sorted(&info.masters) != sorted(&spec.masters)).then(|| spec.masters.clone()),
+        catalog: differs(&info.catalog, &catalog),
+        account: spec.account.as_deref().filter(|account| *account != info.account).map(str::to_owned),
+        soa_edit_api: differs(&info.soa_edit_api, spec.soa_edit_api.as_str()),
+        api_rectify: spec.api_rectify.filter(|rectify| *rectify != info.api_rectify),
+        dnssec: spec.dnssec.filter(|signed| *signed != info.dnssec),
+    };
+    Ok(if settings.is_empty() { ZoneStep::Keep } else { ZoneStep::Configure(settings) })
+}
+
+/// A master's address without the port that is the default anyway.
+fn canonical_master(master: &str) -> String {
+    master.strip_suffix(":53").filter(|address| !address.contains(':')).unwrap_or(master).to_owned()
+}
+
+fn catalog(spec: &ZoneSpec) -> Result<String, Refusal> {
+    match spec.catalog.as_deref().filter(|catalog| !catalog.is_empty()) {
+        None => Ok(String::new()),
+        Some(text) => match ZoneName::parse(text) {
+            Ok(name) => Ok(name.to_string()),
+            Err(error) => Err(Refusal::new(Reason::InvalidName, format!("spec.catalog: {error}"))),
+        },
+    }
+}
+
+fn nameservers(spec: &ZoneSpec) -> Result<Vec<Fqdn>, Refusal> {
+    let parse = |(index, host): (usize, &String)| {
+        Fqdn::parse(host)
+            .map_err(|error| Refusal::new(Reason::InvalidName, format!("spec.nameservers[{index}]: {error}")))
+    };
+    spec.nameservers.iter().enumerate().map(parse).collect()
+}
+
+/// The record sets at the apex that the zone object itself asks for and the server does not have.
+pub(crate) fn apex(
+    zone: &ZoneName,
+    holder: &Arc<ZoneObject>,
+    memory: &ZoneMemory,
+    now: Timestamp,
+) -> Result<Vec<Atom>, Refusal> {
+    let apex = zone.name();
+    let mut atoms = Vec::new();
+    let mut want = |rtype: RecordType, content: SetContent| {
+        let key = RecordKey::new(apex.clone(), rtype);
+        let digest = Digest::of_content(rtype, &content);
+        let rejection = memory.rejected.get(&key).filter(|r| r.digest == digest && r.until > now);
+        if let Some(rejection) = rejection {
+            return Err(Refusal::new(Reason::ProviderRejected, rejection.words.clone()));
+        }
+        let content = with_safe_serial(memory.present.as_ref(), &key, &Arc::new(content));
+        // The zone's finalizer is on before anything is written, so its own sets need no ledger.
+        let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false };
+        atoms.push(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] });
+        Ok(())
+    };
+    if let Some(soa) = &holder.spec.soa {
+        let content = soa_content(soa)?;
+        let digest = Digest::of_content(RecordType::Soa, &content);
+        let key = RecordKey::new(apex.clone(), RecordType::Soa);
+        if memory.present.as_ref().and_then(|present| present.sets.get(&key)) != Some(&digest) {
+            want(RecordType::Soa, content)?;
+        }
+    }
+    let hosts = nameservers(&holder.spec)?;
+    // A zone that is made now gets its name servers with it.
+    if let (false, Some(present)) = (hosts.is_empty(), &memory.present) {
+        let wanted: BTreeSet<String> = hosts.iter().map(ToString::to_string).collect();
+        let (ttl, have) = present.apex_ns.clone().unwrap_or((NS_TTL, BTreeSet::new()));
+        if wanted != have {
+            let records: Vec<Rdata> = hosts.into_iter().map(Rdata::Ns).collect();
+            want(RecordType::Ns, content(ttl, &records, None))?;
+        }
+    }
+    Ok(atoms)
+}
+
+fn soa_content(soa: &SoaSpec) -> Result<SetContent, Refusal> {
+    let SoaSpec { primary, mailbox, refresh, retry, expire, minimum, ttl } = soa;
+    // An address is the same as a name whose first dot is the at sign.
+    let mailbox = match mailbox.split_once('@') {
+        Some((local, domain)) => format!("{}.{domain}", local.replace('.', "\\.")),
+        None => mailbox.clone(),
+    };
+    let dotted = |name: &str| if name.ends_with('.') { name.to_owned() } else { format!("{name}.") };
+    let text = format!("{} {} 1 {refresh} {retry} {expire} {minimum}", dotted(primary), dotted(&mailbox));
+    let record = Rdata::parse(&RecordType::Soa, &text)
+        .map_err(|error| Refusal::new(Reason::InvalidRecord, format!("spec.soa: {error}")))?;
+    Ok(content(u32::try_from(*ttl).unwrap_or(NS_TTL), &[record], None))
+}
+
+/// A start of authority never takes the serial back: the server goes on from the one it is given.
+pub(crate) fn with_safe_serial(
+    present: Option<&Present>,
+    key: &RecordKey,
+    content: &Arc<SetContent>,
+) -> Arc<SetContent> {
+    let (RecordType::Soa, Some(present), [record]) = (key.rtype, present, &*content.records) else {
+        return content.clone();
+    };
+    let Ok(Rdata::Soa(mut soa)) = Rdata::parse(&RecordType::Soa, record) else { return content.clone() };
+    soa.serial = soa.serial.max(present.info.serial);
+    let records = Box::new([Rdata::Soa(soa).to_string().into()]);
+    Arc::new(SetContent { records, ..(**content).clone() })
+}
+
+/// What a failed call means for the objects that wait for it.
+pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
+    let reason = match error.class() {
+        ErrorClass::Transient | ErrorClass::Missing | ErrorClass::Stale => Reason::ProviderUnreachable,
+        ErrorClass::Throttled(_) => Reason::ProviderThrottled,
+        ErrorClass::Refused => Reason::ProviderRejected,
+        ErrorClass::Unauthorised => Reason::ProviderUnauthorized,
+    };
+    // A pause says how long it lasts in its class, not in its text, so that the text stays the same from try to try.
+    let reason = if matches!(error, ServerError::Paused { .. }) { Reason::ProviderUnreachable } else { reason };
+    Refusal::new(reason, error.to_string())
+}
