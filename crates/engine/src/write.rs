@@ -132,10 +132,12 @@ struct State {
     rng: StdRng,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 struct Known {
     uid: u64,
     status: u64,
+    /// The version of the object that has it; 0 when that is not known.
+    version: u64,
 }
 
 impl std::fmt::Debug for Writer {
@@ -230,10 +232,12 @@ impl Writer {
             .await
     }
 
-    /// Tells the writer what status the API server has, so that writing the same again is skipped. Indexes call it from `applied`.
-    pub fn known_status(&self, id: &ObjectId, uid: &str, status: &Value) {
-        let known = Known { uid: hash_of(uid), status: hash_value(status) };
-        self.lock().known.insert(hash_of(id), known);
+    /// Tells the writer what status the API server has, so that writing the same again is skipped. Indexes call it from `applied`, with
+    /// the status as they would write it. A version older than one written from here says nothing new and is ignored.
+    pub fn known_status<K: Resource<DynamicType = ()>>(&self, object: &K, status: &Value) {
+        let meta = object.meta();
+        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
+        self.lock().know(&ObjectId::of(object), meta.uid.as_deref().unwrap_or_default(), version, status);
     }
 
     /// Forgets an object that is gone.
@@ -355,9 +359,11 @@ impl Writer {
             Err(_) => Err(WriteError::Transient(format!("no answer within {:?}", self.inner.options.deadline))),
         };
         match &answer {
-            Ok(_) => {
+            Ok(object) => {
                 if let ObjectPatch::Status(status) = &write.patch {
-                    self.known_status(&write.id, &write.uid, status);
+                    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                    let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
+                    self.lock().know(&write.id, &write.uid, version, status);
                 }
                 self.inner.metrics.writes("written");
             }
@@ -409,8 +415,17 @@ impl Writer {
 impl State {
     fn has_status(&self, write: &ObjectWrite) -> bool {
         let ObjectPatch::Status(status) = &write.patch else { return false };
-        let wanted = Known { uid: hash_of(&write.uid), status: hash_value(status) };
-        self.known.get(&hash_of(&write.id)) == Some(&wanted)
+        self.known
+            .get(&hash_of(&write.id))
+            .is_some_and(|known| known.uid == hash_of(&write.uid) && known.status == hash_value(status))
+    }
+
+    fn know(&mut self, id: &ObjectId, uid: &str, version: u64, status: &Value) {
+        let known = Known { uid: hash_of(uid), status: hash_value(status), version };
+        let place = self.known.entry(hash_of(id)).or_insert(known);
+        if place.uid != known.uid || place.version <= version || version == 0 {
+            *place = known;
+        }
     }
 }
 

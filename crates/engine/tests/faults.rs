@@ -33,8 +33,12 @@ use tokio_util::sync::CancellationToken;
 const SCRIPTS: u64 = 40;
 /// Longest time from the last thing a user did to the right world.
 const CONVERGE: Duration = Duration::from_mins(10);
+/// Time for the last echoes: a watch that was cut may still have to tell what is already so.
+const ECHOES: Duration = Duration::from_mins(1);
 /// How long the cluster is watched for writes afterwards.
 const REST: Duration = Duration::from_mins(3);
+
+const FOREVER: Duration = Duration::from_hours(1_000);
 
 #[derive(Clone, Debug)]
 enum Deed {
@@ -243,6 +247,7 @@ type Reigns = Arc<Mutex<Vec<(usize, Instant, Role)>>>;
 fn replica(
     sandbox: &Sandbox,
     number: usize,
+    mortal: bool,
     options: &OperatorOptions,
     reigns: &Reigns,
     plan: impl Fn(u64) -> FaultPlan + Send + 'static,
@@ -261,8 +266,9 @@ fn replica(
                 }
             });
             let crashed = async {
-                while !session.is_crashed() {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                // Only looked at where a crash is part of the weather: the wake-ups add up.
+                while !mortal || !session.is_crashed() {
+                    tokio::time::sleep(if mortal { Duration::from_millis(50) } else { FOREVER }).await;
                 }
             };
             tokio::select! {
@@ -301,6 +307,7 @@ async fn run(number: u64, weather: Weather, seed: u64, crash_at: Option<u64>, ex
     let reigns = Reigns::default();
     let counted = Arc::new(Mutex::new(0_u64));
 
+    let mortal = weather == Weather::Crashes || crash_at.is_some();
     let mut replicas = Vec::new();
     let pauses: Arc<Mutex<BTreeMap<usize, Instant>>> = Arc::default();
     for replica_number in 0..if leases { 2 } else { 1 } {
@@ -325,7 +332,7 @@ async fn run(number: u64, weather: Weather, seed: u64, crash_at: Option<u64>, ex
             }
             _ => plan(weather, seed),
         };
-        replicas.push(replica(&sandbox, replica_number, &options, &reigns, plan));
+        replicas.push(replica(&sandbox, replica_number, mortal, &options, &reigns, plan));
     }
 
     let mut dice = StdRng::seed_from_u64(seed);
@@ -340,6 +347,7 @@ async fn run(number: u64, weather: Weather, seed: u64, crash_at: Option<u64>, ex
     }
 
     let world = converge(&sandbox, &user, expected).await?;
+    tokio::time::sleep(ECHOES).await;
     let before = writes(&sandbox);
     tokio::time::sleep(REST).await;
     let after = writes(&sandbox);

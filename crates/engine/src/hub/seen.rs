@@ -1,7 +1,7 @@
 //! Which version of each object has been folded: a name and two hashes per object, nothing else.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     hash::{DefaultHasher, Hash, Hasher},
 };
 
@@ -12,7 +12,7 @@ use crate::object::ObjectId;
 /// What a listed or watched version means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// This version has been folded before.
+    /// This version, or a later one, has been folded before.
     Old,
     /// A version not seen before.
     New,
@@ -23,7 +23,9 @@ pub(super) enum News {
 #[derive(Clone, Copy, Debug)]
 struct Version {
     uid: u64,
+    /// The version itself where it is a number, as it always is today; else a hash of it.
     version: u64,
+    ordered: bool,
     round: u32,
     readable: bool,
 }
@@ -44,23 +46,41 @@ impl Seen {
 
     /// Notes a version and says whether it is news.
     pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> News {
+        let text = meta.resource_version.as_deref();
+        let number = text.and_then(|text| text.parse().ok());
         let next = Version {
             uid: hash(meta.uid.as_deref()),
-            version: hash(meta.resource_version.as_deref()),
+            version: number.unwrap_or_else(|| hash(text)),
+            ordered: number.is_some(),
             round: self.round,
             readable,
         };
-        self.unreadable += usize::from(!readable);
-        match self.objects.insert(key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default()), next) {
-            None => News::New,
-            Some(before) => {
-                self.unreadable -= usize::from(!before.readable);
-                match before {
-                    Version { uid, .. } if uid != next.uid => News::Reborn,
-                    Version { version, .. } if version != next.version => News::New,
-                    _ => News::Old,
-                }
+        match self.objects.entry(key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())) {
+            Entry::Vacant(place) => {
+                place.insert(next);
+                self.unreadable += usize::from(!readable);
+                News::New
             }
+            Entry::Occupied(mut place) => {
+                let before = *place.get();
+                let reborn = before.uid != next.uid;
+                let older = before.ordered && next.ordered && next.version < before.version;
+                if !reborn && (older || next.version == before.version) {
+                    place.get_mut().round = self.round;
+                    return News::Old;
+                }
+                place.insert(next);
+                self.unreadable += usize::from(!readable);
+                self.unreadable -= usize::from(!before.readable);
+                if reborn { News::Reborn } else { News::New }
+            }
+        }
+    }
+
+    /// The cluster has gone back in time (a restore): every version is news again.
+    pub(super) fn rewind(&mut self) {
+        for version in self.objects.values_mut() {
+            version.version = 0;
         }
     }
 
@@ -131,6 +151,16 @@ mod tests {
         assert_eq!(seen.note(&meta("a", "1", "1"), true), News::Old);
         assert_eq!(seen.note(&meta("a", "1", "2"), true), News::New);
         assert_eq!(seen.note(&meta("a", "2", "3"), true), News::Reborn);
+    }
+
+    #[test]
+    fn an_older_version_is_no_news_unless_the_cluster_was_restored() {
+        let mut seen = Seen::default();
+        seen.note(&meta("a", "1", "10"), true);
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), News::Old);
+        assert_eq!(seen.note(&meta("a", "1", "10"), true), News::Old);
+        seen.rewind();
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), News::New);
     }
 
     #[test]

@@ -140,9 +140,7 @@ impl<K: Watched> KindStream<K> {
                 Ok(page) => page.map_err(|error| Trouble::of("list", error))?,
                 Err(_) => return Err(Trouble::Other(format!("list: no answer within {ANSWER:?}"))),
             };
-            if params.continue_token.is_none() {
-                self.refuse_older(page.metadata.resource_version.as_deref())?;
-            }
+            self.refuse_older(page.metadata.resource_version.as_deref())?;
             for object in page.items {
                 self.fold(object);
             }
@@ -171,6 +169,10 @@ impl<K: Watched> KindStream<K> {
         if version < self.newest && self.older_lists < STALE_LISTS {
             self.older_lists += 1;
             return Err(Trouble::Other("list: the answer is older than what was seen before".to_owned()));
+        }
+        if version < self.newest {
+            tracing::warn!(kind = self.kind, "the cluster has gone back in time; taking its word for it");
+            self.seen.rewind();
         }
         self.older_lists = 0;
         self.newest = version;

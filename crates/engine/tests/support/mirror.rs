@@ -104,7 +104,7 @@ impl Index<Mirror> for Maps {
         self.hear(format!("applied {id}"));
         let uid = object.uid().unwrap_or_default();
         let status = object.status.clone().unwrap_or_default();
-        self.writer.known_status(&id, &uid, &serde_json::to_value(&status).unwrap());
+        self.writer.known_status(object, &serde_json::to_value(&status).unwrap());
         let source = Source {
             uid,
             version: object.resource_version().unwrap_or_default(),
