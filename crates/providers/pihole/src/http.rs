@@ -306,7 +306,7 @@ fn sort(error: &reqwest::Error) -> PiholeError {
             return PiholeError::Tls { what: tame(&tls.to_string()) };
         }
         if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            if let Some(tls) = tls_inside(io) {
                 return PiholeError::Tls { what: tame(&tls.to_string()) };
             }
             quick |= matches!(
@@ -324,6 +324,17 @@ fn sort(error: &reqwest::Error) -> PiholeError {
         source = cause.source();
     }
     PiholeError::Unreachable { what: if last.is_empty() { "no connection".into() } else { tame(&last) }, quick }
+}
+
+/// The TLS error inside an I/O error inside an I/O error.
+fn tls_inside(mut io: &std::io::Error) -> Option<&rustls::Error> {
+    loop {
+        let inner = io.get_ref()?;
+        if let Some(tls) = inner.downcast_ref() {
+            return Some(tls);
+        }
+        io = inner.downcast_ref()?;
+    }
 }
 
 #[cfg(test)]
