@@ -150,8 +150,8 @@ fn check_route(kind: &Kind, info: &RequestInfo) -> Result<(), ApiError> {
 
 fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<Response<Body>, ApiError> {
     if info.path.starts_with("/openapi") {
-        let document = openapi::serve(&shared.world(), &info.path)?;
-        return Ok(whole(200, document, "application/json"));
+        let document = openapi::serve(&shared.world(), &info.path, accept)?;
+        return Ok(whole(200, document.body, document.content_type));
     }
     match info.path.trim_end_matches('/') {
         "/healthz" | "/readyz" | "/livez" => return Ok(whole(200, Bytes::from_static(b"ok"), "text/plain; charset=utf-8")),

@@ -203,12 +203,6 @@ impl Store {
         self.version
     }
 
-    /// Uses up one version without a change, as a write to something outside the tables does.
-    pub(crate) fn bump(&mut self) -> u64 {
-        self.version += 1;
-        self.version
-    }
-
     /// Makes the table exist, so that watches can wait on it.
     pub(crate) fn open(&mut self, table: &str) -> &Table {
         let version = self.version;

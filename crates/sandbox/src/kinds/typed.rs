@@ -40,6 +40,9 @@ impl<'a> Reader<'a> {
     }
 
     fn walk(&self, schema: &'a Value, value: &mut Value, path: &mut String, holder: &str, found: &mut Findings) {
+        if is_opaque(schema) {
+            return;
+        }
         let schema = self.resolve(schema);
         let wanted = schema.get("type").and_then(Value::as_str);
         if !fits(wanted, schema, value) {
@@ -111,6 +114,7 @@ impl<'a> Reader<'a> {
     /// Whether an encoder leaves this optional field out: empty lists and maps.
     fn leaves_no_trace(&self, schema: &'a Value, value: &Value) -> bool {
         match value {
+            _ if is_opaque(schema) => false,
             Value::Array(items) => items.is_empty(),
             Value::Object(fields) => fields.is_empty() && self.resolve(schema).get("additionalProperties").is_some(),
             _ => false,
@@ -123,6 +127,16 @@ fn reference(schema: &Value) -> Option<&str> {
         .get("$ref")
         .or_else(|| schema.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("$ref")))
         .and_then(Value::as_str)
+}
+
+/// Types that hold any JSON, and say nothing of it in their schema.
+fn is_opaque(schema: &Value) -> bool {
+    reference(schema).and_then(|target| target.rsplit('.').next()).is_some_and(|name| {
+        matches!(
+            name,
+            "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" | "RawExtension" | "FieldsV1"
+        )
+    })
 }
 
 fn fits(wanted: Option<&str>, schema: &Value, value: &Value) -> bool {
