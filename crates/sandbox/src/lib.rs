@@ -16,6 +16,7 @@ mod discovery;
 mod faults;
 mod kinds;
 mod log;
+pub mod nameserver;
 mod openapi;
 mod render;
 mod request;
