@@ -275,6 +275,17 @@ impl Rdata {
         (!name.is_root()).then_some(name)
     }
 
+    /// Whether the server is asked to fill in an address hint by itself (`ipv4hint=auto`).
+    ///
+    /// PowerDNS 4.7 on LMDB takes such a record and then fails to list the zone it is in, so whoever publishes for
+    /// others must decide whether to let it through.
+    pub fn has_automatic_hint(&self) -> bool {
+        match self {
+            Self::Https(svcb) | Self::Svcb(svcb) => svcb.params.values().any(|param| *param == SvcParam::AutoHint),
+            _ => false,
+        }
+    }
+
     /// Whether both values mean the same: equal, but for the serial of a SOA, which the server counts up by itself.
     pub fn same_meaning(&self, other: &Self) -> bool {
         match (self, other) {

@@ -429,6 +429,14 @@ fn a_record_says_which_name_it_leads_to() {
 }
 
 #[test]
+fn a_hint_the_server_fills_in_is_recognised() {
+    assert!(parse(RecordType::Https, "1 . ipv6hint=auto").has_automatic_hint());
+    assert!(parse(RecordType::Svcb, "1 . alpn=h2 ipv4hint=auto").has_automatic_hint());
+    assert!(!parse(RecordType::Https, "1 . ipv4hint=192.0.2.1 alpn=auto").has_automatic_hint());
+    assert!(!parse(RecordType::Txt, "\"auto\"").has_automatic_hint());
+}
+
+#[test]
 fn a_value_takes_little_memory() {
     assert!(size_of::<Rdata>() <= 32, "{}", size_of::<Rdata>());
 }
