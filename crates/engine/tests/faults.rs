@@ -74,6 +74,10 @@ fn script(number: u64) -> Vec<Deed> {
         } else {
             match dice.random_range(0..6) {
                 0 => {
+                    // What cannot be read cannot be let go of either: its owner repairs it first.
+                    if spoiled.contains(&at) {
+                        deeds.push(Deed::Change { at: at.clone(), text: text() });
+                    }
                     deeds.push(Deed::Delete { at: at.clone() });
                     alive.remove(&at);
                     spoiled.remove(&at);

@@ -34,7 +34,7 @@ const MISSING: Duration = Duration::from_secs(5);
 /// How often a missing right is tried again.
 const FORBIDDEN: Duration = Duration::from_secs(10);
 /// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself has gone back (a restore).
-const STALE_LISTS: u32 = 5;
+const STALE_LISTS: u32 = 20;
 /// A watch that fails this often in a row without an event is given up for a new list.
 const WATCH_TRIES: u32 = 5;
 
