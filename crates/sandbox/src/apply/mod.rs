@@ -213,8 +213,13 @@ fn reset(merged: &mut Value, live: Option<&Value>, subresource: Option<&str>, sc
     };
     if subresource == Some("status") {
         let status = merged.get("status").cloned();
+        let version = merged.pointer("/metadata/resourceVersion").cloned();
         *merged = live.clone();
         put(merged, status.as_ref());
+        // Kept for the caller to compare, should the applier have named one.
+        if let (Some(version), Some(metadata)) = (version, merged.get_mut("metadata").and_then(Value::as_object_mut)) {
+            metadata.insert("resourceVersion".to_owned(), version);
+        }
     } else if schema.status_subresource {
         put(merged, live.get("status"));
     }

@@ -36,6 +36,11 @@ impl FieldError {
         Self::new("FieldValueInvalid", path, with_detail(&format!("Invalid value: {}", bad_value(value)), detail))
     }
 
+    /// A malformed value, already printed.
+    pub(crate) fn shown(path: &str, value: &str, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", path, with_detail(&format!("Invalid value: {value}"), detail))
+    }
+
     /// A malformed value that is not shown.
     pub fn invalid_omitted(path: &str, detail: &str) -> Self {
         Self::new("FieldValueInvalid", path, with_detail("Invalid value", detail))

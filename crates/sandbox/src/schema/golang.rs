@@ -175,11 +175,25 @@ pub(crate) fn regex(pattern: &str) -> Result<Regex, String> {
     regex::RegexBuilder::new(&translate(pattern))
         .size_limit(64 << 20)
         .build()
-        .map_err(|error| format!("error parsing regexp: {}", last_line(&error.to_string())))
+        .map_err(|error| format!("error parsing regexp: {}", parse_error(&error.to_string(), pattern)))
 }
 
-fn last_line(text: &str) -> String {
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+/// The commonest mistakes in Go's words, the others in ours.
+fn parse_error(text: &str, pattern: &str) -> String {
+    let kind = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    match kind {
+        "unclosed character class" => {
+            let from = pattern.rfind('[').unwrap_or(0);
+            format!("missing closing ]: `{}`", &pattern[from..])
+        }
+        "unclosed group" => format!("missing closing ): `{pattern}`"),
+        "unopened group" => format!("unexpected ): `{pattern}`"),
+        "repetition operator missing expression" => {
+            let operator = pattern.chars().find(|c| matches!(c, '*' | '+' | '?')).unwrap_or('*');
+            format!("missing argument to repetition operator: `{operator}`")
+        }
+        other => format!("{other}: `{pattern}`"),
+    }
 }
 
 fn translate(pattern: &str) -> String {

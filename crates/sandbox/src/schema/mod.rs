@@ -8,6 +8,8 @@
 //! ```
 
 mod correlate;
+mod declared;
+mod duplicates;
 mod error;
 mod formats;
 mod golang;
@@ -20,6 +22,7 @@ mod structural;
 mod tests;
 mod validate;
 
+pub use duplicates::duplicate_fields;
 pub use error::{FieldError, aggregate, invalid_status};
 pub(crate) use golang::{json_text, quoted};
 pub(crate) use node::{Additional, Node};
@@ -48,14 +51,20 @@ impl Structural {
     /// `spec.versions[i].schema.openAPIV3Schema`.
     pub fn compile_at(at: &str, schema: &Value) -> Result<Self, Vec<FieldError>> {
         let root = Node::read(schema);
-        let mut errors = structural::check(&root, at);
-        let rules = Checks::compile(&root, true, at, &mut errors);
+        let mut errors = declared::check(&root, at);
+        errors.extend(structural::check(&root, at));
+        let rules = Checks::compile(&root, at, &mut errors);
         if errors.is_empty() { Ok(Self { raw: schema.clone(), root, rules }) } else { Err(errors) }
     }
 
     /// Fills in declared defaults, in place; nulls that are neither allowed nor defaulted are dropped first.
     pub fn default(&self, object: &mut Value) {
         prune::drop_nulls(object, Some(&self.root));
+        prune::default(object, &self.root);
+    }
+
+    /// Fills in declared defaults and leaves nulls alone, as is done to what server-side apply has merged.
+    pub fn default_merged(&self, object: &mut Value) {
         prune::default(object, &self.root);
     }
 

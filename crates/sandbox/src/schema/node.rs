@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::golang;
+use super::{
+    FieldError,
+    golang::{self, child},
+};
 
 /// A schema node; absent keywords are `None`, empty or false.
 #[derive(Debug, Default)]
@@ -39,6 +42,9 @@ pub(crate) struct Node {
     pub(crate) one_of: Vec<Node>,
     pub(crate) not: Option<Box<Node>>,
     pub(crate) preserve_unknown: bool,
+    /// `x-kubernetes-preserve-unknown-fields: false`, which may not be said.
+    pub(crate) preserve_refused: bool,
+    pub(crate) reference: bool,
     pub(crate) embedded: bool,
     pub(crate) int_or_string: bool,
     pub(crate) list_type: Option<String>,
@@ -126,6 +132,8 @@ impl Node {
             one_of: nodes("oneOf"),
             not: boxed("not"),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+            preserve_refused: fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)),
+            reference: fields.contains_key("$ref"),
             embedded: flag("x-kubernetes-embedded-resource"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             list_type: text("x-kubernetes-list-type"),
@@ -172,6 +180,23 @@ impl Node {
     }
 }
 
+impl std::fmt::Display for RuleText {
+    /// The rule as an error about its compilation shows it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |text: &str| golang::json_text(&Value::from(text));
+        let reason = self.reason.as_deref().map_or_else(|| "null".to_owned(), text);
+        let optional = if self.optional_old_self { "true" } else { "null" };
+        write!(
+            f,
+            "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
+            text(&self.rule),
+            text(&self.message),
+            text(&self.message_expression),
+            text(&self.field_path),
+        )
+    }
+}
+
 impl RuleText {
     fn read(rule: &Value) -> Self {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -182,6 +207,27 @@ impl RuleText {
             reason: rule.get("reason").and_then(Value::as_str).map(str::to_owned),
             field_path: text("fieldPath"),
             optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+        }
+    }
+
+    /// What is wrong with the rule apart from its expressions.
+    pub(crate) fn check(&self, at: &str, errors: &mut Vec<FieldError>) {
+        const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+        if self.rule.trim().is_empty() {
+            errors.push(FieldError::required(&child(at, "rule"), "rule is not specified"));
+        }
+        let message_at = child(at, "message");
+        let shown = Value::String(self.message.clone());
+        if !self.message.is_empty() && self.message.trim().is_empty() {
+            errors.push(FieldError::invalid(&message_at, &shown, "must be non-empty if specified"));
+        } else if self.message.trim().contains('\n') {
+            errors.push(FieldError::invalid(&message_at, &shown, "must not contain line breaks"));
+        } else if self.message.is_empty() && self.rule.trim().contains('\n') {
+            errors.push(FieldError::required(&message_at, "message must be specified if rule contains line breaks"));
+        }
+        if let Some(reason) = self.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
+            let supported = REASONS.map(str::to_owned);
+            errors.push(FieldError::not_supported(&child(at, "reason"), &Value::from(reason), &supported));
         }
     }
 

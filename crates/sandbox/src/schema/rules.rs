@@ -86,28 +86,33 @@ struct Rule {
 
 impl Checks {
     /// Compiles every rule below `node`; `None` when there are none. Errors name the rule's place in the schema.
-    pub(crate) fn compile(node: &Node, root: bool, at: &str, errors: &mut Vec<FieldError>) -> Option<Self> {
+    pub(crate) fn compile(node: &Node, at: &str, errors: &mut Vec<FieldError>) -> Option<Self> {
+        Self::compile_at(node, true, at, None, errors)
+    }
+
+    fn compile_at(node: &Node, root: bool, at: &str, uncorrelated: Option<&str>, errors: &mut Vec<FieldError>) -> Option<Self> {
         let mut checks = Self { resource: root || node.embedded, ..Self::default() };
         for (index, text) in node.rules.iter().enumerate() {
             let at = subscript(&child(at, "x-kubernetes-validations"), index);
-            if let Some(rule) = Rule::compile(text, node, &at, errors) {
+            if let Some(rule) = Rule::compile(text, node, &at, uncorrelated, errors) {
                 checks.rules.push(rule);
             }
         }
+        let in_items = if node.list_type.as_deref() == Some("map") { uncorrelated } else { uncorrelated.or(Some(at)) };
         checks.items = node
             .items
             .as_deref()
-            .and_then(|items| Self::compile(items, false, &child(at, "items"), errors))
+            .and_then(|items| Self::compile_at(items, false, &child(at, "items"), in_items, errors))
             .map(Box::new);
         let properties = child(at, "properties");
         for (name, property) in &node.properties {
-            if let Some(inner) = Self::compile(property, false, &subscript(&properties, name), errors) {
+            if let Some(inner) = Self::compile_at(property, false, &subscript(&properties, name), uncorrelated, errors) {
                 checks.properties.insert(name.clone(), inner);
             }
         }
         checks.additional = node
             .additional_schema()
-            .and_then(|additional| Self::compile(additional, false, &child(at, "additionalProperties"), errors))
+            .and_then(|additional| Self::compile_at(additional, false, &child(at, "additionalProperties"), uncorrelated, errors))
             .map(Box::new);
         let empty = checks.rules.is_empty() && checks.items.is_none() && checks.properties.is_empty() && checks.additional.is_none();
         (!empty).then_some(checks)
@@ -208,37 +213,36 @@ impl Checks {
 }
 
 impl Rule {
-    fn compile(text: &RuleText, node: &Node, at: &str, errors: &mut Vec<FieldError>) -> Option<Self> {
-        if text.rule.trim().is_empty() {
-            errors.push(FieldError::required(&child(at, "rule"), "rule is not specified"));
-            return None;
-        }
-        let mut compiled = |source: &str, field: &str| match Program::compile(source) {
-            Ok(program) => Some(program),
-            Err(error) => {
-                let detail = format!("compilation failed: ERROR: <input>: {error}");
-                let shown = Value::String(source.to_owned());
-                errors.push(FieldError::invalid(&child(at, field), &shown, &detail));
-                None
-            }
-        };
-        let program = compiled(&text.rule, "rule")?;
-        let message = if text.message_expression.is_empty() {
-            None
-        } else {
-            Some(compiled(&text.message_expression, "messageExpression")?)
-        };
-        let uses_old = program.references().has_variable("oldSelf");
+    /// Compiles a rule at `at`; `uncorrelated` is the list in whose items old values cannot be found.
+    fn compile(text: &RuleText, node: &Node, at: &str, uncorrelated: Option<&str>, errors: &mut Vec<FieldError>) -> Option<Self> {
+        let before = errors.len();
+        text.check(at, errors);
         let path = match normalised(&text.field_path, node) {
             Ok(path) => path,
-            Err(detail) => {
+            Err(_) => {
                 let shown = Value::String(text.field_path.clone());
-                let detail = format!("fieldPath must be a valid path: {detail}");
-                errors.push(FieldError::invalid(&child(at, "fieldPath"), &shown, &detail));
-                return None;
+                errors.push(FieldError::invalid(&child(at, "fieldPath"), &shown, "must be a valid path"));
+                String::new()
             }
         };
-        Some(Self { text: text.clone(), program, uses_old, message, path })
+        if text.rule.trim().is_empty() {
+            return None;
+        }
+        let program = compiled(&text.rule, text, &child(at, "rule"), errors)?;
+        let uses_old = program.references().has_variable("oldSelf");
+        if let Some(list) = uncorrelated.filter(|_| uses_old) {
+            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            errors.push(FieldError::invalid(&child(at, "rule"), &Value::String(text.rule.clone()), &detail));
+        }
+        if text.optional_old_self && !uses_old {
+            let detail = "may not be set if oldSelf is not used in rule";
+            errors.push(FieldError::invalid(&child(at, "optionalOldSelf"), &Value::Bool(true), detail));
+        }
+        let message = match text.message_expression.trim() {
+            "" => None,
+            expression => Some(compiled(expression, text, &child(at, "messageExpression"), errors)?),
+        };
+        (errors.len() == before).then(|| Self { text: text.clone(), program, uses_old, message, path })
     }
 
     /// The error of a rule that is not true.
@@ -274,6 +278,38 @@ impl Rule {
             _ => FieldError::invalid(&path, value, &detail),
         }
     }
+}
+
+/// Compiles an expression; a function nobody declared is an error too.
+fn compiled(source: &str, text: &RuleText, at: &str, errors: &mut Vec<FieldError>) -> Option<Program> {
+    let mut wrong = |detail: String| {
+        errors.push(FieldError::shown(at, &text.to_string(), &format!("compilation failed: ERROR: <input>:{detail}")));
+    };
+    let program = match Program::compile(source) {
+        Ok(program) => program,
+        Err(error) => {
+            wrong(format!("1:1: Syntax error: {error}"));
+            return None;
+        }
+    };
+    let mut names: Vec<String> = program.references().functions().into_iter().map(str::to_owned).collect();
+    names.sort();
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(['_', '@']);
+    for name in names.into_iter().filter(|name| is_name(name) && !is_declared(name)) {
+        let column = source.find(&format!("{name}(")).map_or(0, |at| at + name.len());
+        let dots = ".".repeat(column);
+        wrong(format!("1:{}: undeclared reference to '{name}' (in container '')\n | {source}\n | {dots}^", column + 1));
+        return None;
+    }
+    Some(program)
+}
+
+/// Whether the functions at hand have one of that name.
+fn is_declared(name: &str) -> bool {
+    let Ok(call) = Program::compile(&format!("{name}()")) else { return true };
+    FUNCTIONS.with(|functions| {
+        !matches!(call.execute(&functions.new_inner_scope()), Err(ExecutionError::UndeclaredReference(missing)) if *missing == name)
+    })
 }
 
 /// The old value nearest to a node, to judge whether its errors are tolerated.

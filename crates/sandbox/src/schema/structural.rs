@@ -1,6 +1,6 @@
 //! The checks that make a schema structural: every field has one type, outside of the logical combinators.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     FieldError,
@@ -22,9 +22,6 @@ pub(crate) fn check(node: &Node, at: &str) -> Vec<FieldError> {
     invariants(node, Level::Root, at, &mut errors);
     complete(node, node, at, at, &mut errors);
     errors.sort_by_key(ToString::to_string);
-    let mut rest = Vec::new();
-    lists(node, at, &mut rest);
-    errors.append(&mut rest);
     errors
 }
 
@@ -45,12 +42,8 @@ fn invariants(node: &Node, level: Level, at: &str, errors: &mut Vec<FieldError>)
         if level == Level::Root {
             errors.push(FieldError::forbidden(&additional_at, "must not be used at the root"));
         }
-        match additional {
-            Additional::Schema(inner) => invariants(inner, Level::Field, &additional_at, errors),
-            Additional::Allowed(false) => {
-                errors.push(FieldError::forbidden(&additional_at, "additionalProperties cannot be set to false"));
-            }
-            Additional::Allowed(true) => {}
+        if let Additional::Schema(inner) = additional {
+            invariants(inner, Level::Field, &additional_at, errors);
         }
     }
     for (set, name) in [(node.preserve_unknown, "x-kubernetes-preserve-unknown-fields"), (node.embedded, "x-kubernetes-embedded-resource")] {
@@ -210,93 +203,6 @@ fn complete_nested(validation: &Node, structure: &Node, structure_at: &str, vali
         match structure.properties.get(name) {
             Some(inner) => complete_nested(property, inner, &structure_at, &validation_at, errors),
             None => errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}"))),
-        }
-    }
-}
-
-/// List and map types fit the value's type, and list keys exist and are always there.
-fn lists(node: &Node, at: &str, errors: &mut Vec<FieldError>) {
-    let kind = node.kind.clone().unwrap_or_default();
-    if let Some(list_type) = &node.list_type {
-        if kind == "array" {
-            if !matches!(list_type.as_str(), "atomic" | "set" | "map") {
-                let supported = ["atomic", "set", "map"].map(str::to_owned);
-                errors.push(FieldError::not_supported(&child(at, "x-kubernetes-list-type"), &json!(list_type), &supported));
-            }
-        } else if kind.is_empty() {
-            errors.push(FieldError::required(&child(at, "type"), "must be array if x-kubernetes-list-type is specified"));
-        } else {
-            let detail = "must be array if x-kubernetes-list-type is specified";
-            errors.push(FieldError::invalid(&child(at, "type"), &json!(kind), detail));
-        }
-    }
-    if node.list_type.as_deref() == Some("map") {
-        list_keys(node, at, errors);
-    } else if !node.list_map_keys.is_empty() {
-        let shown = node.list_type.clone().map_or(Value::Null, Value::String);
-        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-        let at = child(at, "x-kubernetes-list-type");
-        errors.push(if shown.is_null() { FieldError::required(&at, detail) } else { FieldError::invalid(&at, &shown, detail) });
-    }
-    if let Some(map_type) = &node.map_type {
-        if kind == "object" {
-            if !matches!(map_type.as_str(), "atomic" | "granular") {
-                let supported = ["atomic", "granular"].map(str::to_owned);
-                errors.push(FieldError::not_supported(&child(at, "x-kubernetes-map-type"), &json!(map_type), &supported));
-            }
-        } else {
-            let detail = "must be object if x-kubernetes-map-type is specified";
-            let at = child(at, "type");
-            errors.push(if kind.is_empty() { FieldError::required(&at, detail) } else { FieldError::invalid(&at, &json!(kind), detail) });
-        }
-    }
-    if node.unique_items {
-        errors.push(FieldError::forbidden(&child(at, "uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"));
-    }
-    if let Some(items) = &node.items {
-        lists(items, &child(at, "items"), errors);
-    }
-    if let Some(additional) = node.additional_schema() {
-        lists(additional, &child(at, "additionalProperties"), errors);
-    }
-    for (name, property) in &node.properties {
-        lists(property, &subscript(&child(at, "properties"), name), errors);
-    }
-}
-
-fn list_keys(node: &Node, at: &str, errors: &mut Vec<FieldError>) {
-    let keys_at = child(at, "x-kubernetes-list-map-keys");
-    if node.list_map_keys.is_empty() {
-        errors.push(FieldError::required(&keys_at, "must not be empty if x-kubernetes-list-type is map"));
-    }
-    let Some(items) = node.items.as_deref() else {
-        errors.push(FieldError::required(&child(at, "items"), "must have a schema if x-kubernetes-list-type is map"));
-        return;
-    };
-    let items_at = child(at, "items");
-    if items.kind.as_deref() != Some("object") {
-        let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        let kind = items.kind.clone().unwrap_or_default();
-        errors.push(FieldError::invalid(&child(&items_at, "type"), &json!(kind), detail));
-    }
-    for key in &node.list_map_keys {
-        let property_at = subscript(&child(&items_at, "properties"), key);
-        match items.properties.get(key) {
-            None => {
-                let detail = "entries must all be names of item properties";
-                errors.push(FieldError::invalid(&keys_at, &json!(node.list_map_keys), detail));
-            }
-            Some(property) => {
-                if matches!(property.kind.as_deref(), Some("array" | "object")) {
-                    let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    let kind = items.kind.clone().unwrap_or_default();
-                    errors.push(FieldError::invalid(&child(&property_at, "type"), &json!(kind), detail));
-                }
-                if property.default.is_none() && !items.required.contains(key) {
-                    let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                    errors.push(FieldError::required(&child(&property_at, "default"), detail));
-                }
-            }
         }
     }
 }

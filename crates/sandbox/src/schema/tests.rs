@@ -120,6 +120,19 @@ fn a_status_update_is_judged_by_the_status_schema_alone() {
     );
 }
 
+#[test]
+fn declarations_are_refused_as_on_the_real_server() {
+    let golden: Value = serde_json::from_str(include_str!("testdata/declarations.json")).unwrap();
+    let mut wrong = Vec::new();
+    for case in golden.as_array().unwrap() {
+        let errors = Structural::compile(&case["schema"]).err().unwrap_or_default();
+        if causes(&errors) != recorded(case) {
+            wrong.push(format!("{}\n  got  {:?}\n  want {:?}", case["schema"], causes(&errors), recorded(case)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
