@@ -1,2 +1,88 @@
-//! Placeholder until the first commit of this crate.
-fn main() {}
+//! `cargo xtask generate` writes what is checked in but made from code: CRDs, RBAC and the command-line reference.
+//!
+//! `cargo xtask check` (and this crate's test) fails when a checked-in file is stale.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::CommandFactory as _;
+use serde_json::Value;
+
+const NOTE: &str = "# Written by `make generate`; edit the code it comes from instead.\n";
+
+fn main() -> anyhow::Result<()> {
+    let task = std::env::args().nth(1).unwrap_or_default();
+    match task.as_str() {
+        "generate" => generate(),
+        "check" => check(),
+        other => bail!("no task is called {other:?}; there are `generate` and `check`"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn generate() -> anyhow::Result<()> {
+    for (path, text) in files()? {
+        let path = root().join(path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn check() -> anyhow::Result<()> {
+    for (path, text) in files()? {
+        let found = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+        if found != text {
+            bail!("{path} is stale: run `make generate`");
+        }
+    }
+    Ok(())
+}
+
+fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
+    let crds = signpost_apis::powerdns::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    Ok(vec![
+        ("deploy/crds.yaml", yaml(&crds)?),
+        ("deploy/rbac.yaml", yaml(&signpost::rbac::manifests("signpost"))?),
+        ("docs/command-line.md", reference()),
+    ])
+}
+
+fn yaml(objects: &[Value]) -> anyhow::Result<String> {
+    let mut text = String::from(NOTE);
+    for object in objects {
+        text.push_str("---\n");
+        text.push_str(signpost::manifest::to_yaml(object)?.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn reference() -> String {
+    let mut text = String::from("<!-- Written by `make generate`; edit crates/signpost/src/cli.rs instead. -->\n# Command line\n");
+    let mut command = signpost::cli::Cli::command().term_width(100);
+    command.build();
+    let mut section = |name: &str, help: String| {
+        let help = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        let _ = write!(text, "\n## {name}\n\n```text\n{help}\n```\n");
+    };
+    section("signpost", command.render_long_help().to_string());
+    for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
+        section(&format!("signpost {}", sub.get_name()), sub.render_long_help().to_string());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checked_in_files_are_what_the_code_says() {
+        super::check().unwrap();
+    }
+}

@@ -1,0 +1,76 @@
+//! `change`: one change in a zone of 10,000 record sets → served, against the bare PATCH on the same server.
+
+use std::time::{Duration, Instant};
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::net::UdpSocket;
+
+use crate::figure::{Figure, Goal};
+use crate::strategies::Direct;
+use crate::world::{self, address, host};
+use crate::{Bench, seconds};
+
+const ROUNDS: usize = 40;
+const SIZE: usize = 10_000;
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Runs the benchmark.
+pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let direct = Direct::new(&bench.powerdns)?;
+    let client = bench.cluster.client();
+    let namespace = bench.cluster.namespace("bench-change").await;
+    let zone = "change.bench";
+    bench.say("filling a zone with 10,000 record sets");
+    world::create_zone(&client, &namespace, zone).await?;
+    world::create_rrsets(&client, &namespace, zone, SIZE).await?;
+    let operator = bench.operator(&namespace)?;
+    world::all_served(bench.powerdns.dns_addr(), zone, SIZE, 0, DEADLINE).await?;
+    world::all_reported(&client, &namespace, SIZE, DEADLINE).await?;
+
+    bench.say("changing one record set, and a bare PATCH, by turns");
+    let api = world::rrsets(&client, &namespace);
+    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    let (mut changes, mut patches) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let n = round * 97 % SIZE;
+        let edition = 7;
+        let patch = json!({"spec": {"records": [address(n, edition)]}});
+        // The clock starts with the request, as it does for the bare PATCH.
+        let start = Instant::now();
+        api.patch(&format!("{}.{zone}", host(n)), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        served(&socket, bench, zone, n, edition).await?;
+        changes.push(start.elapsed());
+
+        // The same by hand, on a name that no object claims.
+        let free = SIZE + round;
+        let start = Instant::now();
+        direct.patch(zone, &[Direct::replace(zone, free, edition)]).await?;
+        served(&socket, bench, zone, free, edition).await?;
+        patches.push(start.elapsed());
+    }
+    let (change, patch) = (median(&mut changes), median(&mut patches));
+    operator.stop().await?;
+    world::clear(&client, &namespace).await?;
+    direct.delete_zone(zone).await?;
+    Ok(vec![
+        Figure::new("change.bare_patch", seconds(patch) * 1000.0, "ms", Goal::Told),
+        Figure::new("change.served", seconds(change) * 1000.0, "ms", Goal::Told),
+        Figure::new("change.of_bare_patch", seconds(change) / seconds(patch), "x", Goal::AtMost(3.0)),
+    ])
+}
+
+async fn served(socket: &UdpSocket, bench: &Bench, zone: &str, n: usize, edition: u8) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let (name, wanted) = (format!("{}.{zone}.", host(n)), address(n, edition));
+    while world::ask(socket, bench.powerdns.dns_addr(), &name).await?.as_deref() != Some(&wanted) {
+        anyhow::ensure!(start.elapsed() < DEADLINE, "{name} was not served with {wanted}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,190 @@
+//! `converge`: N record sets → all served and all reported, on the real kube-apiserver and the real PowerDNS.
+//!
+//! `waiting`: they exist, then the operator starts. `arriving`: the operator runs, then they are created at full speed.
+
+use std::time::{Duration, Instant};
+
+use crate::figure::{Figure, Goal};
+use crate::strategies::{self, Direct};
+use crate::world;
+use crate::{Bench, seconds};
+
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// What one run of one mode showed.
+struct Run {
+    served: Duration,
+    reported: Duration,
+    writes: u64,
+    patches: u64,
+    cpu: f64,
+    rss: f64,
+}
+
+/// Runs the benchmark.
+pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let direct = Direct::new(&bench.powerdns)?;
+    let client = bench.cluster.client();
+
+    bench.say("start-up: the operator with one zone and nothing in it");
+    let namespace = bench.cluster.namespace("bench-start").await;
+    world::create_zone(&client, &namespace, "start.bench").await?;
+    let mut operator = bench.operator(&namespace)?;
+    let startup = operator.ready(DEADLINE).await?;
+    operator.stop().await?;
+    world::clear(&client, &namespace).await?;
+    figures.push(Figure::new("converge.startup", seconds(startup), "s", Goal::AtMost(2.0)));
+
+    bench.say("per-record strategy: 1,000 record sets, one at a time");
+    let namespace = bench.cluster.namespace("bench-per-record").await;
+    world::create_rrsets(&client, &namespace, "per-record.bench", 1000).await?;
+    direct.create_zone("per-record.bench").await?;
+    let per_record = strategies::per_record(&client, &direct, &namespace, "per-record.bench", 1000).await?;
+    world::clear(&client, &namespace).await?;
+    figures.push(Figure::new("converge.per_record.1000", seconds(per_record), "s", Goal::Told));
+
+    bench.say("bare cost: 1,000 record sets with no operator");
+    let namespace = bench.cluster.namespace("bench-bare").await;
+    world::create_rrsets(&client, &namespace, "bare.bench", 1000).await?;
+    direct.create_zone("bare.bench").await?;
+    let bare = strategies::bare(&client, &direct, &namespace, "bare.bench", 1000).await?;
+    world::clear(&client, &namespace).await?;
+    figures.push(Figure::new("converge.bare.1000", seconds(bare), "s", Goal::Told));
+
+    let waiting = waiting(bench, &direct, 1000, &mut figures).await?;
+    figures.push(Figure::new("converge.waiting.1000.speedup", seconds(per_record) / seconds(waiting.served), "x", Goal::AtLeast(20.0)));
+    let beyond_start = waiting.reported.saturating_sub(startup);
+    figures.push(Figure::new("converge.waiting.1000.of_bare", seconds(beyond_start) / seconds(bare), "x", Goal::AtMost(1.5)));
+
+    let many = self::waiting(bench, &direct, 10_000, &mut figures).await?;
+    figures.push(Figure::new("converge.waiting.growth", seconds(many.served) / seconds(waiting.served), "x", Goal::AtMost(12.0)));
+    figures.push(Figure::new("converge.waiting.10000.patches", count(many.patches), "PATCHes", Goal::AtMost(49.0)));
+    figures.push(Figure::new("converge.waiting.10000.rss", many.rss, "MB", Goal::AtMost(60.0)));
+
+    arriving(bench, &direct, 1000, &mut figures).await?;
+    arriving(bench, &direct, 10_000, &mut figures).await?;
+    Ok(figures)
+}
+
+async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Figure>) -> anyhow::Result<Run> {
+    bench.say(&format!("waiting: {n} record sets exist, the operator starts"));
+    let client = bench.cluster.client();
+    let namespace = bench.cluster.namespace("bench-waiting").await;
+    let zone = format!("waiting-{n}.bench");
+    world::create_zone(&client, &namespace, &zone).await?;
+    world::create_rrsets(&client, &namespace, &zone, n).await?;
+    let writes = world::writes_seen(&client).await?;
+    let operator = bench.operator(&namespace)?;
+    let start = operator.started();
+    let (served, reported) = tokio::try_join!(
+        world::all_served(bench.powerdns.dns_addr(), &zone, n, 0, DEADLINE),
+        world::all_reported(&client, &namespace, n, DEADLINE)
+    )?;
+    settle(&client).await?;
+    let run = Run {
+        served: served - start,
+        reported: reported - start,
+        writes: world::writes_seen(&client).await? - writes,
+        patches: direct.serial(&zone).await?.saturating_sub(first_serial()),
+        cpu: operator.cpu_seconds()?,
+        rss: operator.rss_mb()?,
+    };
+    tell(figures, &format!("converge.waiting.{n}"), &run, n);
+
+    bench.say(&format!("waiting: all {n} change, then nothing changes"));
+    let writes = world::writes_seen(&client).await?;
+    world::change_rrsets(&client, &namespace, &zone, n, 1).await?;
+    world::all_served(bench.powerdns.dns_addr(), &zone, n, 1, DEADLINE).await?;
+    world::all_reported(&client, &namespace, n, DEADLINE).await?;
+    settle(&client).await?;
+    let ours = (world::writes_seen(&client).await? - writes).saturating_sub(n as u64);
+    figures.push(Figure::new(format!("converge.change.{n}.writes_per_object"), per(ours, n), "writes", Goal::AtMost(1.1)));
+    operator.stop().await?;
+
+    bench.say(&format!("second pass over {n} unchanged record sets"));
+    let (writes, serial) = (world::writes_seen(&client).await?, direct.serial(&zone).await?);
+    let mut operator = bench.operator(&namespace)?;
+    operator.ready(DEADLINE).await?;
+    settle(&client).await?;
+    let again = world::writes_seen(&client).await? - writes + (direct.serial(&zone).await? - serial);
+    figures.push(Figure::new(format!("converge.again.{n}.writes"), count(again), "writes", Goal::AtMost(0.0)));
+    operator.stop().await?;
+    world::clear(&client, &namespace).await?;
+    direct.delete_zone(&zone).await?;
+    Ok(run)
+}
+
+async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
+    bench.say(&format!("arriving: the operator runs, {n} record sets are created"));
+    let client = bench.cluster.client();
+    let namespace = bench.cluster.namespace("bench-arriving").await;
+    let zone = format!("arriving-{n}.bench");
+    world::create_zone(&client, &namespace, &zone).await?;
+    let mut operator = bench.operator(&namespace)?;
+    operator.ready(DEADLINE).await?;
+    settle(&client).await?;
+    let before = world::writes_seen(&client).await?;
+    let start = Instant::now();
+    let (created, served, reported) = tokio::try_join!(
+        world::create_rrsets(&client, &namespace, &zone, n),
+        world::all_served(bench.powerdns.dns_addr(), &zone, n, 0, DEADLINE),
+        world::all_reported(&client, &namespace, n, DEADLINE)
+    )?;
+    settle(&client).await?;
+    let run = Run {
+        served: served - start,
+        reported: reported - start,
+        writes: (world::writes_seen(&client).await? - before).saturating_sub(n as u64),
+        patches: direct.serial(&zone).await?.saturating_sub(first_serial()),
+        cpu: operator.cpu_seconds()?,
+        rss: operator.rss_mb()?,
+    };
+    let name = format!("converge.arriving.{n}");
+    figures.push(Figure::new(format!("{name}.creation"), seconds(created), "s", Goal::Told));
+    let after = run.served.saturating_sub(created);
+    figures.push(Figure::new(format!("{name}.lag_of_creation"), seconds(after) / seconds(created), "x", Goal::AtMost(0.10)));
+    tell(figures, &name, &run, n);
+    operator.stop().await?;
+    world::clear(&client, &namespace).await?;
+    direct.delete_zone(&zone).await?;
+    Ok(())
+}
+
+fn tell(figures: &mut Vec<Figure>, name: &str, run: &Run, n: usize) {
+    figures.push(Figure::new(format!("{name}.served"), seconds(run.served), "s", Goal::Told));
+    figures.push(Figure::new(format!("{name}.reported"), seconds(run.reported), "s", Goal::Told));
+    figures.push(Figure::new(format!("{name}.patches_sent"), count(run.patches), "PATCHes", Goal::Told));
+    figures.push(Figure::new(format!("{name}.writes_per_object"), per(run.writes, n), "writes", Goal::AtMost(2.1)));
+    figures.push(Figure::new(format!("{name}.cpu"), run.cpu, "s", Goal::Told));
+    figures.push(Figure::new(format!("{name}.rss_now"), run.rss, "MB", Goal::Told));
+}
+
+/// Waits until the API server sees no more writes: two equal counts half a second apart.
+async fn settle(client: &kube::Client) -> anyhow::Result<()> {
+    let mut last = world::writes_seen(client).await?;
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = world::writes_seen(client).await?;
+        if now == last {
+            return Ok(());
+        }
+        last = now;
+    }
+    Ok(())
+}
+
+/// What PowerDNS gives a new zone as its serial when it rises by one: 0, stored by the first edit as 1.
+const fn first_serial() -> u64 {
+    0
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of a benchmark are far below 2^52
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of a benchmark are far below 2^52
+fn per(writes: u64, n: usize) -> f64 {
+    writes as f64 / n as f64
+}

@@ -1,0 +1,53 @@
+//! A plain TCP relay whose connections can be cut at will: how a benchmark ends the operator's watches.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+/// The relay. Dropping it ends it.
+pub struct Cutter {
+    addr: SocketAddr,
+    cut: broadcast::Sender<()>,
+    server: JoinHandle<()>,
+}
+
+impl Cutter {
+    /// Relays to this address.
+    pub async fn start(upstream: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let (cut, _) = broadcast::channel(1);
+        let cuts = cut.clone();
+        let server = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut end = cuts.subscribe();
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(upstream).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = end.recv() => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { addr, cut, server })
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Cuts every open connection.
+    pub fn cut(&self) {
+        let _ = self.cut.send(());
+    }
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}

@@ -1,0 +1,63 @@
+//! A measured figure with its goal: printed as one line, collected for the JSON file.
+
+use serde::Serialize;
+
+/// What a figure must be to count as reached.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Goal {
+    /// At least this much.
+    AtLeast(f64),
+    /// At most this much.
+    AtMost(f64),
+    /// Told, not judged.
+    Told,
+}
+
+/// One figure of one benchmark.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    /// Dotted name, such as `converge.waiting.1000.speedup`.
+    pub name: String,
+    /// What was measured.
+    pub value: f64,
+    /// Its unit: `x` for a ratio, `s`, `ms`, `MB`, or a count.
+    pub unit: &'static str,
+    /// What it is held to.
+    pub goal: Goal,
+    /// Whether the goal was reached.
+    pub ok: bool,
+}
+
+impl Figure {
+    /// A figure, judged against its goal.
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str, goal: Goal) -> Self {
+        let ok = match goal {
+            Goal::AtLeast(limit) => value >= limit,
+            Goal::AtMost(limit) => value <= limit,
+            Goal::Told => true,
+        };
+        Self { name: name.into(), value, unit, goal, ok }
+    }
+
+    /// `NAME VALUE UNIT (goal GOAL) ok|short`.
+    pub fn line(&self) -> String {
+        let goal = match self.goal {
+            Goal::AtLeast(limit) => format!(">= {limit}"),
+            Goal::AtMost(limit) => format!("<= {limit}"),
+            Goal::Told => "none".to_owned(),
+        };
+        format!("{} {:.3} {} (goal {goal}) {}", self.name, self.value, self.unit, if self.ok { "ok" } else { "short" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_misses_its_goal_is_short() {
+        assert_eq!(Figure::new("a.b", 19.5, "x", Goal::AtLeast(20.0)).line(), "a.b 19.500 x (goal >= 20) short");
+        assert_eq!(Figure::new("a.b", 3.0, "x", Goal::AtMost(3.0)).line(), "a.b 3.000 x (goal <= 3) ok");
+    }
+}

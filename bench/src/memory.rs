@@ -1,0 +1,112 @@
+//! `memory`: 10,000 Ingresses as real ones look, on the real API server: the operator's resident memory, and whether it grows
+//! when its watches expire and it must list everything again, twenty times.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Method;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use signpost_testkit::pihole::PiholeV6;
+use signpost_testkit::{Fault, FaultProxy, Rule};
+
+use crate::cutter::Cutter;
+use crate::figure::{Figure, Goal};
+use crate::world::WRITERS;
+use crate::{Bench, seconds};
+
+const SIZE: usize = 10_000;
+const REGISTERED: usize = 300;
+const RELISTS: usize = 20;
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// An Ingress with three rules, TLS, the annotations of a usual set-up and what `kubectl apply` leaves behind.
+pub fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<Ingress> {
+    let rule = |host: String| {
+        json!({"host": host, "http": {"paths": [
+            {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": format!("app-{n}"), "port": {"number": 80}}}},
+            {"path": "/api", "pathType": "Prefix", "backend": {"service": {"name": format!("app-{n}-api"), "port": {"number": 8080}}}}]}})
+    };
+    let hosts = [format!("app-{n:05}.bench.lan"), format!("www-{n:05}.bench.lan"), format!("api-{n:05}.bench.lan")];
+    let spec = json!({"ingressClassName": "nginx", "tls": [{"hosts": hosts, "secretName": format!("app-{n}-tls")}],
+        "rules": hosts.clone().map(rule)});
+    let mut annotations = json!({
+        "cert-manager.io/cluster-issuer": "letsencrypt", "nginx.ingress.kubernetes.io/proxy-body-size": "16m",
+        "nginx.ingress.kubernetes.io/ssl-redirect": "true",
+        "kubectl.kubernetes.io/last-applied-configuration": serde_json::to_string(&spec)?,
+    });
+    if registered {
+        annotations["pihole.io/register"] = json!("true");
+        annotations["pihole.io/hosts"] = json!(format!("app-{n:05}.bench.lan"));
+    }
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": format!("app-{n:05}"), "namespace": namespace, "annotations": annotations,
+            "labels": {"app.kubernetes.io/name": format!("app-{n}"), "app.kubernetes.io/managed-by": "Helm"}},
+        "spec": spec}))?)
+}
+
+/// Creates Ingresses at full speed; the first `registered` of them ask for records.
+pub async fn create(bench: &Bench, namespace: &str, count: usize, registered: usize) -> anyhow::Result<()> {
+    let api: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
+    let params = PostParams { field_manager: Some("kubectl-client-side-apply".into()), ..PostParams::default() };
+    stream::iter(0..count)
+        .map(|n| {
+            let (api, params) = (api.clone(), params.clone());
+            async move {
+                api.create(&params, &ingress(namespace, n, n < registered)?).await?;
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(())
+}
+
+/// Runs the benchmark.
+pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+    let namespace = bench.cluster.namespace("bench-memory").await;
+    bench.say("creating 10,000 Ingresses, 300 of them registered");
+    create(bench, &namespace, SIZE, REGISTERED).await?;
+
+    let proxy = FaultProxy::start(&bench.cluster.url()).await;
+    let cutter = Cutter::start(proxy.addr()).await?;
+    let pihole = PiholeV6::start().await;
+    let kubeconfig = bench.cluster.kubeconfig_for(&cutter.url());
+    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url(), pihole.password())?;
+    let ready = operator.ready(DEADLINE).await?;
+    let start = Instant::now();
+    while pihole.lines().len() < REGISTERED {
+        anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.lines().len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let first = operator.rss_mb()?;
+
+    bench.say("expiring the watches: 20 complete lists");
+    let mut most = first;
+    for round in 0..RELISTS {
+        let listed = || proxy.count(&Method::GET, "/ingresses?");
+        let before = listed();
+        proxy.add(Rule::next(1, Fault::status(410)).path("watch=true"));
+        cutter.cut();
+        let start = Instant::now();
+        // A complete list is SIZE / page pages; the watch that follows it is the sign that it is folded.
+        while listed() < before + SIZE / 50 {
+            anyhow::ensure!(start.elapsed() < DEADLINE, "no complete list after the watch expired (round {round})");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        most = most.max(operator.rss_mb()?);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let last = operator.rss_mb()?;
+    let stopped = operator.stop().await?;
+    Ok(vec![
+        Figure::new("memory.start_to_ready", seconds(ready), "s", Goal::AtMost(10.0)),
+        Figure::new("memory.rss", first, "MB", Goal::AtMost(48.0)),
+        Figure::new("memory.rss_most", most, "MB", Goal::AtMost(48.0)),
+        Figure::new("memory.growth_over_relists", last / first, "x", Goal::AtMost(1.15)),
+        Figure::new("memory.stop", seconds(stopped), "s", Goal::AtMost(2.0)),
+    ])
+}

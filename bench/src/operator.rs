@@ -1,0 +1,104 @@
+//! The operator in a process of its own: start it, wait until it is ready, read its memory and CPU, stop it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// A running operator.
+pub struct Operator {
+    child: Child,
+    health: SocketAddr,
+    started: Instant,
+}
+
+impl Operator {
+    /// Starts `binary run` with these environment variables; its log goes to `log`.
+    pub fn start(binary: &Path, environment: &[(&str, String)], log: &Path) -> anyhow::Result<Self> {
+        let health = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let file = std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
+        let started = Instant::now();
+        let mut command = Command::new(binary);
+        command.arg("run").env_clear();
+        for name in ["PATH", "HOME"] {
+            if let Ok(value) = std::env::var(name) {
+                command.env(name, value);
+            }
+        }
+        let child = command
+            .envs(environment.iter().map(|(name, value)| (name, value.as_str())))
+            .env("HEALTH_ADDRESS", health.to_string())
+            .env("LOG_FORMAT", "json")
+            .env("LOG_LEVEL", "warn")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("starting {}", binary.display()))?;
+        Ok(Self { child, health, started })
+    }
+
+    /// When the process was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Waits until `/readyz` says 200; returns the time since the start.
+    pub async fn ready(&mut self, deadline: Duration) -> anyhow::Result<Duration> {
+        let url = format!("http://{}/readyz", self.health);
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
+        let mut last = String::from("no answer");
+        while self.started.elapsed() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the operator stopped before it was ready: {status}");
+            }
+            match client.get(&url).send().await {
+                Ok(answer) if answer.status().is_success() => return Ok(self.started.elapsed()),
+                Ok(answer) => last = answer.text().await.unwrap_or_default(),
+                Err(error) => last = error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bail!("the operator was not ready after {deadline:?}; /readyz said: {last}")
+    }
+
+    /// Resident memory in MB.
+    pub fn rss_mb(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let kilobytes: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
+        Ok(kilobytes / 1024.0)
+    }
+
+    /// CPU seconds used so far, in user and kernel mode.
+    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().context("no stat")?.split_whitespace().collect();
+        let ticks: f64 = fields.get(11).context("no utime")?.parse::<f64>()? + fields.get(12).context("no stime")?.parse::<f64>()?;
+        Ok(ticks / 100.0)
+    }
+
+    /// Asks the process to stop and waits for it; kills it when it does not.
+    pub async fn stop(mut self) -> anyhow::Result<Duration> {
+        let asked = Instant::now();
+        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        while asked.elapsed() < Duration::from_secs(20) {
+            if self.child.try_wait()?.is_some() {
+                return Ok(asked.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        bail!("the operator did not stop within 20 s of SIGTERM")
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

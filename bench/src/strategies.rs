@@ -1,0 +1,138 @@
+//! The two things the operator is measured against, on the same servers in the same run.
+//!
+//! `per_record`: one worker, and for each record set one GET and one PATCH to PowerDNS and four writes to Kubernetes.
+//! `bare`: what the work costs with no operator at all: one finalizer patch and one status patch per object at full
+//! concurrency, and one PATCH per 5,000 record sets.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use signpost_testkit::PowerDns;
+
+use crate::world::{WRITERS, address, host, rrsets};
+
+/// Plain calls to the PowerDNS API.
+pub struct Direct {
+    http: reqwest::Client,
+    base: String,
+    key: String,
+}
+
+impl Direct {
+    /// Calls to this server.
+    pub fn new(server: &PowerDns) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+        Ok(Self { http, base: format!("{}/api/v1/servers/localhost/zones", server.api_url()), key: server.api_key() })
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
+        let answer = request.header("X-API-Key", &self.key).header("Accept", "application/json").send().await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        anyhow::bail!("PowerDNS answered {status}: {}", answer.text().await.unwrap_or_default())
+    }
+
+    /// Makes a zone as the operator makes it: serial by one per PATCH, no rectify.
+    pub async fn create_zone(&self, zone: &str) -> anyhow::Result<()> {
+        let body = json!({"name": format!("{zone}."), "kind": "Native", "nameservers": [format!("ns1.{zone}.")],
+            "soa_edit_api": "INCREASE", "api_rectify": false});
+        self.send(self.http.post(&self.base).json(&body)).await?;
+        Ok(())
+    }
+
+    /// The zone's serial.
+    pub async fn serial(&self, zone: &str) -> anyhow::Result<u64> {
+        let answer = self.send(self.http.get(format!("{}/{zone}.?rrsets=false", self.base))).await?;
+        let zone: Value = answer.json().await?;
+        zone["serial"].as_u64().context("the zone has no serial")
+    }
+
+    /// The REPLACE of the nth record set.
+    pub fn replace(zone: &str, n: usize, edition: u8) -> Value {
+        json!({"name": format!("{}.{zone}.", host(n)), "type": "A", "ttl": 300, "changetype": "REPLACE",
+            "records": [{"content": address(n, edition), "disabled": false}]})
+    }
+
+    /// One PATCH.
+    pub async fn patch(&self, zone: &str, rrsets: &[Value]) -> anyhow::Result<()> {
+        self.send(self.http.patch(format!("{}/{zone}.", self.base)).json(&json!({"rrsets": rrsets}))).await?;
+        Ok(())
+    }
+
+    async fn read(&self, zone: &str, n: usize) -> anyhow::Result<Value> {
+        let url = format!("{}/{zone}.?rrset_name={}.{zone}.&rrset_type=A", self.base, host(n));
+        Ok(self.send(self.http.get(url)).await?.json().await?)
+    }
+
+    /// Removes a zone.
+    pub async fn delete_zone(&self, zone: &str) -> anyhow::Result<()> {
+        self.send(self.http.delete(format!("{}/{zone}.", self.base))).await?;
+        Ok(())
+    }
+}
+
+/// A status of the size that an operator of these kinds writes.
+fn status(zone: &str, n: usize) -> Value {
+    json!({"status": {"dnsEntryName": format!("{}.{zone}.", host(n)), "syncStatus": "Succeeded", "observedGeneration": 1,
+        "conditions": [{"type": "Available", "status": "True", "reason": "Succeeded", "message": "Succeeded",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+/// The per-record strategy over record sets that exist already; returns when the last name is served (its last PATCH is answered).
+pub async fn per_record(client: &Client, direct: &Direct, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+    let api = rrsets(client, namespace);
+    let start = Instant::now();
+    let mut served = start;
+    for n in 0..count {
+        let name = format!("{}.{zone}", host(n));
+        let merge = PatchParams::default();
+        for finalizers in [json!(["bench.signpost/metrics"]), json!(["bench.signpost/metrics", "bench.signpost/external"])] {
+            api.patch_metadata(&name, &merge, &Patch::Merge(json!({"metadata": {"finalizers": finalizers}}))).await?;
+        }
+        api.patch_metadata(&name, &merge, &Patch::Merge(json!({"metadata": {"annotations": {"bench.signpost/owner": zone}}}))).await?;
+        direct.read(zone, n).await?;
+        direct.patch(zone, &[Direct::replace(zone, n, 0)]).await?;
+        served = Instant::now();
+        api.patch_status(&name, &merge, &Patch::Merge(status(zone, n))).await?;
+    }
+    Ok(served - start)
+}
+
+/// The bare cost of the same end state.
+pub async fn bare(client: &Client, direct: &Direct, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+    let api = rrsets(client, namespace);
+    let start = Instant::now();
+    let each = |status_too: bool| {
+        let api = api.clone();
+        stream::iter(0..count)
+            .map(move |n| {
+                let api = api.clone();
+                async move {
+                    let name = format!("{}.{zone}", host(n));
+                    let merge = PatchParams::default();
+                    if status_too {
+                        api.patch_status(&name, &merge, &Patch::Merge(status(zone, n))).await?;
+                    } else {
+                        let finalizer = json!({"metadata": {"finalizers": ["bench.signpost/external"]}});
+                        api.patch_metadata(&name, &merge, &Patch::Merge(finalizer)).await?;
+                    }
+                    anyhow::Ok(())
+                }
+            })
+            .buffer_unordered(WRITERS)
+            .try_collect::<Vec<()>>()
+    };
+    each(false).await?;
+    let changes: Vec<Value> = (0..count).map(|n| Direct::replace(zone, n, 0)).collect();
+    for chunk in changes.chunks(5000) {
+        direct.patch(zone, chunk).await?;
+    }
+    each(true).await?;
+    Ok(start.elapsed())
+}

@@ -1,0 +1,198 @@
+//! What the benchmarks do to the API server and ask of the name server: make zones and record sets, wait until they are
+//! served and reported, count the writes the API server has seen.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::net::UdpSocket;
+
+/// Clients that write to the API server at once; more gains nothing on two cores.
+pub const WRITERS: usize = 16;
+
+/// API of a powerdns kind in a namespace.
+pub fn api(client: &Client, kind: &str, plural: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "dns.cav.enablers.ob".into(),
+        version: "v1alpha2".into(),
+        api_version: "dns.cav.enablers.ob/v1alpha2".into(),
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Record sets of a namespace.
+pub fn rrsets(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    api(client, "RRset", "rrsets", Some(namespace))
+}
+
+/// Makes a namespaced zone; its serial rises by one with every PATCH that PowerDNS takes, so the serial counts them.
+pub async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow::Result<()> {
+    let object = json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+        "metadata": {"name": zone, "namespace": namespace},
+        "spec": {"kind": "Native", "nameservers": [format!("ns1.{zone}")], "soa_edit_api": "INCREASE"},
+    });
+    api(client, "Zone", "zones", Some(namespace)).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+/// Name of the nth record set's owner, relative to its zone.
+pub fn host(n: usize) -> String {
+    format!("host-{n:05}")
+}
+
+/// Address that the nth record set points at in a given edition of the world.
+pub fn address(n: usize, edition: u8) -> String {
+    format!("10.{edition}.{}.{}", n / 256, n % 256)
+}
+
+/// The nth record set of a zone.
+pub fn rrset(namespace: &str, zone: &str, n: usize, edition: u8) -> serde_json::Value {
+    json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset",
+        "metadata": {"name": format!("{}.{zone}", host(n)), "namespace": namespace},
+        "spec": {"type": "A", "name": host(n), "ttl": 300, "records": [address(n, edition)], "zoneRef": {"name": zone, "kind": "Zone"}},
+    })
+}
+
+/// Creates `count` record sets at full speed; returns how long that took.
+pub async fn create_rrsets(client: &Client, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+    let api = rrsets(client, namespace);
+    let start = Instant::now();
+    stream::iter(0..count)
+        .map(|n| {
+            let api = api.clone();
+            async move {
+                let object: DynamicObject = serde_json::from_value(rrset(namespace, zone, n, 0))?;
+                api.create(&PostParams::default(), &object).await?;
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(start.elapsed())
+}
+
+/// Points every record set at its address of another edition.
+pub async fn change_rrsets(client: &Client, namespace: &str, zone: &str, count: usize, edition: u8) -> anyhow::Result<()> {
+    let api = rrsets(client, namespace);
+    stream::iter(0..count)
+        .map(|n| {
+            let api = api.clone();
+            async move {
+                let patch = json!({"spec": {"records": [address(n, edition)]}});
+                api.patch(&format!("{}.{zone}", host(n)), &PatchParams::default(), &Patch::Merge(patch)).await?;
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(())
+}
+
+/// Asks for one A record; `None` when the name is not there (yet).
+pub async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::Result<Option<String>> {
+    use hickory_proto::op::{Message, MessageType, OpCode, Query};
+    use hickory_proto::rr::{Name, RData, RecordType};
+    let mut query = Message::new(1, MessageType::Query, OpCode::Query);
+    query.add_query(Query::query(Name::from_ascii(name)?, RecordType::A));
+    socket.send_to(&query.to_vec()?, server).await?;
+    let mut buffer = [0_u8; 1500];
+    let Ok(received) = tokio::time::timeout(Duration::from_millis(500), socket.recv_from(&mut buffer)).await else {
+        return Ok(None);
+    };
+    let answer = Message::from_vec(&buffer[..received?.0])?;
+    Ok(answer.answers.iter().find_map(|record| match &record.data {
+        RData::A(address) => Some(address.0.to_string()),
+        _ => None,
+    }))
+}
+
+/// Waits until every name answers with its address; each is asked until it does, in order, so that waiting costs few queries.
+pub async fn all_served(server: SocketAddr, zone: &str, count: usize, edition: u8, deadline: Duration) -> anyhow::Result<Instant> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    let start = Instant::now();
+    for n in 0..count {
+        let name = format!("{}.{zone}.", host(n));
+        let wanted = address(n, edition);
+        while ask(&socket, server, &name).await?.as_deref() != Some(&wanted) {
+            if start.elapsed() > deadline {
+                bail!("{name} was not served with {wanted} after {deadline:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    Ok(Instant::now())
+}
+
+/// Waits until every record set of the namespace says Succeeded for its current generation.
+pub async fn all_reported(client: &Client, namespace: &str, count: usize, deadline: Duration) -> anyhow::Result<Instant> {
+    let mut done = BTreeSet::new();
+    let mut events = Box::pin(watcher(rrsets(client, namespace), watcher::Config::default().any_semantic()));
+    let start = Instant::now();
+    while done.len() < count {
+        let event = tokio::time::timeout(deadline.saturating_sub(start.elapsed()), events.next())
+            .await
+            .with_context(|| format!("only {} of {count} record sets were reported as done after {deadline:?}", done.len()))?
+            .context("the watch ended")??;
+        if let watcher::Event::Apply(object) | watcher::Event::InitApply(object) = event {
+            let status = &object.data["status"];
+            if status["syncStatus"] == "Succeeded" && status["observedGeneration"].as_i64() == object.metadata.generation {
+                done.insert(object.name_any());
+            } else {
+                done.remove(&object.name_any());
+            }
+        }
+    }
+    Ok(Instant::now())
+}
+
+/// Writes that the API server has taken for our kinds since it started, by its own count.
+pub async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
+    let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
+    let mut sum = 0.0;
+    for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+        let ours = line.contains("group=\"dns.cav.enablers.ob\"") || line.contains("group=\"networking.k8s.io\"");
+        let write = ["PATCH", "APPLY", "PUT", "POST", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
+        if ours && write && line.contains("code=\"2") {
+            sum += line.rsplit(' ').next().unwrap_or("0").parse::<f64>().unwrap_or(0.0);
+        }
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
+    Ok(sum as u64)
+}
+
+/// Removes what a benchmark made, without waiting for an operator: finalizers go first.
+pub async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    for (kind, plural) in [("RRset", "rrsets"), ("Zone", "zones")] {
+        let api = api(client, kind, plural, Some(namespace));
+        let names: Vec<String> =
+            api.list_metadata(&kube::api::ListParams::default()).await?.items.iter().map(ResourceExt::name_any).collect();
+        stream::iter(names)
+            .map(|name| {
+                let api = api.clone();
+                async move {
+                    let patch = json!({"metadata": {"finalizers": null}});
+                    let _ = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+                    let _ = api.delete(&name, &DeleteParams::background()).await;
+                }
+            })
+            .buffer_unordered(WRITERS)
+            .collect::<Vec<()>>()
+            .await;
+    }
+    Ok(())
+}

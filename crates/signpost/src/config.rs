@@ -1,0 +1,149 @@
+//! Turns the text of the command line and the environment into types, and lists every problem at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use signpost_engine::logs;
+use signpost_system_pihole::{PiholeConfig, PiholeSettings};
+use signpost_system_powerdns::{ApiKey, KeySource, PowerDnsConfig};
+
+use crate::cli::{PiholeArgs, PowerDnsArgs, ProcessArgs, RunArgs};
+
+/// A configuration that can be run.
+#[derive(Debug)]
+pub struct Config {
+    /// The process itself.
+    pub process: Process,
+    /// The powerdns system, when it is on.
+    pub powerdns: Option<PowerDnsConfig>,
+    /// The pihole system, when it is on.
+    pub pihole: Option<PiholeConfig>,
+}
+
+/// How the process runs.
+#[derive(Debug)]
+pub struct Process {
+    /// The namespace to watch; `None` watches all.
+    pub watch_namespace: Option<String>,
+    /// Where health and metrics are served.
+    pub health_address: SocketAddr,
+    /// Whether a Lease decides who writes.
+    pub leader_elect: bool,
+    /// The operator's own namespace.
+    pub own_namespace: String,
+    /// Name of this replica.
+    pub identity: String,
+    /// How log lines look.
+    pub log_format: logs::Format,
+}
+
+/// Reads the configuration; the error lists all that is wrong, one line each, `NAME: what is wrong`.
+pub fn read(args: &RunArgs) -> Result<Config, Vec<String>> {
+    let mut problems = Vec::new();
+    let process = process(&args.process, &mut problems);
+    let powerdns = powerdns(&args.powerdns, &mut problems);
+    let pihole = pihole(&args.pihole, &args.process).map(|settings| {
+        settings.resolve().map_err(|wrong| problems.extend(wrong.iter().map(ToString::to_string))).ok()
+    });
+    if powerdns.is_none() && pihole.is_none() {
+        problems.push(
+            "no system is switched on: give PDNS_API_URL for powerdns, or PIHOLE_URL or PIHOLE_INSTANCES_FILE for pihole; or see everything without a cluster: signpost demo"
+                .to_owned(),
+        );
+    }
+    match process {
+        Some(process) if problems.is_empty() => Ok(Config { process, powerdns, pihole: pihole.flatten() }),
+        _ => Err(problems),
+    }
+}
+
+fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
+    let leader_elect = boolean("LEADER_ELECT", &args.leader_elect, problems);
+    let mut take = |name: &str, problem: String| problems.push(format!("{name}: {problem}"));
+    if let Err(error) = logs::check_level(&args.log_level) {
+        take("LOG_LEVEL", error.to_string());
+    }
+    let log_format = match args.log_format.as_str() {
+        "auto" if std::io::IsTerminal::is_terminal(&std::io::stderr()) => Some(logs::Format::Text),
+        "auto" => Some(logs::Format::Json),
+        other => other.parse().map_err(|_| take("LOG_FORMAT", format!("{other:?} is none of json, text and auto"))).ok(),
+    };
+    let health_address = args
+        .health_address
+        .parse()
+        .map_err(|_| take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address)))
+        .ok();
+    let own_namespace = args.own_namespace.trim();
+    if own_namespace.is_empty() {
+        take("POD_NAMESPACE", "is empty: the Lease needs a namespace".to_owned());
+    }
+    let identity = match args.identity.trim() {
+        "" => std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+        given => given.to_owned(),
+    };
+    let watch_namespace = Some(args.watch_namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
+    Some(Process {
+        watch_namespace,
+        health_address: health_address?,
+        leader_elect: leader_elect?,
+        own_namespace: own_namespace.to_owned(),
+        // Two replicas on one host, or a host without a name, must still be told apart.
+        identity: format!("{}_{}", if identity.is_empty() { "signpost" } else { &identity }, std::process::id()),
+        log_format: log_format?,
+    })
+}
+
+fn powerdns(args: &PowerDnsArgs, problems: &mut Vec<String>) -> Option<PowerDnsConfig> {
+    let url = args.pdns_api_url.as_ref().map(|url| url.trim()).filter(|url| !url.is_empty())?;
+    let key = match &args.pdns_api_key_file {
+        Some(file) => KeySource::File(file.clone()),
+        None => KeySource::Text(ApiKey::new(args.pdns_api_key.as_deref().unwrap_or_default())),
+    };
+    let mut config = PowerDnsConfig::new(url, key);
+    config.vhost.clone_from(&args.pdns_api_vhost);
+    config.ca_path.clone_from(&args.pdns_api_ca_path);
+    let mut seconds = |name: &str, text: &str, value: &mut Duration| match text.trim().parse::<u32>() {
+        Ok(seconds) if seconds > 0 => *value = Duration::from_secs(seconds.into()),
+        _ => problems.push(format!("{name}: {text:?} is not a number of seconds, such as 10")),
+    };
+    seconds("PDNS_API_TIMEOUT", &args.pdns_api_timeout, &mut config.timeout);
+    seconds("PDNS_RESYNC", &args.pdns_resync, &mut config.pace.resync);
+    config.insecure = boolean("PDNS_API_INSECURE", &args.pdns_api_insecure, problems).unwrap_or_default();
+    problems.extend(config.validate().iter().map(ToString::to_string));
+    Some(config)
+}
+
+fn boolean(name: &str, text: &str, problems: &mut Vec<String>) -> Option<bool> {
+    match text.trim() {
+        "true" => Some(true),
+        "false" => Some(false),
+        other => {
+            problems.push(format!("{name}: {other:?} is neither true nor false"));
+            None
+        }
+    }
+}
+
+fn pihole(args: &PiholeArgs, process: &ProcessArgs) -> Option<PiholeSettings> {
+    if args.pihole_url.as_ref().is_none_or(|url| url.trim().is_empty()) && args.pihole_instances_file.is_none() {
+        return None;
+    }
+    Some(PiholeSettings {
+        url: args.pihole_url.clone(),
+        token: args.pihole_api_token.clone(),
+        token_file: args.pihole_api_token_file.clone(),
+        default_target_ip: args.default_target_ip.clone(),
+        dialect: Some(args.pihole_api_dialect.clone()),
+        owner_id: Some(args.owner_id.clone()),
+        conflict_policy: Some(args.conflict_policy.clone()),
+        use_finalizer: Some(args.use_finalizer.clone()),
+        gc: Some(args.gc.clone()),
+        resync: Some(args.pihole_resync.clone()),
+        instances_file: args.pihole_instances_file.clone(),
+        ca_file: args.pihole_ca_file.clone(),
+        server_name: args.pihole_server_name.clone(),
+        watch_namespace: Some(process.watch_namespace.clone()),
+        log_level: None,
+        operator_namespace: Some(process.own_namespace.clone()),
+    })
+}

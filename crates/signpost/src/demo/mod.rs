@@ -1,0 +1,142 @@
+//! `signpost demo`: everything embedded on this machine.
+//!
+//! ```text
+//!   examples ──apply──► sandbox (Kubernetes API on loopback, kubectl works)
+//!                          │ watch              ▲ status
+//!                          ▼                    │
+//!                       operator: powerdns · pihole
+//!                          │ in-memory PowerDNS and Pi-hole
+//!                          ▼
+//!                       name server (UDP and TCP on loopback, dig works) ◄── every result is asked for before it is printed
+//! ```
+
+mod examples;
+mod progress;
+mod providers;
+mod summary;
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kube::Client;
+use signpost_engine::{Operator, OperatorOptions};
+use signpost_sandbox::nameserver::NameServer;
+use signpost_sandbox::{Sandbox, SandboxOptions};
+use signpost_system_pihole::Installed;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::DemoArgs;
+use examples::{Example, Expected};
+use progress::Outcome;
+
+/// How the demo ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything that the examples ask for is served, or refused with the expected reason.
+    Converged,
+    /// Something is not; it was said what.
+    Short,
+}
+
+/// A file that is removed again.
+struct Kubeconfig(PathBuf);
+
+impl Drop for Kubeconfig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Prints a line now, also into a pipe.
+fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Runs the demo until Ctrl-C, or until it converged with `--once`.
+pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<Ending> {
+    let started = Instant::now();
+    let examples = examples::load(args.examples.as_deref())?;
+
+    let sandbox = Sandbox::new(SandboxOptions::default());
+    let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
+    let names = at_port(args.dns_port, "name server", NameServer::start).await?;
+    let path = args.kubeconfig.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("signpost-demo-{}.kubeconfig", served.addr().port())));
+    std::fs::write(&path, served.kubeconfig())
+        .with_context(|| format!("the kubeconfig cannot be written to {}; choose another file with --kubeconfig", path.display()))?;
+    let kubeconfig = Kubeconfig(path);
+    say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
+    say(&format!("name server     {}   (UDP and TCP)", names.addr()));
+
+    let client = sandbox.client();
+    examples::install_crds(&client).await?;
+    let mut operator = Operator::new(client.clone(), OperatorOptions { identity: "demo".into(), ..OperatorOptions::default() });
+    let pihole = providers::install(&mut operator, &names)?;
+    let health = operator.health();
+    let listener = at_port(args.health_port, "health server", tokio::net::TcpListener::bind).await?;
+    let address = listener.local_addr()?;
+    let health_server = tokio::spawn({
+        let (health, stop) = (health.clone(), stop.clone());
+        async move { health.serve(listener, stop).await }
+    });
+    say(&format!("operator        powerdns (in memory, served by the name server) and pihole (likewise); http://{address}/readyz"));
+    let running = tokio::spawn(operator.run(stop.clone()));
+
+    let deadline = started + Duration::from_secs(args.timeout);
+    let outcome = tokio::select! {
+        outcome = show(&client, examples, names.addr(), deadline) => outcome?,
+        () = stop.cancelled() => return finish(running, pihole, health_server, Ending::Short).await,
+    };
+    let ending = if outcome.missing.is_empty() && health.is_ready() { Ending::Converged } else { Ending::Short };
+    summary::print(&outcome, &names.addr(), &kubeconfig.0, started.elapsed(), ending);
+    if !args.once {
+        stop.cancelled().await;
+        say("\nstopping");
+    }
+    stop.cancel();
+    finish(running, pihole, health_server, ending).await
+}
+
+/// Applies the examples that are to be served, then those that are to be refused, and follows both.
+async fn show(client: &Client, examples: Vec<Example>, names: SocketAddr, deadline: Instant) -> anyhow::Result<Outcome> {
+    let (refused, served): (Vec<_>, Vec<_>) = examples.into_iter().partition(|example| matches!(example.expected(), Expected::Refused(_)));
+    say(&format!("\napplying {} objects", served.len()));
+    examples::apply(client, &served).await?;
+    let mut outcome = progress::follow(client, &served, names, deadline).await?;
+    if !refused.is_empty() {
+        // The older claim wins, and Kubernetes counts age in whole seconds: wait for the next one.
+        let now = jiff::Timestamp::now();
+        tokio::time::sleep(Duration::from_millis(1020 - u64::try_from(now.subsec_millisecond()).unwrap_or(0))).await;
+        say(&format!("\napplying {} objects that cannot be served, to show why", refused.len()));
+        examples::apply(client, &refused).await?;
+        outcome.add(progress::follow(client, &refused, names, deadline).await?);
+    }
+    Ok(outcome)
+}
+
+async fn finish<T, U>(running: JoinHandle<T>, pihole: Installed, health: JoinHandle<U>, ending: Ending) -> anyhow::Result<Ending> {
+    let _ = tokio::time::timeout(Duration::from_secs(5), running).await;
+    pihole.close().await;
+    health.abort();
+    Ok(ending)
+}
+
+/// Starts a server at the wanted port of loopback, or at a free one, and says so.
+async fn at_port<T, F, Fut>(port: u16, what: &str, start: F) -> anyhow::Result<T>
+where
+    F: Fn(SocketAddr) -> Fut,
+    Fut: Future<Output = io::Result<T>>,
+{
+    match start((Ipv4Addr::LOCALHOST, port).into()).await {
+        Ok(server) => Ok(server),
+        Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
+            say(&format!("port {port} cannot be had for the {what} ({error}); taking a free one"));
+            start((Ipv4Addr::LOCALHOST, 0).into()).await.with_context(|| format!("no free port on 127.0.0.1 for the {what}"))
+        }
+        Err(error) => Err(error).with_context(|| format!("starting the {what} on 127.0.0.1:{port}")),
+    }
+}

@@ -1,0 +1,11 @@
+//! The Signpost binary as a library, so that the generated reference and the tests see the same command line as the user.
+//!
+//! [`cli`] reads flags, [`config`] turns them into types, [`run`] wires the operator on one page, [`demo`] runs it all embedded.
+
+pub mod cli;
+pub mod config;
+pub mod crds;
+pub mod demo;
+pub mod manifest;
+pub mod rbac;
+pub mod run;

@@ -1,0 +1,69 @@
+//! `signpost run`: the wiring of the operator, on one page.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use signpost_engine::lease::LeaseOptions;
+use signpost_engine::{Operator, OperatorOptions, client, logs};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::RunArgs;
+use crate::config;
+
+/// Name of the Lease that decides who writes.
+const LEASE: &str = "signpost";
+
+/// Runs until asked to stop. Exit code 2 when the configuration is wrong.
+pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    let config = match config::read(args) {
+        Ok(config) => config,
+        Err(problems) => {
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "signpost: the configuration cannot be used:");
+            for problem in problems {
+                let _ = writeln!(out, "  {problem}");
+            }
+            let _ = writeln!(out, "`signpost run --help` describes every setting.");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    logs::init(&args.process.log_level, config.process.log_format)?;
+    let listener = tokio::net::TcpListener::bind(config.process.health_address)
+        .await
+        .with_context(|| format!("health and metrics cannot be served at {}; choose another HEALTH_ADDRESS", config.process.health_address))?;
+    let client = client::connect(args.process.kubeconfig.as_deref()).await?;
+
+    let lease = config.process.leader_elect.then(|| LeaseOptions::new(&config.process.own_namespace, LEASE));
+    let options = OperatorOptions {
+        identity: config.process.identity.clone(),
+        lease,
+        namespace: config.process.watch_namespace.clone(),
+        ..OperatorOptions::default()
+    };
+    let mut operator = Operator::new(client, options);
+    let health = operator.health();
+    if let Some(powerdns) = &config.powerdns {
+        signpost_system_powerdns::install(&mut operator, powerdns)?;
+    }
+    let mut pihole = None;
+    if let Some(config) = config.pihole {
+        pihole = Some(signpost_system_pihole::install(&mut operator, config)?);
+    }
+
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = config.process.identity, "signpost started");
+    let serving = CancellationToken::new();
+    let server = tokio::spawn({
+        let serving = serving.clone();
+        async move { health.serve(listener, serving).await }
+    });
+    let ended = operator.run(stop).await;
+    if let Some(pihole) = pihole {
+        pihole.close().await;
+    }
+    serving.cancel();
+    let _ = server.await;
+    ended?;
+    tracing::info!("signpost stopped");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,116 @@
+//! Every YAML that a user may copy is applied: the examples, and the blocks of the documentation.
+//!
+//! Blocks with `apiVersion` and `kind` of a kind that the sandbox serves must be accepted as they are; every other block must at least parse.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::discovery::Discovery;
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use signpost::manifest;
+use signpost_sandbox::{Sandbox, SandboxOptions};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files(&path, endings, found);
+        } else if path.extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+/// The YAML blocks of a Markdown file.
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut open: Option<String> = None;
+    for line in text.lines() {
+        match (&mut open, line.trim_start()) {
+            (None, "```yaml") => open = Some(String::new()),
+            (Some(_), "```") => blocks.extend(open.take()),
+            (Some(block), _) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            (None, _) => {}
+        }
+    }
+    blocks
+}
+
+async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, object: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let Some((resource, capabilities)) = discovery.resolve_gvk(&GroupVersionKind::gvk(group, version, &kind)) else { return false };
+    let api: Api<DynamicObject> = match capabilities.scope {
+        kube::discovery::Scope::Namespaced => {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+            let namespaces: Api<DynamicObject> =
+                Api::all_with(client.clone(), &discovery.resolve_gvk(&GroupVersionKind::gvk("", "v1", "Namespace")).unwrap().0);
+            let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            namespaces.patch(namespace, &PatchParams::apply("docs"), &Patch::Apply(&made)).await.unwrap();
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        kube::discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_else(|| panic!("{source}: an object has no name"));
+    let params = PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..PatchParams::apply("docs").force() };
+    let result = api.patch(name, &params, &Patch::Apply(object)).await;
+    assert!(result.is_ok(), "{source}: {kind} {name} is refused: {}", result.unwrap_err());
+    true
+}
+
+#[tokio::test]
+async fn every_example_and_every_yaml_block_of_the_documentation_is_accepted() {
+    let sandbox = Sandbox::new(SandboxOptions::default());
+    let client = sandbox.client();
+    let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> = Api::all(client.clone());
+    for crd in signpost::crds::all() {
+        crds.create(&kube::api::PostParams::default(), &crd).await.unwrap();
+    }
+    let discovery = Discovery::new(client.clone()).run().await.unwrap();
+
+    let mut sources: Vec<(String, String)> = Vec::new();
+    let mut yaml = Vec::new();
+    files(&root().join("examples"), &["yaml"], &mut yaml);
+    files(&root().join("deploy"), &["yaml"], &mut yaml);
+    for file in yaml {
+        sources.push((file.display().to_string(), std::fs::read_to_string(&file).unwrap()));
+    }
+    let mut pages = vec![root().join("README.md")];
+    files(&root().join("docs"), &["md"], &mut pages);
+    for page in pages {
+        for (number, block) in blocks(&std::fs::read_to_string(&page).unwrap()).into_iter().enumerate() {
+            sources.push((format!("{} block {}", page.display(), number + 1), block));
+        }
+    }
+
+    let (mut accepted, mut kinds) = (0, BTreeSet::new());
+    for (source, text) in &sources {
+        let is_object = text.lines().any(|line| line.starts_with("apiVersion:"));
+        if !is_object {
+            let parsed: Result<Vec<Value>, _> = serde_saphyr::from_multiple(text);
+            assert!(parsed.is_ok(), "{source} is not valid YAML: {}", parsed.unwrap_err());
+            continue;
+        }
+        for object in manifest::from_yaml(source, text).unwrap() {
+            if applied(&client, &discovery, source, &object).await {
+                accepted += 1;
+                kinds.insert(object["kind"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    for kind in ["Zone", "ClusterZone", "RRset", "ClusterRRset", "Ingress"] {
+        assert!(kinds.contains(kind), "no example of {kind} was applied");
+    }
+    assert!(accepted >= 20, "only {accepted} objects were applied");
+}
