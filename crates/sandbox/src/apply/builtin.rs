@@ -63,7 +63,9 @@ fn rules(group: &str, kind: &str) -> Rules {
         ),
         ("", "ConfigMap") => plain("data map\nbinaryData map"),
         ("", "Secret") => plain("data map\nstringData map"),
-        ("", "Namespace") => with_status("spec.finalizers list\nstatus.conditions keys type", r#"{"spec":{},"status":{}}"#),
+        ("", "Namespace") => {
+            with_status("spec.finalizers list\nstatus.conditions keys type", r#"{"spec":{},"status":{}}"#)
+        }
         ("", "Node") => with_status(
             "spec.podCIDRs set\nspec.taints list\nstatus.addresses keys type\nstatus.conditions keys type\nstatus.capacity map\nstatus.allocatable map",
             r#"{"spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}"#,
@@ -88,14 +90,23 @@ fn rules(group: &str, kind: &str) -> Rules {
         },
         ("", "ServiceAccount") => plain("secrets keys name\nimagePullSecrets list"),
         ("", "Endpoints") => plain("subsets list"),
-        ("coordination.k8s.io", "Lease") => Rules { lines: "", pod: None, blank: r#"{"spec":{}}"#, status: Status::None },
+        ("coordination.k8s.io", "Lease") => {
+            Rules { lines: "", pod: None, blank: r#"{"spec":{}}"#, status: Status::None }
+        }
         ("discovery.k8s.io", "EndpointSlice") => plain("endpoints list\nports list"),
         ("networking.k8s.io", "Ingress") => with_status(
             "spec.rules list\nspec.tls list\nspec.defaultBackend.resource unit\nspec.defaultBackend.service.port unit\nstatus.loadBalancer.ingress list",
             r#"{"spec":{},"status":{"loadBalancer":{}}}"#,
         ),
-        ("networking.k8s.io", "IngressClass") => Rules { lines: "spec.parameters struct", pod: None, blank: r#"{"spec":{}}"#, status: Status::None },
-        ("networking.k8s.io", "NetworkPolicy") => Rules { lines: "spec.podSelector unit\nspec.ingress list\nspec.egress list", pod: None, blank: r#"{"spec":{}}"#, status: Status::None },
+        ("networking.k8s.io", "IngressClass") => {
+            Rules { lines: "spec.parameters struct", pod: None, blank: r#"{"spec":{}}"#, status: Status::None }
+        }
+        ("networking.k8s.io", "NetworkPolicy") => Rules {
+            lines: "spec.podSelector unit\nspec.ingress list\nspec.egress list",
+            pod: None,
+            blank: r#"{"spec":{}}"#,
+            status: Status::None,
+        },
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => Rules {
             lines: "spec.selector unit\nspec.template.metadata.labels map\nspec.template.metadata.annotations map\nspec.volumeClaimTemplates list\nstatus.conditions keys type",
             pod: Some("spec.template.spec"),
@@ -110,8 +121,18 @@ fn rules(group: &str, kind: &str) -> Rules {
         },
         ("rbac.authorization.k8s.io", "ClusterRole") => plain("rules list\naggregationRule.clusterRoleSelectors list"),
         ("rbac.authorization.k8s.io", "Role") => plain("rules list"),
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding" | "RoleBinding") => Rules { lines: "roleRef unit\nsubjects list", pod: None, blank: r#"{"roleRef":{"apiGroup":"","kind":"","name":""}}"#, status: Status::None },
-        _ => Rules { lines: "status.conditions keys type", pod: None, blank: "{}", status: Status::Subresource(&[&["spec"], &["metadata"]]) },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding" | "RoleBinding") => Rules {
+            lines: "roleRef unit\nsubjects list",
+            pod: None,
+            blank: r#"{"roleRef":{"apiGroup":"","kind":"","name":""}}"#,
+            status: Status::None,
+        },
+        _ => Rules {
+            lines: "status.conditions keys type",
+            pod: None,
+            blank: "{}",
+            status: Status::Subresource(&[&["spec"], &["metadata"]]),
+        },
     }
 }
 
@@ -194,21 +215,28 @@ impl Shape {
     }
 
     fn object(self) -> Object {
-        let fields = self.fields.into_iter().map(|(name, shape)| (name, Field { kind: shape.kind(), default: None })).collect();
+        let fields =
+            self.fields.into_iter().map(|(name, shape)| (name, Field { kind: shape.kind(), default: None })).collect();
         Object { fields, rest: Rest::Named(Type::Open), atomic: false }
     }
 
     fn kind(mut self) -> Type {
         let items = self.items.take().map(|items| *items);
-        let list = |element: Type, merge: ListMerge| Type::of(Atom { list: Some(List { element, merge }), ..Atom::default() });
+        let list =
+            |element: Type, merge: ListMerge| Type::of(Atom { list: Some(List { element, merge }), ..Atom::default() });
         let entries = |atomic: bool| {
             let any = Type::of(scalar(Scalar::Any));
-            Type::of(Atom { map: Some(Object { fields: BTreeMap::new(), rest: Rest::Entries(any), atomic }), ..Atom::default() })
+            Type::of(Atom {
+                map: Some(Object { fields: BTreeMap::new(), rest: Rest::Entries(any), atomic }),
+                ..Atom::default()
+            })
         };
         match self.rule.take() {
             Some(Rule::Map) => entries(false),
             Some(Rule::MapUnit) => entries(true),
-            Some(Rule::Unit) => Type::of(Atom { map: Some(Object { atomic: true, ..self.object() }), ..Atom::default() }),
+            Some(Rule::Unit) => {
+                Type::of(Atom { map: Some(Object { atomic: true, ..self.object() }), ..Atom::default() })
+            }
             Some(Rule::Set) => list(Type::of(scalar(Scalar::Any)), ListMerge::Set),
             Some(Rule::Keyed(keys)) => {
                 let mut item = items.unwrap_or_default().object();

@@ -31,14 +31,17 @@ impl ApplyError {
 
     pub(super) fn unreadable(patch: &Value, errors: &[(String, String)]) -> Self {
         let text = |pointer: &str| patch.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let lines: Vec<String> =
-            errors.iter().map(|(path, text)| if path.is_empty() { text.clone() } else { format!("{path}: {text}") }).collect();
+        let lines: Vec<String> = errors
+            .iter()
+            .map(|(path, text)| if path.is_empty() { text.clone() } else { format!("{path}: {text}") })
+            .collect();
         let errors = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("errors:\n  {}", many.join("\n  ")),
         };
         let (group_version, kind) = (text("/apiVersion"), text("/kind"));
-        let group_version = if group_version.contains('/') { group_version.to_owned() } else { format!("/{group_version}") };
+        let group_version =
+            if group_version.contains('/') { group_version.to_owned() } else { format!("/{group_version}") };
         Self::internal(format!(
             "failed to create typed patch object ({}/{}; {group_version}, Kind={kind}): {errors}",
             text("/metadata/namespace"),
@@ -93,7 +96,8 @@ impl ApplyConflict {
     /// What is left when some fields are allowed to conflict; `None` when nothing is.
     pub(super) fn without(&self, allowed: &Fields) -> Option<Self> {
         let allowed = allowed.paths();
-        let causes: Vec<ConflictCause> = self.causes.iter().filter(|cause| !allowed.contains(&cause.field)).cloned().collect();
+        let causes: Vec<ConflictCause> =
+            self.causes.iter().filter(|cause| !allowed.contains(&cause.field)).cloned().collect();
         (!causes.is_empty()).then_some(Self { causes })
     }
 

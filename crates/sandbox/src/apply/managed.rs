@@ -88,7 +88,13 @@ pub(crate) fn decode(entries: Option<&Value>) -> Option<Managers> {
 pub(crate) fn encode(managers: &Managers) -> Value {
     let mut list: Vec<(&Manager, &Owned)> = managers.iter().collect();
     list.sort_by_key(|(manager, owned)| {
-        (!manager.applies, owned.time.clone().unwrap_or_default(), manager.name.clone(), owned.version.clone(), manager.subresource.clone())
+        (
+            !manager.applies,
+            owned.time.clone().unwrap_or_default(),
+            manager.name.clone(),
+            owned.version.clone(),
+            manager.subresource.clone(),
+        )
     });
     let entries = list.into_iter().map(|(manager, owned)| {
         let mut entry = json!({
@@ -127,7 +133,9 @@ pub(crate) fn cap(managers: &mut Managers) {
     if updaters.len() <= MOST_UPDATERS {
         return;
     }
-    updaters.sort_by_key(|manager| (managers.get(manager).and_then(|owned| owned.time.clone()).unwrap_or_default(), manager.clone()));
+    updaters.sort_by_key(|manager| {
+        (managers.get(manager).and_then(|owned| owned.time.clone()).unwrap_or_default(), manager.clone())
+    });
     let mut left = updaters.len();
     let mut first_of: BTreeMap<String, Manager> = BTreeMap::new();
     for manager in updaters {

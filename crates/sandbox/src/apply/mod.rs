@@ -77,14 +77,16 @@ pub fn apply(
         return Err(ApplyError::unreadable(&patch, &errors));
     }
     let applier = Manager::new(manager, true, &version, subresource);
-    let merged = match merge_applied(&object, &patch, managers.clone(), &applier, &version, force, schema, subresource) {
+    let merged = match merge_applied(&object, &patch, managers.clone(), &applier, &version, force, schema, subresource)
+    {
         Err(conflict) if manager == "kubectl" => {
             // Fields that client-side apply set and nobody changed since are kubectl's own.
             let allowed = last_applied(&object, &version, schema);
             if let Some(rest) = conflict.without(&allowed) {
                 return Err(ApplyError::Conflict(rest));
             }
-            merge_applied(&object, &patch, managers, &applier, &version, true, schema, subresource).map_err(ApplyError::Conflict)?
+            merge_applied(&object, &patch, managers, &applier, &version, true, schema, subresource)
+                .map_err(ApplyError::Conflict)?
         }
         other => other.map_err(ApplyError::Conflict)?,
     };
@@ -124,7 +126,9 @@ pub fn track_update(
     let from_live = || managed::decode(live_entries.as_ref()).unwrap_or_default();
     let mut managers = match (&sent, subresource) {
         (Some(sent), None) if is_reset(sent) => Managers::new(),
-        (Some(sent), None) => managed::decode(Some(sent)).filter(|managers| !managers.is_empty()).unwrap_or_else(from_live),
+        (Some(sent), None) => {
+            managed::decode(Some(sent)).filter(|managers| !managers.is_empty()).unwrap_or_else(from_live)
+        }
         _ => from_live(),
     };
     if managers.is_empty() && old.is_some() {
@@ -274,7 +278,8 @@ fn update(
     let fields = compared.modified.union(&compared.added).difference(&Fields::of(&IDENTITY));
     if !fields.is_empty() {
         let earlier = managers.get(updater).map(|owned| owned.fields.clone()).unwrap_or_default();
-        let owned = Owned { fields: earlier.union(&fields), version: updater.version.clone(), time: Some(managed::stamp(now)) };
+        let owned =
+            Owned { fields: earlier.union(&fields), version: updater.version.clone(), time: Some(managed::stamp(now)) };
         managers.insert(updater.clone(), owned);
     }
     managed::cap(managers);
@@ -332,7 +337,10 @@ fn last_applied(live: &Value, version: &str, schema: &TypeSchema) -> Fields {
         return Fields::default();
     };
     let compared = typed::compare(&applied, live, &schema.root);
-    typed::fields(&applied, &schema.root).difference(&compared.modified).difference(&compared.added).difference(&compared.removed)
+    typed::fields(&applied, &schema.root)
+        .difference(&compared.modified)
+        .difference(&compared.added)
+        .difference(&compared.removed)
 }
 
 /// Keeps the annotation of client-side apply true after a server-side apply by kubectl, where it is there.

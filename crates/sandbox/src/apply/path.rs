@@ -64,7 +64,8 @@ impl fmt::Display for Step {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(fields) => {
-                let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
+                let fields: Vec<String> =
+                    fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
                 write!(f, "[{}]", fields.join(","))
             }
             Self::Item(value) => write!(f, "[={}]", shown(value)),
@@ -129,12 +130,14 @@ pub(crate) fn compare_values(left: &Value, right: &Value) -> Ordering {
         (Value::String(left), Value::String(right)) => left.cmp(right),
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
         (Value::Array(left), Value::Array(right)) => {
-            let unequal = left.iter().zip(right).map(|(left, right)| compare_values(left, right)).find(|order| order.is_ne());
+            let unequal =
+                left.iter().zip(right).map(|(left, right)| compare_values(left, right)).find(|order| order.is_ne());
             unequal.unwrap_or_else(|| left.len().cmp(&right.len()))
         }
         (Value::Object(left), Value::Object(right)) => {
             let sorted = |fields: &Map<String, Value>| {
-                let mut fields: Vec<(String, Value)> = fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let mut fields: Vec<(String, Value)> =
+                    fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
                 fields.sort_by(|left, right| left.0.cmp(&right.0));
                 fields
             };
@@ -167,14 +170,6 @@ impl Fields {
         }
     }
 
-    pub(crate) fn has(&self, path: &[Step]) -> bool {
-        match path {
-            [] => false,
-            [last] => self.members.contains(last),
-            [first, rest @ ..] => self.children.get(first).is_some_and(|child| child.has(rest)),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }
@@ -202,7 +197,9 @@ impl Fields {
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut out = Self { members: self.members.intersection(&other.members).cloned().collect(), ..Self::default() };
         for (step, child) in &self.children {
-            if let Some(shared) = other.children.get(step).map(|other| child.intersection(other)).filter(|set| !set.is_empty()) {
+            if let Some(shared) =
+                other.children.get(step).map(|other| child.intersection(other)).filter(|set| !set.is_empty())
+            {
                 out.children.insert(step.clone(), shared);
             }
         }

@@ -83,7 +83,9 @@ impl Server {
                 new = step["object"].clone();
                 // Allocated after the request's fields are counted.
                 for name in ["clusterIPs", "ipFamilies", "ipFamilyPolicy", "finalizers"] {
-                    if old.is_none() && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
+                    if old.is_none()
+                        && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut)
+                    {
                         spec.remove(name);
                     }
                 }
@@ -133,7 +135,10 @@ fn ownership_merges_and_conflicts_are_those_of_the_real_server() {
                     let (got, want) = if custom {
                         (comparable(&live), comparable(object))
                     } else {
-                        (comparable(&live)["metadata"]["managedFields"].clone(), comparable(object)["metadata"]["managedFields"].clone())
+                        (
+                            comparable(&live)["metadata"]["managedFields"].clone(),
+                            comparable(object)["metadata"]["managedFields"].clone(),
+                        )
                     };
                     if got != want {
                         wrong.push(format!("{title}\n  got  {got}\n  want {want}"));
@@ -149,7 +154,11 @@ fn ownership_merges_and_conflicts_are_those_of_the_real_server() {
                     assert_eq!(status["details"]["causes"], step["error"]["causes"], "{title}");
                 }
                 (Err(ApplyError::Unreadable { code, message }), None) => {
-                    assert_eq!((json!(code), json!(message)), (step["error"]["code"].clone(), step["error"]["message"].clone()), "{title}");
+                    assert_eq!(
+                        (json!(code), json!(message)),
+                        (step["error"]["code"].clone(), step["error"]["message"].clone()),
+                        "{title}"
+                    );
                 }
                 (got, want) => wrong.push(format!("{title}: got {got:?}, want {want:?} {}", step["error"])),
             }
@@ -165,7 +174,9 @@ fn spec(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
             .prop_map(|(keys, v)| keys.into_iter().map(|k| json!({"k": k, "v": v})).collect::<Vec<_>>());
         match name {
             "b" => (0..3).prop_map(Value::from).boxed(),
-            "set" | "atomic" => prop::sample::subsequence(vec!["x", "y", "z"], 1..3).prop_map(|items| json!(items)).boxed(),
+            "set" | "atomic" => {
+                prop::sample::subsequence(vec!["x", "y", "z"], 1..3).prop_map(|items| json!(items)).boxed()
+            }
             "map" => keyed.prop_map(Value::from).boxed(),
             "nested" | "am" => ("[ab]", "[ab]").prop_map(|(x, y)| json!({"x": x, "y": y})).boxed(),
             "dict" => prop::collection::btree_map("[pq]", text(), 1..3).prop_map(|map| json!(map)).boxed(),
@@ -173,7 +184,8 @@ fn spec(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
             _ => text().boxed(),
         }
     };
-    let fields: Vec<_> = names.iter().map(|name| prop::option::of(value(name)).prop_map(move |value| (*name, value))).collect();
+    let fields: Vec<_> =
+        names.iter().map(|name| prop::option::of(value(name)).prop_map(move |value| (*name, value))).collect();
     fields.prop_map(|fields| {
         let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         Value::Object(fields.collect::<Map<String, Value>>())

@@ -43,7 +43,8 @@ fn item_step(list: &List, item: &Value) -> Result<Step, String> {
                 _ => return Err("associative list with keys may not have non-map elements".to_owned()),
             };
             let declared = list.element.atom().map.as_ref().map(|map| &map.fields);
-            let default = |key: &String| declared.and_then(|fields| fields.get(key)).and_then(|field| field.default.clone());
+            let default =
+                |key: &String| declared.and_then(|fields| fields.get(key)).and_then(|field| field.default.clone());
             let mut key: Vec<(String, Value)> = keys
                 .iter()
                 .filter_map(|name| Some((name.clone(), fields.get(name).cloned().or_else(|| default(name))?)))
@@ -118,13 +119,11 @@ fn check_at(value: &Value, atom: &Atom, duplicates: bool, path: &str, errors: &m
         (Part::List(_), value) => wrong(format!("expected list, got {}", go_value(value))),
         (Part::Map(map), Value::Object(fields)) => {
             for (name, value) in fields {
-                match map.field(name) {
-                    Some(kind) => check_at(value, kind.atom(), duplicates, &format!("{path}.{name}"), errors),
-                    None => {
-                        errors.push((format!("{path}.{name}"), "field not declared in schema".to_owned()));
-                        return;
-                    }
-                }
+                let Some(kind) = map.field(name) else {
+                    errors.push((format!("{path}.{name}"), "field not declared in schema".to_owned()));
+                    return;
+                };
+                check_at(value, kind.atom(), duplicates, &format!("{path}.{name}"), errors);
             }
         }
         (Part::Map(_), value) => wrong(format!("expected map, got {}", go_value(value))),
@@ -170,9 +169,12 @@ fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => quoted(text),
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+        }
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{}:{}", quoted(name), syntax(value))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{}:{}", quoted(name), syntax(value))).collect();
             format!("map[string]interface {{}}{{{}}}", fields.join(", "))
         }
         other => other.to_string(),
@@ -275,7 +277,13 @@ fn leaf(old: Option<&Value>, new: Option<&Value>, path: &[Step], out: &mut Compa
 }
 
 /// Compares as one part of the type; true when the value was one unit.
-fn compare_part(old: Option<&Value>, new: Option<&Value>, part: &Part<'_>, path: &mut Vec<Step>, out: &mut Comparison) -> bool {
+fn compare_part(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    part: &Part<'_>,
+    path: &mut Vec<Step>,
+    out: &mut Comparison,
+) -> bool {
     match part {
         Part::Nothing => false,
         Part::Scalar(_) => {
@@ -326,7 +334,10 @@ fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Ste
     let (olds, news) = (index(olds), index(news));
     let steps: std::collections::BTreeSet<&Step> = olds.keys().chain(news.keys()).collect();
     for step in steps {
-        let (old, new) = (olds.get(step).map(Vec::as_slice).unwrap_or_default(), news.get(step).map(Vec::as_slice).unwrap_or_default());
+        let (old, new) = (
+            olds.get(step).map(Vec::as_slice).unwrap_or_default(),
+            news.get(step).map(Vec::as_slice).unwrap_or_default(),
+        );
         path.push(step.clone());
         match (old.len(), new.len()) {
             (0 | 1, 0 | 1) => compare_at(old.first(), new.first(), list.element.atom(), path, out),
@@ -379,7 +390,8 @@ pub(crate) fn merge(live: Option<&Value>, config: Option<&Value>, atom: &Atom) -
                     names.sort();
                     names.dedup();
                     for name in names {
-                        let (live, config) = (lives.and_then(|lives| lives.get(name)), configs.and_then(|configs| configs.get(name)));
+                        let (live, config) =
+                            (lives.and_then(|lives| lives.get(name)), configs.and_then(|configs| configs.get(name)));
                         if let Some(value) = merge(live, config, field_type(map, name).atom()) {
                             out.insert(name.clone(), value);
                         }
@@ -398,7 +410,9 @@ fn merge_items(list: &List, lives: &[Value], configs: &[Value]) -> Vec<Value> {
         items.iter().filter_map(|item| Some((item_step(list, item).ok()?, item.clone()))).collect()
     };
     let (lives, configs) = (steps(lives), steps(configs));
-    let find = |items: &[(Step, Value)], step: &Step| items.iter().find(|(other, _)| other == step).map(|(_, item)| item.clone());
+    let find = |items: &[(Step, Value)], step: &Step| {
+        items.iter().find(|(other, _)| other == step).map(|(_, item)| item.clone())
+    };
     let count = |items: &[(Step, Value)], step: &Step| items.iter().filter(|(other, _)| other == step).count();
     let in_config = |step: &Step| configs.iter().any(|(other, _)| other == step);
     let combined = |step: &Step, live: Option<Value>, config: Option<Value>| {

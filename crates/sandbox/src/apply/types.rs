@@ -132,10 +132,17 @@ static OPEN: LazyLock<Atom> = LazyLock::new(|| anything(Rest::Named(Type::Open),
 pub(crate) static METADATA: LazyLock<Arc<Atom>> = LazyLock::new(|| {
     let text = || Type::of(scalar(Scalar::Text));
     let texts = || {
-        Type::of(Atom { map: Some(Object { fields: BTreeMap::new(), rest: Rest::Entries(text()), atomic: false }), ..Atom::default() })
+        Type::of(Atom {
+            map: Some(Object { fields: BTreeMap::new(), rest: Rest::Entries(text()), atomic: false }),
+            ..Atom::default()
+        })
     };
-    let owner = Atom { map: Some(Object { fields: BTreeMap::new(), rest: Rest::Named(Type::Open), atomic: true }), ..Atom::default() };
-    let list = |element: Type, merge: ListMerge| Type::of(Atom { list: Some(List { element, merge }), ..Atom::default() });
+    let owner = Atom {
+        map: Some(Object { fields: BTreeMap::new(), rest: Rest::Named(Type::Open), atomic: true }),
+        ..Atom::default()
+    };
+    let list =
+        |element: Type, merge: ListMerge| Type::of(Atom { list: Some(List { element, merge }), ..Atom::default() });
     let fields = [
         ("annotations", texts()),
         ("creationTimestamp", Type::of(scalar(Scalar::Any))),
@@ -242,7 +249,9 @@ fn atom(node: &Node, preserving: bool) -> Atom {
         Some("boolean") => scalar(Scalar::Bool),
         Some("string") if matches!(node.format.as_deref(), None | Some("byte")) => scalar(Scalar::Text),
         Some(_) => scalar(Scalar::Any),
-        None => Atom { scalar: Some(Scalar::Any), list: Some(list(node, preserving)), map: Some(object(node, preserving)) },
+        None => {
+            Atom { scalar: Some(Scalar::Any), list: Some(list(node, preserving)), map: Some(object(node, preserving)) }
+        }
     }
 }
 
@@ -259,7 +268,9 @@ fn object(node: &Node, preserving: bool) -> Object {
     let mut fields: BTreeMap<String, Field> = node
         .properties
         .iter()
-        .map(|(name, property)| (name.clone(), Field { kind: reference(property, preserving), default: property.default.clone() }))
+        .map(|(name, property)| {
+            (name.clone(), Field { kind: reference(property, preserving), default: property.default.clone() })
+        })
         .collect();
     let rest = match &node.additional {
         None if preserving || node.properties.is_empty() => Rest::Entries(Type::Deduced),

@@ -71,7 +71,8 @@ fn step(held: &Held, name: &Fqdn, qtype: u16, answer: &mut Answer) -> Option<Fqd
     let apex = apex(held, name, qtype)?;
     if let Some(cut) = delegation(held, &apex, name, qtype) {
         answer.verdict = Verdict::Referral;
-        answer.additional = cut.records.iter().filter_map(Rdata::target).flat_map(|host| addresses(held, host)).collect();
+        answer.additional =
+            cut.records.iter().filter_map(Rdata::target).flat_map(|host| addresses(held, host)).collect();
         answer.authority = vec![cut];
         return None;
     }
@@ -106,7 +107,8 @@ fn apex(held: &Held, name: &Fqdn, qtype: u16) -> Option<Fqdn> {
     let apex = held.apex_of(name)?;
     if qtype == DS
         && &apex == name
-        && let Some(parent) = name.parent().and_then(|parent| held.apex_of(&parent)).filter(|parent| name.is_at_or_below(parent))
+        && let Some(parent) =
+            name.parent().and_then(|parent| held.apex_of(&parent)).filter(|parent| name.is_at_or_below(parent))
     {
         return Some(parent);
     }
@@ -135,7 +137,8 @@ fn node(held: &Held, apex: &Fqdn, node: &Fqdn, owner: &Fqdn, qtype: u16, answer:
     let shown = |set: &RecordSet| RecordSet { name: owner.clone(), ..set.clone() };
     let sets = held.sets(node)?;
     let before = answer.answers.len();
-    let wanted = |set: &&RecordSet| (qtype == ANY && set.rtype != RecordType::Alias) || type_code(set.rtype) == Some(qtype);
+    let wanted =
+        |set: &&RecordSet| (qtype == ANY && set.rtype != RecordType::Alias) || type_code(set.rtype) == Some(qtype);
     answer.answers.extend(sets.values().filter(wanted).map(shown));
     if node == apex && matches!(qtype, ANY | SOA) && !sets.contains_key(&RecordType::Soa) {
         answer.answers.extend(held.soa(apex));
@@ -175,7 +178,11 @@ fn flattened(held: &Held, alias: &RecordSet, owner: &Fqdn, qtype: u16) -> Vec<Re
                 None => break,
             }
         }
-        held.sets(&name).into_iter().flat_map(|sets| sets.values()).filter(|set| type_code(set.rtype) == Some(qtype)).collect::<Vec<_>>()
+        held.sets(&name)
+            .into_iter()
+            .flat_map(|sets| sets.values())
+            .filter(|set| type_code(set.rtype) == Some(qtype))
+            .collect::<Vec<_>>()
     });
     found.map(|set| RecordSet { name: owner.clone(), ..set.clone() }).collect()
 }

@@ -164,7 +164,7 @@ fn encoded(sets: &[RecordSet]) -> Vec<Record> {
 }
 
 impl RequestHandler for Handler {
-    fn handle_request<'handler, 'request, 'future, R: ResponseHandler, T: Time>(
+    fn handle_request<'handler, 'request, 'future, R, T>(
         &'handler self,
         request: &'request Request,
         mut response_handle: R,
@@ -172,8 +172,8 @@ impl RequestHandler for Handler {
     where
         'handler: 'future,
         'request: 'future,
-        R: 'future,
-        T: 'future,
+        R: ResponseHandler + 'future,
+        T: Time + 'future,
         Self: 'future,
     {
         Box::pin(async move {

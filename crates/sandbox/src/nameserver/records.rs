@@ -103,7 +103,8 @@ impl Records {
 
     /// Every record set, sorted.
     pub fn all(&self) -> Vec<RecordSet> {
-        let mut sets: Vec<RecordSet> = self.read().names.values().flat_map(|(_, sets)| sets.values().cloned()).collect();
+        let mut sets: Vec<RecordSet> =
+            self.read().names.values().flat_map(|(_, sets)| sets.values().cloned()).collect();
         sets.sort();
         sets
     }
@@ -162,7 +163,9 @@ impl Held {
         let key = reversed(name);
         let length = key.len();
         let first = key.clone();
-        self.names.range((Bound::Included(first), Bound::Unbounded)).take_while(move |(other, _)| other.get(..length) == Some(&key[..]))
+        self.names
+            .range((Bound::Included(first), Bound::Unbounded))
+            .take_while(move |(other, _)| other.get(..length) == Some(&key[..]))
     }
 
     /// The zone's SOA: the one that was set, else one made up with a serial that rises with every change.

@@ -70,8 +70,11 @@ async fn ask(server: &NameServer, name: &str, rtype: WireType) -> Message {
 
 /// The answers as `owner type value`, and whether the reply is authoritative.
 fn answers(message: &Message) -> Vec<String> {
-    let mut lines: Vec<String> =
-        message.answers.iter().map(|record| format!("{} {} {}", record.name, record.record_type(), record.data)).collect();
+    let mut lines: Vec<String> = message
+        .answers
+        .iter()
+        .map(|record| format!("{} {} {}", record.name, record.record_type(), record.data))
+        .collect();
     lines.sort();
     lines
 }
@@ -81,7 +84,11 @@ fn code(message: &Message) -> ResponseCode {
 }
 
 fn soa_owner(message: &Message) -> Option<String> {
-    message.authorities.iter().find(|record| record.record_type() == WireType::SOA).map(|record| record.name.to_string())
+    message
+        .authorities
+        .iter()
+        .find(|record| record.record_type() == WireType::SOA)
+        .map(|record| record.name.to_string())
 }
 
 fn serial(message: &Message) -> u32 {
@@ -99,14 +106,28 @@ async fn every_type_arrives_as_it_was_set() {
         ("NS", &["ns1.example.net."], "ns1.example.net."),
         ("PTR", &["host.example.com."], "host.example.com."),
         ("CAA", &["0 issue \"ca.example.net\""], "0 issue \"ca.example.net\""),
-        ("SSHFP", &["4 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"], "4 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
-        ("TLSA", &["3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"], "3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
-        ("NAPTR", &["100 50 \"s\" \"z3950+I2L\" \"\" _z._tcp.example.com."], "100 50 \"s\" \"z3950+I2L\" \"\" _z._tcp.example.com."),
+        (
+            "SSHFP",
+            &["4 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"],
+            "4 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ),
+        (
+            "TLSA",
+            &["3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"],
+            "3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        ),
+        (
+            "NAPTR",
+            &["100 50 \"s\" \"z3950+I2L\" \"\" _z._tcp.example.com."],
+            "100 50 \"s\" \"z3950+I2L\" \"\" _z._tcp.example.com.",
+        ),
         ("HTTPS", &["1 . alpn=h2,h3 port=8443 ipv4hint=192.0.2.7"], "1 . alpn=h2,h3 port=8443 ipv4hint=192.0.2.7"),
         ("SVCB", &["2 svc.example.net. port=53"], "2 svc.example.net. port=53"),
     ];
-    let sets: Vec<(&str, &str, &[&str])> = values.iter().map(|(rtype, values, _)| ("all.example.com", *rtype, *values)).collect();
-    let mut at_apex: Vec<(&str, &str, &[&str])> = sets.iter().filter(|set| set.1 == "NS").map(|set| ("example.com", set.1, set.2)).collect();
+    let sets: Vec<(&str, &str, &[&str])> =
+        values.iter().map(|(rtype, values, _)| ("all.example.com", *rtype, *values)).collect();
+    let mut at_apex: Vec<(&str, &str, &[&str])> =
+        sets.iter().filter(|set| set.1 == "NS").map(|set| ("example.com", set.1, set.2)).collect();
     at_apex.extend(sets.iter().filter(|set| set.1 != "NS"));
     let server = server(&["example.com"], &at_apex).await;
     for (rtype, _, shown) in values {
@@ -114,9 +135,12 @@ async fn every_type_arrives_as_it_was_set() {
         let reply = ask(&server, name, rtype.parse().unwrap()).await;
         assert_eq!(code(&reply), ResponseCode::NoError, "{rtype}");
         assert!(reply.metadata.authoritative);
-        let texts: Vec<String> = reply.answers.iter().map(|record| record.data.to_string().replace(", ", ",").replace(",  ", " ")).collect();
+        let texts: Vec<String> =
+            reply.answers.iter().map(|record| record.data.to_string().replace(", ", ",").replace(",  ", " ")).collect();
         let same = |left: &str, right: &str| {
-            let bare = |text: &str| text.replace([',', '"'], " ").split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+            let bare = |text: &str| {
+                text.replace([',', '"'], " ").split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+            };
             bare(left) == bare(right)
         };
         assert!(texts.len() == 1 && same(&texts[0], shown), "{rtype}: {texts:?} is not {shown}");
@@ -131,7 +155,9 @@ async fn types_without_a_parser_of_their_own_arrive_octet_for_octet() {
         ("a.example.com", "LOC", &["51 30 12.748 N 0 7 39.612 W 10.00m 1.00m 10000.00m 10.00m"]),
     ];
     let server = server(&["example.com"], sets).await;
-    for (code, start) in [(65280, vec![0xab, 0xcd, 0xef]), (43, vec![0x30, 0x39, 13, 2, 1, 0x23]), (29, vec![0, 0x12, 0x16, 0x13])] {
+    for (code, start) in
+        [(65280, vec![0xab, 0xcd, 0xef]), (43, vec![0x30, 0x39, 13, 2, 1, 0x23]), (29, vec![0, 0x12, 0x16, 0x13])]
+    {
         let reply = ask(&server, "a.example.com.", WireType::from(code)).await;
         let octets = match &reply.answers[0].data {
             hickory_proto::rr::RData::Unknown { rdata, .. } => rdata.anything.clone(),
@@ -149,7 +175,11 @@ async fn absent_names_and_absent_types_are_told_apart() {
     assert!(missing.metadata.authoritative);
     for name in ["a.b.example.com.", "b.example.com.", "example.com."] {
         let empty = ask(&server, name, WireType::TXT).await;
-        assert_eq!((code(&empty), empty.answers.len(), soa_owner(&empty)), (ResponseCode::NoError, 0, Some("example.com.".into())), "{name}");
+        assert_eq!(
+            (code(&empty), empty.answers.len(), soa_owner(&empty)),
+            (ResponseCode::NoError, 0, Some("example.com.".into())),
+            "{name}"
+        );
     }
     let below = ask(&server, "x.a.b.example.com.", WireType::A).await;
     assert_eq!(code(&below), ResponseCode::NXDomain);
@@ -202,13 +232,26 @@ async fn aliases_are_followed_inside_the_held_zones() {
     let server = server(&["example.com", "example.org"], sets).await;
     assert_eq!(
         answers(&ask(&server, "www.example.com.", WireType::A).await),
-        ["host.example.org. A 192.0.2.5", "web.example.org. CNAME host.example.org.", "www.example.com. CNAME web.example.org."]
+        [
+            "host.example.org. A 192.0.2.5",
+            "web.example.org. CNAME host.example.org.",
+            "www.example.com. CNAME web.example.org."
+        ]
     );
-    assert_eq!(answers(&ask(&server, "www.example.com.", WireType::CNAME).await), ["www.example.com. CNAME web.example.org."]);
+    assert_eq!(
+        answers(&ask(&server, "www.example.com.", WireType::CNAME).await),
+        ["www.example.com. CNAME web.example.org."]
+    );
     let out = ask(&server, "out.example.com.", WireType::A).await;
-    assert_eq!((code(&out), answers(&out)), (ResponseCode::NoError, vec!["out.example.com. CNAME elsewhere.example.net.".to_owned()]));
+    assert_eq!(
+        (code(&out), answers(&out)),
+        (ResponseCode::NoError, vec!["out.example.com. CNAME elsewhere.example.net.".to_owned()])
+    );
     let gone = ask(&server, "gone.example.com.", WireType::A).await;
-    assert_eq!((code(&gone), gone.answers.len(), soa_owner(&gone)), (ResponseCode::NXDomain, 1, Some("example.org.".into())));
+    assert_eq!(
+        (code(&gone), gone.answers.len(), soa_owner(&gone)),
+        (ResponseCode::NXDomain, 1, Some("example.org.".into()))
+    );
     assert_eq!(ask(&server, "loop.example.com.", WireType::A).await.answers.len(), 2);
     assert_eq!(answers(&ask(&server, "example.com.", WireType::A).await), ["example.com. A 192.0.2.5"]);
     let renamed = answers(&ask(&server, "host.old.example.com.", WireType::A).await);

@@ -1,5 +1,7 @@
 //! Record values as they travel: type codes, and rdata with uncompressed names.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType, rdata::NULL};
 use signpost_dns::{Fqdn, Loc, Mailbox, Rdata, RecordType, Soa, SvcParam, Svcb};
 
@@ -29,32 +31,34 @@ pub(super) fn type_code(rtype: RecordType) -> Option<u16> {
     })
 }
 
+/// Types without a parser of their own that have a number.
+const OTHERS: [(&str, u16); 20] = [
+    ("HINFO", 13),
+    ("MINFO", 14),
+    ("RP", 17),
+    ("AFSDB", 18),
+    ("KEY", 25),
+    ("KX", 36),
+    ("CERT", 37),
+    ("IPSECKEY", 45),
+    ("RRSIG", 46),
+    ("NSEC", 47),
+    ("DNSKEY", 48),
+    ("DHCID", 49),
+    ("SMIMEA", 53),
+    ("CDS", 59),
+    ("CDNSKEY", 60),
+    ("OPENPGPKEY", 61),
+    ("CSYNC", 62),
+    ("SPF", 99),
+    ("EUI48", 108),
+    ("URI", 256),
+];
+
 fn other_code(mnemonic: &str) -> Option<u16> {
     if let Some(number) = mnemonic.strip_prefix("TYPE") {
         return number.parse().ok();
     }
-    const OTHERS: [(&str, u16); 20] = [
-        ("HINFO", 13),
-        ("MINFO", 14),
-        ("RP", 17),
-        ("AFSDB", 18),
-        ("KEY", 25),
-        ("KX", 36),
-        ("CERT", 37),
-        ("IPSECKEY", 45),
-        ("RRSIG", 46),
-        ("NSEC", 47),
-        ("DNSKEY", 48),
-        ("DHCID", 49),
-        ("SMIMEA", 53),
-        ("CDS", 59),
-        ("CDNSKEY", 60),
-        ("OPENPGPKEY", 61),
-        ("CSYNC", 62),
-        ("SPF", 99),
-        ("EUI48", 108),
-        ("URI", 256),
-    ];
     OTHERS.iter().find(|(name, _)| *name == mnemonic).map(|(_, code)| *code)
 }
 
@@ -203,8 +207,8 @@ fn put_binding(out: &mut Vec<u8>, binding: &Svcb) {
             }
             SvcParam::NoDefaultAlpn => {}
             SvcParam::Port(port) => value.extend(port.to_be_bytes()),
-            SvcParam::Ipv4Hint(addresses) => value.extend(addresses.iter().flat_map(|address| address.octets())),
-            SvcParam::Ipv6Hint(addresses) => value.extend(addresses.iter().flat_map(|address| address.octets())),
+            SvcParam::Ipv4Hint(addresses) => value.extend(addresses.iter().flat_map(Ipv4Addr::octets)),
+            SvcParam::Ipv6Hint(addresses) => value.extend(addresses.iter().flat_map(Ipv6Addr::octets)),
             // A hint that the server is asked to fill in is left out, which is always allowed.
             SvcParam::AutoHint => continue,
             SvcParam::Ech(octets) | SvcParam::Opaque(octets) => value.extend_from_slice(octets),

@@ -66,7 +66,8 @@ fn list_key<'a>(node: &'a Node, item: &'a Map<String, Value>) -> Option<Vec<Opti
     }
     let properties = node.items.as_deref().map(|items| &items.properties);
     let value = |name: &String| {
-        item.get(name).or_else(|| properties.and_then(|properties| properties.get(name)).and_then(|node| node.default.as_ref()))
+        item.get(name)
+            .or_else(|| properties.and_then(|properties| properties.get(name)).and_then(|node| node.default.as_ref()))
     };
     Some(node.list_map_keys.iter().map(value).collect())
 }

@@ -73,10 +73,15 @@ fn merge_types(node: &Node, at: &str, errors: &mut Vec<FieldError>) {
         if kind == "array" {
             if !matches!(list_type.as_str(), "atomic" | "set" | "map") {
                 let supported = ["atomic", "set", "map"].map(str::to_owned);
-                errors.push(FieldError::not_supported(&child(at, "x-kubernetes-list-type"), &json!(list_type), &supported));
+                errors.push(FieldError::not_supported(
+                    &child(at, "x-kubernetes-list-type"),
+                    &json!(list_type),
+                    &supported,
+                ));
             }
         } else if kind.is_empty() {
-            errors.push(FieldError::required(&child(at, "type"), "must be array if x-kubernetes-list-type is specified"));
+            errors
+                .push(FieldError::required(&child(at, "type"), "must be array if x-kubernetes-list-type is specified"));
         } else {
             let detail = "must be array if x-kubernetes-list-type is specified";
             errors.push(FieldError::invalid(&child(at, "type"), &json!(kind), detail));
@@ -88,10 +93,18 @@ fn merge_types(node: &Node, at: &str, errors: &mut Vec<FieldError>) {
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         let items_at = child(at, "items");
         if items.kind.as_deref() == Some("array") && items.list_type.as_deref().is_some_and(|kind| kind != "atomic") {
-            errors.push(FieldError::invalid(&child(&items_at, "x-kubernetes-list-type"), &json!(items.list_type), detail));
+            errors.push(FieldError::invalid(
+                &child(&items_at, "x-kubernetes-list-type"),
+                &json!(items.list_type),
+                detail,
+            ));
         }
         if items.kind.as_deref() == Some("object") && items.map_type.as_deref() != Some("atomic") {
-            errors.push(FieldError::invalid(&child(&items_at, "x-kubernetes-map-type"), &json!(items.list_type), detail));
+            errors.push(FieldError::invalid(
+                &child(&items_at, "x-kubernetes-map-type"),
+                &json!(items.list_type),
+                detail,
+            ));
         }
     }
     if node.list_type.as_deref() == Some("map") {
@@ -100,18 +113,30 @@ fn merge_types(node: &Node, at: &str, errors: &mut Vec<FieldError>) {
         let shown = node.list_type.clone().map_or(Value::Null, Value::String);
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
         let at = child(at, "x-kubernetes-list-type");
-        errors.push(if shown.is_null() { FieldError::required(&at, detail) } else { FieldError::invalid(&at, &shown, detail) });
+        errors.push(if shown.is_null() {
+            FieldError::required(&at, detail)
+        } else {
+            FieldError::invalid(&at, &shown, detail)
+        });
     }
     if let Some(map_type) = &node.map_type {
         if kind == "object" {
             if !matches!(map_type.as_str(), "atomic" | "granular") {
                 let supported = ["atomic", "granular"].map(str::to_owned);
-                errors.push(FieldError::not_supported(&child(at, "x-kubernetes-map-type"), &json!(map_type), &supported));
+                errors.push(FieldError::not_supported(
+                    &child(at, "x-kubernetes-map-type"),
+                    &json!(map_type),
+                    &supported,
+                ));
             }
         } else {
             let detail = "must be object if x-kubernetes-map-type is specified";
             let at = child(at, "type");
-            errors.push(if kind.is_empty() { FieldError::required(&at, detail) } else { FieldError::invalid(&at, &json!(kind), detail) });
+            errors.push(if kind.is_empty() {
+                FieldError::required(&at, detail)
+            } else {
+                FieldError::invalid(&at, &json!(kind), detail)
+            });
         }
     }
 }

@@ -75,7 +75,11 @@ impl FieldError {
     pub fn not_supported(path: &str, value: &Value, supported: &[String]) -> Self {
         let list: Vec<String> = supported.iter().map(|value| quoted(value)).collect();
         let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        Self::new("FieldValueNotSupported", path, with_detail(&format!("Unsupported value: {}", bad_value(value)), &detail))
+        Self::new(
+            "FieldValueNotSupported",
+            path,
+            with_detail(&format!("Unsupported value: {}", bad_value(value)), &detail),
+        )
     }
 
     /// A text with too many bytes.

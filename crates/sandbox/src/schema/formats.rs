@@ -16,14 +16,14 @@ static TIME: LazyLock<Option<Regex>> =
 static GO_DURATION: LazyLock<Option<Regex>> =
     LazyLock::new(|| regex(r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"));
 static WORD_DURATION: LazyLock<Option<Regex>> = LazyLock::new(|| regex(r"([0-9]+)\s*([A-Za-zµ]+)"));
-static BASE64: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    regex(r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$")
-});
-static EMAIL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    regex(r#"^([^<>@]*<)?("[^"]+"|[^\s@<>(),:;\[\]\\"]+)@(\[[^\]]+\]|[^\s@<>(),:;\[\]\\"]+)>?$"#)
-});
+static BASE64: LazyLock<Option<Regex>> =
+    LazyLock::new(|| regex(r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"));
+static EMAIL: LazyLock<Option<Regex>> =
+    LazyLock::new(|| regex(r#"^([^<>@]*<)?("[^"]+"|[^\s@<>(),:;\[\]\\"]+)@(\[[^\]]+\]|[^\s@<>(),:;\[\]\\"]+)>?$"#));
 static MAC: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    regex(r"^(?i)([0-9a-f]{2}(:[0-9a-f]{2}){5}|[0-9a-f]{2}(-[0-9a-f]{2}){5}|[0-9a-f]{2}(:[0-9a-f]{2}){7}|[0-9a-f]{2}(-[0-9a-f]{2}){7}|[0-9a-f]{4}(\.[0-9a-f]{4}){2}|[0-9a-f]{4}(\.[0-9a-f]{4}){3})$")
+    regex(
+        r"^(?i)([0-9a-f]{2}(:[0-9a-f]{2}){5}|[0-9a-f]{2}(-[0-9a-f]{2}){5}|[0-9a-f]{2}(:[0-9a-f]{2}){7}|[0-9a-f]{2}(-[0-9a-f]{2}){7}|[0-9a-f]{4}(\.[0-9a-f]{4}){2}|[0-9a-f]{4}(\.[0-9a-f]{4}){3})$",
+    )
 });
 
 fn regex(pattern: &str) -> Option<Regex> {
@@ -88,9 +88,7 @@ pub(crate) fn valid(format: &str, text: &str) -> bool {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|c| c.is_ascii_hexdigit()),
         "uri" => is_request_uri(text),
         "email" => matches(&EMAIL, text),
-        "hostname" => {
-            matches(&HOSTNAME, text) && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63)
-        }
+        "hostname" => matches(&HOSTNAME, text) && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63),
         "ipv4" => text.contains('.') && parse_ip(text).is_some(),
         "ipv6" => text.contains(':') && parse_ip(text).is_some(),
         "cidr" => is_cidr(text),
@@ -166,7 +164,8 @@ fn bad_escape(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.iter().enumerate().any(|(at, c)| {
         *c == b'%'
-            && !(bytes.get(at + 1).is_some_and(u8::is_ascii_hexdigit) && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit))
+            && !(bytes.get(at + 1).is_some_and(u8::is_ascii_hexdigit)
+                && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit))
     })
 }
 
@@ -211,7 +210,7 @@ fn is_isbn13(text: &str) -> bool {
     let text = bare_digits(text);
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
     let sum: u32 = digits.iter().enumerate().map(|(at, digit)| if at % 2 == 0 { *digit } else { 3 * digit }).sum();
-    text.len() == 13 && digits.len() == 13 && sum % 10 == 0
+    text.len() == 13 && digits.len() == 13 && sum.is_multiple_of(10)
 }
 
 fn is_credit_card(text: &str) -> bool {
@@ -226,7 +225,7 @@ fn is_credit_card(text: &str) -> bool {
             (_, doubled) => doubled,
         })
         .sum();
-    (13..=16).contains(&digits.len()) && luhn % 10 == 0
+    (13..=16).contains(&digits.len()) && luhn.is_multiple_of(10)
 }
 
 fn is_rgb(text: &str) -> bool {

@@ -117,12 +117,22 @@ fn write_json_string(text: &str, out: &mut String) {
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                out.push_str(&format!("\\u{:04x}", c as u32));
+                push_escape(out, 'u', 4, c);
             }
             c => out.push(c),
         }
     }
     out.push('"');
+}
+
+/// A backslash, the letter, and the character's number in so many hexadecimal digits.
+fn push_escape(out: &mut String, letter: char, digits: usize, c: char) {
+    out.push('\\');
+    out.push(letter);
+    for place in (0..digits).rev() {
+        let digit = (c as u32 >> (4 * place)) & 0xf;
+        out.extend(char::from_digit(digit, 16));
+    }
 }
 
 /// A string as `%q` prints it.
@@ -140,9 +150,9 @@ pub(crate) fn quoted(text: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
-            '\0'..='\u{1f}' | '\u{7f}' => out.push_str(&format!("\\x{:02x}", c as u32)),
+            '\0'..='\u{1f}' | '\u{7f}' => push_escape(&mut out, 'x', 2, c),
             '\u{80}'..='\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{feff}' => {
-                out.push_str(&format!("\\u{:04x}", c as u32));
+                push_escape(&mut out, 'u', 4, c);
             }
             c => out.push(c),
         }
@@ -224,7 +234,8 @@ fn translate(pattern: &str) -> String {
                     ('b', false) => out.push_str("(?-u:\\b)"),
                     ('<' | '>', _) => out.push(escaped),
                     ('p' | 'P' | 'x', _) if chars.get(at) == Some(&'{') => {
-                        let end = chars[at..].iter().position(|&c| c == '}').map_or(chars.len(), |length| at + length + 1);
+                        let end =
+                            chars[at..].iter().position(|&c| c == '}').map_or(chars.len(), |length| at + length + 1);
                         out.push('\\');
                         out.push(escaped);
                         out.extend(&chars[at..end]);
@@ -305,9 +316,15 @@ mod tests {
 
     #[test]
     fn floats_print_as_percent_v_does() {
-        for (value, text) in
-            [(0.5, "0.5"), (100.0, "100"), (1_000_000.0, "1e+06"), (1.5e6, "1.5e+06"), (123_456_789.0, "1.23456789e+08"), (0.00001, "1e-05"), (-2.25, "-2.25")]
-        {
+        for (value, text) in [
+            (0.5, "0.5"),
+            (100.0, "100"),
+            (1_000_000.0, "1e+06"),
+            (1.5e6, "1.5e+06"),
+            (123_456_789.0, "1.23456789e+08"),
+            (0.00001, "1e-05"),
+            (-2.25, "-2.25"),
+        ] {
             assert_eq!(number_text(Num::Float(value)), text);
         }
     }

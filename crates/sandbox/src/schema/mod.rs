@@ -113,7 +113,11 @@ impl Structural {
         let blocked = errors.iter().any(|error| {
             matches!(
                 error.reason,
-                "FieldValueNotSupported" | "FieldValueRequired" | "FieldValueTooLong" | "FieldValueTooMany" | "FieldValueTypeInvalid"
+                "FieldValueNotSupported"
+                    | "FieldValueRequired"
+                    | "FieldValueTooLong"
+                    | "FieldValueTooMany"
+                    | "FieldValueTypeInvalid"
             )
         });
         if blocked {

@@ -12,6 +12,7 @@ use super::{
 
 /// A schema node; absent keywords are `None`, empty or false.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // They are the schema language's own keywords.
 pub(crate) struct Node {
     pub(crate) kind: Option<String>,
     pub(crate) format: Option<String>,
@@ -90,7 +91,8 @@ impl Node {
         let texts =
             |key: &str| -> Vec<String> { list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect() };
         let nodes = |key: &str| -> Vec<Self> { list(key).iter().map(Self::read).collect() };
-        let boxed = |key: &str| fields.get(key).filter(|value| value.is_object()).map(|value| Box::new(Self::read(value)));
+        let boxed =
+            |key: &str| fields.get(key).filter(|value| value.is_object()).map(|value| Box::new(Self::read(value)));
         let filled = |key: &str| fields.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         Self {
             kind: text("type").filter(|kind| !kind.is_empty()),
@@ -170,14 +172,6 @@ impl Node {
             (false, _) => &[],
         }
     }
-
-    /// Whether this node or one below it has validation rules.
-    pub(crate) fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-            || self.items.as_deref().is_some_and(Self::has_rules)
-            || self.additional_schema().is_some_and(Self::has_rules)
-            || self.properties.values().any(Self::has_rules)
-    }
 }
 
 impl std::fmt::Display for RuleText {
@@ -212,7 +206,8 @@ impl RuleText {
 
     /// What is wrong with the rule apart from its expressions.
     pub(crate) fn check(&self, at: &str, errors: &mut Vec<FieldError>) {
-        const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+        const REASONS: [&str; 4] =
+            ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
         if self.rule.trim().is_empty() {
             errors.push(FieldError::required(&child(at, "rule"), "rule is not specified"));
         }

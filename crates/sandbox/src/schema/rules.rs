@@ -3,11 +3,17 @@
 //! `self` is the value at the rule's node, `oldSelf` the correlated old value; a rule that reads `oldSelf` runs on updates only,
 //! unless it asks for an optional one.
 
-use std::{collections::{BTreeMap, HashMap}, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use kube_cel::{
     KubeCelExt,
-    cel::{Context, ExecutionError, Program, Value as Cel, objects::{Key, Map as CelMap, OptionalValue}},
+    cel::{
+        Context, ExecutionError, Program, Value as Cel,
+        objects::{Key, Map as CelMap, OptionalValue},
+    },
 };
 use serde_json::Value;
 
@@ -90,7 +96,13 @@ impl Checks {
         Self::compile_at(node, true, at, None, errors)
     }
 
-    fn compile_at(node: &Node, root: bool, at: &str, uncorrelated: Option<&str>, errors: &mut Vec<FieldError>) -> Option<Self> {
+    fn compile_at(
+        node: &Node,
+        root: bool,
+        at: &str,
+        uncorrelated: Option<&str>,
+        errors: &mut Vec<FieldError>,
+    ) -> Option<Self> {
         let mut checks = Self { resource: root || node.embedded, ..Self::default() };
         for (index, text) in node.rules.iter().enumerate() {
             let at = subscript(&child(at, "x-kubernetes-validations"), index);
@@ -106,15 +118,21 @@ impl Checks {
             .map(Box::new);
         let properties = child(at, "properties");
         for (name, property) in &node.properties {
-            if let Some(inner) = Self::compile_at(property, false, &subscript(&properties, name), uncorrelated, errors) {
+            if let Some(inner) = Self::compile_at(property, false, &subscript(&properties, name), uncorrelated, errors)
+            {
                 checks.properties.insert(name.clone(), inner);
             }
         }
         checks.additional = node
             .additional_schema()
-            .and_then(|additional| Self::compile_at(additional, false, &child(at, "additionalProperties"), uncorrelated, errors))
+            .and_then(|additional| {
+                Self::compile_at(additional, false, &child(at, "additionalProperties"), uncorrelated, errors)
+            })
             .map(Box::new);
-        let empty = checks.rules.is_empty() && checks.items.is_none() && checks.properties.is_empty() && checks.additional.is_none();
+        let empty = checks.rules.is_empty()
+            && checks.items.is_none()
+            && checks.properties.is_empty()
+            && checks.additional.is_none();
         (!empty).then_some(checks)
     }
 
@@ -214,17 +232,20 @@ impl Checks {
 
 impl Rule {
     /// Compiles a rule at `at`; `uncorrelated` is the list in whose items old values cannot be found.
-    fn compile(text: &RuleText, node: &Node, at: &str, uncorrelated: Option<&str>, errors: &mut Vec<FieldError>) -> Option<Self> {
+    fn compile(
+        text: &RuleText,
+        node: &Node,
+        at: &str,
+        uncorrelated: Option<&str>,
+        errors: &mut Vec<FieldError>,
+    ) -> Option<Self> {
         let before = errors.len();
         text.check(at, errors);
-        let path = match normalised(&text.field_path, node) {
-            Ok(path) => path,
-            Err(_) => {
-                let shown = Value::String(text.field_path.clone());
-                errors.push(FieldError::invalid(&child(at, "fieldPath"), &shown, "must be a valid path"));
-                String::new()
-            }
-        };
+        let path = normalised(&text.field_path, node).unwrap_or_else(|| {
+            let shown = Value::String(text.field_path.clone());
+            errors.push(FieldError::invalid(&child(at, "fieldPath"), &shown, "must be a valid path"));
+            String::new()
+        });
         if text.rule.trim().is_empty() {
             return None;
         }
@@ -294,8 +315,9 @@ fn compiled(source: &str, text: &RuleText, at: &str, errors: &mut Vec<FieldError
     };
     let mut names: Vec<String> = program.references().functions().into_iter().map(str::to_owned).collect();
     names.sort();
-    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(['_', '@']);
-    for name in names.into_iter().filter(|name| is_name(name) && !is_declared(name)) {
+    let is_name =
+        |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(['_', '@']);
+    if let Some(name) = names.into_iter().find(|name| is_name(name) && !is_declared(name)) {
         let column = source.find(&format!("{name}(")).map_or(0, |at| at + name.len());
         let dots = ".".repeat(column);
         wrong(format!("1:{}: undeclared reference to '{name}' (in container '')\n | {source}\n | {dots}^", column + 1));
@@ -324,7 +346,9 @@ impl Ratchet<'_> {
     fn key(self, name: &str) -> Self {
         match self.current {
             None => self,
-            Some(_) if self.root && matches!(name, "apiVersion" | "kind") => Self { current: None, parent: None, root: false },
+            Some(_) if self.root && matches!(name, "apiVersion" | "kind") => {
+                Self { current: None, parent: None, root: false }
+            }
             Some(current) => Self { current: current.key(name), parent: self.current, root: false },
         }
     }
@@ -364,28 +388,24 @@ fn evaluation_text(error: &ExecutionError, rule: &RuleText) -> String {
     format!("{cause} evaluating rule: {name}")
 }
 
-/// A `fieldPath` as paths are printed: fields joined by dots, map keys in brackets.
-fn normalised(field_path: &str, node: &Node) -> Result<String, String> {
+/// A `fieldPath` as paths are printed: fields joined by dots, map keys in brackets; `None` where it leads nowhere.
+fn normalised(field_path: &str, node: &Node) -> Option<String> {
     let mut out = String::new();
     let mut rest = field_path;
     let mut node = Some(node);
     while !rest.is_empty() {
         let name;
         if let Some(tail) = rest.strip_prefix("['") {
-            let Some((quoted, tail)) = tail.split_once("']") else { return Err("unexpected end of JSON path".to_owned()) };
+            let (quoted, tail) = tail.split_once("']")?;
             name = quoted.replace("\\'", "'");
             rest = tail;
-        } else if let Some(tail) = rest.strip_prefix('.') {
+        } else {
+            let tail = rest.strip_prefix('.')?;
             let end = tail.find(['.', '[']).unwrap_or(tail.len());
-            if end == 0 {
-                return Err("unexpected end of JSON path".to_owned());
-            }
             name = tail[..end].to_owned();
             rest = &tail[end..];
-        } else {
-            return Err(format!("expected [ or . but got: {rest}"));
         }
-        let current = node.ok_or_else(|| "does not refer to a valid field".to_owned())?;
+        let current = node?;
         if let Some(property) = current.properties.get(&name) {
             out = child(&out, &name);
             node = Some(property);
@@ -393,10 +413,10 @@ fn normalised(field_path: &str, node: &Node) -> Result<String, String> {
             out = subscript(&out, &name);
             node = current.additional_schema();
         } else {
-            return Err("does not refer to a valid field".to_owned());
+            return None;
         }
     }
-    Ok(out)
+    Some(out)
 }
 
 /// A value as CEL sees it: field names escaped, formats turned into times, durations and bytes, `number` always a double.
@@ -411,19 +431,24 @@ fn to_cel(value: &Value, node: Option<&Node>, resource: bool) -> Cel {
             (Num::Float(value), Some("integer")) if value.fract() == 0.0 => Cel::Int(value as i64),
             (Num::Float(value), _) => Cel::Float(value),
         },
-        Value::String(text) => match node.and_then(|node| node.format.as_deref()).and_then(|format| convert(format, text)) {
-            Some(converted) => converted,
-            None => Cel::String(Arc::new(text.clone())),
-        },
+        Value::String(text) => {
+            match node.and_then(|node| node.format.as_deref()).and_then(|format| convert(format, text)) {
+                Some(converted) => converted,
+                None => Cel::String(Arc::new(text.clone())),
+            }
+        }
         Value::Array(items) => {
             let node = node.and_then(|node| node.items.as_deref());
-            Cel::List(Arc::new(items.iter().map(|item| to_cel(item, node, node.is_some_and(|node| node.embedded))).collect()))
+            Cel::List(Arc::new(
+                items.iter().map(|item| to_cel(item, node, node.is_some_and(|node| node.embedded))).collect(),
+            ))
         }
         Value::Object(fields) => {
             let mut map = HashMap::with_capacity(fields.len());
             for (name, value) in fields {
                 let property = node.and_then(|node| node.properties.get(name));
-                let declared = property.is_some() || (resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+                let declared =
+                    property.is_some() || (resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
                 let inner = property.or_else(|| node.and_then(Node::additional_schema));
                 let key = if declared { escaped(name) } else { name.clone() };
                 let embedded = inner.is_some_and(|inner| inner.embedded);
@@ -448,8 +473,27 @@ fn convert(format: &str, text: &str) -> Option<Cel> {
 /// A field name as a CEL identifier.
 fn escaped(name: &str) -> String {
     const RESERVED: [&str; 21] = [
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-        "loop", "package", "namespace", "return", "var", "void", "while",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
     ];
     if RESERVED.contains(&name) {
         return format!("__{name}__");

@@ -46,7 +46,10 @@ fn invariants(node: &Node, level: Level, at: &str, errors: &mut Vec<FieldError>)
             invariants(inner, Level::Field, &additional_at, errors);
         }
     }
-    for (set, name) in [(node.preserve_unknown, "x-kubernetes-preserve-unknown-fields"), (node.embedded, "x-kubernetes-embedded-resource")] {
+    for (set, name) in [
+        (node.preserve_unknown, "x-kubernetes-preserve-unknown-fields"),
+        (node.embedded, "x-kubernetes-embedded-resource"),
+    ] {
         if node.int_or_string && set {
             let detail = "must be false if x-kubernetes-int-or-string is true";
             errors.push(FieldError::invalid(&child(at, name), &json!(true), detail));
@@ -76,7 +79,8 @@ fn invariants(node: &Node, level: Level, at: &str, errors: &mut Vec<FieldError>)
     }
     resource_fields(node, level, &properties, errors);
     if node.embedded && !node.preserve_unknown && node.properties.is_empty() {
-        let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+        let detail =
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         errors.push(FieldError::required(&properties, detail));
     }
 }
@@ -85,7 +89,9 @@ fn invariants(node: &Node, level: Level, at: &str, errors: &mut Vec<FieldError>)
 fn resource_fields(node: &Node, level: Level, properties: &str, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || node.embedded;
     for name in ["kind", "apiVersion"] {
-        if let Some(property) = node.properties.get(name).filter(|property| resource && property.kind.as_deref() != Some("string")) {
+        if let Some(property) =
+            node.properties.get(name).filter(|property| resource && property.kind.as_deref() != Some("string"))
+        {
             let at = child(&subscript(properties, name), "type");
             let kind = property.kind.clone().unwrap_or_default();
             errors.push(FieldError::invalid(&at, &json!(kind), "must be string"));
@@ -117,7 +123,10 @@ fn resource_fields(node: &Node, level: Level, properties: &str, errors: &mut Vec
 /// The two alternatives that spell out int-or-string, and nothing else.
 fn is_int_or_string(alternatives: &[Node]) -> bool {
     let plain = |node: &Node, kind: &str| {
-        node.kind.as_deref() == Some(kind) && node.properties.is_empty() && node.allowed.is_empty() && node.pattern.is_none()
+        node.kind.as_deref() == Some(kind)
+            && node.properties.is_empty()
+            && node.allowed.is_empty()
+            && node.pattern.is_none()
     };
     matches!(alternatives, [first, second] if plain(first, "integer") && plain(second, "string"))
 }
@@ -135,7 +144,9 @@ fn combinations(node: &Node, spells_int_or_string: bool, at: &str, errors: &mut 
     if let Some(not) = &node.not {
         nested(not, false, &child(at, "not"), errors);
     }
-    if let Some((pattern, error)) = node.pattern.as_ref().and_then(|pattern| Some((pattern, pattern.regex.as_ref().err()?))) {
+    if let Some((pattern, error)) =
+        node.pattern.as_ref().and_then(|pattern| Some((pattern, pattern.regex.as_ref().err()?)))
+    {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid(&child(at, "pattern"), &json!(pattern.source), &detail));
     }
@@ -177,7 +188,13 @@ fn nested(node: &Node, spells_int_or_string: bool, at: &str, errors: &mut Vec<Fi
 }
 
 /// Everything a combinator speaks of must exist in the structural part.
-fn complete(validation: &Node, structure: &Node, structure_at: &str, validation_at: &str, errors: &mut Vec<FieldError>) {
+fn complete(
+    validation: &Node,
+    structure: &Node,
+    structure_at: &str,
+    validation_at: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(not) = &validation.not {
         complete_nested(not, structure, structure_at, &child(validation_at, "not"), errors);
     }
@@ -188,13 +205,21 @@ fn complete(validation: &Node, structure: &Node, structure_at: &str, validation_
     }
 }
 
-fn complete_nested(validation: &Node, structure: &Node, structure_at: &str, validation_at: &str, errors: &mut Vec<FieldError>) {
+fn complete_nested(
+    validation: &Node,
+    structure: &Node,
+    structure_at: &str,
+    validation_at: &str,
+    errors: &mut Vec<FieldError>,
+) {
     complete(validation, structure, structure_at, validation_at, errors);
     if let Some(items) = &validation.items {
         let (structure_at, validation_at) = (child(structure_at, "items"), child(validation_at, "items"));
         match &structure.items {
             Some(inner) => complete_nested(items, inner, &structure_at, &validation_at, errors),
-            None => errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}"))),
+            None => {
+                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")))
+            }
         }
     }
     for (name, property) in &validation.properties {
@@ -202,7 +227,9 @@ fn complete_nested(validation: &Node, structure: &Node, structure_at: &str, vali
         let validation_at = subscript(&child(validation_at, "properties"), name);
         match structure.properties.get(name) {
             Some(inner) => complete_nested(property, inner, &structure_at, &validation_at, errors),
-            None => errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}"))),
+            None => {
+                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")))
+            }
         }
     }
 }

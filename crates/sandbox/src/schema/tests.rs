@@ -44,7 +44,8 @@ fn same(left: &Value, right: &Value) -> bool {
             left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
         }
         (Value::Object(left), Value::Object(right)) => {
-            left.len() == right.len() && left.iter().all(|(key, value)| right.get(key).is_some_and(|right| same(value, right)))
+            left.len() == right.len()
+                && left.iter().all(|(key, value)| right.get(key).is_some_and(|right| same(value, right)))
         }
         (left, right) => left == right,
     }
@@ -66,7 +67,9 @@ fn creates_are_judged_as_the_real_server_judged_them() {
         if causes(&errors) != recorded(case) {
             wrong.push(format!("{}\n  got  {:?}\n  want {:?}", case["object"], causes(&errors), recorded(case)));
         }
-        if let Some(stored) = case.get("stored") && !same(stored, &admitted) {
+        if let Some(stored) = case.get("stored")
+            && !same(stored, &admitted)
+        {
             wrong.push(format!("{}\n  got  {admitted}\n  want {stored}", case["object"]));
         }
         if let Some(message) = case["message"].as_str() {
@@ -75,7 +78,10 @@ fn creates_are_judged_as_the_real_server_judged_them() {
         }
         let strict: Vec<String> =
             schema.unknown_fields(&case["object"]).iter().map(|path| format!("unknown field \"{path}\"")).collect();
-        let want = case["strict"].as_str().and_then(|text| text.split_once("strict decoding error: ")).map_or("", |(_, list)| list);
+        let want = case["strict"]
+            .as_str()
+            .and_then(|text| text.split_once("strict decoding error: "))
+            .map_or("", |(_, list)| list);
         if strict.join(", ") != want {
             wrong.push(format!("{}\n  got  {strict:?}\n  want {want}", case["object"]));
         }
@@ -98,7 +104,12 @@ fn rules_fail_and_are_tolerated_as_on_the_real_server() {
         let errors = schema.validate(&with_name(&case["object"]), old.as_ref());
         if causes(&errors) != recorded(case) {
             let old = old.unwrap_or_default();
-            wrong.push(format!("{old} to {}\n  got  {:?}\n  want {:?}", case["object"], causes(&errors), recorded(case)));
+            wrong.push(format!(
+                "{old} to {}\n  got  {:?}\n  want {:?}",
+                case["object"],
+                causes(&errors),
+                recorded(case)
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -141,7 +152,9 @@ fn any_json() -> impl Strategy<Value = Value> {
         "[a-z]{0,4}".prop_map(|value| json!(value)),
     ];
     leaf.prop_recursive(4, 32, 4, |inner| {
-        let names = prop::sample::select(vec!["spec", "dflt", "x", "y", "z", "items", "m", "free", "known", "any", "map", "a", "q"]);
+        let names = prop::sample::select(vec![
+            "spec", "dflt", "x", "y", "z", "items", "m", "free", "known", "any", "map", "a", "q",
+        ]);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::btree_map(names.prop_map(str::to_owned), inner, 0..5)

@@ -35,9 +35,15 @@ struct Failure {
 enum Class {
     Required,
     Type(Value),
-    Enum { value: Value, allowed: Vec<Value> },
+    Enum {
+        value: Value,
+        allowed: Vec<Value>,
+    },
     TooLong(i64),
-    TooMany { actual: usize, max: i64 },
+    TooMany {
+        actual: usize,
+        max: i64,
+    },
     Other(Value),
     /// About the whole value, without a path of its own.
     Whole,
@@ -170,7 +176,7 @@ fn check_type(value: &Value, node: &Node, path: &str) -> Outcome {
             "number" => "float64",
             _ => "",
         };
-        if !textual && !(fits || native == format) {
+        if !(textual || fits || native == format) {
             return wrong(format, native);
         }
         if !(types.contains(&"number") || types.contains(&"integer")) && textual {
@@ -355,7 +361,9 @@ fn truncated(value: f64) -> i64 {
 fn as_integer(value: Num) -> Option<i64> {
     match value {
         Num::Int(value) => Some(value),
-        Num::Float(value) => (value.fract() == 0.0 && value >= i64::MIN as f64 && value < i64::MAX as f64).then(|| truncated(value)),
+        Num::Float(value) => {
+            (value.fract() == 0.0 && value >= i64::MIN as f64 && value < i64::MAX as f64).then(|| truncated(value))
+        }
     }
 }
 
