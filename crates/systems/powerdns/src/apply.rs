@@ -19,9 +19,10 @@ use crate::{
     finish,
     memory::{Present, ZoneMemory, canonical_host},
     patch::{self, AtomOutcome},
-    plan::{Atom, Plan, ZoneStep},
+    plan::{Atom, Plan, Waiting, ZoneStep},
     record::{ZoneKey, ZoneObject, content},
     report::Verdict,
+    zone_plan::with_safe_serial,
 };
 
 /// Names in flight at once; more would make the zone object too large. The rest waits for the next round.
@@ -65,7 +66,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         losers,
         step,
         zone_refusal,
-        atoms,
+        mut atoms,
         decided,
         forget,
         guarded,
@@ -89,6 +90,10 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         };
         match zone_done {
             Ok(()) => {
+                // The zone may have been made just now: only here its serial is known.
+                for write in atoms.iter_mut().filter_map(|atom| atom.write.as_mut()) {
+                    write.content = with_safe_serial(memory.present.as_ref(), &write.key, &write.content);
+                }
                 outcomes = write_records(system, &zone, holder.as_ref(), &atoms, &mut memory).await;
                 if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&holder, &step)
                     && outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { .. }))
@@ -214,7 +219,19 @@ async fn write_records(
     outcomes.resize(atoms.len(), AtomOutcome::Deferred);
     let changed = remember(zone, atoms, &outcomes, memory);
     system.figures.patched(calls, changed);
+    system.figures.repaired(atoms.iter().zip(&outcomes).filter(|(atom, outcome)| is_repair(atom, outcome)).count());
     outcomes
+}
+
+/// Whether it put back what its object says it wrote already.
+fn is_repair(atom: &Atom, outcome: &AtomOutcome) -> bool {
+    let wrote = |waiting: &Waiting| match (waiting, &atom.write) {
+        (Waiting::Holds(record), Some(write)) => {
+            record.seen.applied.as_ref().is_some_and(|applied| applied.key == write.key && applied.digest == write.digest)
+        }
+        _ => false,
+    };
+    matches!(outcome, AtomOutcome::Done { .. }) && atom.waiting.iter().any(wrote)
 }
 
 /// How many atoms fit when only so many may be new, without splitting a name.

@@ -113,7 +113,8 @@ pub(crate) fn say(pace: Pace, applied: Applied, now: Timestamp, prune: impl FnOn
     if left && !full {
         retry.widen();
     }
-    report.outcome = retry.outcome(watched.then_some(pace.resync));
+    // A pass over some record sets leaves the clock of the next full one alone.
+    report.outcome = retry.outcome((watched && full).then_some(pace.resync));
     let again = (watched && matches!(report.outcome, Outcome::Retry { .. })).then_some(pace.resync);
     Said { key, memory, verdicts, report, again }
 }

@@ -417,7 +417,7 @@ impl NamePlan<'_> {
                 unwanted.remove(old);
             }
             let write = Write {
-                content: zone_plan::with_safe_serial(plan.memory.present.as_ref(), key, &desired.content),
+                content: desired.content.clone(),
                 digest: desired.digest,
                 comment: comment_change(plan.memory.present.as_ref(), key, &desired.content),
                 ledger: !(kept(record) && record.identity.held) && !plan.memory.ledger.lists(key, desired.digest),

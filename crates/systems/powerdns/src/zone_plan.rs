@@ -104,7 +104,7 @@ pub(crate) fn apex(
         if let Some(rejection) = rejection {
             return Err(Refusal::new(Reason::ProviderRejected, rejection.words.clone()));
         }
-        let content = with_safe_serial(memory.present.as_ref(), &key, &Arc::new(content));
+        let content = Arc::new(content);
         // The zone's finalizer is on before anything is written, so its own sets need no ledger.
         let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false };
         atoms.push(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] });

@@ -1,0 +1,173 @@
+//! A PowerDNS that fails in every way it can. It always ends right, nothing foreign is touched, and the rest goes on.
+
+use std::time::Duration;
+
+use signpost_testkit::{Cluster, Fault, PowerDns, Rule, eventually, on_both};
+
+use crate::rig::{PATIENCE, Rig, condition, lmdb_server, own_server, rrset, zone_spec};
+
+impl Rig {
+    /// Creates so many addresses at once: `r0` to `rN`.
+    pub async fn many(&self, count: usize) {
+        use futures::StreamExt;
+        let put = |n: usize| async move {
+            let name = format!("r{n}");
+            self.put("RRset", &name, self.rrset(&name, "A", &["192.0.2.1"])).await;
+        };
+        futures::stream::iter(0..count).map(put).buffer_unordered(16).collect::<Vec<()>>().await;
+    }
+
+    pub async fn until_all(&self, count: usize, sync: &str) {
+        eventually(&format!("{count} are {sync}"), PATIENCE * 2, || async {
+            let list = self.api("RRset").list(&kube::api::ListParams::default()).await.map_err(|error| error.to_string())?;
+            let so = list.items.iter().filter(|object| object.data["status"]["syncStatus"] == sync).count();
+            if so == count { Ok(()) } else { Err(format!("{so} of {}", list.items.len())) }
+        })
+        .await;
+    }
+}
+
+/// A server of one's own with a foreign record in the zone.
+async fn rig_with_foreign_record(cluster: Cluster) -> Option<(PowerDns, Rig)> {
+    let server = own_server().await?;
+    let rig = Rig::on(cluster, &server).await;
+    rig.zone().await;
+    rig.tamper("foreign", "A", Some(&["203.0.113.1"])).await;
+    Some((server, rig))
+}
+
+on_both! {
+    async fn a_server_killed_in_the_middle_of_a_batch_ends_with_everything_served(cluster) {
+        let Some((server, rig)) = rig_with_foreign_record(cluster).await else { return };
+        rig.proxy.add(Rule::next(1, Fault::Delay(Duration::from_millis(400))).method(http::Method::PATCH));
+        rig.many(60).await;
+        eventually("a PATCH is on its way", PATIENCE, || async {
+            if rig.proxy.count(&http::Method::PATCH, "/zones/") > 1 { Ok(()) } else { Err(()) }
+        }).await;
+        server.kill();
+        server.restart().await;
+        rig.until_all(60, "Succeeded").await;
+        rig.until_served("r59", "A", &["192.0.2.1"]).await;
+        rig.until_served("foreign", "A", &["203.0.113.1"]).await;
+        assert_eq!(rig.contents().await.unwrap().sets.len(), 63, "60, the foreign one, NS and SOA");
+    }
+
+    async fn a_server_that_hangs_is_waited_for(cluster) {
+        let Some((server, mut rig)) = rig_with_foreign_record(cluster).await else { return };
+        rig.stop().await;
+        rig.set_timeout(Duration::from_millis(500));
+        rig.start();
+        rig.served("before", "before", "A", &["192.0.2.1"]).await;
+        server.pause();
+        rig.put("RRset", "during", rig.rrset("during", "A", &["192.0.2.2"])).await;
+        let status = rig.until("RRset", "during", "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "ProviderUnreachable");
+        let before = rig.get("RRset", "before").await;
+        assert_eq!(before["status"]["syncStatus"], "Succeeded", "what is served stays so");
+        server.resume();
+        rig.until("RRset", "during", "Succeeded").await;
+        rig.until_served("during", "A", &["192.0.2.2"]).await;
+        rig.until_served("foreign", "A", &["203.0.113.1"]).await;
+    }
+
+    async fn a_server_that_asks_to_slow_down_is_obeyed(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        rig.proxy.add(Rule::next(1, Fault::throttled(2)).method(http::Method::PATCH));
+        let start = std::time::Instant::now();
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+        rig.until("RRset", "www", "Succeeded").await;
+    }
+
+    async fn a_lost_answer_is_found_out_and_nothing_is_written_twice(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        rig.proxy.forget();
+        rig.proxy.add(Rule::next(1, Fault::CutAfter).method(http::Method::PATCH));
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        assert_eq!(rig.proxy.count(&http::Method::PATCH, "/zones/"), 1, "the second look finds it there");
+    }
+
+    async fn a_proxy_that_answers_nonsense_deletes_nothing(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.at_rest().await;
+        rig.proxy.forget();
+        let nonsense = Fault::Answer { status: 200, headers: vec![], body: "<html>login</html>".into() };
+        rig.proxy.add(Rule::every(nonsense));
+        rig.put("RRset", "more", rig.rrset("more", "A", &["192.0.2.2"])).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        eventually("it was asked", PATIENCE, || async { if rig.proxy.seen().len() > 2 { Ok(()) } else { Err(()) } }).await;
+        rig.proxy.clear();
+        rig.until_served("more", "A", &["192.0.2.2"]).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        assert_eq!(rig.proxy.count(&http::Method::DELETE, "/"), 0);
+    }
+
+    async fn one_bad_record_of_a_thousand_is_the_only_one_that_fails(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.stop().await;
+        rig.many(999).await;
+        // Well-formed here, unknown to the server.
+        rig.put("RRset", "bad", rig.rrset("bad", "NOTYPE", &["1 2 3"])).await;
+        rig.proxy.forget();
+        rig.start();
+        rig.until_all(999, "Succeeded").await;
+        let status = rig.until("RRset", "bad", "Failed").await;
+        assert!(condition(&status, "Available")["message"].to_string().contains("NOTYPE"), "{status}");
+        let patches = rig.proxy.count(&http::Method::PATCH, "/zones/");
+        assert!(patches <= 4, "{patches} PATCHes: one refused, one without the bad record");
+    }
+
+    async fn a_record_that_drifted_is_put_right_and_a_foreign_one_is_left_alone(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.at_rest().await;
+        rig.tamper("www", "A", Some(&["203.0.113.9"])).await;
+        rig.tamper("foreign", "TXT", Some(&["\"not ours\""])).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        let writes = rig.at_rest().await;
+        assert_eq!(rig.after_a_resync().await, writes);
+        rig.until_served("foreign", "TXT", &["\"not ours\""]).await;
+        assert!(rig.metrics().contains("powerdns_repaired_total 1"), "{}", rig.metrics());
+    }
+
+    async fn readiness_says_that_the_server_is_down(cluster) {
+        let Some((server, rig)) = rig_with_foreign_record(cluster).await else { return };
+        server.kill();
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        let status = rig.until("RRset", "www", "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "ProviderUnreachable");
+        server.restart().await;
+        rig.until("RRset", "www", "Succeeded").await;
+    }
+
+    async fn lmdb_serves_the_same(cluster) {
+        let Some(server) = lmdb_server().await else { return };
+        let rig = Rig::on(cluster, server).await;
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        rig.until("ClusterZone", &rig.zone, "Succeeded").await;
+        for (name, rtype, record) in [("www", "A", "192.0.2.1"), ("txt", "TXT", "\"hello\""), ("six", "AAAA", "2001:db8::1")] {
+            rig.put("RRset", name, rrset(&rig.zone, "ClusterZone", name, rtype, &[record])).await;
+            rig.until("RRset", name, "Succeeded").await;
+            rig.until_served(name, rtype, &[record]).await;
+        }
+        rig.until_ledger_clear("ClusterZone", &rig.zone).await;
+        let writes = rig.proxy.writes();
+        assert_eq!(rig.after_a_resync().await, writes);
+        let mut spec = rrset(&rig.zone, "ClusterZone", "www", "A", &["192.0.2.1"]);
+        spec["comment"] = serde_json::json!("LMDB keeps none");
+        rig.put("RRset", "www", spec).await;
+        let status = rig.until("RRset", "www", "Failed").await;
+        assert!(condition(&status, "Available")["message"].to_string().contains("comment"), "{status}");
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+    }
+}

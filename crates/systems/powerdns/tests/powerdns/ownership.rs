@@ -1,0 +1,125 @@
+//! Only what is provably ours goes, whenever the process dies.
+
+use serde_json::json;
+use signpost_testkit::{Fault, Rule, eventually, on_both};
+
+use crate::rig::{PATIENCE, Rig};
+
+on_both! {
+    async fn a_record_written_by_a_process_that_died_goes_with_its_object(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        // The PATCH arrives, its answer does not, and then the process is gone: no finalizer, no status.
+        rig.proxy.add(Rule::next(1, Fault::CutAfter).method(http::Method::PATCH));
+        rig.proxy.add(Rule::every(Fault::Hang));
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        rig.crash();
+        rig.proxy.clear();
+        let ledger = rig.get("Zone", &rig.zone).await["status"]["inFlight"].clone();
+        assert!(ledger[0].as_str().unwrap().starts_with("www A "), "{ledger}");
+        let object = rig.get("RRset", "www").await;
+        if object["metadata"]["finalizers"].is_null() {
+            rig.delete("RRset", "www").await;
+            rig.until_gone("RRset", "www").await;
+        } else {
+            rig.delete("RRset", "www").await;
+        }
+        rig.start();
+        rig.until_served("www", "A", &[]).await;
+        rig.until_ledger_clear("Zone", &rig.zone).await;
+        rig.until_gone("RRset", "www").await;
+    }
+
+    async fn a_foreign_record_where_one_was_to_be_written_is_never_deleted(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        rig.tamper("www", "A", Some(&["203.0.113.1"])).await;
+        // The ledger is written, the PATCH never arrives.
+        rig.proxy.add(Rule::every(Fault::CutBefore));
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        eventually("the ledger lists it", PATIENCE, || async {
+            let ledger = rig.get("Zone", &rig.zone).await["status"]["inFlight"].clone();
+            if ledger.is_array() { Ok(()) } else { Err(ledger) }
+        }).await;
+        rig.crash();
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.proxy.clear();
+        rig.start();
+        rig.until_ledger_clear("Zone", &rig.zone).await;
+        rig.until_served("www", "A", &["203.0.113.1"]).await;
+    }
+
+    async fn an_object_that_never_wrote_is_deletable_while_the_server_is_down(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        rig.proxy.add(Rule::every(Fault::CutBefore));
+        rig.put("RRset", "bad", rig.rrset("bad", "TXT", &["unquoted"])).await;
+        rig.until("RRset", "bad", "Failed").await;
+        rig.delete("RRset", "bad").await;
+        rig.until_gone("RRset", "bad").await;
+    }
+
+    async fn an_object_that_became_invalid_keeps_serving_what_it_had(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.put("RRset", "www", rig.rrset("www", "A", &["not an address"])).await;
+        rig.until("RRset", "www", "Failed").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &[]).await;
+    }
+
+    async fn an_alias_cannot_push_out_what_is_served_at_its_name(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("older", "www", "A", &["192.0.2.1"]).await;
+        rig.served("mail", "www", "MX", &["10 mail.example.org."]).await;
+        rig.put("RRset", "older", rig.rrset("www", "CNAME", &["web.example.org."])).await;
+        let status = rig.until("RRset", "older", "Failed").await;
+        assert_eq!(crate::rig::condition(&status, "Ready")["reason"], "CnameConflict");
+        rig.until_served("www", "MX", &["10 mail.example.org."]).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        rig.delete("RRset", "mail").await;
+        rig.until_gone("RRset", "mail").await;
+        rig.until("RRset", "older", "Succeeded").await;
+        rig.until_served("www", "CNAME", &["web.example.org."]).await;
+    }
+
+    async fn a_restart_writes_nothing_anywhere(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.many(30).await;
+        rig.until_all(30, "Succeeded").await;
+        rig.at_rest().await;
+        let versions = |rig: &Rig| {
+            let api = rig.api("RRset");
+            async move {
+                let list = api.list(&kube::api::ListParams::default()).await.unwrap();
+                list.items.into_iter().map(|object| object.metadata.resource_version).collect::<Vec<_>>()
+            }
+        };
+        let before = versions(&rig).await;
+        rig.stop().await;
+        rig.proxy.forget();
+        rig.start();
+        assert_eq!(rig.after_a_resync().await, 0);
+        assert_eq!(versions(&rig).await, before);
+    }
+
+    async fn a_changed_status_is_put_right(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        let patch = json!({ "status": { "syncStatus": "Failed" } });
+        let params = kube::api::PatchParams::default();
+        rig.api("RRset").patch_status("www", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
+        rig.until("RRset", "www", "Succeeded").await;
+    }
+}

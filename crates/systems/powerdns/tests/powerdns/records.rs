@@ -1,0 +1,277 @@
+//! What happens to record sets.
+
+use serde_json::json;
+use signpost_testkit::on_both;
+
+use crate::rig::{Rig, condition, rrset, zone_spec};
+
+on_both! {
+    async fn an_address_is_created_with_its_comment_ttl_finalizer_and_series(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let mut spec = rig.rrset("test", "A", &["1.1.1.1", "2.2.2.2"]);
+        spec["comment"] = json!("nothing to tell");
+        rig.put("RRset", "test", spec).await;
+        let status = rig.until("RRset", "test", "Succeeded").await;
+        assert_eq!(status["dnsEntryName"], rig.fqdn("test"));
+        assert_eq!(status["applied"]["name"], rig.fqdn("test"));
+        assert_eq!(status["applied"]["type"], "A");
+        assert_eq!(condition(&status, "Available")["reason"], "Succeeded");
+        assert_eq!(condition(&status, "Ready")["status"], "True");
+        assert!(status["lastUpdateTime"].is_string());
+        let set = rig.set("test", "A").await.unwrap();
+        assert_eq!((set.ttl, set.comments[0].content.as_str()), (300, "nothing to tell"));
+        rig.until_served("test", "A", &["1.1.1.1", "2.2.2.2"]).await;
+        let object = rig.get("RRset", "test").await;
+        assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
+        let metrics = rig.metrics();
+        let series: Vec<&str> =
+            metrics.lines().filter(|line| line.contains("rrsets_status{") && line.contains(&rig.fqdn("test"))).collect();
+        assert_eq!(series.len(), 1, "{series:?}");
+        assert!(series[0].contains("type=\"A\"") && series[0].contains("status=\"Succeeded\""), "{series:?}");
+    }
+
+    async fn changed_records_ttl_and_comment_are_served_and_the_serial_rises_each_time(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("test", "test", "A", &["1.1.1.1"]).await;
+        let mut serial = rig.serial().await;
+        let mut spec = rig.rrset("test", "A", &["3.3.3.3"]);
+        for (field, value) in [("records", json!(["3.3.3.3"])), ("ttl", json!(60)), ("comment", json!("changed"))] {
+            spec[field] = value;
+            rig.put("RRset", "test", spec.clone()).await;
+            let status = rig.until("RRset", "test", "Succeeded").await;
+            let now = rig.serial().await;
+            assert!(now > serial, "{field}");
+            assert_eq!(status["serial"].as_u64(), Some(u64::from(now)), "{field}");
+            serial = now;
+        }
+        let set = rig.set("test", "A").await.unwrap();
+        assert_eq!((set.ttl, &*set.contents[0], set.comments[0].content.as_str()), (60, "3.3.3.3", "changed"));
+    }
+
+    async fn a_record_set_that_is_on_the_server_already_is_taken_over(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.tamper("test", "A", Some(&["9.9.9.9"])).await;
+        rig.served("test", "test", "A", &["1.1.1.1"]).await;
+        rig.until_served("test", "A", &["1.1.1.1"]).await;
+        rig.delete("RRset", "test").await;
+        rig.until_gone("RRset", "test").await;
+        rig.until_served("test", "A", &[]).await;
+    }
+
+    async fn a_record_set_deleted_on_the_server_comes_back_when_its_object_changes(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("test", "test", "A", &["1.1.1.1"]).await;
+        rig.tamper("test", "A", None).await;
+        rig.put("RRset", "test", rig.rrset("test", "A", &["4.4.4.4"])).await;
+        rig.until_served("test", "A", &["4.4.4.4"]).await;
+    }
+
+    async fn a_record_set_can_be_deleted_after_its_zone_was_deleted_on_the_server(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("test", "test", "A", &["1.1.1.1"]).await;
+        rig.server_delete().await;
+        rig.delete("RRset", "test").await;
+        rig.until_gone("RRset", "test").await;
+    }
+
+    async fn an_unknown_type_fails_in_the_words_of_the_server_and_blocks_nobody(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.put("RRset", "bad", rig.rrset("bad", "AA", &["1.1.1.1"])).await;
+        rig.put("RRset", "good", rig.rrset("good", "A", &["1.1.1.1"])).await;
+        let status = rig.until("RRset", "bad", "Failed").await;
+        let available = condition(&status, "Available");
+        assert_eq!(available["reason"], "SynchronizationFailed");
+        assert!(available["message"].as_str().unwrap().contains("unknown type"), "{available}");
+        rig.until("RRset", "good", "Succeeded").await;
+    }
+
+    async fn a_service_without_its_final_dot_is_absolute_and_served(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("srv", "_http._tcp", "SRV", &["1 50 80 www.example.org"]).await;
+        rig.until_served("_http._tcp", "SRV", &["1 50 80 www.example.org."]).await;
+        let writes = rig.at_rest().await;
+        assert_eq!(rig.after_a_resync().await, writes);
+    }
+
+    async fn text_without_quotes_fails_and_says_why(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let writes = rig.at_rest().await;
+        rig.put("RRset", "txt", rig.rrset("txt", "TXT", &["no quotes"])).await;
+        let status = rig.until("RRset", "txt", "Failed").await;
+        assert_eq!(condition(&status, "Available")["reason"], "SynchronizationFailed");
+        assert_eq!(condition(&status, "Ready")["reason"], "UnquotedText");
+        assert_eq!(rig.proxy.writes(), writes, "it is not even sent");
+    }
+
+    async fn a_duplicate_fails_and_names_the_holder(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("first", "test", "A", &["1.1.1.1"]).await;
+        rig.put("RRset", "second", rig.rrset(&rig.fqdn("TEST"), "A", &["2.2.2.2"])).await;
+        let status = rig.until_refused("RRset", "second", "Duplicated").await;
+        let message = condition(&status, "Available")["message"].to_string();
+        assert!(message.contains(&format!("RRset {}/first", rig.namespace)), "{message}");
+        assert_eq!(status["dnsEntryName"], rig.fqdn("test"));
+        rig.until_served("test", "A", &["1.1.1.1"]).await;
+    }
+
+    async fn a_record_set_without_its_zone_waits_and_is_woken_by_it(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("RRset", "test", rig.rrset("test", "A", &["1.1.1.1"])).await;
+        let status = rig.until("RRset", "test", "Pending").await;
+        assert_eq!(condition(&status, "Available")["reason"], "ZoneMissing");
+        let object = rig.get("RRset", "test").await;
+        assert!(object["metadata"]["finalizers"].is_null(), "nothing was written, nothing holds it");
+        rig.zone().await;
+        rig.until("RRset", "test", "Succeeded").await;
+    }
+
+    async fn a_cluster_record_set_that_duplicates_a_record_set_fails(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        rig.put("RRset", "test", rrset(&rig.zone, "ClusterZone", "test", "A", &["1.1.1.1"])).await;
+        rig.until("RRset", "test", "Succeeded").await;
+        let name = format!("test.{}", rig.zone);
+        rig.put("ClusterRRset", &name, rrset(&rig.zone, "ClusterZone", "test", "A", &["2.2.2.2"])).await;
+        rig.until_refused("ClusterRRset", &name, "Duplicated").await;
+        rig.until_served("test", "A", &["1.1.1.1"]).await;
+    }
+
+    async fn a_record_set_that_duplicates_a_cluster_record_set_fails_until_that_one_goes(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        let name = format!("test.{}", rig.zone);
+        rig.put("ClusterRRset", &name, rrset(&rig.zone, "ClusterZone", "test", "A", &["1.1.1.1"])).await;
+        rig.until("ClusterRRset", &name, "Succeeded").await;
+        rig.until_served("test", "A", &["1.1.1.1"]).await;
+        rig.put("RRset", "test", rrset(&rig.zone, "ClusterZone", "test", "A", &["2.2.2.2"])).await;
+        rig.until_refused("RRset", "test", "Duplicated").await;
+        rig.delete("ClusterRRset", &name).await;
+        rig.until_gone("ClusterRRset", &name).await;
+        rig.until("RRset", "test", "Succeeded").await;
+        rig.until_served("test", "A", &["2.2.2.2"]).await;
+    }
+
+    async fn a_record_set_is_created_updated_and_deleted(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        let mut spec = rig.rrset("www", "A", &["192.0.2.2", "192.0.2.3"]);
+        spec["ttl"] = json!(120);
+        rig.put("RRset", "www", spec).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        rig.until_served("www", "A", &["192.0.2.2", "192.0.2.3"]).await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &[]).await;
+    }
+
+    async fn a_retained_record_set_stays_on_the_server(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let mut spec = rig.rrset("www", "A", &["192.0.2.1"]);
+        spec["deletionPolicy"] = json!("Retain");
+        rig.put("RRset", "www", spec).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+    }
+
+    async fn a_record_set_at_the_apex_is_written_with_an_at_sign_or_the_absolute_name(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("at", "@", "TXT", &["\"at the top\""]).await;
+        rig.served("absolute", &rig.fqdn("@"), "MX", &["10 mail.example.org."]).await;
+        rig.until_served("@", "TXT", &["\"at the top\""]).await;
+        rig.until_served("@", "MX", &["10 mail.example.org."]).await;
+    }
+
+    async fn the_apex_name_servers_are_the_zones(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.put("RRset", "ns", rig.rrset("@", "NS", &["evil.example."])).await;
+        let status = rig.until_refused("RRset", "ns", "Duplicated").await;
+        assert!(condition(&status, "Available")["message"].to_string().contains("Zone "), "{status}");
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+        rig.delete("RRset", "ns").await;
+        rig.until_gone("RRset", "ns").await;
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+    }
+
+    async fn a_finalizer_of_powerdns_operator_is_taken_off_with_ours(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        let patch = json!({ "metadata": { "finalizers": ["dns.cav.enablers.ob/external-resources", "dns.cav.enablers.ob/metrics"] } });
+        let params = kube::api::PatchParams::default();
+        rig.api("RRset").patch("www", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &[]).await;
+    }
+}
+
+/// One record of a type: created, answered by DNS, not written twice, deleted.
+async fn lives(cluster: signpost_testkit::Cluster, name: &str, rtype: &str, records: &[&str], answered: &[&str]) {
+    let Some(rig) = Rig::new(cluster).await else { return };
+    rig.zone().await;
+    rig.served("record", name, rtype, records).await;
+    rig.until_served(name, rtype, answered).await;
+    let writes = rig.at_rest().await;
+    assert_eq!(rig.after_a_resync().await, writes, "nothing is written twice");
+    rig.delete("RRset", "record").await;
+    rig.until_gone("RRset", "record").await;
+    assert_eq!(rig.set(name, rtype).await, None);
+}
+
+on_both! {
+    async fn an_ipv6_address_lives(cluster) {
+        lives(cluster, "six", "AAAA", &["2001:0db8:0000:0000:0000:0000:0000:0001"], &["2001:db8::1"]).await;
+    }
+    async fn an_alias_lives(cluster) {
+        lives(cluster, "alias", "CNAME", &["Target.example.org"], &["target.example.org."]).await;
+    }
+    async fn a_wildcard_lives(cluster) {
+        lives(cluster, "*.wild", "A", &["192.0.2.1"], &["192.0.2.1"]).await;
+    }
+    async fn a_mail_exchange_lives(cluster) {
+        lives(cluster, "mx", "MX", &["10 mail.example.org", "20 backup.example.org."], &["10 mail.example.org.", "20 backup.example.org."]).await;
+    }
+    async fn a_delegation_lives(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("sub", "sub", "NS", &["ns1.sub.example.org.", "ns2.sub.example.org"]).await;
+        let set = rig.set("sub", "NS").await.unwrap();
+        assert_eq!(set.contents.len(), 2);
+        let answer = signpost_testkit::dig(rig.dns, &rig.fqdn("host.sub"), "A").await;
+        assert!(answer.authority.iter().any(|line| line.contains("ns2.sub.example.org.")), "{answer:?}");
+    }
+    async fn a_text_lives(cluster) {
+        lives(cluster, "txt", "TXT", &["\"v=spf1 -all\""], &["\"v=spf1 -all\""]).await;
+    }
+    async fn a_service_lives(cluster) {
+        lives(cluster, "_sip._tcp", "SRV", &["1 50 5060 sip.example.org."], &["1 50 5060 sip.example.org."]).await;
+    }
+    async fn a_certificate_authority_lives(cluster) {
+        lives(cluster, "caa", "CAA", &["0 issue \"letsencrypt.org\""], &["0 issue \"letsencrypt.org\""]).await;
+    }
+    async fn a_pointer_lives(cluster) {
+        lives(cluster, "5.2.0.192", "PTR", &["www.example.org."], &["www.example.org."]).await;
+    }
+    async fn a_wildcard_answers_for_names_that_are_not_there(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("wild", "*.wild", "A", &["192.0.2.1"]).await;
+        rig.until_served("anything.wild", "A", &["192.0.2.1"]).await;
+    }
+}

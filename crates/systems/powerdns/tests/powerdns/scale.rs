@@ -1,0 +1,77 @@
+//! Ten thousand record sets in one zone: few requests, one status each, nothing at rest.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use signpost_apis::powerdns::{RRset, Zone};
+use signpost_dns::ZoneName;
+use signpost_provider_powerdns::{Call, MemoryServer};
+use signpost_system_powerdns::Pace;
+use signpost_testkit::{eventually, sandbox_cluster};
+
+use crate::rig::{start_with, zone_spec};
+
+const COUNT: usize = 10_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_record_sets_take_few_patches_and_one_status_each() {
+    let cluster = sandbox_cluster().await;
+    cluster.install(&signpost_apis::powerdns::crds()).await;
+    let namespace = cluster.namespace("scale").await;
+    let sandbox = cluster.sandbox().unwrap();
+    let zones: Api<Zone> = Api::namespaced(cluster.client(), &namespace);
+    let sets: Api<RRset> = Api::namespaced(cluster.client(), &namespace);
+    let zone = Zone::new("big.example", serde_json::from_value(zone_spec()).unwrap());
+    zones.create(&PostParams::default(), &zone).await.unwrap();
+    let create = |n: usize| {
+        let sets = sets.clone();
+        async move {
+            let spec = json!({
+                "type": "A", "name": format!("host-{n}"), "ttl": 300, "records": ["192.0.2.1"],
+                "zoneRef": { "name": "big.example", "kind": "Zone" },
+            });
+            let set = RRset::new(&format!("host-{n}"), serde_json::from_value(spec).unwrap());
+            sets.create(&PostParams::default(), &set).await.unwrap();
+        }
+    };
+    futures::stream::iter(0..COUNT).map(create).buffer_unordered(32).collect::<Vec<()>>().await;
+    sandbox.take_log();
+
+    let server = MemoryServer::new();
+    let name = ZoneName::parse("big.example").unwrap();
+    let pace = Pace { resync: Duration::from_secs(2), ..Pace::default() };
+    let replica = start_with(cluster.client(), Arc::new(server.clone()), pace.clone());
+    eventually("everything is served", Duration::from_secs(120), || async {
+        let there = server.contents(&name).map_or(0, |contents| contents.sets.len());
+        if there == COUNT + 2 { Ok(()) } else { Err(there) }
+    })
+    .await;
+    eventually("every status and the ledger are written", Duration::from_secs(240), || async {
+        let writes = sandbox.writes();
+        let zone = zones.get("big.example").await.unwrap();
+        let clear = zone.status.is_some_and(|status| status.in_flight.is_empty() && status.serial.is_some());
+        if clear && writes >= 2 * COUNT { Ok(()) } else { Err(writes) }
+    })
+    .await;
+    let patches = server.log().iter().filter(|call| matches!(call, Call::Patch(..))).count();
+    assert!(patches < 50, "{patches} PATCHes");
+    let writes = sandbox.take_log().into_iter().filter(|entry| entry.is_write()).count();
+    assert!(writes <= 2 * COUNT + COUNT / 100, "{writes} writes for {COUNT} objects");
+
+    // A second process finds nothing to do.
+    replica.stop().await;
+    sandbox.take_log();
+    let before = server.log().len();
+    let replica = start_with(cluster.client(), Arc::new(server.clone()), pace);
+    eventually("the zone is read and looked at again", Duration::from_secs(120), || async {
+        let looks = server.log()[before..].iter().filter(|call| matches!(call, Call::Zone(_))).count();
+        if looks >= 2 { Ok(()) } else { Err(looks) }
+    })
+    .await;
+    assert!(server.log()[before..].iter().all(|call| !call.is_write()));
+    let writes: Vec<_> = sandbox.take_log().into_iter().filter(|entry| entry.is_write()).collect();
+    assert!(writes.is_empty(), "{} writes at rest, the first: {:?}", writes.len(), writes.first());
+    replica.stop().await;
+}

@@ -1,0 +1,253 @@
+//! What happens to zones.
+
+use serde_json::json;
+use signpost_testkit::{eventually, on_both};
+
+use crate::rig::{PATIENCE, Rig, condition, zone_spec};
+
+on_both! {
+    async fn a_zone_is_created_with_its_status_finalizer_and_one_series(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("Zone", &rig.zone, zone_spec()).await;
+        let status = rig.until("Zone", &rig.zone, "Succeeded").await;
+        assert_eq!(status["name"], rig.fqdn("@"));
+        assert_eq!(status["kind"], "Native");
+        assert_eq!(status["dnssec"], false);
+        assert!(status["serial"].as_u64().unwrap() > 2_000_000_000, "{status}");
+        assert_eq!(condition(&status, "Available")["reason"], "Succeeded");
+        assert_eq!(condition(&status, "Ready")["status"], "True");
+        let object = rig.get("Zone", &rig.zone).await;
+        assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+        let series: Vec<String> =
+            rig.metrics().lines().filter(|line| line.contains("zones_status{") && line.contains(&rig.zone)).map(str::to_owned).collect();
+        assert_eq!(series.len(), 1, "{series:?}");
+        assert!(series[0].contains("status=\"Succeeded\""), "{series:?}");
+    }
+
+    async fn changed_name_servers_are_served_and_the_serial_rises(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let before = rig.serial().await;
+        rig.put("Zone", &rig.zone, json!({ "kind": "Native", "nameservers": ["ns3.example.org"] })).await;
+        rig.until_served("@", "NS", &["ns3.example.org."]).await;
+        let status = rig.until("Zone", &rig.zone, "Succeeded").await;
+        assert!(rig.serial().await > before);
+        assert_eq!(status["serial"].as_u64(), Some(u64::from(rig.serial().await)));
+        assert_eq!(rig.set("@", "NS").await.unwrap().ttl, 3600, "the TTL of the NS set is kept");
+    }
+
+    async fn a_zone_changes_its_kind_through_all_kinds(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        for kind in ["Master", "Producer", "Native", "Slave", "Consumer", "Native"] {
+            let spec = match kind {
+                "Slave" | "Consumer" => json!({ "kind": kind, "masters": ["192.0.2.53"] }),
+                _ => json!({ "kind": kind, "nameservers": ["ns1.example.org"] }),
+            };
+            rig.put("Zone", &rig.zone, spec).await;
+            let status = rig.until("Zone", &rig.zone, "Succeeded").await;
+            assert_eq!(status["kind"], kind);
+            assert_eq!(rig.contents().await.unwrap().info.kind, kind);
+        }
+    }
+
+    async fn a_changed_catalog_is_sent(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.put("Zone", &rig.zone, json!({ "kind": "Master", "nameservers": ["ns1.example.org"], "catalog": "catalog.example" })).await;
+        let status = rig.until("Zone", &rig.zone, "Succeeded").await;
+        assert_eq!(status["catalog"], "catalog.example.");
+        assert_eq!(rig.contents().await.unwrap().info.catalog, "catalog.example.");
+    }
+
+    async fn a_changed_soa_edit_api_is_sent(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        for mode in ["EPOCH", "INCREASE", "DEFAULT"] {
+            rig.put("Zone", &rig.zone, json!({ "kind": "Native", "nameservers": ["ns1.example.org"], "soa_edit_api": mode })).await;
+            rig.until("Zone", &rig.zone, "Succeeded").await;
+            assert_eq!(rig.contents().await.unwrap().info.soa_edit_api, mode);
+        }
+    }
+
+    async fn a_zone_that_is_on_the_server_already_is_adopted(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.foreign_zone().await;
+        rig.tamper("kept", "A", Some(&["192.0.2.7"])).await;
+        rig.zone().await;
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+        rig.until_served("kept", "A", &["192.0.2.7"]).await;
+    }
+
+    async fn a_zone_that_is_on_the_server_already_is_left_alone_when_adoption_is_refused(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.foreign_zone().await;
+        let mut spec = zone_spec();
+        spec["adoptionPolicy"] = json!("Refuse");
+        rig.put("Zone", &rig.zone, spec).await;
+        let status = rig.until("Zone", &rig.zone, "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "ForeignRecord");
+        rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
+        rig.until_refused("RRset", "www", "ZoneNotAvailable").await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        assert_eq!(rig.proxy.writes(), 0);
+        assert!(rig.contents().await.is_some());
+    }
+
+    async fn a_zone_that_refuses_adoption_is_made_when_there_is_none(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["adoptionPolicy"] = json!("Refuse");
+        rig.put("Zone", &rig.zone, spec).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        rig.restart().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+    }
+
+    async fn a_zone_deleted_on_the_server_is_made_again_when_its_object_changes(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.server_delete().await;
+        rig.put("Zone", &rig.zone, json!({ "kind": "Native", "nameservers": ["ns5.example.org"] })).await;
+        rig.until_served("@", "NS", &["ns5.example.org."]).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+    }
+
+    async fn a_zone_object_goes_although_its_zone_is_gone_from_the_server(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.server_delete().await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+    }
+
+    async fn a_second_zone_of_that_name_in_another_namespace_fails(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let other = rig.cluster.namespace("other").await;
+        rig.put_in("Zone", &other, &rig.zone, json!({ "kind": "Native", "nameservers": ["evil.example"] })).await;
+        let status = rig.until_in("Zone", &other, &rig.zone, "Failed").await;
+        let available = condition(&status, "Available");
+        assert_eq!(available["reason"], "Duplicated");
+        assert!(available["message"].as_str().unwrap().contains(&format!("Zone {}/{}", rig.namespace, rig.zone)), "{available}");
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+    }
+
+    async fn a_cluster_zone_with_the_name_of_a_zone_fails(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        rig.until_refused("ClusterZone", &rig.zone, "Duplicated").await;
+        let writes = rig.proxy.writes();
+        rig.delete("ClusterZone", &rig.zone).await;
+        rig.until_gone("ClusterZone", &rig.zone).await;
+        assert_eq!(rig.proxy.writes(), writes, "the loser never touches the server");
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+    }
+
+    async fn a_cluster_zone_is_created(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        rig.until("ClusterZone", &rig.zone, "Succeeded").await;
+        rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+        rig.delete("ClusterZone", &rig.zone).await;
+        rig.until_gone("ClusterZone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+    }
+
+    async fn a_zone_with_the_name_of_a_cluster_zone_fails_and_takes_over_when_that_one_goes(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        rig.until("ClusterZone", &rig.zone, "Succeeded").await;
+        rig.put("RRset", "old", crate::rig::rrset(&rig.zone, "ClusterZone", "old", "A", &["192.0.2.1"])).await;
+        rig.until("RRset", "old", "Succeeded").await;
+        rig.put("Zone", &rig.zone, json!({ "kind": "Native", "nameservers": ["ns7.example.org"] })).await;
+        rig.until_refused("Zone", &rig.zone, "Duplicated").await;
+        rig.put("RRset", "new", rig.rrset("new", "A", &["192.0.2.2"])).await;
+        rig.until_refused("RRset", "new", "ZoneNotAvailable").await;
+        rig.delete("ClusterZone", &rig.zone).await;
+        rig.until_gone("ClusterZone", &rig.zone).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        rig.until_served("@", "NS", &["ns7.example.org."]).await;
+        rig.until_served("new", "A", &["192.0.2.2"]).await;
+        rig.until("RRset", "old", "Pending").await;
+        rig.until_served("old", "A", &[]).await;
+    }
+
+    async fn a_zone_deleted_before_its_record_sets_goes_first_and_they_wait(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+        let status = rig.until("RRset", "www", "Pending").await;
+        assert_eq!(condition(&status, "Available")["reason"], "ZoneMissing");
+        rig.zone().await;
+        rig.until("RRset", "www", "Succeeded").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_gone("Zone", &rig.zone).await;
+    }
+
+    async fn a_retained_zone_stays_on_the_server_and_its_records_can_still_be_deleted(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["deletionPolicy"] = json!("Retain");
+        rig.put("Zone", &rig.zone, spec).await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.served("mail", "mail", "A", &["192.0.2.2"]).await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        rig.until("RRset", "www", "Pending").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+        rig.delete("RRset", "www").await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &[]).await;
+        rig.until_served("mail", "A", &["192.0.2.2"]).await;
+    }
+
+    async fn a_zone_named_by_its_spec_can_have_an_underscore_and_upper_case(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["zoneName"] = json!(format!("_MSDCS.{}", rig.zone));
+        rig.put("Zone", "msdcs", spec).await;
+        let status = rig.until("Zone", "msdcs", "Succeeded").await;
+        assert_eq!(status["name"], format!("_msdcs.{}.", rig.zone));
+        rig.put("RRset", "dc", crate::rig::rrset("msdcs", "Zone", "dc", "A", &["192.0.2.1"])).await;
+        rig.until("RRset", "dc", "Succeeded").await;
+        rig.until_served("dc._msdcs", "A", &["192.0.2.1"]).await;
+    }
+
+    async fn a_start_of_authority_in_the_spec_is_served(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["soa"] = json!({ "primary": "ns1.example.org", "mailbox": "host.master@example.org", "refresh": 7200 });
+        rig.put("Zone", &rig.zone, spec).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        eventually("the SOA is served", PATIENCE, || async {
+            let soa = rig.set("@", "SOA").await.unwrap().contents[0].to_string();
+            let right = soa.starts_with("ns1.example.org. host\\.master.example.org. ") && soa.contains(" 7200 3600 604800 3600");
+            if right { Ok(()) } else { Err(soa) }
+        }).await;
+        let writes = rig.at_rest().await;
+        assert_eq!(rig.after_a_resync().await, writes, "the SOA is not written again");
+    }
+}
+
+impl Rig {
+    /// Deletes the zone behind the operator's back.
+    pub async fn server_delete(&self) {
+        use signpost_provider_powerdns::ZoneServer;
+        assert!(self.server.delete(&self.zone_name()).await.unwrap());
+    }
+}
