@@ -62,6 +62,9 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
     if kind.is_review() {
         return vec!["create"];
     }
+    if kind.is_custom() {
+        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    }
     let mut verbs = vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     if kind.kind == "Namespace" {
         verbs.retain(|verb| *verb != "deletecollection");
@@ -168,14 +171,19 @@ fn aggregate(world: &World, core: bool) -> Value {
                 json!({"version": version, "freshness": "Current", "resources": resources})
             })
             .collect();
-        let metadata = if group.is_empty() { json!({"creationTimestamp": null}) } else { json!({"name": group, "creationTimestamp": null}) };
+        let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
         items.push(json!({"metadata": metadata, "versions": versions}));
     }
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    let response = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    // Built-in kinds leave out what the surrounding group says already.
+    let response = if kind.is_custom() {
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    } else {
+        json!({"group": "", "version": "", "kind": kind.kind})
+    };
     let mut made = json!({
         "resource": kind.plural,
         "responseKind": response,

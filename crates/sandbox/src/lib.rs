@@ -13,6 +13,7 @@ mod api;
 pub mod apply;
 mod clock;
 mod discovery;
+mod document;
 mod faults;
 mod kinds;
 mod log;

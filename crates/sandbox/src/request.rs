@@ -54,6 +54,10 @@ impl RequestInfo {
             }
             _ => &[],
         };
+        let (rest, watching): (&[&str], bool) = match rest {
+            ["watch", rest @ ..] => (rest, true),
+            rest => (rest, false),
+        };
         match rest {
             ["namespaces", name, sub @ ("status" | "finalize")] if info.group.is_empty() => {
                 info.resource = "namespaces".into();
@@ -68,6 +72,10 @@ impl RequestInfo {
             [] => {}
         }
         info.verb = info.find_verb().to_owned();
+        if watching && matches!(info.verb.as_str(), "get" | "list") {
+            info.verb = "watch".into();
+            info.query.push(("watch".into(), "true".into()));
+        }
         info
     }
 
@@ -192,7 +200,7 @@ impl WriteOptions {
             Some(other) => {
                 return Err(refuse(
                     "dryRun",
-                    format!("Unsupported value: {:?}: supported values: \"All\"", other),
+                    format!("Unsupported value: [{other:?}]: supported values: \"All\""),
                     "FieldValueNotSupported",
                 ));
             }
@@ -204,7 +212,7 @@ impl WriteOptions {
             Some(other) => {
                 return Err(refuse(
                     "fieldValidation",
-                    format!("Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""),
+                    format!("Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""),
                     "FieldValueNotSupported",
                 ));
             }
@@ -233,8 +241,7 @@ pub(crate) enum Shape {
 }
 
 /// Reads an `Accept` header: the first form that the server can make wins.
-pub(crate) fn shape_wanted(accept: &str, collection_ok: bool) -> Result<Shape, ApiError> {
-    let _ = collection_ok;
+pub(crate) fn shape_wanted(accept: &str, custom: bool) -> Result<Shape, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Shape::Full);
     }
@@ -254,23 +261,41 @@ pub(crate) fn shape_wanted(accept: &str, collection_ok: bool) -> Result<Shape, A
             _ => {}
         }
     }
-    Err(ApiError::not_acceptable(&["application/json", "application/yaml"]))
+    Err(ApiError::not_acceptable(custom))
 }
 
-/// A request body as JSON; YAML is read too, as the server does.
-pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, ApiError> {
+/// A body as JSON; YAML is read too where its type says so. The error is the decoder's text.
+pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, String> {
     let yaml = content_type.contains("yaml");
     if !yaml || body.first() == Some(&b'{') {
         match serde_json::from_slice(body) {
             Ok(value) => return Ok(value),
-            Err(error) if !yaml => {
-                return Err(ApiError::bad_request(format!("the object provided is unrecognized (must be of type JSON): {error}")));
-            }
+            Err(error) if !yaml => return Err(syntax_error(body, &error)),
             Err(_) => {}
         }
     }
     let text = String::from_utf8_lossy(body);
-    serde_saphyr::from_str(&text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    serde_saphyr::from_str(&text).map_err(|error| format!("yaml: {error}"))
+}
+
+/// What is wrong with a JSON text, in the server's words where they are simple.
+fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
+    let start = body.iter().find(|byte| !byte.is_ascii_whitespace()).copied();
+    let literal = |word: &str| {
+        let at = word.bytes().zip(body.iter().copied()).position(|(wanted, is)| wanted != is)?;
+        let (is, wanted) = (char::from(body[at]), char::from(word.as_bytes()[at]));
+        (at > 0).then(|| format!("invalid character '{is}' in literal {word} (expecting '{wanted}')"))
+    };
+    match start {
+        _ if error.is_eof() => "unexpected end of JSON input".to_owned(),
+        Some(b'n') => literal("null").unwrap_or_else(|| error.to_string()),
+        Some(b't') => literal("true").unwrap_or_else(|| error.to_string()),
+        Some(b'f') => literal("false").unwrap_or_else(|| error.to_string()),
+        Some(first) if !matches!(first, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9') => {
+            format!("invalid character '{}' looking for beginning of value", char::from(first))
+        }
+        _ => format!("invalid character: {error}"),
+    }
 }
 
 #[cfg(test)]

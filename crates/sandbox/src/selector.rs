@@ -27,11 +27,8 @@ impl LabelSelector {
         for clause in split_outside_parentheses(text) {
             let clause = clause.trim();
             if !clause.is_empty() {
-                requirements.push(
-                    requirement(clause).ok_or_else(|| {
-                        ApiError::bad_request(format!("unable to parse requirement: found {}", quoted(clause)))
-                    })?,
-                );
+                let parsed = requirement(clause).ok_or_else(|| ApiError::bad_request(complaint(clause)))?;
+                requirements.push(parsed);
             }
         }
         Ok(Self(requirements))
@@ -107,6 +104,24 @@ fn requirement(clause: &str) -> Option<Requirement> {
     Some(Requirement::Exists(label_key(clause)?))
 }
 
+/// What is wrong with a requirement that cannot be parsed.
+fn complaint(clause: &str) -> String {
+    let words: Vec<&str> = clause.split_whitespace().collect();
+    let said = match words.as_slice() {
+        [_, "in" | "notin", found, ..] => format!("found '{found}', expected: '('"),
+        [_, "in" | "notin"] => "found '', expected: '('".to_owned(),
+        _ => match clause.split_once('=') {
+            Some((key, value)) if label_value(value).is_none() && !value.trim().contains(' ') => {
+                let (key, value) = (key.trim_end_matches(['=', '!']).trim(), value.trim_start_matches('=').trim());
+                let why = crate::kinds::names::label_value(value).join(", ");
+                format!("values[0][{key}]: Invalid value: {}: {why}", quoted(value))
+            }
+            _ => format!("found '{}', expected: ',' or 'end of string'", words.last().unwrap_or(&"")),
+        },
+    };
+    format!("unable to parse requirement: {said}")
+}
+
 fn label_key(text: &str) -> Option<String> {
     let key = text.trim();
     (!key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))).then(|| key.to_owned())
@@ -123,7 +138,7 @@ pub(crate) struct FieldSelector(Vec<(String, bool, String)>);
 
 impl FieldSelector {
     /// `supported` are the fields the resource can be selected by, besides its name and namespace.
-    pub(crate) fn parse(text: &str, gvk: &str, supported: &[String]) -> Result<Self, ApiError> {
+    pub(crate) fn parse(text: &str, own_fields: bool, supported: &[String]) -> Result<Self, ApiError> {
         let mut terms = Vec::new();
         for clause in split_unescaped(text) {
             if clause.is_empty() {
@@ -133,19 +148,15 @@ impl FieldSelector {
                 .into_iter()
                 .find_map(|op| clause.split_once(op).map(|(field, value)| (field, op != "!=", value)))
                 .ok_or_else(|| {
-                    ApiError::bad_request(format!(
-                        "invalid selector: {}; can't understand {}",
-                        quoted(text),
-                        quoted(&clause)
-                    ))
+                    ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{clause}'"))
                 })?;
             let known = matches!(field, "metadata.name" | "metadata.namespace") || supported.iter().any(|f| f == field);
             if !known {
-                return Err(ApiError::bad_request(format!(
-                    "Unable to find {} that match label selector \"\", field selector {}: field label not supported: {field}",
-                    quoted(gvk),
-                    quoted(text)
-                )));
+                return Err(ApiError::bad_request(if own_fields {
+                    format!("field label not supported: {field}")
+                } else {
+                    format!("{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", quoted(field))
+                }));
             }
             terms.push((field.to_owned(), equal, unescaped(value)));
         }
@@ -253,9 +264,9 @@ mod tests {
 
     #[test]
     fn a_field_that_cannot_be_selected_by_is_refused_by_name() {
-        let error = FieldSelector::parse("spec.x=1", "/v1, Kind=ConfigMap", &[]).unwrap_err();
+        let error = FieldSelector::parse("spec.x=1", true, &[]).unwrap_err();
         assert!(error.message().ends_with("field label not supported: spec.x"), "{error}");
-        let selector = FieldSelector::parse("spec.x=1,metadata.name!=b", "", &["spec.x".into()]).unwrap();
+        let selector = FieldSelector::parse("spec.x=1,metadata.name!=b", true, &["spec.x".into()]).unwrap();
         assert!(selector.matches(&json!({"metadata": {"name": "a"}, "spec": {"x": 1}})));
         assert!(!selector.matches(&json!({"metadata": {"name": "b"}, "spec": {"x": 1}})));
     }

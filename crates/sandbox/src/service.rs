@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::{
     Shared,
-    api::{Answer, Ask, review},
+    api::{Answer, Ask, review, write::deprecation},
     discovery,
     faults::{Fault, Session},
-    kinds::Kind,
+    kinds::{Kind, builtin},
     openapi, render,
     request::{RequestInfo, Shape, shape_wanted},
-    status::ApiError,
+    status::{About, ApiError},
     watch::{self, BoxError},
     world::World,
 };
@@ -81,7 +81,7 @@ fn respond(
     review::check(&deny, info, USER)?;
     let mut world = shared.world();
     let Some(kind) = world.catalog.get(&info.group, &info.version, &info.resource).cloned() else {
-        return Err(ApiError::no_such_path());
+        return Err(no_route(info));
     };
     check_route(&kind, info)?;
     let ask = Ask {
@@ -93,13 +93,13 @@ fn respond(
     };
     if kind.is_review() {
         if info.verb != "create" {
-            return Err(ApiError::method_not_allowed(&info.group, &info.resource, &info.verb));
+            return Err(ApiError::method_not_allowed());
         }
         return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now()));
     }
-    let shape = shape_wanted(accept, true)?;
+    let shape = shape_wanted(accept, kind.is_custom())?;
     let behind = if let Fault::Stale { behind } = fault { behind } else { 0 };
-    let made = match info.verb.as_str() {
+    let mut made = match info.verb.as_str() {
         "get" => world.get(&ask, behind)?,
         "list" => world.list(&ask, behind)?,
         "watch" => {
@@ -111,8 +111,9 @@ fn respond(
         "patch" => world.patch(&ask)?,
         "delete" => world.delete(&ask)?,
         "deletecollection" => world.delete_collection(&ask)?,
-        _ => return Err(ApiError::method_not_allowed(&info.group, &info.resource, &info.verb)),
+        _ => return Err(ApiError::method_not_allowed()),
     };
+    made.warnings.extend(deprecation(&kind));
     let now = world.now();
     drop(world);
     Ok(answer(&kind, shape, info, &made, now))
@@ -120,32 +121,39 @@ fn respond(
 
 /// Whether the path can exist for the kind, and the verb for the path.
 fn check_route(kind: &Kind, info: &RequestInfo) -> Result<(), ApiError> {
-    let refused = || ApiError::method_not_allowed(&info.group, &info.resource, &info.verb);
+    let refused = ApiError::method_not_allowed;
     if !kind.namespaced && !info.namespace.is_empty() {
-        return Err(ApiError::no_such_path());
+        return Err(no_route(info));
     }
     match info.subresource.as_str() {
         "" => {}
         "status" if kind.status && matches!(info.verb.as_str(), "get" | "update" | "patch") => {}
         "status" if kind.status => return Err(refused()),
         "finalize" if kind.kind == "Namespace" && info.verb == "update" => {}
-        _ => return Err(ApiError::no_such_path()),
+        _ if kind.is_custom() => {
+            return Err(ApiError::not_found(About { group: &kind.group, resource: &kind.plural, name: &info.name }));
+        }
+        _ => return Err(no_route(info)),
     }
     if kind.namespaced && info.namespace.is_empty() {
         if !info.name.is_empty() {
-            return Err(ApiError::no_such_path());
+            return Err(no_route(info));
         }
         if matches!(info.verb.as_str(), "create" | "deletecollection") {
             return Err(refused());
         }
     }
     match (info.verb.as_str(), info.name.is_empty()) {
+        ("update" | "patch", true) if kind.is_custom() => Err(ApiError::bad_request("name must be provided")),
         ("create", false) | ("update" | "patch", true) => Err(refused()),
-        ("deletecollection", _) if matches!(kind.kind.as_str(), "Namespace" | "Service") && kind.group.is_empty() && kind.kind == "Namespace" => {
-            Err(refused())
-        }
+        ("deletecollection", _) if kind.group.is_empty() && kind.kind == "Namespace" => Err(refused()),
         _ => Ok(()),
     }
+}
+
+/// The answer to a path below a group version that has no such resource.
+fn no_route(info: &RequestInfo) -> ApiError {
+    if builtin::has_group_version(&info.group, &info.version) { ApiError::no_such_resource() } else { ApiError::no_such_path() }
 }
 
 fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<Response<Body>, ApiError> {

@@ -99,8 +99,10 @@ impl ApiError {
         Self::new(404, "NotFound", format!("{} not found", about.text())).with_details(about.details())
     }
 
-    pub(crate) fn already_exists(about: About<'_>) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} already exists", about.text())).with_details(about.details())
+    /// `going` when the one that exists is being deleted.
+    pub(crate) fn already_exists(about: About<'_>, going: bool) -> Self {
+        let prefix = if going { "object is being deleted: " } else { "" };
+        Self::new(409, "AlreadyExists", format!("{prefix}{} already exists", about.text())).with_details(about.details())
     }
 
     pub(crate) fn conflict(about: About<'_>, why: &str) -> Self {
@@ -130,24 +132,25 @@ impl ApiError {
     }
 
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        Self::from_status(invalid_status(group, kind, name, errors))
+        let mut status = invalid_status(group, kind, name, errors);
+        if let Some(details) = status["details"].as_object_mut() {
+            details.retain(|_, value| value.as_str() != Some(""));
+        }
+        Self::from_status(status)
+    }
+
+    /// A refusal that the server did not foresee: code 500 without a reason.
+    pub(crate) fn unforeseen(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    pub(crate) fn method_not_allowed(group: &str, resource: &str, verb: &str) -> Self {
-        let _ = verb;
-        let mut details = json!({});
-        if !group.is_empty() {
-            details["group"] = json!(group);
-        }
-        if !resource.is_empty() {
-            details["kind"] = json!(resource);
-        }
+    pub(crate) fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-            .with_details(details)
+            .with_details(json!({}))
     }
 
     pub(crate) fn no_such_resource() -> Self {
@@ -162,17 +165,25 @@ impl ApiError {
         )
     }
 
-    pub(crate) fn not_acceptable(accepted: &[&str]) -> Self {
-        Self::new(
-            406,
-            "NotAcceptable",
-            format!("only the following media types are accepted: {}", accepted.join(", ")),
-        )
+    /// The refusal of an `Accept` header; custom kinds word it differently.
+    pub(crate) fn not_acceptable(custom: bool) -> Self {
+        const FORMS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        if custom {
+            return Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {FORMS}"));
+        }
+        let streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        Self::new(406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {FORMS}, {streams}"))
+            .with_details(json!({}))
+    }
+
+    /// A patch of a type that built-in kinds do not know.
+    pub(crate) fn unknown_patch_type() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({}))
     }
 
     /// A read at a resourceVersion that has not happened yet.
     pub(crate) fn version_from_the_future(wanted: u64, current: u64) -> Self {
-        let mut error = Self::new(504, "Timeout", format!("Too large resource version: {wanted}, current: {current}"))
+        let mut error = Self::new(504, "Timeout", format!("Timeout: Too large resource version: {wanted}, current: {current}"))
             .with_details(json!({
                 "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                 "retryAfterSeconds": 1
@@ -209,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_grouped_resource_is_named_with_its_group() {
-        let error = ApiError::already_exists(About { group: "example.com", resource: "widgets", name: "w" });
+        let error = ApiError::already_exists(About { group: "example.com", resource: "widgets", name: "w" }, false);
         assert_eq!(error.message(), "widgets.example.com \"w\" already exists");
         assert_eq!((error.code, error.reason()), (409, "AlreadyExists"));
     }

@@ -23,7 +23,7 @@ pub(crate) fn table<'a>(
     for object in objects {
         let mut row = json!({"cells": row_cells(kind, object, now)});
         match include {
-            "None" => {}
+            "None" => row["object"] = Value::Null,
             "Object" => row["object"] = object.clone(),
             _ => row["object"] = metadata_only(object),
         }

@@ -53,6 +53,25 @@ impl World {
                 }),
             );
         }
+        let uid = world.ids.uid();
+        let created = rfc3339(world.now());
+        world.address = 1;
+        world.store.put(
+            "services",
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {
+                    "name": "kubernetes", "namespace": "default", "uid": uid, "creationTimestamp": created,
+                    "labels": {"component": "apiserver", "provider": "kubernetes"}
+                },
+                "spec": {
+                    "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "internalTrafficPolicy": "Cluster",
+                    "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "type": "ClusterIP",
+                    "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]
+                },
+                "status": {"loadBalancer": {}}
+            }),
+        );
         world
     }
 

@@ -34,7 +34,7 @@ struct DeleteOptions {
 
 impl DeleteOptions {
     fn parse(info: &RequestInfo, body: &[u8], content_type: &str) -> Result<Self, ApiError> {
-        let body = if body.is_empty() { Value::Null } else { read_body(body, content_type)? };
+        let body = if body.is_empty() { Value::Null } else { read_body(body, content_type).map_err(|text| ApiError::bad_request(format!("error decoding options: {text}")))? };
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let refuse = |errors: &[FieldError]| ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors);
         let policy = text("/propagationPolicy").or_else(|| info.text("propagationPolicy").map(str::to_owned));
@@ -78,9 +78,10 @@ impl World {
             if let Some(wanted) = wanted
                 && wanted != is
             {
+                let maybe = if what == "UID" { "deleted and then recreated" } else { "modified" };
                 return Err(ApiError::conflict(
-                    ask.about(&ask.info.name),
-                    &format!("the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been deleted and then recreated"),
+                    About { resource: &ask.kind.kind, ..ask.about(&ask.info.name) },
+                    &format!("the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {maybe}"),
                 ));
             }
         }

@@ -6,12 +6,12 @@ use super::{
     Answer, Ask,
     strategic,
     update::Manner,
-    write::{decode, deprecation, read_object, settle_place},
+    write::{decode, settle_place},
 };
 use crate::{
     apply::{self, ApplyError},
-    kinds::names::required,
-    request::{WriteOptions, read_body},
+    kinds::{Origin, names::required, typed},
+    request::{FieldValidation, WriteOptions, read_body},
     status::ApiError,
     store::meta,
     world::World,
@@ -32,7 +32,7 @@ impl World {
             &[JSON_PATCH, MERGE_PATCH, STRATEGIC, APPLY]
         };
         if !accepted.contains(&media) {
-            return Err(ApiError::unsupported_media_type(accepted));
+            return Err(if ask.kind.is_custom() { ApiError::unsupported_media_type(accepted) } else { ApiError::unknown_patch_type() });
         }
         let options = WriteOptions::parse(ask.info, ask.agent, "PatchOptions")?;
         if media == APPLY {
@@ -44,26 +44,34 @@ impl World {
         }
         let stored = self.find(&ask.kind, &ask.key())?;
         let current = ask.kind.from_storage(&stored.value).unwrap_or_else(|| stored.value.clone());
-        let patch = read_body(ask.body, "application/json")?;
+        let patch = read_body(ask.body, "application/json")
+            .map_err(|text| ApiError::bad_request(format!("error decoding patch: {text}")))?;
         let mut new = match media {
             JSON_PATCH => json_patched(current, &patch)?,
             MERGE_PATCH => {
                 let mut merged = current;
                 if !patch.is_object() {
-                    return Err(ApiError::bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}"));
+                    let is = if patch.is_array() { "array" } else { "value" };
+                    return Err(ApiError::bad_request(format!(
+                        "error decoding patch: json: cannot unmarshal {is} into Go value of type map[string]interface {{}}"
+                    )));
                 }
                 json_patch::merge(&mut merged, &patch);
                 merged
             }
             _ => {
                 let mut merged = current;
-                strategic::merge(&mut merged, &patch).map_err(|text| ApiError::bad_request(text))?;
+                strategic::merge(&mut merged, &patch).map_err(ApiError::unforeseen)?;
                 merged
             }
         };
-        check_type(ask, &new)?;
-        let mut warnings = decode(&ask.kind, &mut new, options.validation)?;
-        warnings.extend(deprecation(&ask.kind));
+        let patched = new.clone();
+        let refused = |text: &str| {
+            let error = crate::kinds::names::invalid("patch", &Value::String(patched.to_string()), text);
+            ApiError::invalid("", "", "", &[error])
+        };
+        check_type(ask, &new).map_err(|text| refused(&text))?;
+        let warnings = decode(&ask.kind, &mut new, options.validation, None).map_err(|text| refused(&text))?;
         settle_place(ask, &mut new)?;
         let mut answer = self.replace(ask, new, &options, Manner::Update)?;
         answer.warnings = warnings;
@@ -75,12 +83,12 @@ impl World {
             let error = required("fieldManager", "is required for apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
-        let mut wanted = read_object(ask)?;
-        if wanted["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
-            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        let mut wanted = read_body(ask.body, "application/yaml")
+            .map_err(|text| ApiError::bad_request(format!("error decoding YAML: {text}")))?;
+        check_applied(ask, &wanted)?;
+        if !wanted.get("metadata").is_some_and(Value::is_object) {
+            wanted["metadata"] = json!({});
         }
-        let mut warnings = decode(&ask.kind, &mut wanted, options.validation)?;
-        warnings.extend(deprecation(&ask.kind));
         settle_place(ask, &mut wanted)?;
         let kind = ask.kind.clone();
         let live = self.store.get(&kind.table, &ask.key()).cloned();
@@ -98,16 +106,21 @@ impl World {
                 ));
             }
         }
-        let merged = apply::apply(shown.as_ref(), &wanted, &options.manager, options.force, subresource, &kind.merge, self.now())
+        let mut merged = apply::apply(shown.as_ref(), &wanted, &options.manager, options.force, subresource, &kind.merge, self.now())
             .map_err(|error| match error {
                 ApplyError::Conflict(conflict) => ApiError::from_status(conflict.status()),
                 ApplyError::Unreadable { code, message } => {
-                    let reason = if code == 400 { "BadRequest" } else { "InternalError" };
-                    ApiError::new(code, reason, message)
+                    ApiError::new(code, if code == 400 { "BadRequest" } else { "" }, message)
                 }
             })?;
+        let warnings = decode(&kind, &mut merged, FieldValidation::Warn, None).map_err(ApiError::unforeseen)?;
         let mut answer = match live {
-            None => self.create_object(ask, merged, options, Some(()))?,
+            None => {
+                if let Some(metadata) = merged["metadata"].as_object_mut() {
+                    metadata.remove("resourceVersion");
+                }
+                self.create_object(ask, merged, options, Some(()))?
+            }
             Some(_) => self.replace(ask, merged, options, Manner::Apply)?,
         };
         answer.warnings = warnings;
@@ -116,24 +129,53 @@ impl World {
 }
 
 /// A patch must not turn an object into something else.
-fn check_type(ask: &Ask<'_>, new: &Value) -> Result<(), ApiError> {
+fn check_type(ask: &Ask<'_>, new: &Value) -> Result<(), String> {
     let kind = &ask.kind;
     let is = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
     if is("kind") != kind.kind || is("apiVersion") != kind.api_version() {
-        return Err(ApiError::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}",
-            is("kind"),
-            is("apiVersion").rsplit('/').next().unwrap_or_default(),
-            kind.kind
-        )));
+        let (api_version, name) = (is("apiVersion"), is("kind"));
+        return Err(format!("no kind {name:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""));
+    }
+    Ok(())
+}
+
+/// What is applied must say what it is, and hold only what the kind declares.
+fn check_applied(ask: &Ask<'_>, wanted: &Value) -> Result<(), ApiError> {
+    let kind = &ask.kind;
+    let is = |field: &str| wanted.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, name) = (is("apiVersion"), is("kind"));
+    if api_version != kind.api_version() || name != kind.kind {
+        let slash = if api_version.contains('/') { "" } else { "/" };
+        return Err(ApiError::bad_request(format!("invalid object type: {slash}{api_version}, Kind={name}")));
+    }
+    if wanted.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    if let Origin::Builtin(builtin) = &kind.origin {
+        let findings = typed::read(builtin.schema(), &kind.kind, &mut wanted.clone());
+        let undeclared = findings.unknown.first().map(|path| format!(".{path}: field not declared in schema"));
+        if let Some(why) = undeclared.or(findings.mismatch).or(findings.mistyped) {
+            return Err(ApiError::unforeseen(format!(
+                "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
+                meta(wanted, "namespace"),
+                meta(wanted, "name"),
+                kind.group,
+                kind.version,
+                kind.kind
+            )));
+        }
     }
     Ok(())
 }
 
 /// Applies a JSON patch; testing a missing place for null succeeds, as it does on the server.
 fn json_patched(mut object: Value, patch: &Value) -> Result<Value, ApiError> {
-    let patch: json_patch::Patch = serde_json::from_value(patch.clone())
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    if !patch.is_array() {
+        return Err(ApiError::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ));
+    }
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|_| unprocessable())?;
     if patch.0.len() > 10_000 {
         return Err(ApiError::new(
             413,
@@ -148,14 +190,12 @@ fn json_patched(mut object: Value, patch: &Value) -> Result<Value, ApiError> {
         {
             continue;
         }
-        let path = operation.path().to_string();
-        json_patch::patch(&mut object, &[operation]).map_err(|_| unprocessable(&path))?;
+        json_patch::patch(&mut object, &[operation]).map_err(|_| unprocessable())?;
     }
     Ok(object)
 }
 
-fn unprocessable(path: &str) -> ApiError {
-    let _ = path;
+fn unprocessable() -> ApiError {
     let mut error = ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
     error.status["details"] = json!({});
     error

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Ask, Payload};
 use crate::{
-    kinds::names::{forbidden, invalid, unsupported},
+    kinds::names::{forbidden, unsupported},
     request::RequestInfo,
     selector::{FieldSelector, LabelSelector},
     status::ApiError,
@@ -27,7 +27,7 @@ impl Scope {
         let info = ask.info;
         let labels = LabelSelector::parse(info.get("labelSelector").unwrap_or_default())?;
         let text = info.get("fieldSelector").unwrap_or_default();
-        let mut fields = FieldSelector::parse(text, &ask.kind.gvk(), &ask.kind.selectable())?;
+        let mut fields = FieldSelector::parse(text, ask.kind.is_custom() || !ask.kind.selectable().is_empty(), &ask.kind.selectable())?;
         if !info.name.is_empty() {
             fields = fields.and_name(&info.name);
         }
@@ -73,7 +73,8 @@ pub(crate) fn check_list_options(info: &RequestInfo) -> Result<(), ApiError> {
                     "resourceVersionMatch",
                     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
                 ));
-            } else if rule != "NotOlderThan" {
+            }
+            if rule != "NotOlderThan" {
                 errors.push(unsupported("resourceVersionMatch", rule, &["NotOlderThan"]));
             }
         } else if initial {
@@ -114,11 +115,9 @@ pub(crate) fn check_list_options(info: &RequestInfo) -> Result<(), ApiError> {
 pub(crate) fn version_wanted(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
     let Some(text) = info.text("resourceVersion") else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
-        refused(&[invalid(
-            "resourceVersion",
-            &Value::from(text),
-            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        )])
+        ApiError::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
@@ -211,7 +210,7 @@ impl Continue {
     }
 
     fn parse(token: &str) -> Result<Self, ApiError> {
-        let invalid = || ApiError::bad_request("continue key is not valid: encoding is not valid");
+        let invalid = || ApiError::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0");
         let bytes = from_base64url(token).ok_or_else(invalid)?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
         let rv = value["rv"].as_i64().ok_or_else(invalid)?;

@@ -65,7 +65,7 @@ impl World {
     /// Answers an access review.
     pub(crate) fn review(ask: &Ask<'_>, rules: &[DenyRule]) -> Result<Answer, ApiError> {
         let mut object = read_object(ask)?;
-        decode(&ask.kind, &mut object, FieldValidation::Ignore)?;
+        decode(&ask.kind, &mut object, FieldValidation::Ignore, None).map_err(ApiError::bad_request)?;
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let status = if ask.kind.kind == "SelfSubjectAccessReview" {
             let base = "/spec/resourceAttributes";

@@ -60,7 +60,7 @@ fn merge_value(target: &mut Value, patch: &Value, path: &mut Vec<String>) -> Res
             return Ok(());
         }
         Some("merge") | None => {}
-        Some(other) => return Err(format!("Unknown patch type found: {other}")),
+        Some(other) => return Err(format!("unknown patch type: {other} in map: map[$patch:{other}]")),
     }
     if !target.is_object() {
         *target = Value::Object(Map::new());

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Answer, Ask, Payload,
-    write::{decode, default, deprecation, read_object, settle_place, validate},
+    write::{decode_body, default, read_object, settle_place, validate},
 };
 use crate::{
     apply,
@@ -33,8 +33,13 @@ impl World {
     pub(crate) fn update(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::parse(ask.info, ask.agent, "UpdateOptions")?;
         let mut object = read_object(ask)?;
-        let mut warnings = decode(&ask.kind, &mut object, options.validation)?;
-        warnings.extend(deprecation(&ask.kind));
+        let warnings = decode_body(ask, &mut object, options.validation)?;
+        if meta(&object, "name").is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                ask.info.name
+            )));
+        }
         settle_place(ask, &mut object)?;
         let exists = self.store.get(&ask.kind.table, &ask.key()).is_some();
         if !exists && ask.kind.creates_on_update() && ask.info.subresource.is_empty() {
@@ -45,7 +50,7 @@ impl World {
         if meta(&object, "resourceVersion").is_empty() && exists && !ask.kind.updates_unconditionally() {
             let error = invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             let name = meta(&object, "name");
-            return Err(ApiError::invalid(&ask.kind.group, &ask.kind.kind, name, &[error]));
+            return Err(ApiError::invalid(&ask.kind.group, &ask.kind.plural, name, &[error]));
         }
         let mut answer = self.replace(ask, object, &options, Manner::Update)?;
         answer.warnings = warnings;
@@ -68,13 +73,12 @@ impl World {
         let version = meta(&new, "resourceVersion");
         if !version.is_empty() && version != meta(old, "resourceVersion") {
             if version.parse::<u64>().is_err() {
-                let error = invalid("metadata.resourceVersion", &Value::from(version), "must be a valid resource version");
-                return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
+                return Err(ApiError::unforeseen(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
             }
             return Err(ApiError::modified(ask.about(name)));
         }
         let uid = meta(&new, "uid");
-        if !uid.is_empty() && uid != meta(old, "uid") {
+        if ask.info.verb == "update" && !uid.is_empty() && uid != meta(old, "uid") {
             return Err(ApiError::conflict(
                 ask.about(name),
                 &format!(
@@ -92,7 +96,7 @@ impl World {
             let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
             new["metadata"]["generation"] = json!(generation + 1);
         }
-        errors.extend(validate(&kind, &new, Some(old)));
+        errors.extend(validate(&kind, &new, Some(old), &ask.info.subresource));
         if !errors.is_empty() {
             return Err(ApiError::invalid(&kind.group, &kind.kind, name, &errors));
         }
@@ -133,7 +137,7 @@ fn keep_system_metadata(old: &Value, new: &mut Value) -> Vec<FieldError> {
     let was = old["metadata"].as_object().unwrap_or(&empty);
     let deleting = was.contains_key("deletionTimestamp");
     let Some(metadata) = new["metadata"].as_object_mut() else { return errors };
-    for field in ["creationTimestamp", "uid", "namespace", "name"] {
+    for field in ["uid", "namespace", "name"] {
         match (metadata.get(field), was.get(field)) {
             (Some(given), Some(kept)) if given != kept && !given.is_null() => {
                 errors.push(invalid(format!("metadata.{field}"), given, "field is immutable"));
@@ -146,7 +150,7 @@ fn keep_system_metadata(old: &Value, new: &mut Value) -> Vec<FieldError> {
             }
         }
     }
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
+    for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"] {
         match was.get(field) {
             Some(kept) => metadata.insert(field.into(), kept.clone()),
             None => metadata.remove(field),

@@ -13,6 +13,7 @@ use super::{Answer, Ask, Payload};
 use crate::{
     apply,
     clock::rfc3339,
+    document::Outline,
     kinds::{self, Kind, Origin, names::NameRule, typed},
     request::{FieldValidation, WriteOptions, read_body},
     schema::FieldError,
@@ -28,70 +29,138 @@ fn metadata_schema() -> &'static Value {
 
 /// The object of a body, with its type checked against the request.
 pub(crate) fn read_object(ask: &Ask<'_>) -> Result<Value, ApiError> {
-    let mut object = read_body(ask.body, ask.content_type)?;
+    const FORMS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
     let kind = &ask.kind;
-    if !object.is_object() {
-        return Err(ApiError::bad_request("couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"));
+    let media = ask.content_type.split(';').next().unwrap_or_default().trim();
+    if !matches!(media, "" | "application/json" | "application/yaml") {
+        return Err(ApiError::unsupported_media_type(FORMS));
     }
-    let (api_version, name) = (kind.api_version(), kind.kind.clone());
-    let given = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (given_version, given_kind) = (given("apiVersion"), given("kind"));
-    if !given_kind.is_empty() && given_kind != name || (!given_version.is_empty() && given_version != api_version) {
-        let version = given_version.rsplit('/').next().unwrap_or_default();
-        if !given_version.is_empty() && given_version != api_version && (given_kind.is_empty() || given_kind == name) {
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
-            )));
-        }
-        let known = if given_version.is_empty() { kind.version.as_str() } else { version };
-        return Err(ApiError::bad_request(format!(
-            "{given_kind} in version {} cannot be handled as a {name}: converting ({given_kind}) to ({name}): unknown conversion",
-            quoted(known)
+    let unrecognized = |text: String| {
+        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {}): {text}", kind.kind))
+    };
+    let hex = || match ask.body {
+        [] => "<empty>".to_owned(),
+        body => body.iter().take(64).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")),
+    };
+    let mut object = read_body(ask.body, ask.content_type)
+        .map_err(|text| unrecognized(format!("couldn't get version/kind; json parse error: {text} ({})", hex())))?;
+    if !object.is_object() {
+        let is = if object.is_array() { "array" } else if object.is_string() { "string" } else { "number" };
+        return Err(unrecognized(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {is} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
+            hex()
         )));
     }
-    object["apiVersion"] = Value::from(api_version);
-    object["kind"] = Value::from(name);
+    check_type(kind, &object, ask.body)?;
+    object["apiVersion"] = Value::from(kind.api_version());
+    object["kind"] = Value::from(kind.kind.as_str());
     if !object.get("metadata").is_some_and(Value::is_object) {
         object["metadata"] = Value::Object(Map::new());
     }
     Ok(object)
 }
 
-/// Reads an object by its kind's schema: drops what the schema does not know; answers the warnings.
-pub(crate) fn decode(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
-    let cannot = |text: &str| {
-        ApiError::bad_request(format!("{} in version {} cannot be handled as a {}: {text}", kind.kind, quoted(&kind.version), kind.kind))
+/// Whether an object says it is of the kind, or says nothing where it may.
+fn check_type(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), ApiError> {
+    let given = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, name) = (given("apiVersion"), given("kind"));
+    let expected = kind.api_version();
+    if kind.is_custom() {
+        let shown: String = String::from_utf8_lossy(body).chars().take(200).collect();
+        if name.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{shown}' ({shown})",
+                kind.kind
+            )));
+        }
+        if api_version != expected {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            )));
+        }
+        if name != kind.kind {
+            let error = kinds::names::invalid("kind", &Value::from(name), &format!("must be {}", kind.kind));
+            return Err(ApiError::invalid(&kind.group, name, meta(object, "name"), &[error]));
+        }
+        return Ok(());
+    }
+    let (api_version, name) = (
+        if api_version.is_empty() { expected.as_str() } else { api_version },
+        if name.is_empty() { kind.kind.as_str() } else { name },
+    );
+    if api_version == expected && name == kind.kind {
+        return Ok(());
+    }
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let why = if kinds::builtin::is_known(api_version, name) {
+        let family = match kind.group.split('.').next().unwrap_or_default() {
+            "" => "core",
+            first => first,
+        };
+        format!("converting ({version}.{name}) to ({family}.{}): unknown conversion", kind.kind)
+    } else {
+        format!("no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"", quoted(name), quoted(api_version))
     };
+    Err(ApiError::bad_request(format!("{name} in version {} cannot be handled as a {}: {why}", quoted(version), kind.kind)))
+}
+
+/// Reads an object by its kind's schema: drops what the schema does not know; answers the warnings, or why it cannot be read.
+pub(crate) fn decode(
+    kind: &Kind,
+    object: &mut Value,
+    validation: FieldValidation,
+    outline: Option<&Outline>,
+) -> Result<Vec<String>, String> {
     let unknown = match &kind.origin {
         Origin::Builtin(builtin) => {
             let findings = typed::read(builtin.schema(), &kind.kind, object);
             if let Some(text) = findings.mistyped {
-                return Err(cannot(&text));
+                return Err(text);
             }
-            findings.unknown
+            let mut unknown = findings.unknown;
+            if let Some(outline) = outline {
+                unknown.sort_by_key(|path| outline.place(path));
+            }
+            unknown
         }
         Origin::Custom(custom) => {
             let mut metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
             let findings = typed::read(metadata_schema(), "ObjectMeta", &mut metadata);
             object["metadata"] = metadata;
             if let Some(text) = findings.mistyped {
-                return Err(cannot(&text));
+                return Err(text);
             }
-            let mut unknown = custom.schema.prune(object);
-            unknown.extend(findings.unknown.into_iter().map(|path| format!("metadata.{path}")));
-            unknown.sort();
+            let mut unknown: Vec<String> = findings.unknown.into_iter().map(|path| format!("metadata.{path}")).collect();
+            unknown.extend(custom.schema.prune(object));
             unknown
         }
     };
-    let texts = unknown.iter().map(|path| format!("unknown field {}", quoted(path)));
+    let doubled = outline.map(|outline| outline.doubled.as_slice()).unwrap_or_default();
+    let texts: Vec<String> = doubled
+        .iter()
+        .map(|path| format!("duplicate field {}", quoted(path)))
+        .chain(unknown.iter().map(|path| format!("unknown field {}", quoted(path))))
+        .collect();
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(texts.collect()),
-        FieldValidation::Strict if unknown.is_empty() => Ok(Vec::new()),
-        FieldValidation::Strict => {
-            Err(cannot(&format!("strict decoding error: {}", texts.collect::<Vec<_>>().join(", "))))
-        }
+        FieldValidation::Warn => Ok(texts),
+        FieldValidation::Strict if texts.is_empty() => Ok(texts),
+        FieldValidation::Strict => Err(format!("strict decoding error: {}", texts.join(", "))),
     }
+}
+
+/// Decodes the body of a create or an update.
+pub(crate) fn decode_body(ask: &Ask<'_>, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+    let kind = &ask.kind;
+    let outline = (validation != FieldValidation::Ignore).then(|| Outline::of(ask.body));
+    decode(kind, object, validation, outline.as_ref()).map_err(|text| {
+        ApiError::bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {text}",
+            kind.kind,
+            quoted(&kind.version),
+            kind.kind
+        ))
+    })
 }
 
 /// Fills in defaults of the kind.
@@ -108,10 +177,13 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
 }
 
 /// Everything that is wrong with an object of the request's version.
-pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
     match &kind.origin {
         Origin::Builtin(builtin) => {
             let mut errors = kinds::names::metadata_errors(new, kind.namespaced, builtin.name_rule);
+            if kind.kind != "CustomResourceDefinition" {
+                errors.extend(kinds::names::finalizer_errors(new));
+            }
             if kind.table == "events" {
                 let stored = kind.to_storage(new.clone());
                 errors.extend(kinds::validate::errors(kind, &stored, old));
@@ -122,7 +194,10 @@ pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Fie
         }
         Origin::Custom(custom) => {
             let mut errors = kinds::names::metadata_errors(new, kind.namespaced, NameRule::Subdomain);
-            errors.extend(custom.schema.validate(new, old));
+            match old {
+                Some(old) if subresource == "status" => errors.extend(custom.schema.validate_status(new, old)),
+                _ => errors.extend(custom.schema.validate(new, old)),
+            }
             errors
         }
     }
@@ -175,8 +250,7 @@ impl World {
     pub(crate) fn create(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::parse(ask.info, ask.agent, "CreateOptions")?;
         let mut object = read_object(ask)?;
-        let mut warnings = decode(&ask.kind, &mut object, options.validation)?;
-        warnings.extend(deprecation(&ask.kind));
+        let warnings = decode_body(ask, &mut object, options.validation)?;
         settle_place(ask, &mut object)?;
         let mut answer = self.create_object(ask, object, &options, None)?;
         answer.warnings = warnings;
@@ -193,7 +267,7 @@ impl World {
     ) -> Result<Answer, ApiError> {
         let kind = ask.kind.clone();
         if !meta(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::unforeseen("resourceVersion should not be set on objects to be created"));
         }
         let prefix = meta(&object, "generateName").to_owned();
         let generated = meta(&object, "name").is_empty() && !prefix.is_empty();
@@ -218,17 +292,19 @@ impl World {
         if kind.kind == "CustomResourceDefinition" {
             object["status"] = kinds::crd::initial_status(&object);
         }
-        let errors = validate(&kind, &object, None);
+        let errors = validate(&kind, &object, None, "");
         if !errors.is_empty() {
             return Err(ApiError::invalid(&kind.group, &kind.kind, &name, &errors));
         }
         let key = key_of(meta(&object, "namespace"), &name);
         if self.store.get(&kind.table, &key).is_some() {
-            return Err(ApiError::already_exists(ask.about(&name)));
+            let going = self.store.get(&kind.table, &key).is_some_and(|found| !found.meta("deletionTimestamp").is_empty());
+            return Err(ApiError::already_exists(ask.about(&name), going));
         }
         if applied.is_none() {
             apply::track_update(None, &mut object, &options.manager, None, &kind.merge, self.now());
         }
+        kinds::defaults::unowned_on_create(&kind, &mut object);
         if options.dry_run {
             return Ok(Answer { code: 201, payload: Payload::Made(object), warnings: Vec::new() });
         }

@@ -76,6 +76,16 @@ impl Builtin {
     }
 }
 
+/// Whether an `apiVersion` and a `kind` name a built-in kind.
+pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
+    BUILTINS.iter().any(|row| row.name == kind && super::api_version(row.group, row.version) == api_version)
+}
+
+/// Whether a group version has built-in kinds.
+pub(crate) fn has_group_version(group: &str, version: &str) -> bool {
+    BUILTINS.iter().any(|row| row.group == group && row.version == version)
+}
+
 fn schema_of<T: JsonSchema>() -> Value {
     schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = false)

@@ -151,16 +151,9 @@ fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         storage += usize::from(version["storage"] == true);
         let root = if hoisted { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
         match version.pointer("/schema/openAPIV3Schema") {
-            None => errors.push(required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
+            None => errors.push(required(format!("{path}.schema.openAPIV3Schema"), "")),
             Some(_) if hoisted && at > 0 => {}
-            Some(schema) => {
-                if let Err(wrong) = Structural::compile(schema) {
-                    errors.extend(wrong.into_iter().map(|error| FieldError {
-                        field: if error.field.is_empty() { root.clone() } else { format!("{root}.{}", error.field) },
-                        ..error
-                    }));
-                }
-            }
+            Some(schema) => errors.extend(Structural::compile_at(&root, schema).err().unwrap_or_default()),
         }
         for (n, selectable) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
             if !selectable["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
@@ -250,7 +243,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
                 status: version.pointer("/subresources/status").is_some(),
                 storage_version: storage.clone(),
                 table: format!("{plural}.{group}"),
-                merge: TypeSchema::of_custom(&schema),
+                merge: TypeSchema::of_custom(&schema).with_status_subresource(version.pointer("/subresources/status").is_some()),
                 origin: Origin::Custom(Box::new(CustomVersion { schema, columns, selectable, deprecation })),
             })
         })

@@ -99,13 +99,17 @@ pub(crate) fn zero(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// What a create fills in that is nobody's field.
+pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value) {
+    if kind.group.is_empty() && kind.kind == "Namespace" {
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+    }
+}
+
 /// What only a create fills in; `address` makes cluster IPs.
 pub(crate) fn on_create(kind: &Kind, object: &mut Value, address: &mut u32) {
     match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Namespace") => {
-            object["spec"] = json!({"finalizers": ["kubernetes"]});
-            object["status"] = json!({"phase": "Active"});
-        }
         ("", "Service") => cluster_ip(object, address),
         ("", "Pod") => object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
         _ => {}
@@ -157,7 +161,12 @@ fn service(object: &mut Value) {
         let number = port["port"].clone();
         fill(port, "targetPort", number);
     }
-    part(part(object, "status"), "loadBalancer");
+    let balancer = part(part(object, "status"), "loadBalancer");
+    for ingress in balancer.get_mut("ingress").and_then(Value::as_array_mut).into_iter().flatten() {
+        if ingress.get("ip").is_some() {
+            fill(ingress, "ipMode", json!("VIP"));
+        }
+    }
 }
 
 fn cluster_ip(object: &mut Value, address: &mut u32) {

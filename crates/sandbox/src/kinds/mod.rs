@@ -77,11 +77,6 @@ impl Kind {
         api_version(&self.group, &self.storage_version)
     }
 
-    /// `/v1, Kind=ConfigMap`, as error texts print it.
-    pub(crate) fn gvk(&self) -> String {
-        format!("{}/{}, Kind={}", self.group, self.version, self.kind)
-    }
-
     /// Whether an update that changes more than metadata and status raises `metadata.generation`.
     pub(crate) fn has_generation(&self) -> bool {
         match &self.origin {

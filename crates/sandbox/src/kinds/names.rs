@@ -49,6 +49,9 @@ fn matches(cell: &'static OnceLock<Option<Regex>>, pattern: &str, text: &str) ->
 pub(crate) fn label_1123(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
+    if text.contains('.') {
+        return vec!["must not contain dots".to_owned()];
+    }
     if text.len() > 63 {
         wrong.push("must be no more than 63 bytes".to_owned());
     }
@@ -150,7 +153,7 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     wrong
 }
 
-fn label_value(text: &str) -> Vec<String> {
+pub(crate) fn label_value(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
     if text.len() > 63 {
@@ -180,18 +183,32 @@ pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> FieldError {
 
 /// `Unsupported value: "x": supported values: "a", "b"`.
 pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
-    let mut sorted: Vec<String> = supported.iter().map(|value| quoted(value)).collect();
-    sorted.sort();
+    let known: Vec<String> = supported.iter().map(|value| quoted(value)).collect();
     FieldError {
         reason: "FieldValueNotSupported",
         field: field.into(),
-        message: format!("Unsupported value: {}: supported values: {}", quoted(value), sorted.join(", ")),
+        message: format!("Unsupported value: {}: supported values: {}", quoted(value), known.join(", ")),
     }
 }
 
 /// `Duplicate value: "x"`.
 pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
     FieldError { reason: "FieldValueDuplicate", field: field.into(), message: format!("Duplicate value: {}", shown(value)) }
+}
+
+/// Finalizers of built-in kinds must be standard or carry a domain.
+pub(crate) fn finalizer_errors(object: &Value) -> Vec<FieldError> {
+    let list = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+    list.enumerate()
+        .filter(|(_, finalizer)| {
+            let text = finalizer.as_str().unwrap_or_default();
+            !text.contains('/') && !matches!(text, "orphan" | "foregroundDeletion" | "kubernetes")
+        })
+        .map(|(at, finalizer)| {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            invalid(format!("metadata.finalizers[{at}]"), finalizer, why)
+        })
+        .collect()
 }
 
 fn shown(value: &Value) -> String {
@@ -247,18 +264,19 @@ pub(crate) fn metadata_errors(object: &Value, namespaced: bool, rule: NameRule) 
         });
     }
     let items = |field: &str| metadata.and_then(|m| m.get(field)).and_then(Value::as_array).into_iter().flatten();
-    for (at, owner) in items("ownerReferences").enumerate() {
+    for owner in items("ownerReferences") {
         for (field, missing) in
             [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
         {
             if owner.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                errors.push(invalid(format!("metadata.ownerReferences[{at}].{field}"), &Value::from(""), missing));
+                errors.push(invalid(format!("metadata.ownerReferences.{field}"), &Value::from(""), missing));
             }
         }
     }
-    let controllers: Vec<&str> = items("ownerReferences")
+    let text = |owner: &Value, field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let controllers: Vec<String> = items("ownerReferences")
         .filter(|owner| owner.get("controller") == Some(&Value::Bool(true)))
-        .filter_map(|owner| owner.get("name").and_then(Value::as_str))
+        .map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")))
         .collect();
     if let [first, second, ..] = controllers.as_slice() {
         errors.push(invalid(

@@ -13,6 +13,8 @@ pub(crate) struct Findings {
     pub(crate) unknown: Vec<String>,
     /// The decoder's text for the first value of a wrong type.
     pub(crate) mistyped: Option<String>,
+    /// The same, as server-side apply words it.
+    pub(crate) mismatch: Option<String>,
 }
 
 /// Reads `object` by `schema`, in place.
@@ -43,14 +45,20 @@ impl<'a> Reader<'a> {
         if is_opaque(schema) {
             return;
         }
+        let name = reference(schema).and_then(|target| target.rsplit('.').next()).unwrap_or_default();
         let schema = self.resolve(schema);
         let wanted = schema.get("type").and_then(Value::as_str);
+        if let Some(text) = ill_formed(schema, name, value) {
+            found.mistyped.get_or_insert(text);
+            return;
+        }
         if !fits(wanted, schema, value) {
             if found.mistyped.is_none() {
+                found.mismatch = Some(mismatch(wanted, path, value));
                 found.mistyped = Some(format!(
                     "json: cannot unmarshal {} into Go struct field {holder}.{} of type {}",
                     json_name(value),
-                    path.rsplit_once(']').map_or(path.as_str(), |(_, rest)| rest).trim_start_matches('.'),
+                    field_of(path),
                     go_name(wanted)
                 ));
             }
@@ -70,7 +78,7 @@ impl<'a> Reader<'a> {
                         path.push_str(name);
                         let keep = match properties.get(name) {
                             None => {
-                                found.unknown.push(path.clone());
+                                found.unknown.push(path.replace('\u{0}', "."));
                                 false
                             }
                             Some(_) if inner.is_null() => false,
@@ -88,9 +96,7 @@ impl<'a> Reader<'a> {
                         if inner.is_null() && self.resolve(item).get("type").and_then(Value::as_str) == Some("string") {
                             *inner = Value::String(String::new());
                         }
-                        if at > 0 {
-                            path.push('.');
-                        }
+                        path.push('\u{0}');
                         path.push_str(name);
                         self.walk(item, inner, path, holder, found);
                         path.truncate(at);
@@ -127,6 +133,57 @@ fn reference(schema: &Value) -> Option<&str> {
         .get("$ref")
         .or_else(|| schema.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("$ref")))
         .and_then(Value::as_str)
+}
+
+/// The struct field of a path: without what stands in lists and under the keys of maps.
+fn field_of(path: &str) -> &str {
+    let path = path.split('\u{0}').next().unwrap_or(path);
+    path.rsplit_once(']').map_or(path, |(_, rest)| rest).trim_start_matches('.')
+}
+
+fn mismatch(wanted: Option<&str>, path: &str, value: &Value) -> String {
+    let path = path.replace('\u{0}', ".");
+    let wanted = match wanted {
+        Some("object") => "map",
+        Some("array") => "list",
+        Some("integer" | "number") => "numeric (int or float)",
+        Some(other) => other,
+        None => "value",
+    };
+    let got = match (wanted, value) {
+        ("map" | "list", Value::String(text)) => format!("&{{{text}}}"),
+        ("map" | "list", other) => format!("&{{{other}}}"),
+        ("numeric (int or float)", Value::String(_)) => "string".to_owned(),
+        (_, Value::String(text)) => format!("&value.valueUnstructured{{Value:{text:?}}}"),
+        (_, other) => format!("&value.valueUnstructured{{Value:{other}}}"),
+    };
+    format!(".{path}: expected {wanted}, got {got}")
+}
+
+/// Text that its type cannot hold: base64 that is none, times that are none.
+fn ill_formed(schema: &Value, type_name: &str, value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+    match (format, type_name) {
+        ("byte", _) | (_, "ByteString") => {
+            let wrong = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'\n' | b'\r')));
+            let at = wrong.or_else(|| (text.len() % 4 != 0).then(|| text.len() / 4 * 4))?;
+            Some(format!("illegal base64 data at input byte {at}"))
+        }
+        ("date-time", "MicroTime") => {
+            let zone = text.find(['Z', '+']).filter(|at| *at >= 19)?;
+            let fraction = text.get(19..zone)?;
+            let whole = fraction.len() == 7 && fraction.starts_with('.');
+            (!whole).then(|| {
+                let rest = &text[19..];
+                format!("parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest:?} as \".000000\"")
+            })
+        }
+        ("date-time", _) => text.parse::<jiff::Timestamp>().is_err().then(|| {
+            format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\"")
+        }),
+        _ => None,
+    }
 }
 
 /// Types that hold any JSON, and say nothing of it in their schema.
@@ -207,7 +264,7 @@ mod tests {
         let findings = read(schema("ConfigMap"), "ConfigMap", &mut object);
         assert_eq!(
             findings.mistyped.as_deref(),
-            Some("json: cannot unmarshal number into Go struct field ConfigMap.data.n of type string")
+            Some("json: cannot unmarshal number into Go struct field ConfigMap.data of type string")
         );
     }
 
