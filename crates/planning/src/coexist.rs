@@ -81,13 +81,11 @@ fn conflict<H: Display>(zone: &ZoneName, key: &RecordKey, there: &[Taken<'_, H>]
     Some(Refusal::new(Reason::CnameConflict, message))
 }
 
-/// Whether two different types cannot be at one name. The same type is no matter of coexistence but of claims.
+/// Whether two types cannot be at one name. They are never the same: a name and type is wanted once, and a foreign set of
+/// a wanted name and type is left to the diff.
 fn excludes(one: RecordType, other: RecordType, apex: bool) -> bool {
-    let pair = |a, b| (one, other) == (a, b) || (one, other) == (b, a);
-    one != other
-        && (one == RecordType::Cname
-            || other == RecordType::Cname
-            || (!apex && pair(RecordType::Ns, RecordType::Dname)))
+    let either = |rtype| one == rtype || other == rtype;
+    either(RecordType::Cname) || (!apex && either(RecordType::Ns) && either(RecordType::Dname))
 }
 
 #[cfg(test)]
@@ -172,6 +170,13 @@ mod tests {
     fn a_delegation_and_a_dname_exclude_each_other_below_the_apex_only() {
         assert_eq!(admitted(&[("a.example.com", "NS", 1), ("a.example.com", "DNAME", 2)], &[]).0.len(), 1);
         assert_eq!(admitted(&[("example.com", "NS", 1), ("example.com", "DNAME", 2)], &[]).0.len(), 2);
+    }
+
+    #[test]
+    fn losers_are_listed_by_name_not_by_age() {
+        let (_, losers) = admitted(&[("b.example.com", "SOA", 1), ("a.example.com", "SOA", 2)], &[]);
+        let names: Vec<_> = losers.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(names, ["a.example.com. SOA", "b.example.com. SOA"]);
     }
 
     #[test]
