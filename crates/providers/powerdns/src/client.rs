@@ -270,6 +270,14 @@ fn missing_is_none<T>(result: Result<T, ServerError>) -> Result<Option<T>, Serve
     }
 }
 
+/// Changes are answered with 204 and nothing else: any other success comes from something between us and the server.
+fn changed(answer: &Answer) -> Result<(), ServerError> {
+    if answer.status == StatusCode::NO_CONTENT {
+        return Ok(());
+    }
+    Err(ServerError::Protocol { why: format!("a change was answered with {}, not 204", answer.status.as_u16()) })
+}
+
 fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, ServerError> {
     serde_json::to_vec(value).map_err(|error| ServerError::Protocol { why: error.to_string() })
 }
@@ -319,8 +327,7 @@ impl ZoneServer for PowerDnsClient {
     fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
-            self.call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?;
-            Ok(())
+            changed(&self.call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?)
         }
         .boxed()
     }
@@ -329,6 +336,7 @@ impl ZoneServer for PowerDnsClient {
         async move {
             let url = self.url(Some(zone), &[]);
             let answer = self.call(Method::PATCH, url, Some(json(&wire::Patch::of(changes))?)).await?;
+            changed(&answer)?;
             Ok(Patched { serial: answer.serial })
         }
         .boxed()
@@ -338,8 +346,9 @@ impl ZoneServer for PowerDnsClient {
         async move {
             let url = self.url(Some(zone), &[]);
             let deleted = missing_is_none(self.call(Method::DELETE, url, None).await)?;
+            deleted.as_ref().map_or(Ok(()), changed)?;
             self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(zone);
-            Ok(deleted.is_some_and(|answer| answer.status.is_success()))
+            Ok(deleted.is_some())
         }
         .boxed()
     }

@@ -67,8 +67,9 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         step,
         zone_refusal,
         mut atoms,
-        decided,
+        mut decided,
         forget,
+        unlist,
         guarded,
         unreachable,
         full,
@@ -82,6 +83,14 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         (Some(refusal), None) => ZoneOutcome::Refused(refusal),
         (None, None) => ZoneOutcome::Kept,
     };
+    let listed = unlist.iter().filter(|key| memory.ledger.entries.remove(*key).is_some()).count();
+    if let (Some(holder), Some(zone), true) = (&holder, key.zone(), listed > 0)
+        && let Err(error) = write_ledger(system, zone, holder, &mut memory).await
+    {
+        // An object whose record stays may only go once the ledger no longer claims that record.
+        decided.retain(|verdict| !verdict.release);
+        outcome = ZoneOutcome::NotWritten(error);
+    }
     let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
     if let (Some(zone), false) = (key.zone().cloned(), matches!(outcome, ZoneOutcome::Failed(_))) {
         let zone_done = match &holder {

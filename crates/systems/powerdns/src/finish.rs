@@ -56,6 +56,8 @@ struct Line {
     /// Objects waiting or in hand, by zone, and whether any was written.
     zones: BTreeMap<ZoneKey, (usize, bool)>,
     workers: usize,
+    /// Statuses that read back otherwise than written, because somebody else owns a field: wanted and seen hash.
+    futile: BTreeMap<Arc<ObjectId>, (u64, u64)>,
 }
 
 /// What became of one object.
@@ -164,6 +166,7 @@ impl Finisher {
             let Some(record) = world.record(id) else { return Finished::Yes(wrote) };
             let Some(verdict) = record.verdict.as_deref() else { return Finished::Yes(wrote) };
             let identity = &record.identity;
+            let mut wanted = None;
             let write = if verdict.release && identity.deleting {
                 if !identity.is_kept_by_us() {
                     return Finished::Yes(wrote);
@@ -173,25 +176,23 @@ impl Finisher {
                 metadata(identity, true)
             } else {
                 let status = report::record_status(&record, verdict, self.inner.clock.now());
-                if status_hash(&status) == record.seen.hash {
+                let hashes = (status_hash(&status), record.seen.hash);
+                if hashes.0 == hashes.1 || self.lock().futile.get(id) == Some(&hashes) {
                     return Finished::Yes(wrote);
                 }
+                wanted = Some(hashes.0);
+                // What is seen is never older than what was written from here: the writer's own memory adds nothing.
+                self.inner.writer.forget(id);
                 let Ok(status) = serde_json::to_value(&status) else { return Finished::Yes(wrote) };
                 object_status(identity, status)
             };
             match self.inner.writer.write(&write).await {
                 Ok(answer) => {
-                    let status = matches!(write.patch, signpost_engine::ObjectPatch::Status(_));
-                    if answer.is_null() {
-                        // The server is known to have this status, whatever the watch has shown so far.
-                        return Finished::Yes(wrote);
-                    }
                     wrote = true;
-                    if status {
-                        self.announce(identity, verdict);
-                    }
                     world.written(id, answer);
-                    if status {
+                    if let Some(wanted) = wanted {
+                        self.announce(identity, verdict);
+                        self.note_futile(&world, id, wanted);
                         return Finished::Yes(true);
                     }
                 }
@@ -207,6 +208,16 @@ impl Finisher {
             }
         }
         Finished::Later(Duration::from_secs(5))
+    }
+
+    /// A status that does not read back as it was written is not written again and again.
+    fn note_futile(&self, world: &World, id: &Arc<ObjectId>, wanted: u64) {
+        let seen = world.record(id).map(|record| record.seen.hash);
+        let mut line = self.lock();
+        match seen {
+            Some(seen) if seen != wanted => line.futile.insert(id.clone(), (wanted, seen)),
+            _ => line.futile.remove(id),
+        };
     }
 
     /// A refusal is said in an event, in the log and in a metric, once per change of the status.

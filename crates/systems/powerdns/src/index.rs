@@ -349,9 +349,8 @@ impl State {
         let zones = &self.zones;
         let line = self.claimants.entry(key).or_default();
         line.push(id.clone());
-        line.sort_by(|a, b| {
-            let seniority = |id: &Arc<ObjectId>| zones.get(id).map(|zone| zone.identity.seniority());
-            seniority(a).cmp(&seniority(b)).then_with(|| a.cmp(b))
+        line.sort_by_cached_key(|id| {
+            (zones.get(id).map(|zone| (zone.identity.created, zone.identity.uid.clone())), id.clone())
         });
     }
 

@@ -28,6 +28,12 @@ pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<Obje
     if memory.present.is_none() && !snapshot.full && !snapshot.claimants.is_empty() {
         snapshot = system.world.snapshot(&job.key, &Touched::All);
     }
+    // Of two that were made in the same second, the one that holds the zone keeps it.
+    snapshot.claimants.sort_by_cached_key(|claimant| {
+        let identity = &claimant.identity;
+        let holds = memory.ledger_of.as_ref() == Some(&identity.uid);
+        (identity.created, !holds, claimant.status.id.is_none(), identity.uid.clone(), identity.id.clone())
+    });
     load_ledger(&mut memory, &snapshot, &zone);
     let server = if needs_server(&snapshot) {
         look(system, &mut memory, &zone, snapshot.full).await.unwrap_or_else(|error| {

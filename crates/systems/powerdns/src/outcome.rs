@@ -101,7 +101,9 @@ pub(crate) fn say(pace: Pace, applied: Applied, now: Timestamp, prune: impl FnOn
         for loser in losers.iter().filter(|loser| !loser.identity.deleting) {
             let message = format!("zone {key} is held by {}", holder.identity.id);
             let says = Says::Failed(Refusal::new(Reason::ClaimedByAnother, message));
-            push_status(&mut report, loser, zone_status(loser, &says, None, Vec::new(), now), &says);
+            // It has no zone, so it has no identifier of one either.
+            let status = ZoneStatus { id: None, serial: None, ..zone_status(loser, &says, None, Vec::new(), now) };
+            push_status(&mut report, loser, status, &says);
         }
     }
     if let (Some(refusal), Some(holder)) = (&guarded, &holder) {

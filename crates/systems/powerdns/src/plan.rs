@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) decided: Vec<Verdict>,
     /// Ledger entries that are neither wanted nor on the server.
     pub(crate) forget: Vec<RecordKey>,
+    /// Ledger entries that must be off before their object goes, because what it wrote stays.
+    pub(crate) unlist: Vec<RecordKey>,
     /// Whether the guard held deletions back.
     pub(crate) guarded: Option<Refusal>,
     /// The server could not be asked.
@@ -138,6 +140,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         atoms: Vec::new(),
         decided: Vec::new(),
         forget: Vec::new(),
+        unlist: Vec::new(),
         guarded: None,
         unreachable: None,
         full: snapshot.full,
@@ -337,7 +340,13 @@ impl NamePlan<'_> {
         let mut losers: Vec<(Arc<Record>, Says)> = Vec::new();
         let mut leaving: Vec<Arc<Record>> = Vec::new();
         let mut line: Vec<&Arc<Record>> = records.iter().collect();
-        line.sort_by(|a, b| a.identity.seniority().cmp(&b.identity.seniority()));
+        // Of two that were made in the same second, the one that is served stays.
+        let serves = |record: &Record| {
+            record.seen.applied.is_some() || record.verdict.as_ref().is_some_and(|verdict| verdict.applied.is_some())
+        };
+        line.sort_by_key(|record| {
+            (record.identity.created, !serves(record), record.identity.uid.clone(), record.identity.id.clone())
+        });
         for record in line {
             if record.identity.deleting {
                 leaving.push(record.clone());
@@ -438,6 +447,9 @@ impl NamePlan<'_> {
             match waits {
                 Some(waiting) if !record.retain => waiting.push(Waiting::Leaves(record)),
                 _ => {
+                    if record.retain {
+                        plan.unlist.extend(wrote(&record).into_iter().chain(record.key()));
+                    }
                     let verdict = Verdict::carried(&record, Says::Succeeded);
                     plan.decided.push(Verdict { release: true, applied: None, ..verdict });
                 }
@@ -465,7 +477,7 @@ impl NamePlan<'_> {
             let wanted = wants.contains_key(&key) || unwanted.contains(&key);
             let wrote_it = |record: &Arc<Record>| !record.identity.deleting && wrote(record).as_ref() == Some(&key);
             let wants_it = |record: &Arc<Record>| !record.identity.deleting && record.key().as_ref() == Some(&key);
-            if wanted || records.iter().any(|record| wrote_it(record) || wants_it(record)) {
+            if wanted || plan.unlist.contains(&key) || records.iter().any(|record| wrote_it(record) || wants_it(record)) {
                 continue;
             }
             if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }

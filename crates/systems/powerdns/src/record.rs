@@ -84,12 +84,7 @@ impl Identity {
         }
     }
 
-    /// Oldest first, then by uid.
-    pub(crate) fn seniority(&self) -> (Timestamp, &str) {
-        (self.created, &self.uid)
-    }
-
-    /// True when an event with `version` is older than what is known of this life of the object.
+    /// False when an event is older than what is known of this life of the object.
     pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
         self.uid != other.uid || self.version == 0 || other.version == 0 || self.version > other.version
     }
