@@ -77,18 +77,21 @@ pub fn apply(
         return Err(ApplyError::unreadable(&patch, &errors));
     }
     let applier = Manager::new(manager, true, &version, subresource);
-    let merged = match merge_applied(&object, &patch, managers.clone(), &applier, &version, force, schema, subresource)
-    {
-        Err(conflict) if manager == "kubectl" => {
+    // kubectl may have to try again, so what it started from is kept.
+    let before = (manager == "kubectl").then(|| managers.clone());
+    let attempt = |managers: Managers, force: bool| {
+        merge_applied(&object, &patch, managers, &applier, &version, force, schema, subresource)
+    };
+    let merged = match (attempt(managers, force), before) {
+        (Err(conflict), Some(managers)) => {
             // Fields that client-side apply set and nobody changed since are kubectl's own.
             let allowed = last_applied(&object, &version, schema);
             if let Some(rest) = conflict.without(&allowed) {
                 return Err(ApplyError::Conflict(rest));
             }
-            merge_applied(&object, &patch, managers, &applier, &version, true, schema, subresource)
-                .map_err(ApplyError::Conflict)?
+            attempt(managers, true).map_err(ApplyError::Conflict)?
         }
-        other => other.map_err(ApplyError::Conflict)?,
+        (other, _) => other.map_err(ApplyError::Conflict)?,
     };
     let (mut merged, mut managers) = merged;
     let changed = !path::same(&object, &merged);
@@ -141,14 +144,6 @@ pub fn track_update(
 
 /// Puts the old managedFields times back where nothing but times differs; true when `new` then equals `old` and need not be stored.
 pub fn settle(old: &Value, new: &mut Value) -> bool {
-    let bare = |object: &Value| {
-        let mut object = object.clone();
-        take_managed(&mut object);
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-        }
-        object
-    };
     let timeless = |object: &Value| {
         let mut entries = object.pointer("/metadata/managedFields").cloned().unwrap_or_default();
         for entry in entries.as_array_mut().into_iter().flatten() {
@@ -160,11 +155,29 @@ pub fn settle(old: &Value, new: &mut Value) -> bool {
         entries.sort_by(path::compare_values);
         entries
     };
-    if !path::same(&bare(old), &bare(new)) || timeless(old) != timeless(new) {
+    if !same_content(old, new) || timeless(old) != timeless(new) {
         return false;
     }
     *new = old.clone();
     true
+}
+
+/// Whether two objects differ in nothing but managedFields and resourceVersion.
+fn same_content(old: &Value, new: &Value) -> bool {
+    fn same_fields(old: &Value, new: &Value, skipped: &[&str], inner: fn(&str, &Value, &Value) -> bool) -> bool {
+        let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return path::same(old, new) };
+        let counted =
+            |fields: &Map<String, Value>| fields.keys().filter(|name| !skipped.contains(&name.as_str())).count();
+        counted(old) == counted(new)
+            && old
+                .iter()
+                .filter(|(name, _)| !skipped.contains(&name.as_str()))
+                .all(|(name, old)| new.get(name).is_some_and(|new| inner(name, old, new)))
+    }
+    same_fields(old, new, &[], |name, old, new| match name {
+        "metadata" => same_fields(old, new, &["managedFields", "resourceVersion"], |_, old, new| path::same(old, new)),
+        _ => path::same(old, new),
+    })
 }
 
 /// Whether the list says that all owners are to be forgotten: no entries, or one empty entry.
@@ -255,8 +268,10 @@ fn take_over(
             owned.fields = owned.fields.difference(&fields);
         }
     }
-    for (_, owned) in managers.iter_mut().filter(|(manager, _)| *manager != own) {
-        owned.fields = owned.fields.difference(&compared.removed);
+    if !compared.removed.is_empty() {
+        for (_, owned) in managers.iter_mut().filter(|(manager, _)| *manager != own) {
+            owned.fields = owned.fields.difference(&compared.removed);
+        }
     }
     managers.retain(|_, owned| !owned.fields.is_empty());
     Ok(compared)
@@ -304,11 +319,19 @@ fn merge_applied(
     let time = last.as_ref().and_then(|last| last.time.clone());
     managers.insert(applier.clone(), Owned { fields, version: version.to_owned(), time });
     let merged = match last.filter(|last| !last.fields.is_empty()) {
-        Some(last) => without_dropped(&merged, &last.fields, &managers, schema),
-        None => merged,
+        // Nothing to look for where everything applied before is applied again.
+        Some(last) if !dropped(&last.fields, &managers, applier).is_empty() => {
+            without_dropped(&merged, &last.fields, &managers, schema)
+        }
+        _ => merged,
     };
     take_over(live, &merged, &mut managers, applier, force, schema, subresource)?;
     Ok((merged, managers))
+}
+
+/// What the applier owned and no longer applies.
+fn dropped(last: &Fields, managers: &Managers, applier: &Manager) -> Fields {
+    managers.get(applier).map_or_else(|| last.clone(), |owned| last.difference(&owned.fields))
 }
 
 /// Removes what the applier owned and no longer applies, except what others own or what would hang below something that stays.

@@ -149,7 +149,16 @@ pub(crate) fn compare_values(left: &Value, right: &Value) -> Ordering {
 
 /// Whether two values mean the same; a whole float equals the integer.
 pub(crate) fn same(left: &Value, right: &Value) -> bool {
-    compare_values(left, right) == Ordering::Equal
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(name, left)| right.get(name).is_some_and(|right| same(left, right)))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (left, right) => compare_values(left, right) == Ordering::Equal,
+    }
 }
 
 /// A set of fields.

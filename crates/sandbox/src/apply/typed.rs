@@ -1,5 +1,7 @@
 //! Objects read by their type: which fields one has, how two differ, the merge of two, and what is left without some fields.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -96,7 +98,7 @@ fn check_at(value: &Value, atom: &Atom, duplicates: bool, path: &str, errors: &m
             wrong(expected);
         }
         (Part::List(list), Value::Array(items)) => {
-            let mut seen = std::collections::BTreeSet::new();
+            let mut seen = BTreeSet::new();
             for (index, item) in (0_i64..).zip(items) {
                 let step = if list.merge == ListMerge::Atomic {
                     Step::Index(index)
@@ -236,6 +238,9 @@ pub(crate) fn compare(old: &Value, new: &Value, atom: &Atom) -> Comparison {
 }
 
 fn compare_at(old: Option<&Value>, new: Option<&Value>, atom: &Atom, path: &mut Vec<Step>, out: &mut Comparison) {
+    if old.is_some() && old == new {
+        return;
+    }
     let mut leaf = false;
     for part in parts(old, new, atom) {
         leaf |= compare_part(old, new, &part, path, out);
@@ -276,6 +281,10 @@ fn leaf(old: Option<&Value>, new: Option<&Value>, path: &[Step], out: &mut Compa
     }
 }
 
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Compares as one part of the type; true when the value was one unit.
 fn compare_part(
     old: Option<&Value>,
@@ -291,13 +300,12 @@ fn compare_part(
             true
         }
         Part::List(list) => {
-            let items = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
             let (olds, news) = (items(old), items(new));
             if list.merge == ListMerge::Atomic || (olds.is_empty() && news.is_empty()) {
                 leaf(old, new, path, out);
                 return true;
             }
-            compare_items(list, &olds, &news, path, out);
+            compare_items(list, olds, news, path, out);
             false
         }
         Part::Map(map) => {
@@ -321,18 +329,20 @@ fn compare_part(
     }
 }
 
-fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Step>, out: &mut Comparison) {
-    let index = |items: &[Value]| {
-        let mut index: std::collections::BTreeMap<Step, Vec<Value>> = std::collections::BTreeMap::new();
-        for item in items {
-            if let Ok(step) = item_step(list, item) {
-                index.entry(step).or_default().push(item.clone());
-            }
+/// The items by their step; those without one are left out.
+fn indexed<'a>(list: &List, items: &'a [Value]) -> BTreeMap<Step, Vec<&'a Value>> {
+    let mut index: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
+    for item in items {
+        if let Ok(step) = item_step(list, item) {
+            index.entry(step).or_default().push(item);
         }
-        index
-    };
-    let (olds, news) = (index(olds), index(news));
-    let steps: std::collections::BTreeSet<&Step> = olds.keys().chain(news.keys()).collect();
+    }
+    index
+}
+
+fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Step>, out: &mut Comparison) {
+    let (olds, news) = (indexed(list, olds), indexed(list, news));
+    let steps: BTreeSet<&Step> = olds.keys().chain(news.keys()).collect();
     for step in steps {
         let (old, new) = (
             olds.get(step).map(Vec::as_slice).unwrap_or_default(),
@@ -340,7 +350,7 @@ fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Ste
         );
         path.push(step.clone());
         match (old.len(), new.len()) {
-            (0 | 1, 0 | 1) => compare_at(old.first(), new.first(), list.element.atom(), path, out),
+            (0 | 1, 0 | 1) => compare_at(old.first().copied(), new.first().copied(), list.element.atom(), path, out),
             (0 | 1, _) => {
                 if let Some(old) = old.first() {
                     compare_at(Some(old), None, list.element.atom(), path, out);
@@ -365,17 +375,20 @@ fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Ste
 
 /// What `config` laid over `live` gives; `None` where nothing is left.
 pub(crate) fn merge(live: Option<&Value>, config: Option<&Value>, atom: &Atom) -> Option<Value> {
+    // What only one of them has is taken as it is.
+    if live.is_none() || config.is_none() {
+        return config.or(live).cloned();
+    }
     let mut merged = None;
     for part in parts(live, config, atom) {
         merged = match part {
             Part::Nothing | Part::Scalar(_) => config.or(live).cloned(),
             Part::List(list) => {
-                let items = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
                 let (lives, configs) = (items(live), items(config));
                 if list.merge == ListMerge::Atomic || (lives.is_empty() && configs.is_empty()) {
                     config.or(live).cloned()
                 } else {
-                    let merged = merge_items(list, &lives, &configs);
+                    let merged = merge_items(list, lives, configs);
                     (!merged.is_empty()).then_some(Value::Array(merged))
                 }
             }
@@ -406,43 +419,39 @@ pub(crate) fn merge(live: Option<&Value>, config: Option<&Value>, atom: &Atom) -
 
 /// Live items keep their places; items the config shares with them take the config's order; its new items come where it has them.
 fn merge_items(list: &List, lives: &[Value], configs: &[Value]) -> Vec<Value> {
-    let steps = |items: &[Value]| -> Vec<(Step, Value)> {
-        items.iter().filter_map(|item| Some((item_step(list, item).ok()?, item.clone()))).collect()
+    let config_steps: Vec<Step> = configs.iter().filter_map(|item| item_step(list, item).ok()).collect();
+    let live_steps: Vec<(Step, &Value)> =
+        lives.iter().filter_map(|item| Some((item_step(list, item).ok()?, item))).collect();
+    let (live_index, config_index) = (indexed(list, lives), indexed(list, configs));
+    // Of a live item that is there twice, neither is what the config means.
+    let live_item = |step: &Step| live_index.get(step).filter(|items| items.len() == 1).map(|items| items[0]);
+    let combined = |step: &Step| {
+        merge(live_item(step), config_index.get(step).and_then(|items| items.first()).copied(), list.element.atom())
     };
-    let (lives, configs) = (steps(lives), steps(configs));
-    let find = |items: &[(Step, Value)], step: &Step| {
-        items.iter().find(|(other, _)| other == step).map(|(_, item)| item.clone())
-    };
-    let count = |items: &[(Step, Value)], step: &Step| items.iter().filter(|(other, _)| other == step).count();
-    let in_config = |step: &Step| configs.iter().any(|(other, _)| other == step);
-    let combined = |step: &Step, live: Option<Value>, config: Option<Value>| {
-        let live = live.filter(|_| count(&lives, step) == 1 || config.is_none());
-        merge(live.as_ref(), config.as_ref(), list.element.atom())
-    };
-    let mut shared = configs.iter().map(|(step, _)| step).filter(|step| count(&lives, step) > 0).cloned();
+    let mut shared = config_steps.iter().filter(|step| live_index.contains_key(step));
     let mut next_shared = shared.next();
-    let mut done = std::collections::BTreeSet::new();
+    let mut done = BTreeSet::new();
     let mut out = Vec::new();
     let (mut left, mut right) = (0, 0);
-    while left < lives.len() || right < configs.len() {
-        if let (Some((live, live_item)), Some((config, config_item))) = (lives.get(left), configs.get(right)) {
+    while left < live_steps.len() || right < config_steps.len() {
+        if let (Some((live, _)), Some(config)) = (live_steps.get(left), config_steps.get(right)) {
             if live == config {
-                done.insert(live.clone());
-                out.extend(combined(live, Some(live_item.clone()), Some(config_item.clone())));
+                done.insert(live);
+                out.extend(combined(live));
                 left += 1;
                 right += 1;
                 next_shared = shared.next();
                 continue;
             }
-            if in_config(live) && next_shared.as_ref().is_some_and(|next| next != live) {
+            if config_index.contains_key(live) && next_shared.is_some_and(|next| next != live) {
                 // Shared, but out of the config's order: it comes where the config has it.
                 left += 1;
                 continue;
             }
         }
-        if let Some((live, live_item)) = lives.get(left) {
-            if !in_config(live) {
-                out.extend(combined(live, Some(live_item.clone()), None));
+        if let Some((live, item)) = live_steps.get(left) {
+            if !config_index.contains_key(live) {
+                out.push((*item).clone());
                 left += 1;
                 continue;
             }
@@ -450,11 +459,11 @@ fn merge_items(list: &List, lives: &[Value], configs: &[Value]) -> Vec<Value> {
                 left += 1;
             }
         }
-        if let Some((config, config_item)) = configs.get(right) {
-            done.insert(config.clone());
-            out.extend(combined(config, find(&lives, config), Some(config_item.clone())));
+        if let Some(config) = config_steps.get(right) {
+            done.insert(config);
+            out.extend(combined(config));
             right += 1;
-            if next_shared.as_ref() == Some(config) {
+            if next_shared == Some(config) {
                 next_shared = shared.next();
             }
         }
