@@ -51,6 +51,8 @@ pub struct Applied {
     pub(crate) held: bool,
     /// Whether aliases wait for a restart that is allowed.
     pub(crate) deferred: bool,
+    /// Whether what was done lets something else be done.
+    pub(crate) unfinished: bool,
 }
 
 impl PiholeSystem {
@@ -88,6 +90,7 @@ impl PiholeSystem {
             looked: false,
             held: planned.held.is_some(),
             deferred: planned.deferred,
+            unfinished: false,
         };
         let mut refusals = planned.refusals.clone();
         match sight {
@@ -153,6 +156,7 @@ impl PiholeSystem {
                 }
                 if change.add.iter().all(|line| present.contains(line)) && !change.remove.iter().any(|line| present.contains(line)) {
                     say_done(&instance.name, change);
+                    applied.unfinished = planned.unfinished;
                 } else {
                     applied.missing += 1;
                 }

@@ -1,0 +1,142 @@
+//! Rows 2, 5 to 8, 10, 11, 21, 52 and 53: what an Ingress asks for, read from plain objects.
+
+use signpost_engine::Touched;
+
+use super::*;
+
+const DEFAULT: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
+
+fn ingress(name: &str, annotations: &[(&str, &str)], hosts: &[&str]) -> Ingress {
+    let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
+    let rules: Vec<_> = hosts.iter().map(|host| serde_json::json!({ "host": host })).collect();
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations, "resourceVersion": "1"},
+        "spec": {"rules": rules},
+    }))
+    .unwrap()
+}
+
+fn registered(annotations: &[(&str, &str)], hosts: &[&str]) -> Claimant {
+    let mut all = vec![(REGISTER, "true")];
+    all.extend(annotations);
+    read(&ingress("app", &all, hosts), DEFAULT, false).unwrap()
+}
+
+fn names(claimant: &Claimant) -> Vec<&str> {
+    claimant.hosts.iter().map(Fqdn::undotted).collect()
+}
+
+#[test]
+fn row_02_an_ingress_that_does_not_ask_takes_no_memory_and_an_odd_value_is_a_problem() {
+    assert_eq!(read(&ingress("app", &[], &["a.lan"]), DEFAULT, false), None);
+    assert_eq!(read(&ingress("app", &[(REGISTER, "false")], &["a.lan"]), DEFAULT, false), None);
+    for odd in ["True", "yes", "1", ""] {
+        let claimant = read(&ingress("app", &[(REGISTER, odd)], &["a.lan"]), DEFAULT, false).unwrap();
+        assert!(claimant.hosts.is_empty());
+        assert!(matches!(&claimant.problems[..], [Problem::Annotation { annotation: REGISTER, .. }]), "{odd}");
+    }
+}
+
+#[test]
+fn row_52_hosts_from_rules_from_the_annotation_empty_and_mixed() {
+    assert_eq!(names(&registered(&[], &["B.lan.", "a.lan", "b.lan"])), ["a.lan", "b.lan"]);
+    assert_eq!(names(&registered(&[(HOSTS, " x.lan , y.lan,, ")], &["a.lan"])), ["x.lan", "y.lan"]);
+    assert_eq!(registered(&[(HOSTS, "")], &["a.lan"]).problems, [Problem::NoHosts]);
+    assert_eq!(registered(&[], &[]).problems, [Problem::NoHosts]);
+    let mixed = registered(&[], &["*.wild.lan", "good.lan", "bad host", "10.0.0.1", "a/b.lan", "x#y", "münchen.lan", ""]);
+    assert_eq!(names(&mixed), ["good.lan", "xn--mnchen-3ya.lan"]);
+    assert_eq!(mixed.problems.len(), 5);
+}
+
+#[test]
+fn row_53_addresses_default_override_and_invalid() {
+    let v4 = |claimant: Claimant| match claimant.target {
+        Target::Addresses { v4, .. } => v4,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(v4(registered(&[], &["a.lan"])), Wanted::Value(DEFAULT));
+    assert_eq!(v4(registered(&[(TARGET_IP, " 10.0.0.1 ")], &["a.lan"])), Wanted::Value("10.0.0.1".parse().unwrap()));
+    for bad in ["::1", "1.2.3", "01.2.3.4", "1.2.3.4.5", "256.1.1.1", "lan", ""] {
+        let claimant = registered(&[(TARGET_IP, bad)], &["a.lan"]);
+        assert_eq!(claimant.problems.len(), 1, "{bad}");
+        assert_eq!(v4(claimant), Wanted::Keep, "{bad}");
+    }
+    let dual = registered(&[(TARGET_IPV6, "fd00::1")], &["a.lan"]);
+    assert!(matches!(dual.target, Target::Addresses { v6: Wanted::Value(_), .. }));
+    assert!(matches!(registered(&[(TARGET_CNAME, "t.lan")], &["a.lan"]).target, Target::Alias(_)));
+    assert_eq!(registered(&[(TARGET_CNAME, "not a name")], &["a.lan"]).target, Target::Keep);
+}
+
+fn index(instances: &[&str]) -> (IngressIndex, Queue<String, IngressKey>) {
+    let queue = Queue::new();
+    let names = instances.iter().map(|name| (*name).to_owned()).collect();
+    (IngressIndex::new(DEFAULT, false, names, queue.clone()), queue)
+}
+
+#[tokio::test]
+async fn a_change_touches_every_pihole_and_no_change_touches_none() {
+    let (index, queue) = index(&["one", "two"]);
+    index.applied(&ingress("other", &[], &["x.lan"]));
+    assert!(queue.waiting().is_empty());
+    index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
+    assert_eq!(queue.waiting().len(), 2);
+    for key in ["one", "two"] {
+        let job = queue.try_next().unwrap();
+        assert_eq!((job.key.as_str(), matches!(job.touched, Touched::Some(_))), (key, true));
+        queue.finish(&job.key, signpost_engine::Outcome::Done);
+    }
+    index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
+    assert!(queue.waiting().is_empty(), "the same again is no news");
+    index.expect_view(&IngressKey::new("default", "app"), Some("a.lan".into()));
+    index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "a.lan")], &["a.lan"]));
+    assert!(queue.waiting().is_empty(), "our own view coming back is no news");
+    index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "forged.lan")], &["a.lan"]));
+    assert_eq!(queue.waiting().len(), 2, "somebody else's is");
+}
+
+#[tokio::test]
+async fn a_host_is_released_until_every_pihole_has_confirmed() {
+    let (index, _queue) = index(&["one", "two"]);
+    index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan", "b.lan"]));
+    index.applied(&ingress("app", &[(REGISTER, "true")], &["b.lan"]));
+    index.deleted(&ObjectId::new("Ingress", Some("default"), "app"));
+    assert_eq!(index.snapshot("one").released.len(), 2);
+    index.confirm("one", [Fqdn::parse("a.lan").unwrap(), Fqdn::parse("b.lan").unwrap()]);
+    assert!(index.snapshot("one").released.is_empty());
+    assert_eq!(index.snapshot("two").released.len(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_keeps_what_was_known_and_blinds_when_nothing_was() {
+    let (index, _queue) = index(&["one"]);
+    index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
+    let app = ObjectId::new("Ingress", Some("default"), "app");
+    index.unreadable(&app, "broken");
+    assert_eq!((index.snapshot("one").claimants.len(), index.snapshot("one").blind), (1, false));
+    let other = ObjectId::new("Ingress", Some("default"), "other");
+    index.unreadable(&other, "broken");
+    assert!(index.snapshot("one").blind);
+    index.deleted(&other);
+    assert!(!index.snapshot("one").blind);
+}
+
+/// Row 21: ten thousand Ingresses of three hosts each have to fit beside everything else in a 64 MB process.
+#[tokio::test]
+async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+    };
+    let (index, _queue) = index(&["one"]);
+    let before = resident();
+    for n in 0..10_000 {
+        let hosts = [format!("app-{n}.team-{}.home.arpa", n % 50), format!("www-{n}.home.arpa"), format!("api-{n}.home.arpa")];
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let view = hosts.join(",");
+        index.applied(&ingress(&format!("app-{n}"), &[(REGISTER, "true"), (MANAGED_HOSTS, &view)], &hosts));
+    }
+    assert_eq!(index.snapshot("one").claimants.len(), 10_000);
+    let grown = resident().saturating_sub(before);
+    println!("10,000 Ingresses of three hosts: {:.1} MB", grown as f64 / 1e6);
+    assert!(grown < 24_000_000, "{grown} bytes");
+}

@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use signpost_apis::ingress::Ingress;
 use signpost_engine::health::{Check, Health};
+use signpost_engine::metrics::Metrics;
 use signpost_engine::{Clock, DriveOptions, Gather, Job, Need, Operator, Queue, Report, System};
 use signpost_provider_pihole::{PiholeError, connect};
 
@@ -57,6 +58,28 @@ pub struct PiholeSystem {
     voice: Voice,
     /// What events about a whole Pi-hole are attached to.
     event_object: ObjectReference,
+}
+
+impl PiholeSystem {
+    /// The system on these Pi-holes, by name.
+    pub fn new(
+        policy: Policy,
+        index: Arc<IngressIndex>,
+        instances: BTreeMap<String, Arc<Instance>>,
+        ledgers: Arc<dyn LedgerStore>,
+        clock: Arc<dyn Clock>,
+        metrics: &Metrics,
+    ) -> Self {
+        let event_object = ObjectReference {
+            api_version: Some("apps/v1".into()),
+            kind: Some("Deployment".into()),
+            name: Some("signpost".into()),
+            namespace: Some(policy.namespace.clone()),
+            ..ObjectReference::default()
+        };
+        let (figures, voice) = (Figures::register(metrics), Voice::default());
+        Self { policy, index, instances, ledgers, clock, figures, voice, event_object }
+    }
 }
 
 impl System for PiholeSystem {
@@ -128,6 +151,7 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
     let names = instances.keys().cloned().collect();
     let index = Arc::new(IngressIndex::new(policy.default_target, policy.finalizer, names, queue.clone()));
     operator.watch::<Ingress>(Need::Required, Arc::clone(&index) as Arc<dyn signpost_engine::Index<Ingress>>);
+    operator.health().set("pihole", Check::failing("no Pi-hole has answered yet"));
     let probe = tokio::spawn(watch_health(operator.health(), instances.values().cloned().collect()));
     let installed = Installed { instances: instances.values().cloned().collect(), probe };
     let options = DriveOptions {
@@ -137,30 +161,14 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
         deadline: Duration::from_mins(15),
         gather: Gather { idle: policy.gather, busy: policy.gather },
     };
-    let event_object = ObjectReference {
-        api_version: Some("apps/v1".into()),
-        kind: Some("Deployment".into()),
-        name: Some("signpost".into()),
-        namespace: Some(policy.namespace.clone()),
-        ..ObjectReference::default()
-    };
-    let system = PiholeSystem {
-        ledgers: Arc::new(ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str())),
-        clock: operator.clock(),
-        figures: Figures::register(&operator.metrics()),
-        voice: Voice::default(),
-        policy,
-        index,
-        instances,
-        event_object,
-    };
+    let ledgers = ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str());
+    let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());
     operator.drive(system, queue, options);
     installed
 }
 
 /// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it.
 async fn watch_health(health: Health, instances: Vec<Arc<Instance>>) {
-    health.set("pihole", Check::failing("no Pi-hole has answered yet"));
     loop {
         let answers =
             futures::future::join_all(instances.iter().map(|instance| async { (&instance.name, instance.pihole.probe().await) })).await;

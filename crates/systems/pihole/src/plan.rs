@@ -193,6 +193,8 @@ pub struct Planned {
     pub held: Option<Held>,
     /// Whether aliases wait for the next allowed restart.
     pub deferred: bool,
+    /// Whether a record waits for the one that replaces it: another look has to follow.
+    pub unfinished: bool,
 }
 
 impl Planned {
@@ -408,8 +410,13 @@ impl Host<'_, '_> {
                 Wanted::Keep => {}
                 Wanted::Nothing => {
                     // A record that replaces another type goes first: the old one stays until the new one is there.
-                    if !self.own(slot).is_empty() && self.replacement_is_there(slot) {
+                    if self.own(slot).is_empty() {
+                        continue;
+                    }
+                    if self.replacement_is_there(slot) {
                         deletions.push(delete(self.host, slot, Some(self.holder.key.clone()), self.own(slot)));
+                    } else {
+                        planned.unfinished = true;
                     }
                 }
                 Wanted::Value(value) => self.settle(slot, value, planned),

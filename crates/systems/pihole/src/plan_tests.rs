@@ -1,0 +1,215 @@
+//! The plan on plain data: who holds a host, what is ours, what is never touched.
+
+use signpost_provider_pihole::Capabilities;
+
+use super::*;
+
+fn fqdn(name: &str) -> Fqdn {
+    Fqdn::parse(name).unwrap()
+}
+
+fn owner() -> OwnerId {
+    OwnerId::parse("home").unwrap()
+}
+
+fn policy() -> Policy {
+    Policy::new(owner(), "192.168.1.10".parse().unwrap())
+}
+
+fn to(ip: &str) -> Target {
+    Target::Addresses { v4: Wanted::Value(ip.parse().unwrap()), v6: Wanted::Nothing }
+}
+
+fn claimant(name: &str, age: i64, hosts: &[&str], target: Target) -> std::sync::Arc<Claimant> {
+    let mut hosts: Vec<Fqdn> = hosts.iter().map(|host| fqdn(host)).collect();
+    hosts.sort();
+    std::sync::Arc::new(Claimant {
+        key: IngressKey::new("default", name),
+        uid: name.into(),
+        since: jiff::Timestamp::from_second(1_000_000 - age).unwrap(),
+        hosts,
+        target,
+        problems: Vec::new(),
+        view: None,
+        finalizers: None,
+    })
+}
+
+fn snapshot(claimants: &[std::sync::Arc<Claimant>]) -> Snapshot {
+    Snapshot { claimants: claimants.to_vec(), ..Snapshot::default() }
+}
+
+fn listing(hosts: &[&str], cnames: &[&str]) -> Listing {
+    let lines = |raw: &[&str]| raw.iter().map(|raw| Line::stored(raw)).collect();
+    Listing { capabilities: Capabilities::V6, hosts: lines(hosts), cnames: lines(cnames), trouble: None }
+}
+
+fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
+    let ownership = if listing.capabilities.marker {
+        Ownership::Marker(policy.owner.clone())
+    } else {
+        Ownership::Ledger(Ledger::from_text("192.168.1.10 ours.lan\n"))
+    };
+    plan(&World { snapshot, listing, ownership: &ownership, policy, confirmed: None, may_restart: true })
+}
+
+fn adds(planned: &Planned) -> Vec<String> {
+    let set = planned.change_set();
+    set.add_hosts.iter().chain(&set.add_cnames).map(ToString::to_string).collect()
+}
+
+fn removes(planned: &Planned) -> Vec<String> {
+    let set = planned.change_set();
+    set.remove_hosts.iter().chain(&set.remove_cnames).map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_wanted_and_missing_is_added_and_what_is_there_is_left() {
+    let snapshot = snapshot(&[claimant("app", 1, &["a.lan", "b.lan"], to("10.0.0.1"))]);
+    let plan = planned(&snapshot, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
+    assert_eq!(adds(&plan), ["10.0.0.1 b.lan # signpost=home"]);
+    assert!(removes(&plan).is_empty() && plan.refusals.is_empty());
+}
+
+#[test]
+fn the_oldest_claim_wins_and_one_that_agrees_is_not_told_off() {
+    let claimants =
+        [claimant("young", 1, &["a.lan"], to("10.0.0.1")), claimant("old", 9, &["a.lan"], to("10.0.0.2")), claimant("like-old", 5, &["a.lan"], to("10.0.0.2"))];
+    let plan = planned(&snapshot(&claimants), &listing(&[], &[]), &policy());
+    assert_eq!(adds(&plan), ["10.0.0.2 a.lan # signpost=home"]);
+    assert_eq!(plan.refusals.len(), 1);
+    assert_eq!((plan.refusals[0].reason, plan.refusals[0].ingress.clone()), (Reason::HostTaken, Some(IngressKey::new("default", "young"))));
+}
+
+#[test]
+fn lines_that_are_not_provably_ours_are_never_in_a_change() {
+    let theirs = ["10.0.0.9 x.lan", "10.0.0.9 x.lan # signpost=office", "10.0.0.9 x.lan y.lan # signpost=home", "10.0.0.9  x.lan # signpost=home", "broken"];
+    for line in theirs {
+        let claimed = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
+        let plan = planned(&claimed, &listing(&[line], &[]), &policy());
+        assert!(removes(&plan).is_empty(), "{line}");
+        let unclaimed = planned(&snapshot(&[]), &listing(&[line], &[]), &policy());
+        assert!(unclaimed.changes.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn overwrite_takes_a_line_that_holds_the_host_alone_and_no_other() {
+    let policy = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
+    let snapshot = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
+    let plan = planned(&snapshot, &listing(&["10.0.0.9 X.lan # mine"], &[]), &policy);
+    assert_eq!((adds(&plan), removes(&plan)), (vec!["10.0.0.1 x.lan # signpost=home".to_owned()], vec!["10.0.0.9 X.lan # mine".to_owned()]));
+    for (hosts, cnames, reason) in [
+        (&["10.0.0.9 x.lan y.lan"][..], &[][..], Reason::SharedLine),
+        (&["10.0.0.9 x.lan # signpost=office"], &[], Reason::OtherOwner),
+        (&[], &["x.lan,y.lan"], Reason::SharedLine),
+    ] {
+        let plan = planned(&snapshot, &listing(hosts, cnames), &policy);
+        assert!(plan.changes.is_empty());
+        assert_eq!(plan.refusals[0].reason, reason);
+    }
+}
+
+#[test]
+fn an_orphan_goes_only_when_everybody_could_be_asked_and_sweeping_is_on() {
+    let orphan = listing(&["10.0.0.1 orphan.lan # signpost=home"], &[]);
+    assert_eq!(removes(&planned(&snapshot(&[]), &orphan, &policy())).len(), 1);
+    let blind = Snapshot { blind: true, ..Snapshot::default() };
+    assert!(planned(&blind, &orphan, &policy()).changes.is_empty());
+    let off = Policy { sweep: false, ..policy() };
+    assert!(planned(&snapshot(&[]), &orphan, &off).changes.is_empty());
+    let released = Snapshot { released: [(fqdn("orphan.lan"), IngressKey::new("default", "gone"))].into(), blind: true, ..Snapshot::default() };
+    let plan = planned(&released, &orphan, &off);
+    assert_eq!(plan.changes[0].ingress, Some(IngressKey::new("default", "gone")));
+}
+
+#[test]
+fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
+    let lines: Vec<String> = (0..30).map(|n| format!("10.0.0.1 h{n}.lan # signpost=home")).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let listing = listing(&lines, &[]);
+    let (nobody, policy, ownership) = (snapshot(&[]), policy(), Ownership::Marker(owner()));
+    let world = |confirmed| World { snapshot: &nobody, listing: &listing, ownership: &ownership, policy: &policy, confirmed, may_restart: true };
+    let held = plan(&world(None));
+    assert!(held.changes.is_empty());
+    let fingerprint = held.held.unwrap().fingerprint;
+    assert_eq!(plan(&world(Some(&fingerprint))).changes.len(), 30);
+    let ten = listing_of(10);
+    assert_eq!(planned(&nobody, &ten, &policy).changes.len(), 10, "ten may always go");
+}
+
+fn listing_of(count: usize) -> Listing {
+    let lines: Vec<String> = (0..count).map(|n| format!("10.0.0.1 h{n}.lan # signpost=home")).collect();
+    listing(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &[])
+}
+
+#[test]
+fn an_invalid_target_keeps_what_is_there_and_makes_nothing_new() {
+    let keep = Target::Addresses { v4: Wanted::Keep, v6: Wanted::Nothing };
+    let snapshot = snapshot(&[claimant("app", 1, &["a.lan", "b.lan"], keep)]);
+    let plan = planned(&snapshot, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
+    assert!(plan.changes.is_empty() && plan.refusals.is_empty());
+}
+
+#[test]
+fn the_old_type_goes_only_after_the_new_one_is_there() {
+    let alias = snapshot(&[claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan")))]);
+    let first = planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
+    assert_eq!((adds(&first), removes(&first).len(), first.unfinished), (vec!["a.lan,t.lan # signpost=home".to_owned()], 0, true));
+    let second = planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &["a.lan,t.lan # signpost=home"]), &policy());
+    assert_eq!((adds(&second).len(), removes(&second)), (0, vec!["10.0.0.1 a.lan # signpost=home".to_owned()]));
+}
+
+#[test]
+fn aliases_wait_while_the_resolver_may_not_restart_and_addresses_do_not() {
+    let snapshot = snapshot(&[claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan"))), claimant("other", 1, &["b.lan"], to("10.0.0.1"))]);
+    let (listing, policy, ownership) = (listing(&[], &[]), policy(), Ownership::Marker(owner()));
+    let plan = plan(&World { snapshot: &snapshot, listing: &listing, ownership: &ownership, policy: &policy, confirmed: None, may_restart: false });
+    assert_eq!((adds(&plan), plan.deferred), (vec!["10.0.0.1 b.lan # signpost=home".to_owned()], true));
+}
+
+#[test]
+fn with_a_ledger_a_record_is_ours_by_host_and_address_and_shared_names_are_left() {
+    let spec = |hosts: &[&str]| Listing { capabilities: Capabilities::SPEC, ..listing(hosts, &[]) };
+    let nobody = snapshot(&[]);
+    assert_eq!(removes(&planned(&nobody, &spec(&["192.168.1.10 ours.lan"]), &policy())).len(), 1);
+    assert!(planned(&nobody, &spec(&["10.0.0.9 ours.lan"]), &policy()).changes.is_empty());
+    let shared = planned(&nobody, &spec(&["192.168.1.10 ours.lan", "10.0.0.9 ours.lan"]), &policy());
+    assert_eq!((shared.changes.len(), shared.refusals[0].reason), (0, Reason::SharedLine));
+    let six = Target::Addresses { v4: Wanted::Nothing, v6: Wanted::Value("fd00::1".parse().unwrap()) };
+    let six = planned(&snapshot(&[claimant("app", 1, &["a.lan"], six)]), &spec(&[]), &policy());
+    assert_eq!(six.refusals[0].reason, Reason::Unsupported);
+}
+
+#[test]
+fn planning_the_planned_changes_nothing() {
+    let snapshot = snapshot(&[
+        claimant("one", 3, &["a.lan", "b.lan"], to("10.0.0.1")),
+        claimant("two", 2, &["b.lan", "c.lan"], to("10.0.0.2")),
+        claimant("three", 1, &["d.lan"], Target::Alias(fqdn("a.lan"))),
+    ]);
+    let mut before = listing(&["10.0.0.7 user.lan", "10.0.0.1 stale.lan # signpost=home", "10.0.0.9 a.lan # signpost=home"], &[]);
+    for round in 0..3 {
+        let plan = planned(&snapshot, &before, &policy());
+        if plan.changes.is_empty() {
+            assert!(round > 0);
+            return;
+        }
+        let set = plan.change_set();
+        before.hosts.retain(|line| !set.remove_hosts.contains(line));
+        before.hosts.extend(set.add_hosts);
+        before.cnames.retain(|line| !set.remove_cnames.contains(line));
+        before.cnames.extend(set.add_cnames);
+    }
+    panic!("still planning: {before:?}");
+}
+
+#[test]
+fn the_view_shows_what_is_there_and_never_what_was_forged() {
+    let mut own = (*claimant("app", 1, &["a.lan", "b.lan"], to("10.0.0.1"))).clone();
+    own.view = Some("forged.lan,old.lan,b.lan".into());
+    let holder = |host: &Fqdn| ["a.lan", "b.lan"].contains(&host.undotted()).then(|| to("10.0.0.1"));
+    let present = |host: &Fqdn| ["a.lan", "old.lan"].contains(&host.undotted());
+    assert_eq!(view(&own, holder, present, true).as_deref(), Some("a.lan,old.lan"));
+    assert_eq!(view(&own, holder, |_| false, true), None);
+}

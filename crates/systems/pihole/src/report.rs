@@ -46,7 +46,7 @@ impl PiholeSystem {
         if let Some(failure) = &applied.failure {
             return retry(self.pause(applied, failure));
         }
-        if applied.missing > 0 {
+        if applied.missing > 0 || applied.unfinished {
             return retry(RetryClass::Now);
         }
         let memory = applied.instance.memory();

@@ -1,0 +1,404 @@
+//! Rows 17 to 49 of the acceptance list as far as a cluster and a Pi-hole are needed: errors, pauses, readiness, rights, logs.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, connection, logs, serves, spec, until, v6};
+use serde_json::json;
+use signpost_provider_pihole::{Dialect, connect};
+use signpost_system_pihole::{Instance, Policy, TARGET_CNAME, TARGET_IP, TARGET_IPV6};
+use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
+use signpost_testkit::{dig, eventually, on_both, try_dig};
+
+fn named(name: &str, url: &str, token: &str) -> Instance {
+    Instance::new(name, connect(connection(url, token), Dialect::Auto).unwrap())
+}
+
+on_both! {
+    async fn row_17_errors_are_retried_until_the_record_is_there(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        for status in [500, 503, 404] {
+            piholes.v6.upset(Upset::status("PUT", "/api/config", if status == 404 { 500 } else { status }, 1));
+            piholes.spec.upset(Upset::status("POST", "/admin", status, 1));
+        }
+        bed.register("app", &["app.lan"]).await;
+        let _running = bed.start(piholes.instances());
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+    }
+
+    async fn row_20_a_dead_pihole_at_the_start_delays_nothing_but_readiness(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        server.restart_for(Duration::from_millis(1500));
+        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        bed.register("app", &["app.lan"]).await;
+        let begun = Instant::now();
+        let running = bed.start(vec![v6(&server)]);
+        assert!(!running.health.is_ready());
+        running.is_ready().await;
+        eventually("the record is there", PATIENCE, || async {
+            match try_dig(server.dns(), "app.lan", "A").await {
+                Ok(answer) if answer.records == [TARGET] => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        }).await;
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    async fn row_24_errors_carry_their_context_and_never_a_secret(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let name = format!("ctx-{}", bed.namespace);
+        bed.register("app", &["app.lan"]).await;
+        let _running = bed.start(vec![named(&name, &server.url(), "hunter2-is-wrong")]);
+        until("the error is said", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
+        let said = &logs::of_instance(&name, "pi-hole api error")[0];
+        assert_eq!((said.level.as_str(), said.field("operation"), said.field("reason")), ("ERROR", "list", "Unauthorized"));
+        assert!(!said.field("error").is_empty() && !said.field("ingress").is_empty());
+        assert!(!logs::everything().contains("hunter2"));
+        let events = bed.events().await;
+        assert!(!format!("{events:?}").contains("hunter2"));
+    }
+
+    async fn row_31_and_26_any_token_will_do_for_a_pihole_without_a_password(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { password: None, ..V6Options::default() }).await;
+        bed.register("app", &["app.lan"]).await;
+        let _running = bed.start(vec![named("open", &server.url(), "unused")]);
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+    }
+
+    async fn row_33_a_record_that_is_refused_is_not_sent_again_and_again(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        server.upset(Upset::status("POST", "/admin", 400, 1));
+        let _running = bed.start(vec![spec(&server)]);
+        bed.register("app", &["a.lan", "b.lan"]).await;
+        serves(server.dns(), "b.lan", &[TARGET]).await;
+        assert!(bed.event("LineRefused").await.contains("a.lan"));
+    }
+
+    async fn row_33_somebodys_invalid_line_is_named_once_for_the_instance(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        server.edit(|hosts, _| hosts.push("broken line of mine".into()));
+        for name in ["one", "two", "three"] {
+            bed.register(name, &[&format!("{name}.lan")]).await;
+        }
+        let running = bed.start(vec![v6(&server)]);
+        assert!(bed.event("BadForeignLine").await.contains("broken line of mine"));
+        assert_eq!(bed.events().await.iter().filter(|(reason, _)| reason == "BadForeignLine").count(), 1);
+        assert!(running.metrics.encode().contains("signpost_pihole_trouble{instance=\"v6\",reason=\"BadForeignLine\"} 1"));
+        server.edit(|hosts, _| hosts.clear());
+        serves(server.dns(), "two.lan", &[TARGET]).await;
+        until("the trouble is over", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
+    }
+
+    async fn row_34_a_session_lost_in_the_middle_is_renewed_at_once(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let _running = bed.start(vec![v6(&server)]);
+        bed.register("one", &["one.lan"]).await;
+        serves(server.dns(), "one.lan", &[TARGET]).await;
+        server.forget_sessions();
+        bed.register("two", &["two.lan"]).await;
+        serves(server.dns(), "two.lan", &[TARGET]).await;
+        assert_eq!(server.counters().logins, 2);
+    }
+
+    async fn row_34_app_sudo_off_is_one_message_and_works_once_it_is_on(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { app_password: Some("app".into()), ..V6Options::default() }).await;
+        for name in ["one", "two", "three"] {
+            bed.register(name, &[&format!("{name}.lan")]).await;
+        }
+        let _running = bed.start(vec![named("sudo", &server.url(), "app")]);
+        assert!(bed.event("AppSudoOff").await.contains("webserver.api.app_sudo"));
+        assert_eq!(server.counters().writes, 0, "nothing is tried that cannot work");
+        server.set(|options| options.app_sudo = true);
+        serves(server.dns(), "three.lan", &[TARGET]).await;
+        assert_eq!(bed.events().await.iter().filter(|(reason, _)| reason == "AppSudoOff").count(), 1);
+    }
+
+    async fn row_36_a_pihole_that_restarts_is_waited_for(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let _running = bed.start(vec![v6(&server)]);
+        bed.register("one", &["one.lan"]).await;
+        serves(server.dns(), "one.lan", &[TARGET]).await;
+        server.restart_for(Duration::from_millis(300));
+        bed.register("two", &["two.lan"]).await;
+        until("two.lan is there", || server.hosts().iter().any(|line| line.contains("two.lan"))).await;
+        assert_eq!(server.counters().logins, 1);
+    }
+
+    async fn row_37_and_41_after_a_429_the_whole_instance_is_left_alone_for_a_flat_time(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        let policy = Policy { throttle: Duration::from_secs(2), ..bed.policy() };
+        bed.register("one", &["one.lan"]).await;
+        let _running = bed.start_with(policy, vec![spec(&server)]);
+        serves(server.dns(), "one.lan", &[TARGET]).await;
+        server.upset(Upset::status("POST", "/admin", 429, 1));
+        bed.register("two", &["two.lan"]).await;
+        let posts = || server.requests().iter().filter(|request| request.starts_with("POST")).count();
+        until("the second one is refused", || posts() == 2).await;
+        let begun = Instant::now();
+        bed.register("three", &["three.lan"]).await;
+        serves(server.dns(), "three.lan", &[TARGET]).await;
+        assert!(begun.elapsed() >= Duration::from_millis(1700), "a new change is no reason to come back sooner");
+        serves(server.dns(), "two.lan", &[TARGET]).await;
+    }
+
+    async fn row_38_a_name_shared_with_somebody_is_not_deleted_by_name(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        let _running = bed.start(vec![spec(&server)]);
+        bed.register("app", &["app.lan"]).await;
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        server.add("app.lan", "10.0.0.50");
+        bed.delete("app").await;
+        until("it is said", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
+        assert_eq!(server.records().len(), 2);
+        server.remove("app.lan");
+    }
+
+    async fn row_39_drift_is_repaired_and_at_rest_nothing_is_written(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        let policy = Policy { resync: Some(Duration::from_millis(300)), ..bed.policy() };
+        let _running = bed.start_with(policy, piholes.instances());
+        bed.register("app", &["app.lan"]).await;
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        let (writes, requests) = (piholes.writes(), piholes.requests());
+        let version = bed.get("app").await.metadata.resource_version;
+        until("some looks have passed", || piholes.requests() > requests + 12).await;
+        assert_eq!(piholes.writes(), writes);
+        assert_eq!(bed.get("app").await.metadata.resource_version, version);
+        piholes.v6.edit(|hosts, _| hosts.clear());
+        piholes.spec.remove("app.lan");
+        piholes.serve("app.lan", &[TARGET]).await;
+    }
+
+    async fn row_42_an_invalid_address_keeps_the_records_that_are_there(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        let _running = bed.start(piholes.instances());
+        bed.register("app", &["app.lan"]).await;
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        let writes = piholes.writes();
+        bed.annotate("app", TARGET_IP, Some("not-an-address")).await;
+        until("it is said", || logs::about(&bed.path("app"), "invalid annotation").len() == 1).await;
+        bed.register("next", &["next.lan"]).await;
+        piholes.serve("next.lan", &[TARGET]).await;
+        piholes.serve("app.lan", &[TARGET]).await;
+        assert_eq!(piholes.writes(), writes + 2);
+        bed.shows("app", Some("app.lan")).await;
+    }
+
+    async fn row_45_and_46_alive_always_and_ready_while_one_pihole_answers(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let dead = format!("http://127.0.0.1:{}", signpost_testkit::free_port());
+        let running = bed.start(vec![v6(&server), named("dead", &dead, "x")]);
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let (health, stop) = (running.health.clone(), tokio_util::sync::CancellationToken::new());
+        let token = stop.clone();
+        let serving = tokio::spawn(async move { health.serve(listener, token).await });
+        let status = |path: &'static str| { let url = format!("{base}{path}"); async move { http_status(&url).await } };
+        assert_eq!(status("/healthz").await, 200);
+        running.is_ready().await;
+        assert_eq!(status("/readyz").await, 200);
+        assert_eq!(server.counters().login_attempts.min(1), server.counters().logins, "readiness takes no seat");
+        let alone = bed.start(vec![named("alone", &dead, "x")]);
+        eventually("nobody answers", PATIENCE, || async {
+            let text = format!("{:?}", alone.health.checks());
+            if text.contains("no Pi-hole answers") { Ok(()) } else { Err(text) }
+        }).await;
+        assert!(!alone.health.is_ready());
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+    }
+
+    async fn row_48_the_messages_and_fields_are_those_of_the_request(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let _running = bed.start(vec![v6(&server)]);
+        bed.create(Draft::new("app", &["app.lan"]).registered().annotate(TARGET_IP, "10.0.0.1")).await;
+        serves(server.dns(), "app.lan", &["10.0.0.1"]).await;
+        bed.annotate("app", TARGET_IP, Some("10.0.0.2")).await;
+        serves(server.dns(), "app.lan", &["10.0.0.2"]).await;
+        bed.annotate("app", TARGET_IP, Some("bad")).await;
+        until("the annotation is reported", || logs::about(&bed.path("app"), "invalid annotation").len() == 1).await;
+        bed.delete("app").await;
+        serves(server.dns(), "app.lan", &[]).await;
+        until("the deletion is said", || !logs::about(&bed.path("app"), "dns record deleted").is_empty()).await;
+        for (message, level, fields) in [
+            ("reconcile started", "DEBUG", &["ingress"][..]),
+            ("dns record created", "INFO", &["ingress", "host", "ip"]),
+            ("dns record updated", "INFO", &["ingress", "host", "old_ip", "new_ip"]),
+            ("dns record deleted", "INFO", &["ingress", "host"]),
+            ("invalid annotation", "WARN", &["ingress", "annotation", "value", "error"]),
+        ] {
+            let said = logs::about(&bed.path("app"), message);
+            assert_eq!(said.first().map(|said| said.level.as_str()), Some(level), "{message}");
+            for field in fields {
+                assert!(!said[0].field(field).is_empty(), "{message} has no {field}");
+            }
+        }
+    }
+
+    async fn row_55_aaaa_and_cname_are_written_with_few_restarts_and_cleaned_up(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { restart: Duration::from_millis(60), ..V6Options::default() }).await;
+        server.edit(|_, cnames| cnames.push("mine.lan,user.lan".into()));
+        let _running = bed.start(vec![v6(&server)]);
+        bed.create(Draft::new("dual", &["dual.lan"]).registered().annotate(TARGET_IPV6, "fd00::10")).await;
+        serves(server.dns(), "dual.lan", &[TARGET]).await;
+        assert_eq!(dig(server.dns(), "dual.lan", "AAAA").await.records, ["fd00::10"]);
+        for name in ["a", "b", "c"] {
+            bed.create(Draft::new(name, &[&format!("{name}.lan")]).registered().annotate(TARGET_CNAME, "dual.lan")).await;
+        }
+        let served = |host: &'static str, wanted: &'static [&'static str]| { let dns = server.dns(); async move {
+            eventually(&format!("{host} is {wanted:?}"), PATIENCE, || async {
+                match try_dig(dns, host, "A").await {
+                    Ok(answer) if answer.records == wanted => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            }).await;
+        }};
+        for host in ["a.lan", "b.lan", "c.lan"] {
+            served(host, &[TARGET]).await;
+        }
+        assert!(server.counters().restarts <= 2, "{:?}", server.counters());
+        // From alias to address and back without a moment when neither is there: the new one first.
+        bed.annotate("a", TARGET_CNAME, None).await;
+        until("the alias is gone", || !server.cnames().iter().any(|line| line.starts_with("a.lan"))).await;
+        until("the address is there", || server.hosts().iter().any(|line| line.contains(" a.lan "))).await;
+        for name in ["a", "b", "c", "dual"] {
+            bed.delete(name).await;
+        }
+        until("only the user's are left", || server.cnames() == ["mine.lan,user.lan"] && server.hosts().is_empty()).await;
+    }
+
+    async fn row_55_two_clusters_share_a_pihole_and_leave_each_other_alone(cluster) {
+        let bed = Bed::new(cluster.clone()).await;
+        let other = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let office = Policy { owner: signpost_provider_pihole::OwnerId::parse("office").unwrap(), ..other.policy() };
+        bed.register("app", &["app.lan", "home.lan"]).await;
+        let _home = bed.start(vec![v6(&server)]);
+        serves(server.dns(), "home.lan", &[TARGET]).await;
+        other.register("app", &["app.lan", "office.lan"]).await;
+        let office = other.start_with(office, vec![v6(&server)]);
+        serves(server.dns(), "office.lan", &[TARGET]).await;
+        assert!(other.event("OtherOwner").await.contains("home"));
+        office.stop().await;
+        bed.delete("app").await;
+        serves(server.dns(), "app.lan", &[]).await;
+        assert_eq!(server.hosts(), [format!("{TARGET} office.lan # signpost=office")]);
+    }
+
+    async fn row_55_a_write_that_somebody_undoes_is_made_again_and_then_left_for_later(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let name = format!("undone-{}", bed.namespace);
+        // Every write is answered with success and has no effect, as when another tool puts its own list back.
+        server.upset(Upset { body: json!({"took": 0.1}), ..Upset::status("PUT", "/api/config", 201, 4) });
+        bed.register("app", &["app.lan"]).await;
+        let _running = bed.start(vec![named(&name, &server.url(), PiholeV6::PASSWORD)]);
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        let said = logs::of_instance(&name, "pi-hole api error");
+        assert_eq!((said.len(), said[0].field("reason")), (1, "Unsettled"));
+    }
+
+    async fn row_55_an_answer_that_gets_lost_changes_nothing(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        piholes.v6.upset(Upset { effective: true, ..Upset::status("PUT", "/api/config", 502, 1) });
+        piholes.spec.upset(Upset { effective: true, ..Upset::status("POST", "/admin", 502, 1) });
+        bed.register("app", &["app.lan"]).await;
+        let _running = bed.start(piholes.instances());
+        bed.shows("app", Some("app.lan")).await;
+        bed.delete("app").await;
+        piholes.serve("app.lan", &[]).await;
+    }
+
+    async fn row_55_one_dead_pihole_never_delays_another(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let dead = format!("http://127.0.0.1:{}", signpost_testkit::free_port());
+        let _running = bed.start(vec![v6(&server), named("dead", &dead, "x")]);
+        bed.register("app", &["app.lan"]).await;
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+    }
+}
+
+async fn http_status(url: &str) -> u16 {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap()
+}
+
+/// The rights the operator really uses: what `examples/pihole/rbac.yaml` grants, tried on the real API server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_43_the_rights_in_the_example_are_enough_and_needed() {
+    let Some(cluster) = signpost_testkit::real_cluster().await else { return };
+    let bed = Bed::new(cluster).await;
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml")).unwrap();
+    for document in text.split("\n---\n") {
+        let mut object: kube::core::DynamicObject = serde_saphyr::from_str(document).unwrap();
+        let kind = object.types.as_ref().unwrap().kind.clone();
+        if kind == "Namespace" {
+            continue;
+        }
+        let cluster_wide = kind.starts_with("Cluster");
+        if !cluster_wide {
+            object.metadata.namespace = Some(bed.namespace.clone());
+        }
+        if let Some(subjects) = object.data.get_mut("subjects").and_then(|subjects| subjects.as_array_mut()) {
+            for subject in subjects {
+                subject["namespace"] = json!(bed.namespace);
+            }
+        }
+        let gvk = kube::core::GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
+        let resource = kube::core::ApiResource::from_gvk(&gvk);
+        let api: kube::Api<kube::core::DynamicObject> = if cluster_wide {
+            kube::Api::all_with(bed.cluster.client(), &resource)
+        } else {
+            kube::Api::namespaced_with(bed.cluster.client(), &bed.namespace, &resource)
+        };
+        let name = object.metadata.name.clone().unwrap();
+        api.patch(&name, &kube::api::PatchParams::apply("test").force(), &kube::api::Patch::Apply(&object)).await.unwrap();
+    }
+    let user = format!("system:serviceaccount:{}:signpost", bed.namespace);
+    let client = bed.cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
+    let piholes = Both::start().await;
+    piholes.v6.edit(|hosts, _| hosts.push("10.0.0.1 taken.lan".into()));
+    let policy = Policy { finalizer: true, ..bed.policy() };
+    let _running = Running::start(client, Some(&bed.namespace), policy, piholes.instances());
+    bed.register("app", &["app.lan", "taken.lan"]).await;
+    piholes.serve("app.lan", &[TARGET]).await;
+    bed.shows("app", Some("app.lan,taken.lan")).await;
+    bed.event("ForeignRecord").await;
+    eventually("the ledger is written", PATIENCE, || async {
+        let ledger = bed.ledger("spec").await;
+        if ledger.contains("app.lan") { Ok(()) } else { Err(ledger) }
+    })
+    .await;
+    bed.delete("app").await;
+    piholes.serve("app.lan", &[]).await;
+}
