@@ -195,7 +195,8 @@ impl Checks {
     ) {
         FUNCTIONS.with(|functions| {
             let this = to_cel(value, Some(node), self.resource);
-            let that = old.map(|old| to_cel(old, Some(node), self.resource));
+            let uses_old = self.rules.iter().any(|rule| rule.uses_old);
+            let that = old.filter(|_| uses_old).map(|old| to_cel(&aligned(old, value, node), Some(node), self.resource));
             let kind = Value::String(node.kind.clone().unwrap_or_default());
             for rule in &self.rules {
                 if rule.uses_old && old.is_none() && !rule.text.optional_old_self {
@@ -298,6 +299,31 @@ impl Rule {
             _ if omitted => FieldError::invalid_omitted(&path, &detail),
             _ => FieldError::invalid(&path, value, &detail),
         }
+    }
+}
+
+/// The old value with its sets and keyed lists in the new value's order, because their order has no meaning to a rule.
+fn aligned(old: &Value, new: &Value, node: &Node) -> Value {
+    match (old, new) {
+        (Value::Object(olds), Value::Object(news)) => {
+            let fields = olds.iter().map(|(name, old)| match (news.get(name), node.field(name)) {
+                (Some(new), Some(inner)) => (name.clone(), aligned(old, new, inner)),
+                _ => (name.clone(), old.clone()),
+            });
+            Value::Object(fields.collect())
+        }
+        (Value::Array(olds), Value::Array(news)) => {
+            let same = |old: &Value, new: &Value| match node.list_type.as_deref() {
+                Some("set") => old == new,
+                Some("map") => node.list_map_keys.iter().all(|key| old.get(key) == new.get(key)),
+                _ => false,
+            };
+            let place = |old: &Value| news.iter().position(|new| same(old, new)).unwrap_or(news.len());
+            let mut items: Vec<&Value> = olds.iter().collect();
+            items.sort_by_key(|old| place(old));
+            Value::Array(items.into_iter().cloned().collect())
+        }
+        (old, _) => old.clone(),
     }
 }
 
