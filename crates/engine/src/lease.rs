@@ -243,8 +243,8 @@ impl Candidate {
             let next = self.renewed(&observed.lease);
             match self.replace(next).await {
                 Ok(()) => return Ok(true),
-                // Changed meanwhile, or a renewal whose answer was lost: look.
-                Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+                // Changed meanwhile, deleted, or a renewal whose answer was lost: look.
+                Err(kube::Error::Api(_)) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -6,8 +6,8 @@
 //!                    skipped when the server is known to have that status ◄────┘
 //! ```
 //!
-//! Every patch carries the object's uid, so an object that was deleted (and perhaps made again under the same name) is never written to:
-//! the write ends as [`WriteError::Gone`]. Submitted writes are retried here by the class of their failure until they are done, replaced
+//! Every patch carries the object's uid: an object that was deleted is never made again by a write, and metadata meant for it never
+//! reaches another object of the same name; the write ends as [`WriteError::Gone`]. Submitted writes are retried here by the class of their failure until they are done, replaced
 //! by a newer one or pointless.
 
 use std::{
@@ -355,6 +355,11 @@ impl Writer {
             return Ok(Value::Null);
         }
         let answer = match tokio::time::timeout(self.inner.options.deadline, self.request(write)).await {
+            // A status is taken whatever uid comes with it: only the answer tells that the object is another one by now. Its own status
+            // is written when its own pass ends, which is after this.
+            Ok(Ok(object)) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != write.uid.as_str()) => {
+                Err(WriteError::Gone)
+            }
             Ok(answer) => answer,
             Err(_) => Err(WriteError::Transient(format!("no answer within {:?}", self.inner.options.deadline))),
         };

@@ -35,6 +35,8 @@ const MISSING: Duration = Duration::from_secs(5);
 const FORBIDDEN: Duration = Duration::from_secs(10);
 /// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself has gone back (a restore).
 const STALE_LISTS: u32 = 20;
+/// A page that fails this often in a row begins the list anew.
+const PAGE_TRIES: u32 = 5;
 /// A watch that fails this often in a row without an event is given up for a new list.
 const WATCH_TRIES: u32 = 5;
 
@@ -135,11 +137,25 @@ impl<K: Watched> KindStream<K> {
         self.seen.begin();
         // The latest version, not the server's cache: an older view could miss objects that exist, and the server pages no cached list.
         let mut params = ListParams::default().limit(self.shared.page_size);
+        let mut tries = 0;
         loop {
             let page = match timeout(ANSWER, self.api.list(&params)).await {
-                Ok(page) => page.map_err(|error| Trouble::of("list", error))?,
-                Err(_) => return Err(Trouble::Other(format!("list: no answer within {ANSWER:?}"))),
+                Ok(page) => page.map_err(|error| Trouble::of("list", error)),
+                Err(_) => Err(Trouble::Other(format!("list: no answer within {ANSWER:?}"))),
             };
+            let page = match page {
+                // One bad answer is no reason to fetch all the pages before it again.
+                Err(trouble @ (Trouble::Other(_) | Trouble::Throttled(..)))
+                    if params.continue_token.is_some() && tries < PAGE_TRIES =>
+                {
+                    tries += 1;
+                    self.wait_after(trouble).await;
+                    continue;
+                }
+                page => page?,
+            };
+            self.failures -= tries;
+            tries = 0;
             self.refuse_older(page.metadata.resource_version.as_deref())?;
             for object in page.items {
                 self.fold(object);

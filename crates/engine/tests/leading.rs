@@ -1,0 +1,217 @@
+//! Leader election on the sandbox: hand-over, take-over, and clocks that do not agree.
+
+mod support;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::{Api, Client};
+use signpost_engine::{
+    clock::ManualClock,
+    lease::{Candidate, Ended, Fence, LeaseOptions, Role},
+};
+use signpost_sandbox::{Fault, FaultPlan, Sandbox, Session};
+use support::{clock, eventually, sandbox};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, advance, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+struct Runner {
+    role: watch::Receiver<Role>,
+    fence: Fence,
+    stop: CancellationToken,
+    task: JoinHandle<Ended>,
+}
+
+impl Runner {
+    fn leads(&self) -> bool {
+        *self.role.borrow() == Role::Leader
+    }
+
+    async fn leading(&self) -> Duration {
+        let began = Instant::now();
+        let mut role = self.role.clone();
+        tokio::time::timeout(Duration::from_mins(5), role.wait_for(|role| *role == Role::Leader))
+            .await
+            .expect("leads within five minutes")
+            .unwrap();
+        began.elapsed()
+    }
+}
+
+fn candidate(client: Client, name: &str, clock: Arc<ManualClock>) -> Runner {
+    let seed = name.bytes().map(u64::from).sum();
+    let candidate = Candidate::new(client, LeaseOptions::new("default", "signpost"), name, clock, seed);
+    let (role, fence, stop) = (candidate.role(), candidate.fence(), CancellationToken::new());
+    let task = tokio::spawn(candidate.run(stop.clone()));
+    Runner { role, fence, stop, task }
+}
+
+async fn spec(sandbox: &Sandbox) -> LeaseSpec {
+    Api::<Lease>::namespaced(sandbox.client(), "default").get("signpost").await.unwrap().spec.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_one_leads_and_the_second_waits() {
+    let sandbox = sandbox(1);
+    let first = candidate(sandbox.client(), "first", clock());
+    assert!(first.leading().await < Duration::from_secs(1));
+    let second = candidate(sandbox.client(), "second", clock());
+    sleep(Duration::from_mins(5)).await;
+    assert!(first.leads() && first.fence.is_open());
+    assert!(!second.leads() && !second.fence.is_open());
+    let spec = spec(&sandbox).await;
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("first"), Some(0)));
+    assert_eq!(spec.lease_duration_seconds, Some(15));
+    let acquired = spec.acquire_time.unwrap().0;
+    let renewed = spec.renew_time.unwrap().0;
+    assert_eq!(acquired, support::start(), "renewals do not move the time it was acquired");
+    assert!(renewed.duration_since(acquired) >= SignedDuration::from_mins(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_hands_over_within_two_seconds() {
+    for round in 0..20 {
+        let sandbox = sandbox(round);
+        let first = candidate(sandbox.client(), &format!("first-{round}"), clock());
+        first.leading().await;
+        let second = candidate(sandbox.client(), &format!("second-{round}"), clock());
+        sleep(Duration::from_millis(10_000 + 137 * round)).await;
+        first.stop.cancel();
+        assert_eq!(first.task.await.unwrap(), Ended::Stopped);
+        assert!(!first.fence.is_open());
+        let took = second.leading().await;
+        assert!(took < Duration::from_secs(2), "round {round}: {took:?}");
+        let spec = spec(&sandbox).await;
+        assert_eq!(spec.lease_transitions, Some(1));
+        assert_eq!(spec.holder_identity, Some(format!("second-{round}")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_is_replaced_after_its_lease_was_seen_to_expire() {
+    let sandbox = sandbox(1);
+    let session = Session::default();
+    let first = candidate(sandbox.session_client(&session), "first", clock());
+    first.leading().await;
+    let second = candidate(sandbox.client(), "second", clock());
+    sleep(Duration::from_secs(30)).await;
+    session.crash();
+    first.task.abort();
+    let took = second.leading().await;
+    assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(18), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_an_hour_apart_neither_take_the_lease_early_nor_late() {
+    for hours in [-1, 1] {
+        let sandbox = sandbox(1);
+        let first = candidate(sandbox.client(), "first", clock());
+        first.leading().await;
+        let other = clock();
+        other.skew_by(SignedDuration::from_hours(hours));
+        let second = candidate(sandbox.client(), "second", other);
+        sleep(Duration::from_mins(10)).await;
+        assert!(first.leads() && !second.leads(), "{hours} h");
+        first.task.abort();
+        let took = second.leading().await;
+        assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(18), "{hours} h: {took:?}");
+        // And the clock may jump under a leader.
+        let third = clock();
+        let runner = candidate(sandbox.client(), "third", third.clone());
+        third.skew_by(SignedDuration::from_hours(-2 * hours));
+        sleep(Duration::from_mins(1)).await;
+        assert!(second.leads() && !runner.leads(), "{hours} h");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_cut_off_stops_before_another_can_take_over() {
+    let sandbox = sandbox(1);
+    let cut = Arc::new(Mutex::new(false));
+    let flag = cut.clone();
+    // Requests hang without an answer, which is worse than an error.
+    let plan = FaultPlan::new(move |_, _| if *flag.lock().unwrap() { Fault::Delay(Duration::from_mins(10)) } else { Fault::None });
+    let first = candidate(sandbox.client_with(plan), "first", clock());
+    first.leading().await;
+    let second = candidate(sandbox.client(), "second", clock());
+    sleep(Duration::from_secs(60)).await;
+    *cut.lock().unwrap() = true;
+    let mut role = first.role.clone();
+    let stopped = async {
+        role.wait_for(|role| *role == Role::Follower).await.unwrap();
+        Instant::now()
+    };
+    let taken = async {
+        second.leading().await;
+        Instant::now()
+    };
+    let (stopped, taken) = tokio::join!(stopped, taken);
+    assert!(taken.duration_since(stopped) >= Duration::from_secs(3), "{:?}", taken.duration_since(stopped));
+    assert_eq!(first.task.await.unwrap(), Ended::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fence_falls_by_itself_when_a_process_was_asleep() {
+    let sandbox = sandbox(1);
+    let first = candidate(sandbox.client(), "first", clock());
+    first.leading().await;
+    assert!(first.fence.is_open());
+    // Time passes without any task of the process being run, as in a paused container.
+    advance(Duration::from_secs(11)).await;
+    assert!(!first.fence.is_open(), "nothing may be written on the strength of a lease of eleven seconds ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_trouble_with_the_api_server_does_not_cost_the_lease() {
+    let sandbox = sandbox(1);
+    let calls = Mutex::new(0_u64);
+    let plan = FaultPlan::new(move |_, _| {
+        let mut calls = calls.lock().unwrap();
+        *calls += 1;
+        match *calls % 7 {
+            1 if *calls > 1 => Fault::internal(),
+            2 if *calls > 2 => Fault::LoseAnswer,
+            3 if *calls > 3 => Fault::conflict(),
+            _ => Fault::None,
+        }
+    });
+    let first = candidate(sandbox.client_with(plan), "first", clock());
+    first.leading().await;
+    let second = candidate(sandbox.client(), "second", clock());
+    sleep(Duration::from_mins(20)).await;
+    assert!(first.leads() && !second.leads());
+    assert_eq!(spec(&sandbox).await.lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_that_try_at_once_exactly_one_leads() {
+    let sandbox = sandbox(1);
+    let runners: Vec<_> = (0..10).map(|n| candidate(sandbox.client(), &format!("r{n}"), clock())).collect();
+    for _ in 0..9 {
+        eventually("a leader", Duration::from_mins(1), || async { runners.iter().any(Runner::leads).then_some(()) }).await;
+        sleep(Duration::from_secs(20)).await;
+        let leaders: Vec<_> = runners.iter().filter(|runner| runner.leads()).collect();
+        assert_eq!(leaders.len(), 1);
+        leaders[0].stop.cancel();
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_made_again() {
+    let sandbox = sandbox(1);
+    let first = candidate(sandbox.client(), "first", clock());
+    first.leading().await;
+    Api::<Lease>::namespaced(sandbox.client(), "default").delete("signpost", &kube::api::DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+    assert!(first.leads());
+    assert_eq!(spec(&sandbox).await.holder_identity.as_deref(), Some("first"));
+}

@@ -1,0 +1,345 @@
+//! The hub on the sandbox: what reaches an index, and what `/readyz` says when something is missing.
+
+mod support;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject},
+};
+use serde_json::json;
+use signpost_engine::{
+    Index, Need, ObjectId, Operator, OperatorOptions,
+    health::{Check, Health},
+    hub::KindState,
+};
+use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
+use support::{eventually, mirror::Mirror, sandbox};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// An index that writes down what it hears.
+#[derive(Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    fn write(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// Waits until this line is there; returns everything up to it and forgets that.
+    async fn until(&self, line: &str) -> Vec<String> {
+        let place = eventually(&format!("{line} in {:?}", self.lines()), Duration::from_mins(5), || async {
+            self.lines().iter().position(|have| have == line)
+        })
+        .await;
+        self.0.lock().unwrap().drain(..=place).collect()
+    }
+}
+
+impl<K: kube::Resource<DynamicType = ()>> Index<K> for Diary {
+    fn applied(&self, object: &K) {
+        self.write(format!("applied {}", ObjectId::of(object).path()));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.write(format!("deleted {}", id.path()));
+    }
+
+    fn unreadable(&self, id: &ObjectId, error: &str) {
+        assert!(!error.is_empty());
+        self.write(format!("unreadable {}", id.path()));
+    }
+
+    fn listed(&self) {
+        self.write("listed".to_owned());
+    }
+}
+
+struct Watching {
+    diary: Arc<Diary>,
+    health: Health,
+    kinds: tokio::sync::watch::Receiver<signpost_engine::hub::Kinds>,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Watching {
+    fn state(&self, resource: &str) -> KindState {
+        self.kinds.borrow()[resource].state.clone()
+    }
+
+    fn check(&self, resource: &str) -> Check {
+        self.health.checks().get(&format!("kind {resource}")).cloned().unwrap_or(Check::Ok)
+    }
+}
+
+/// Starts a replica that watches one kind.
+fn watch<K: signpost_engine::hub::Watched>(client: Client, need: Need, options: OperatorOptions) -> Watching {
+    let diary = Arc::new(Diary::default());
+    let mut operator = Operator::new(client, options);
+    operator.watch::<K>(need, diary.clone());
+    let (health, kinds) = (operator.health(), operator.kinds());
+    let stop = CancellationToken::new();
+    tokio::spawn(operator.run(stop.clone()));
+    Watching { diary, health, kinds, _stop: stop.drop_guard() }
+}
+
+fn options() -> OperatorOptions {
+    OperatorOptions { clock: support::clock(), page_size: 2, ..OperatorOptions::default() }
+}
+
+async fn make(client: &Client, name: &str) {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    Api::<ConfigMap>::namespaced(client.clone(), "default").create(&PostParams::default(), &map).await.unwrap();
+}
+
+async fn remove(client: &Client, name: &str) {
+    Api::<ConfigMap>::namespaced(client.clone(), "default").delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+fn is_watch(info: &signpost_sandbox::RequestInfo) -> bool {
+    info.verb == "watch"
+}
+
+/// A sandbox with three ConfigMaps and a replica that has seen them.
+async fn three(faults: FaultPlan) -> (Sandbox, Client, Watching) {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    for name in ["a", "b", "c"] {
+        make(&user, name).await;
+    }
+    let watching = watch::<ConfigMap>(sandbox.client_with(faults), Need::Required, options());
+    let heard = watching.diary.until("listed").await;
+    assert_eq!(heard, ["applied default/a", "applied default/b", "applied default/c", "listed"]);
+    (sandbox, user, watching)
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_arrive_one_by_one() {
+    let (_sandbox, user, watching) = three(FaultPlan::none()).await;
+    make(&user, "d").await;
+    remove(&user, "a").await;
+    assert_eq!(watching.diary.until("deleted default/a").await, ["applied default/d", "deleted default/a"]);
+    assert!(watching.health.is_ready());
+}
+
+/// Cuts all readers off until the faults are cleared, and waits until the last watch has ended.
+async fn blindfold(sandbox: &Sandbox) {
+    sandbox.faults().set(FaultPlan::new(|info, _| match info.verb.as_str() {
+        "watch" | "list" => Fault::Drop,
+        _ => Fault::None,
+    }));
+    sleep(Duration::from_mins(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_after_410_tells_only_what_changed() {
+    let (sandbox, user, watching) = three(FaultPlan::none()).await;
+    blindfold(&sandbox).await;
+    make(&user, "d").await;
+    remove(&user, "b").await;
+    sandbox.compact();
+    sandbox.faults().clear();
+    assert_eq!(watching.diary.until("listed").await, ["applied default/d", "deleted default/b", "listed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_can_be_resumed_needs_no_list() {
+    let (sandbox, user, watching) = three(FaultPlan::none()).await;
+    blindfold(&sandbox).await;
+    make(&user, "d").await;
+    remove(&user, "b").await;
+    sandbox.faults().clear();
+    assert_eq!(watching.diary.until("deleted default/b").await, ["applied default/d", "deleted default/b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_half_way_deletes_nothing() {
+    let (sandbox, _user, watching) = three(FaultPlan::none()).await;
+    blindfold(&sandbox).await;
+    sandbox.compact();
+    // The first page is served, all others fail.
+    sandbox.faults().set(FaultPlan::new(|info, _| {
+        let later_page = info.query.iter().any(|(name, _)| name == "continue");
+        if later_page { Fault::internal() } else { Fault::None }
+    }));
+    sleep(Duration::from_mins(3)).await;
+    assert!(matches!(watching.state("configmaps"), KindState::Stale { .. }), "{:?}", watching.state("configmaps"));
+    sandbox.faults().clear();
+    assert_eq!(watching.diary.until("listed").await, ["listed"], "nothing was deleted, nothing told twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_made_again_under_its_name_is_deleted_and_new() {
+    let (sandbox, user, watching) = three(FaultPlan::none()).await;
+    blindfold(&sandbox).await;
+    remove(&user, "b").await;
+    make(&user, "b").await;
+    sandbox.compact();
+    sandbox.faults().clear();
+    assert_eq!(watching.diary.until("listed").await, ["deleted default/b", "applied default/b", "listed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_opened_again_within_a_minute() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    // The first watch is accepted and then says nothing, not even its end: no events, no bookmarks.
+    let watching = watch::<ConfigMap>(
+        sandbox.client_with(FaultPlan::first(1, is_watch, Fault::Delay(Duration::from_hours(1)))),
+        Need::Required,
+        options(),
+    );
+    watching.diary.until("listed").await;
+    make(&user, "a").await;
+    let began = tokio::time::Instant::now();
+    watching.diary.until("applied default/a").await;
+    assert!(began.elapsed() <= Duration::from_secs(61), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    support::install_mirrors(&user).await;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(user.clone(), "default", &ApiResource::erase::<Mirror>(&()));
+    let mirror = |name: &str, text: serde_json::Value| -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "test.signpost.dev/v1", "kind": "Mirror", "metadata": {"name": name}, "spec": {"text": text},
+        }))
+        .unwrap()
+    };
+    for (name, text) in [("a", json!("x")), ("b", json!(1)), ("c", json!("x"))] {
+        api.create(&PostParams::default(), &mirror(name, text)).await.unwrap();
+    }
+    let watching = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    let heard = watching.diary.until("listed").await;
+    assert_eq!(heard, ["applied default/a", "unreadable default/b", "applied default/c", "listed"]);
+    let patch = |text: serde_json::Value| Patch::Merge(json!({"spec": {"text": text}}));
+    api.patch("a", &PatchParams::default(), &patch(json!({}))).await.unwrap();
+    api.patch("b", &PatchParams::default(), &patch(json!("good"))).await.unwrap();
+    assert_eq!(watching.diary.until("applied default/b").await, ["unreadable default/a", "applied default/b"]);
+    api.delete("a", &DeleteParams::default()).await.unwrap();
+    watching.diary.until("deleted default/a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_optional_kind_is_picked_up_within_seconds_of_its_crd() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    let watching = watch::<Mirror>(sandbox.client(), Need::Optional, options());
+    sleep(Duration::from_mins(3)).await;
+    assert_eq!(watching.state("mirrors.test.signpost.dev"), KindState::Missing);
+    assert!(watching.health.is_ready(), "an optional kind is not needed to be ready");
+    support::install_mirrors(&user).await;
+    let began = tokio::time::Instant::now();
+    watching.diary.until("listed").await;
+    assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
+    eventually("synced", Duration::from_secs(5), || async {
+        (watching.state("mirrors.test.signpost.dev") == KindState::Synced).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_required_kind_names_the_crd_and_the_command() {
+    let sandbox = sandbox(1);
+    let watching = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    sleep(Duration::from_secs(1)).await;
+    assert!(!watching.health.is_ready());
+    let Check::Failing { message, fix } = watching.check("mirrors.test.signpost.dev") else { panic!("not failing") };
+    assert!(message.contains("mirrors.test.signpost.dev is not installed"), "{message}");
+    assert!(fix.unwrap().contains("signpost crds | kubectl apply"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_allowed_but_watch_denied_is_not_ready_and_names_the_verb() {
+    for verb in ["list", "watch"] {
+        let sandbox = sandbox(1);
+        sandbox.deny(vec![DenyRule::new(verb, "configmaps")]);
+        let watching = watch::<ConfigMap>(sandbox.client(), Need::Required, options());
+        sleep(Duration::from_secs(2)).await;
+        assert!(!watching.health.is_ready(), "{verb}");
+        let Check::Failing { message, fix } = watching.check("configmaps") else { panic!("not failing") };
+        assert!(message.contains(&format!("no right to {verb} configmaps")), "{message}");
+        assert!(fix.unwrap().contains(&format!("kubectl auth can-i {verb} configmaps")));
+        // Given the right, it recovers by itself.
+        sandbox.deny(Vec::new());
+        eventually("ready", Duration::from_secs(30), || async { watching.health.is_ready().then_some(()) }).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_can_be_watched_alone() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    make(&user, "here").await;
+    let other = Api::<ConfigMap>::namespaced(user.clone(), "kube-public");
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("there".to_owned());
+    other.create(&PostParams::default(), &map).await.unwrap();
+    let limited = || OperatorOptions { namespace: Some("default".to_owned()), ..options() };
+    let maps = watch::<ConfigMap>(sandbox.client(), Need::Required, limited());
+    assert_eq!(maps.diary.until("listed").await, ["applied default/here", "listed"]);
+    // Cluster-scoped kinds have no namespace to be limited to.
+    let namespaces = watch::<Namespace>(sandbox.client(), Need::Required, limited());
+    assert!(namespaces.diary.until("listed").await.contains(&"applied kube-public".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_indexes_of_one_kind_share_one_stream() {
+    let sandbox = sandbox(1);
+    make(&sandbox.client(), "a").await;
+    let (one, two) = (Arc::new(Diary::default()), Arc::new(Diary::default()));
+    let mut operator = Operator::new(sandbox.client(), options());
+    operator.watch::<ConfigMap>(Need::Optional, one.clone());
+    operator.watch::<ConfigMap>(Need::Required, two.clone());
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(operator.run(stop.clone()));
+    assert_eq!(one.until("listed").await, two.until("listed").await);
+    let lists = sandbox.log().iter().filter(|entry| entry.info.verb == "list").count();
+    assert_eq!(lists, 1);
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_degraded_first_and_not_ready_after_minutes() {
+    let (sandbox, _user, watching) = three(FaultPlan::none()).await;
+    sandbox.faults().set(FaultPlan::new(|_, _| Fault::Drop));
+    sleep(Duration::from_mins(2)).await;
+    assert!(matches!(watching.check("configmaps"), Check::Degraded { .. }), "reads are served from the last view");
+    sleep(Duration::from_mins(5)).await;
+    assert!(matches!(watching.check("configmaps"), Check::Failing { .. }), "{:?}", watching.check("configmaps"));
+    sandbox.faults().clear();
+    eventually("ready", Duration::from_secs(31), || async { watching.health.is_ready().then_some(()) }).await;
+    assert!(watching.diary.lines().iter().all(|line| line == "listed"), "an outage changes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_lists_tell_nothing_twice_and_keep_nothing_more() {
+    let (sandbox, _user, watching) =
+        three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None })).await;
+    let lists = || watching.kinds.borrow()["configmaps"].lists;
+    eventually("a hundred lists", Duration::from_hours(2), || async { (lists() >= 100).then_some(()) }).await;
+    let heard: BTreeSet<String> = watching.diary.take().into_iter().collect();
+    assert_eq!(heard, BTreeSet::from(["listed".to_owned()]));
+    assert_eq!(sandbox.writes(), 3, "only the user's");
+}

@@ -1,0 +1,338 @@
+//! The writer and the event recorder on the sandbox.
+
+mod support;
+
+use std::{sync::Mutex, time::Duration};
+
+use k8s_openapi::api::core::v1::Event as CoreEvent;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use signpost_engine::{
+    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer,
+    lease::Fence,
+    metrics::Metrics,
+    object::reference_to,
+    write::WriterOptions,
+};
+use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
+use support::{
+    eventually,
+    mirror::{Mirror, MirrorSpec},
+    sandbox,
+};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+async fn cluster() -> (Sandbox, Client) {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    support::install_mirrors(&user).await;
+    (sandbox, user)
+}
+
+fn mirrors(client: &Client) -> Api<Mirror> {
+    Api::namespaced(client.clone(), "default")
+}
+
+async fn make(client: &Client, name: &str) -> Mirror {
+    let mirror = Mirror::new(name, MirrorSpec { text: "x".into() });
+    mirrors(client).create(&PostParams::default(), &mirror).await.unwrap()
+}
+
+fn writer(client: Client) -> Writer {
+    Writer::new(client, WriterOptions::default(), Fence::open(), Metrics::new())
+}
+
+fn status(mirror: &Mirror, text: &str) -> ObjectWrite {
+    ObjectWrite::status::<Mirror>(ObjectId::of(mirror), mirror.uid().unwrap(), json!({ "text": text }))
+}
+
+async fn text(client: &Client, name: &str) -> Option<String> {
+    mirrors(client).get(name).await.unwrap().status.and_then(|status| status.text)
+}
+
+fn writes_of_status(sandbox: &Sandbox) -> usize {
+    sandbox.log().iter().filter(|entry| entry.info.subresource == "status").count()
+}
+
+fn is_write(info: &RequestInfo) -> bool {
+    info.is_write()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_once_and_the_same_again_is_not_sent() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client());
+    writer.submit(status(&mirror, "one"));
+    writer.drain().await;
+    assert_eq!(text(&user, "a").await.as_deref(), Some("one"));
+    writer.submit(status(&mirror, "one"));
+    writer.drain().await;
+    assert_eq!(writer.write(&status(&mirror, "one")).await, Ok(Value::Null));
+    assert_eq!(writes_of_status(&sandbox), 1);
+    writer.submit(status(&mirror, "two"));
+    writer.drain().await;
+    assert_eq!((text(&user, "a").await.as_deref(), writes_of_status(&sandbox)), (Some("two"), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_start_the_status_already_there_is_not_written_again() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    writer(sandbox.client()).write(&status(&mirror, "one")).await.unwrap();
+    let fresh = writer(sandbox.client());
+    let read = mirrors(&user).get("a").await.unwrap();
+    fresh.known_status(&read, &serde_json::to_value(&read.status).unwrap());
+    fresh.submit(status(&mirror, "one"));
+    fresh.drain().await;
+    assert_eq!(writes_of_status(&sandbox), 1);
+    // An echo of the state before a write must not make it look undone.
+    fresh.write(&status(&mirror, "two")).await.unwrap();
+    fresh.known_status(&read, &serde_json::to_value(&read.status).unwrap());
+    fresh.write(&status(&mirror, "two")).await.unwrap();
+    assert_eq!(writes_of_status(&sandbox), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_latest_of_many_waiting_writes_is_sent() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client_with(FaultPlan::new(|info, _| {
+        if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None }
+    })));
+    for number in 0..100 {
+        writer.submit(status(&mirror, &format!("{number}")));
+        sleep(Duration::from_millis(1)).await;
+    }
+    writer.drain().await;
+    assert_eq!(text(&user, "a").await.as_deref(), Some("99"));
+    assert_eq!(writes_of_status(&sandbox), 2, "the first, and the latest of those that came meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_object_is_never_made_again() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    mirrors(&user).delete("a", &DeleteParams::default()).await.unwrap();
+    let writer = writer(sandbox.client());
+    assert_eq!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Gone));
+    let metadata = ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), json!({"finalizers": ["a/b"]}));
+    assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
+    assert!(mirrors(&user).get_opt("a").await.unwrap().is_none());
+    // Nor is another object of the same name taken for it.
+    let reborn = make(&user, "a").await;
+    assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
+    assert!(mirrors(&user).get("a").await.unwrap().finalizers().is_empty());
+    assert_eq!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Gone));
+    writer.write(&status(&reborn, "one")).await.unwrap();
+    writer.write(&status(&reborn, "two")).await.unwrap();
+    assert_eq!(text(&user, "a").await.as_deref(), Some("two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_with_an_old_version_is_a_conflict() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client());
+    writer.write(&status(&mirror, "newer")).await.unwrap();
+    let patch = json!({ "finalizers": ["a/b"], "resourceVersion": mirror.resource_version().unwrap() });
+    let write = ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), patch);
+    assert_eq!(writer.write(&write).await, Err(WriteError::Conflict));
+    assert!(mirrors(&user).get("a").await.unwrap().finalizers().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn submitted_writes_outlast_every_passing_trouble() {
+    let troubles = [
+        ("500", Fault::internal(), Duration::from_secs(10)),
+        ("dropped", Fault::Drop, Duration::from_secs(10)),
+        ("answer lost", Fault::LoseAnswer, Duration::from_secs(10)),
+        ("conflict", Fault::conflict(), Duration::from_secs(10)),
+        ("hanging", Fault::Delay(Duration::from_hours(1)), Duration::from_mins(1)),
+    ];
+    for (name, fault, within) in troubles {
+        let (sandbox, user) = cluster().await;
+        let mirror = make(&user, "a").await;
+        let writer = writer(sandbox.client_with(FaultPlan::first(3, is_write, fault)));
+        let began = Instant::now();
+        writer.submit(status(&mirror, "one"));
+        writer.drain().await;
+        assert_eq!(text(&user, "a").await.as_deref(), Some("one"), "{name}");
+        assert!(began.elapsed() <= within, "{name}: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_honoured() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client_with(FaultPlan::first(1, is_write, Fault::throttled(7))));
+    let began = Instant::now();
+    writer.submit(status(&mirror, "one"));
+    writer.drain().await;
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
+    // A direct write leaves the waiting to its caller.
+    let direct = self::writer(sandbox.client_with(FaultPlan::first(1, is_write, Fault::throttled(7))));
+    assert_eq!(
+        direct.write(&status(&mirror, "two")).await,
+        Err(WriteError::Throttled(Some(Duration::from_secs(7))))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_named_and_tried_again_slowly() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    sandbox.deny(vec![DenyRule::new("patch", "mirrors/status")]);
+    let writer = writer(sandbox.client());
+    let answer = writer.write(&status(&mirror, "one")).await;
+    assert!(matches!(&answer, Err(WriteError::Forbidden(message)) if message.contains("mirrors")), "{answer:?}");
+    writer.submit(status(&mirror, "one"));
+    sleep(Duration::from_mins(5)).await;
+    let tries = writes_of_status(&sandbox);
+    assert!((4..=13).contains(&tries), "{tries} tries in five minutes");
+    sandbox.deny(Vec::new());
+    writer.drain().await;
+    assert_eq!(text(&user, "a").await.as_deref(), Some("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_sixteen_requests_at_once() {
+    let (sandbox, user) = cluster().await;
+    let mut all = Vec::new();
+    for number in 0..64 {
+        all.push(make(&user, &format!("m{number}")).await);
+    }
+    let slow = FaultPlan::new(|info, _| if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None });
+    let writer = writer(sandbox.client_with(slow));
+    let began = Instant::now();
+    let answers = writer.write_all(all.iter().map(|mirror| status(mirror, &mirror.name_any())).collect()).await;
+    assert!(answers.iter().all(Result::is_ok));
+    let names: Vec<_> = answers.iter().map(|answer| answer.as_ref().unwrap()["metadata"]["name"].clone()).collect();
+    assert_eq!(names[63], "m63", "answers are in the order of the writes");
+    assert_eq!(began.elapsed().as_secs(), 4, "64 requests of a second, 16 at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_writer_and_a_fallen_fence_write_nothing() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client_with(FaultPlan::new(|_, _| Fault::internal())));
+    writer.submit(status(&mirror, "one"));
+    sleep(Duration::from_secs(1)).await;
+    writer.close();
+    let before = sandbox.log().len();
+    writer.drain().await;
+    writer.submit(status(&mirror, "two"));
+    assert!(writer.write(&status(&mirror, "three")).await.is_err());
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(sandbox.log().len(), before);
+}
+
+// Events.
+
+/// Runs a replica that does nothing but record events.
+fn recorder(client: Client) -> (signpost_engine::Recorder, tokio_util::sync::DropGuard) {
+    let operator = Operator::new(client, OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
+    let recorder = operator.recorder();
+    let stop = CancellationToken::new();
+    tokio::spawn(operator.run(stop.clone()));
+    (recorder, stop.drop_guard())
+}
+
+fn event(mirror: &Mirror, reason: &str, note: &str) -> Event {
+    Event { object: reference_to(mirror), kind: EventKind::Warning, reason: reason.into(), note: note.into() }
+}
+
+async fn events(client: &Client) -> Vec<CoreEvent> {
+    Api::<CoreEvent>::all(client.clone()).list(&ListParams::default()).await.unwrap().items
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_event_counts_up_and_another_note_is_another_event() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let (recorder, _stop) = recorder(sandbox.client());
+    for _ in 0..3 {
+        recorder.record(event(&mirror, "Refused", "held by b"));
+        sleep(Duration::from_secs(60)).await;
+    }
+    recorder.record(event(&mirror, "Refused", "held by c"));
+    sleep(Duration::from_secs(1)).await;
+    let mut counts: Vec<_> = events(&user).await.into_iter().map(|event| (event.message.unwrap(), event.count.unwrap())).collect();
+    counts.sort();
+    assert_eq!(counts, [("held by b".to_owned(), 3), ("held by c".to_owned(), 1)]);
+    // After ten quiet minutes it is news again.
+    sleep(Duration::from_mins(11)).await;
+    recorder.record(event(&mirror, "Refused", "held by b"));
+    sleep(Duration::from_secs(1)).await;
+    let all = events(&user).await;
+    assert_eq!(all.len(), 3);
+    let one = all.iter().find(|event| event.count == Some(3)).unwrap();
+    assert_eq!(one.involved_object.name.as_deref(), Some("a"));
+    assert_eq!((one.type_.as_deref(), one.reason.as_deref()), (Some("Warning"), Some("Refused")));
+    assert_eq!(one.last_timestamp.clone().unwrap().0.duration_since(one.first_timestamp.clone().unwrap().0).as_secs(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_note_is_cut_between_characters() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let (recorder, _stop) = recorder(sandbox.client());
+    recorder.record(event(&mirror, "Long", &"ä".repeat(2_000)));
+    sleep(Duration::from_secs(1)).await;
+    let note = events(&user).await.remove(0).message.unwrap();
+    assert_eq!((note.len(), note.chars().all(|char| char == 'ä')), (1024, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_events_is_slowed_down_and_cut_off() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let (recorder, _stop) = recorder(sandbox.client());
+    for number in 0..5_000 {
+        recorder.record(event(&mirror, "Flood", &format!("number {number}")));
+    }
+    sleep(Duration::from_secs(10)).await;
+    let made = sandbox.log().iter().filter(|entry| entry.info.resource == "events").count();
+    assert!((100..=320).contains(&made), "{made} in ten seconds");
+    eventually("the queue is empty", Duration::from_mins(5), || async {
+        let made = events(&user).await.len();
+        (made >= 1_000).then_some(())
+    })
+    .await;
+    sleep(Duration::from_mins(2)).await;
+    assert!(events(&user).await.len() <= 1_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_events_troubles_nobody() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let broken = Mutex::new(3);
+    let plan = FaultPlan::new(move |info, _| {
+        let mut broken = broken.lock().unwrap();
+        if info.resource == "events" && *broken > 0 {
+            *broken -= 1;
+            return [Fault::Drop, Fault::internal(), Fault::Delay(Duration::from_hours(1))][*broken].clone();
+        }
+        Fault::None
+    });
+    let (recorder, _stop) = recorder(sandbox.client_with(plan));
+    for number in 0..5 {
+        recorder.record(event(&mirror, "Refused", &format!("number {number}")));
+    }
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(events(&user).await.len(), 2, "three are lost, the rest is said");
+    // An event that expired on the server is said anew.
+    let known = events(&user).await.remove(0);
+    Api::<CoreEvent>::namespaced(user.clone(), "default").delete(&known.name_any(), &DeleteParams::default()).await.unwrap();
+    recorder.record(event(&mirror, "Refused", &known.message.unwrap()));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(events(&user).await.len(), 2);
+}
