@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api, Client,
@@ -197,10 +199,10 @@ async fn an_object_made_again_under_its_name_is_deleted_and_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_opened_again_within_a_minute() {
+async fn a_watch_that_never_opens_is_tried_again_within_a_minute() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
-    // The first watch is accepted and then says nothing, not even its end: no events, no bookmarks.
+    // The first watch gets no answer at all.
     let watching = watch::<ConfigMap>(
         sandbox.client_with(FaultPlan::first(1, is_watch, Fault::Delay(Duration::from_hours(1)))),
         Need::Required,
@@ -211,6 +213,36 @@ async fn a_watch_that_falls_silent_is_opened_again_within_a_minute() {
     let began = tokio::time::Instant::now();
     watching.diary.until("applied default/a").await;
     assert!(began.elapsed() <= Duration::from_secs(61), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    let inner = sandbox.client();
+    let first = Arc::new(Mutex::new(true));
+    // The first watch is accepted and then nothing comes any more: no event, no bookmark, no end.
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (client, first) = (inner.clone(), first.clone());
+        async move {
+            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if watch && std::mem::take(&mut *first.lock().unwrap()) {
+                let silence = StreamBody::new(futures::stream::pending::<Result<Frame<_>, Box<dyn std::error::Error + Send + Sync>>>());
+                return Ok(http::Response::new(silence.boxed_unsync()));
+            }
+            client.send(request).await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+        }
+    });
+    let watching = watch::<ConfigMap>(Client::new(service, "default"), Need::Required, options());
+    watching.diary.until("listed").await;
+    eventually("synced", Duration::from_secs(5), || async {
+        (watching.state("configmaps") == KindState::Synced).then_some(())
+    })
+    .await;
+    make(&user, "a").await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(watching.diary.until("applied default/a").await, ["applied default/a"], "resumed, not listed again");
+    assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,6 @@ use signpost_engine::{
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
-    eventually,
     mirror::{Mirror, MirrorSpec},
     sandbox,
 };
@@ -301,13 +300,9 @@ async fn a_flood_of_events_is_slowed_down_and_cut_off() {
     sleep(Duration::from_secs(10)).await;
     let made = sandbox.log().iter().filter(|entry| entry.info.resource == "events").count();
     assert!((100..=320).contains(&made), "{made} in ten seconds");
-    eventually("the queue is empty", Duration::from_mins(5), || async {
-        let made = events(&user).await.len();
-        (made >= 1_000).then_some(())
-    })
-    .await;
-    sleep(Duration::from_mins(2)).await;
-    assert!(events(&user).await.len() <= 1_001);
+    sleep(Duration::from_mins(3)).await;
+    let made = events(&user).await.len();
+    assert!((1_000..=1_001).contains(&made), "what waits is bounded: {made}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,236 @@
+//! A system of closures, driven on paused time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use signpost_sandbox::Sandbox;
+use tokio::time::{advance, sleep};
+
+use super::*;
+use crate::{
+    clock::SystemClock,
+    lease::Fence,
+    queue::Touch,
+    write::WriterOptions,
+};
+
+#[derive(Clone, Copy, Default)]
+struct Behaviour {
+    observe: Duration,
+    apply: Duration,
+    panics: bool,
+}
+
+/// What happened, in order, and what is to happen for each key.
+#[derive(Default)]
+struct Script {
+    steps: Mutex<Vec<String>>,
+    behaviour: Mutex<BTreeMap<&'static str, Behaviour>>,
+    outcomes: Mutex<Vec<Outcome<u32>>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Script {
+    fn note(&self, step: String) {
+        self.steps.lock().unwrap().push(step);
+    }
+
+    fn steps(&self) -> Vec<String> {
+        std::mem::take(&mut *self.steps.lock().unwrap())
+    }
+
+    fn of(&self, key: &str) -> Behaviour {
+        self.behaviour.lock().unwrap().get(key).copied().unwrap_or_default()
+    }
+
+    fn set(&self, key: &'static str, behaviour: Behaviour) {
+        self.behaviour.lock().unwrap().insert(key, behaviour);
+    }
+}
+
+struct Fake(Arc<Script>);
+
+impl System for Fake {
+    const NAME: &'static str = "fake";
+    type Key = &'static str;
+    type Object = u32;
+    type Observed = &'static str;
+    type Plan = &'static str;
+    type Applied = &'static str;
+
+    async fn observe(&self, job: &Job<&'static str, u32>) -> &'static str {
+        self.0.note(format!("observe {} {}", job.key, job.attempt));
+        sleep(self.0.of(job.key).observe).await;
+        job.key
+    }
+
+    fn plan(&self, key: &'static str, _now: Timestamp) -> &'static str {
+        assert!(!self.0.of(key).panics, "a defect in the plan");
+        self.0.note(format!("plan {key}"));
+        key
+    }
+
+    async fn apply(&self, key: &'static str) -> &'static str {
+        self.0.note(format!("apply {key}"));
+        let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.most.fetch_max(running, Ordering::SeqCst);
+        sleep(self.0.of(key).apply).await;
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.note(format!("applied {key}"));
+        key
+    }
+
+    fn report(&self, key: &'static str, _now: Timestamp) -> Report<u32> {
+        self.0.note(format!("report {key}"));
+        let outcome = self.0.outcomes.lock().unwrap().pop().unwrap_or(Outcome::Done);
+        Report { writes: Vec::new(), events: Vec::new(), outcome }
+    }
+}
+
+struct Running {
+    script: Arc<Script>,
+    queue: Queue<&'static str, u32>,
+    metrics: Metrics,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn drive(concurrency: usize, fence: Fence) -> Running {
+    let script = Arc::new(Script::default());
+    let queue = Queue::new();
+    let metrics = Metrics::new();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let client = Sandbox::default().client();
+    let writer = Writer::new(client.clone(), WriterOptions::default(), fence, metrics.clone());
+    let (recorder, _publisher) = crate::events::recorder(client, "test", clock.clone(), metrics.clone());
+    let outlets = Outlets { writer, recorder, metrics: metrics.clone(), clock };
+    let options = DriveOptions {
+        concurrency,
+        deadline: Duration::from_secs(10),
+        gather: Gather { idle: Duration::ZERO, busy: Duration::ZERO },
+    };
+    let stop = CancellationToken::new();
+    let driver = Driver::new(Fake(script.clone()), queue.clone(), options, outlets);
+    let task = tokio::spawn(driver.run(1, stop.clone()));
+    Running { script, queue, metrics, stop, task }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_is_four_steps_in_order() {
+    let running = drive(4, Fence::open());
+    running.queue.touch("a", Touch::All);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(running.script.steps(), ["observe a 0", "plan a", "apply a", "applied a", "report a"]);
+    let text = running.metrics.encode();
+    assert!(text.contains("signpost_passes_total{system=\"fake\",outcome=\"done\"} 1"), "{text}");
+    assert!(text.contains("signpost_queue_running{system=\"fake\"} 0"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_too_long_is_cut_off_and_tried_again() {
+    for (name, slow) in [
+        ("observe", Behaviour { observe: Duration::from_hours(1), ..Behaviour::default() }),
+        ("apply", Behaviour { apply: Duration::from_hours(1), ..Behaviour::default() }),
+    ] {
+        let running = drive(4, Fence::open());
+        running.script.set("a", slow);
+        running.queue.touch("a", Touch::One(1));
+        sleep(Duration::from_secs(9)).await;
+        running.script.set("a", Behaviour::default());
+        sleep(Duration::from_secs(5)).await;
+        let steps = running.script.steps();
+        assert_eq!(steps.iter().filter(|step| *step == "report a").count(), 1, "{name}: {steps:?}");
+        assert!(steps.contains(&"observe a 1".to_owned()), "{name}: {steps:?}");
+        let text = running.metrics.encode();
+        assert!(text.contains("signpost_passes_total{system=\"fake\",outcome=\"deadline\"} 1"), "{name}: {text}");
+        assert!(text.contains("signpost_retries_total{system=\"fake\",class=\"transient\"} 1"), "{name}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_counted_and_tried_again_and_harms_nobody_else() {
+    let running = drive(1, Fence::open());
+    running.script.set("bad", Behaviour { panics: true, ..Behaviour::default() });
+    running.queue.touch("bad", Touch::All);
+    running.queue.touch("good", Touch::All);
+    sleep(Duration::from_secs(3)).await;
+    let steps = running.script.steps();
+    assert!(steps.contains(&"report good".to_owned()), "{steps:?}");
+    assert!(steps.contains(&"observe bad 1".to_owned()), "{steps:?}");
+    assert!(running.metrics.encode().contains("signpost_panics_total{system=\"fake\"}"));
+    running.script.set("bad", Behaviour::default());
+    sleep(Duration::from_secs(10)).await;
+    assert!(running.script.steps().contains(&"report bad".to_owned()), "repaired by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_run_at_once_but_not_more_than_allowed() {
+    let running = drive(3, Fence::open());
+    let keys = ["a", "b", "c", "d", "e", "f", "g"];
+    for key in keys {
+        running.script.set(key, Behaviour { apply: Duration::from_secs(1), ..Behaviour::default() });
+        running.queue.touch(key, Touch::All);
+    }
+    sleep(Duration::from_millis(3_500)).await;
+    let reports = running.script.steps().iter().filter(|step| step.starts_with("report")).count();
+    assert_eq!((reports, running.script.most.load(Ordering::SeqCst)), (7, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_lets_running_passes_end_and_begins_no_new_ones() {
+    let running = drive(1, Fence::open());
+    running.script.set("a", Behaviour { apply: Duration::from_secs(5), ..Behaviour::default() });
+    running.queue.touch("a", Touch::All);
+    running.queue.touch("b", Touch::All);
+    sleep(Duration::from_secs(1)).await;
+    running.stop.cancel();
+    running.task.await.unwrap();
+    let steps = running.script.steps();
+    assert_eq!(steps.last().unwrap(), "report a");
+    assert!(!steps.contains(&"observe b 0".to_owned()), "{steps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_driver_stops_it_where_it_is() {
+    let running = drive(1, Fence::open());
+    running.script.set("a", Behaviour { apply: Duration::from_secs(5), ..Behaviour::default() });
+    running.queue.touch("a", Touch::All);
+    sleep(Duration::from_secs(1)).await;
+    running.task.abort();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(running.script.steps(), ["observe a 0", "plan a", "apply a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_lease_ran_out_applies_nothing() {
+    let candidate = crate::lease::Candidate::new(
+        Sandbox::default().client(),
+        crate::lease::LeaseOptions::new("default", "x"),
+        "test",
+        Arc::new(SystemClock),
+        0,
+    );
+    let running = drive(1, candidate.fence());
+    running.queue.touch("a", Touch::All);
+    sleep(Duration::from_secs(5)).await;
+    let steps = running.script.steps();
+    assert!(steps.contains(&"plan a".to_owned()) && !steps.contains(&"apply a".to_owned()), "{steps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_decide_when_a_key_is_next() {
+    let running = drive(1, Fence::open());
+    running.script.outcomes.lock().unwrap().push(Outcome::Check { after: Duration::from_mins(10) });
+    running.queue.touch("a", Touch::One(1));
+    sleep(Duration::from_mins(8)).await;
+    assert_eq!(running.script.steps().len(), 5);
+    advance(Duration::from_mins(4)).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(running.script.steps().len(), 5, "the check");
+}

@@ -1,0 +1,237 @@
+//! Whole replicas on the sandbox: when they begin to work, how they stop, and who takes over.
+
+mod support;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::{Api, Client, api::PostParams};
+use signpost_engine::{
+    OperatorError, OperatorOptions,
+    health::{Check, Health},
+    lease::LeaseOptions,
+    metrics::Metrics,
+};
+use signpost_sandbox::{Fault, FaultPlan, Sandbox};
+use support::{
+    eventually,
+    mirror::{self, Mirror, MirrorSpec},
+    sandbox,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+async fn cluster() -> (Sandbox, Client) {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    support::install_mirrors(&user).await;
+    (sandbox, user)
+}
+
+async fn make(client: &Client, name: &str) {
+    let mirror = Mirror::new(name, MirrorSpec { text: name.into() });
+    Api::<Mirror>::namespaced(client.clone(), "default").create(&PostParams::default(), &mirror).await.unwrap();
+}
+
+async fn status(client: &Client, name: &str) -> Option<String> {
+    let mirror = Api::<Mirror>::namespaced(client.clone(), "default").get(name).await.unwrap();
+    mirror.status.and_then(|status| status.text)
+}
+
+async fn mirrored(client: &Client, name: &str) -> Duration {
+    let began = Instant::now();
+    eventually(&format!("{name} is mirrored"), Duration::from_mins(2), || status(client, name)).await;
+    began.elapsed()
+}
+
+fn with_lease(identity: &str) -> OperatorOptions {
+    OperatorOptions {
+        identity: identity.to_owned(),
+        lease: Some(LeaseOptions::new("default", "signpost")),
+        clock: support::clock(),
+        ..OperatorOptions::default()
+    }
+}
+
+struct Replica {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), OperatorError>>,
+    health: Health,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+fn start(client: Client, options: OperatorOptions) -> Replica {
+    let (operator, maps) = mirror::operator(client, options);
+    let stop = CancellationToken::new();
+    let health = operator.health();
+    Replica { task: tokio::spawn(operator.run(stop.clone())), stop, health, heard: maps.heard }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_change_is_worked_on_at_once() {
+    let (sandbox, user) = cluster().await;
+    let _replica = start(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
+    make(&user, "first").await;
+    mirrored(&user, "first").await;
+    sleep(Duration::from_secs(10)).await;
+    let before = Instant::now();
+    make(&user, "second").await;
+    mirrored(&user, "second").await;
+    assert!(before.elapsed() <= Duration::from_millis(200), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_before_every_required_kind_is_known() {
+    let (sandbox, user) = cluster().await;
+    make(&user, "a").await;
+    // ConfigMaps cannot be listed yet: deciding without them would be deciding blindly.
+    sandbox.faults().set(FaultPlan::new(|info, _| {
+        if info.verb == "list" && info.resource == "configmaps" { Fault::unavailable() } else { Fault::None }
+    }));
+    let before = sandbox.writes();
+    let replica = start(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(sandbox.writes(), before);
+    assert!(matches!(&replica.health.checks()["kind configmaps"], Check::Failing { message, .. } if message.contains("503")));
+    sandbox.faults().clear();
+    mirrored(&user, "a").await;
+    assert!(replica.health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_watches_and_writes_nothing() {
+    let (sandbox, user) = cluster().await;
+    let leader = start(sandbox.client(), with_lease("leader"));
+    make(&user, "a").await;
+    mirrored(&user, "a").await;
+    let writes = Arc::new(Mutex::new(0));
+    let counted = writes.clone();
+    let plan = FaultPlan::new(move |info, _| {
+        if info.is_write() {
+            *counted.lock().unwrap() += 1;
+        }
+        Fault::None
+    });
+    let follower = start(sandbox.client_with(plan), with_lease("follower"));
+    make(&user, "b").await;
+    mirrored(&user, "b").await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(*writes.lock().unwrap(), 0);
+    assert!(follower.heard.lock().unwrap().contains(&"applied Mirror default/b".to_owned()), "it serves reads");
+    assert!(follower.health.is_ready() && leader.health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_hands_its_work_over_within_two_seconds() {
+    let (sandbox, user) = cluster().await;
+    let first = start(sandbox.client(), with_lease("first"));
+    make(&user, "a").await;
+    mirrored(&user, "a").await;
+    let _second = start(sandbox.client(), with_lease("second"));
+    sleep(Duration::from_secs(30)).await;
+    let began = Instant::now();
+    first.stop.cancel();
+    make(&user, "b").await;
+    first.task.await.unwrap().unwrap();
+    mirrored(&user, "b").await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_ends_running_work_flushes_statuses_and_then_releases_the_lease() {
+    let (sandbox, user) = cluster().await;
+    // Every write takes a second, so that there is something to wait for.
+    let slow = FaultPlan::new(|info, _| {
+        if info.is_write() && info.resource != "leases" { Fault::Delay(Duration::from_secs(1)) } else { Fault::None }
+    });
+    let replica = start(sandbox.client_with(slow), with_lease("one"));
+    sleep(Duration::from_secs(5)).await;
+    make(&user, "a").await;
+    sleep(Duration::from_millis(500)).await;
+    replica.stop.cancel();
+    replica.task.await.unwrap().unwrap();
+    assert_eq!(status(&user, "a").await.as_deref(), Some("a"), "what was begun was ended and told");
+    let log = sandbox.log();
+    let last_status = log.iter().rposition(|entry| entry.info.subresource == "status").unwrap();
+    let release = log.iter().rposition(|entry| entry.info.resource == "leases" && entry.is_write()).unwrap();
+    assert!(last_status < release, "the lease goes last");
+    let holder = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(user, "default").get("signpost").await.unwrap();
+    assert_eq!(holder.spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_does_not_wait_for_ever() {
+    let (sandbox, user) = cluster().await;
+    let stuck = FaultPlan::new(|info, _| {
+        if info.is_write() && info.resource != "leases" { Fault::Delay(Duration::from_hours(1)) } else { Fault::None }
+    });
+    let replica = start(sandbox.client_with(stuck), with_lease("one"));
+    sleep(Duration::from_secs(5)).await;
+    make(&user, "a").await;
+    sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    replica.stop.cancel();
+    replica.task.await.unwrap().unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(12), "{:?}", began.elapsed());
+    let before = sandbox.writes();
+    sleep(Duration::from_hours(2)).await;
+    assert_eq!(sandbox.writes(), before, "nothing is left running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn losing_the_lease_ends_the_replica_and_all_its_writes() {
+    let (sandbox, user) = cluster().await;
+    let cut = Arc::new(Mutex::new(false));
+    let flag = cut.clone();
+    let plan = FaultPlan::new(move |info, _| {
+        if *flag.lock().unwrap() && info.resource == "leases" { Fault::Drop } else { Fault::None }
+    });
+    let first = start(sandbox.client_with(plan), with_lease("first"));
+    make(&user, "a").await;
+    mirrored(&user, "a").await;
+    let _second = start(sandbox.client(), with_lease("second"));
+    *cut.lock().unwrap() = true;
+    let ended = tokio::time::timeout(Duration::from_secs(13), first.task).await.expect("ends in time").unwrap();
+    assert!(matches!(ended, Err(OperatorError::LeaseLost)), "{ended:?}");
+    make(&user, "b").await;
+    assert!(mirrored(&user, "b").await <= Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_served_over_http() {
+    let health = Health::new(Metrics::new());
+    health.set("kind rrsets", Check::failing_with_fix("the CRD is not installed", "signpost crds"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let server = tokio::spawn({
+        let (health, stop) = (health.clone(), stop.clone());
+        async move { health.serve(listener, stop).await }
+    });
+    let get = |path: &'static str| async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    assert!(get("/healthz").await.starts_with("HTTP/1.1 200"));
+    let answer = get("/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("to fix it: signpost crds"), "{answer}");
+    let answer = get("/readyz?format=json").await;
+    assert!(answer.contains(r#""ready":false"#) && answer.contains(r#""fix":"signpost crds""#), "{answer}");
+    health.clear("kind rrsets");
+    assert!(get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let answer = get("/metrics").await;
+    assert!(answer.contains("application/openmetrics-text") && answer.contains("signpost_leader 0"), "{answer}");
+    stop.cancel();
+    server.await.unwrap().unwrap();
+}
