@@ -106,8 +106,21 @@ pub fn apply(
         update_last_applied(&mut merged, &patch);
     }
     reset(&mut merged, live, subresource, schema);
+    drop_empty_metadata(&mut merged);
     managed::store(&mut merged, &managers);
     Ok(merged)
+}
+
+/// Metadata is stored without empty maps and lists, whoever owns them.
+fn drop_empty_metadata(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|_, value| match value {
+            Value::Null => false,
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        });
+    }
 }
 
 /// Records in `new.metadata.managedFields` what a create, update or patch by `manager` changed.
@@ -126,6 +139,7 @@ pub fn track_update(
     let mut live = old.cloned().unwrap_or_else(|| blank(schema, new));
     let live_entries = take_managed(&mut live);
     let sent = take_managed(new);
+    drop_empty_metadata(new);
     let from_live = || managed::decode(live_entries.as_ref()).unwrap_or_default();
     let mut managers = match (&sent, subresource) {
         (Some(sent), None) if is_reset(sent) => Managers::new(),
