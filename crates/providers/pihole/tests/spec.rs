@@ -24,7 +24,7 @@ fn changes(add: &[&str], remove: &[&str]) -> ChangeSet {
 }
 
 #[tokio::test]
-async fn records_are_listed_created_and_deleted_with_exactly_the_documented_calls() {
+async fn row_31_and_51_records_are_listed_created_and_deleted_with_exactly_the_documented_calls() {
     let (server, pihole) = spec().await;
     assert_eq!(pihole.apply(&changes(&["10.0.0.1 app.lan"], &[])).await.writes, 1);
     assert_eq!(dig(server.dns(), "app.lan", "A").await.records, ["10.0.0.1"]);
@@ -49,7 +49,7 @@ async fn an_address_changes_by_delete_and_post_and_the_post_is_repeated_at_once(
 }
 
 #[tokio::test]
-async fn the_error_table_of_the_seed_holds() {
+async fn row_33_to_37_the_error_table_of_the_request_holds() {
     let (server, pihole) = spec().await;
     for (status, reason) in [(401, "Unauthorized"), (403, "Unauthorized"), (404, "Rejected"), (429, "RateLimited"), (500, "ServerError"), (503, "ServerError")] {
         server.upset(Upset::status("GET", PATH, status, 1));
@@ -66,6 +66,29 @@ async fn the_error_table_of_the_seed_holds() {
     assert_eq!((applied.refused.len(), applied.stopped), (1, None), "400 concerns one record; the others go on");
     assert_eq!(applied.refused[0].1.class(), ErrorClass::Permanent);
     assert_eq!(server.records(), [("b.lan".to_owned(), "10.0.0.1".to_owned())]);
+}
+
+#[tokio::test]
+async fn row_32_any_2xx_is_success() {
+    let (server, pihole) = spec().await;
+    for status in [200, 201, 202, 204] {
+        server.upset(Upset { effective: true, ..Upset::status("POST", PATH, status, 1) });
+        assert_eq!(pihole.apply(&changes(&["10.0.0.1 a.lan"], &[])).await.stopped, None, "{status}");
+        server.upset(Upset { effective: true, ..Upset::status("DELETE", PATH, status, 1) });
+        assert_eq!(pihole.apply(&changes(&[], &["10.0.0.1 a.lan"])).await.stopped, None, "{status}");
+    }
+    assert!(server.records().is_empty());
+}
+
+#[tokio::test]
+async fn row_35_a_404_is_success_on_delete_and_worth_another_try_elsewhere() {
+    let (server, pihole) = spec().await;
+    assert_eq!(pihole.apply(&changes(&[], &["10.0.0.1 never.lan"])).await.stopped, None);
+    server.upset(Upset::status("POST", PATH, 404, 1));
+    let stopped = pihole.apply(&changes(&["10.0.0.1 a.lan"], &[])).await.stopped.unwrap();
+    assert_eq!(stopped.class(), ErrorClass::Transient);
+    server.upset(Upset::status("GET", PATH, 404, 1));
+    assert_eq!(pihole.list().await.unwrap_err().class(), ErrorClass::Transient);
 }
 
 #[tokio::test]

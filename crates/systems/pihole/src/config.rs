@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn three_settings_are_enough() {
+    fn row_50_three_settings_are_enough() {
         let config = settings().resolve().unwrap();
         assert_eq!(config.instances[0].connection.base.as_str(), "http://192.168.1.2/");
         assert_eq!(config.policy.resync, Some(Duration::from_mins(5)));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_listed_at_once() {
+    fn row_30_every_problem_is_listed_at_once() {
         let settings = PiholeSettings {
             dialect: Some("v5".into()),
             owner_id: Some("My Cluster".into()),
@@ -385,7 +385,43 @@ mod tests {
     }
 
     #[test]
-    fn the_watched_namespace_is_part_of_the_owner() {
+    fn row_25_the_url_is_required_and_taken_as_people_paste_it() {
+        for good in ["http://192.168.1.2", "https://pi.hole/", "http://pi.hole/admin", "http://pi.hole/admin/", "http://pi.hole:8080/api"] {
+            assert!(PiholeSettings { url: Some(good.into()), ..settings() }.validate().is_empty(), "{good}");
+        }
+        for bad in ["", " ", "pi.hole", "ftp://pi.hole", "http://", "http://me:secret@pi.hole"] {
+            let problems = PiholeSettings { url: Some(bad.into()), ..settings() }.validate();
+            assert_eq!(problems.len(), 1, "{bad}");
+            assert!(problems[0].setting == "PIHOLE_URL" && !problems[0].problem.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn row_26_the_token_is_required_and_not_blank() {
+        for bad in [None, Some(String::new()), Some("  ".into())] {
+            assert_eq!(places(&PiholeSettings { token: bad, ..settings() }), ["PIHOLE_API_TOKEN"]);
+        }
+    }
+
+    #[test]
+    fn row_27_the_default_address_is_required_and_ipv4() {
+        for bad in [None, Some("".into()), Some("::1".into()), Some("1.2.3".into()), Some("01.2.3.4".into()), Some("host".into())] {
+            assert_eq!(places(&PiholeSettings { default_target_ip: bad, ..settings() }), ["DEFAULT_TARGET_IP"]);
+        }
+    }
+
+    #[test]
+    fn row_28_the_log_level_is_one_of_four_and_info_when_absent() {
+        for good in [None, Some("debug"), Some("info"), Some("warn"), Some("error")] {
+            assert!(PiholeSettings { log_level: good.map(str::to_owned), ..settings() }.validate().is_empty());
+        }
+        for bad in ["INFO", "trace", "warning", "loud"] {
+            assert_eq!(places(&PiholeSettings { log_level: Some(bad.into()), ..settings() }), ["LOG_LEVEL"]);
+        }
+    }
+
+    #[test]
+    fn row_29_the_watched_namespace_is_part_of_the_owner() {
         let config = PiholeSettings { owner_id: Some("home".into()), watch_namespace: Some("media".into()), ..settings() };
         assert_eq!(config.resolve().unwrap().policy.owner.as_str(), "home.media");
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_from_thirty_seconds_to_five_minutes_within_a_tenth() {
+    fn row_40_pauses_double_from_thirty_seconds_to_five_minutes_within_a_tenth() {
         for (failures, seconds) in [(1, 30.0), (2, 60.0), (3, 120.0), (4, 240.0), (5, 300.0), (6, 300.0), (60, 300.0)] {
             let pause = backoff(Duration::from_secs(30), failures, &"pihole").as_secs_f64();
             assert!((seconds * 0.9..=seconds * 1.1).contains(&pause), "{failures}: {pause}");

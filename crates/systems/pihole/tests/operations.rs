@@ -227,7 +227,7 @@ on_both! {
         serving.await.unwrap().unwrap();
     }
 
-    async fn row_48_the_messages_and_fields_are_those_of_the_request(cluster) {
+    async fn row_23_and_48_the_messages_and_fields_are_those_of_the_request(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let _running = bed.start(vec![v6(&server)]);

@@ -1,5 +1,5 @@
 //! What the provider's tests share.
-#![allow(dead_code)] // Each test file uses a part of it.
+#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use std::time::Duration;
 
