@@ -18,13 +18,16 @@ pub(crate) fn body(kind: &Kind, shape: Shape, include: &str, payload: &Payload, 
         Payload::Stored(object) => one(kind, shape, include, object, now),
         Payload::Made(value) => match shape {
             Shape::Full => to_bytes(value),
-            Shape::Metadata => to_bytes(&metadata_only(value)),
+            Shape::Metadata | Shape::MetadataList => to_bytes(&metadata_only(value)),
             Shape::Table => to_bytes(&table::table(kind, std::iter::once(value), include, now, true)),
         },
         Payload::List { items, version, more, remaining } => {
             let mut metadata = json!({"resourceVersion": version.to_string()});
             if let Some(more) = more {
                 metadata["continue"] = json!(more);
+            } else if kind.is_custom() && shape == Shape::Full {
+                // Untyped lists write it even when there is nothing to go on with.
+                metadata["continue"] = json!("");
             }
             if let Some(remaining) = remaining {
                 metadata["remainingItemCount"] = json!(remaining);
@@ -46,7 +49,7 @@ fn list(kind: &Kind, shape: Shape, include: &str, items: &[std::sync::Arc<Object
         return to_bytes(&made);
     }
     let (list_kind, api_version) = match shape {
-        Shape::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        Shape::Metadata | Shape::MetadataList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         _ => (kind.list_kind.clone(), kind.api_version()),
     };
     let mut out = BytesMut::with_capacity(256 + items.len() * 512);
@@ -74,7 +77,7 @@ pub(crate) fn one(kind: &Kind, shape: Shape, include: &str, object: &Object, now
             Some(shown) => to_bytes(&shown),
             None => object.json(),
         },
-        Shape::Metadata => to_bytes(&metadata_only(&object.value)),
+        Shape::Metadata | Shape::MetadataList => to_bytes(&metadata_only(&object.value)),
         Shape::Table => {
             let shown = kind.from_storage(&object.value);
             let value = shown.as_ref().unwrap_or(&object.value);
@@ -101,7 +104,7 @@ pub(crate) fn bookmark(kind: &Kind, shape: Shape, version: u64, initial_end: boo
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let object = match shape {
-        Shape::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+        Shape::Metadata | Shape::MetadataList => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
         Shape::Full | Shape::Table => {
             let mut object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
             if !kind.is_custom() {

@@ -236,7 +236,10 @@ impl WriteOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Full,
+    /// The metadata of one object, or of each event of a watch.
     Metadata,
+    /// The metadata of each object of a list.
+    MetadataList,
     Table,
 }
 
@@ -255,9 +258,8 @@ pub(crate) fn shape_wanted(accept: &str, custom: bool) -> Result<Shape, ApiError
         match (params.get("as").copied(), params.get("g").copied(), params.get("v").copied()) {
             (None, _, _) => return Ok(Shape::Full),
             (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::Table),
-            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
-                return Ok(Shape::Metadata);
-            }
+            (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::Metadata),
+            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::MetadataList),
             _ => {}
         }
     }

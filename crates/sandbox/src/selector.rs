@@ -108,8 +108,8 @@ fn requirement(clause: &str) -> Option<Requirement> {
 fn complaint(clause: &str) -> String {
     let words: Vec<&str> = clause.split_whitespace().collect();
     let said = match words.as_slice() {
-        [_, "in" | "notin", found, ..] => format!("found '{found}', expected: '('"),
-        [_, "in" | "notin"] => "found '', expected: '('".to_owned(),
+        [_, "in" | "notin", found, ..] => format!("found '{found}' expected: '('"),
+        [_, "in" | "notin"] => "found '' expected: '('".to_owned(),
         _ => match clause.split_once('=') {
             Some((key, value)) if label_value(value).is_none() && !value.trim().contains(' ') => {
                 let (key, value) = (key.trim_end_matches(['=', '!']).trim(), value.trim_start_matches('=').trim());

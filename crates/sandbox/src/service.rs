@@ -98,6 +98,7 @@ fn respond(
         return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now()));
     }
     let shape = shape_wanted(accept, kind.is_custom())?;
+    check_shape(shape, &kind, info)?;
     let behind = if let Fault::Stale { behind } = fault { behind } else { 0 };
     let mut made = match info.verb.as_str() {
         "get" => world.get(&ask, behind)?,
@@ -147,6 +148,30 @@ fn check_route(kind: &Kind, info: &RequestInfo) -> Result<(), ApiError> {
         ("update" | "patch", true) if kind.is_custom() => Err(ApiError::bad_request("name must be provided")),
         ("create", false) | ("update" | "patch", true) => Err(refused()),
         ("deletecollection", _) if kind.group.is_empty() && kind.kind == "Namespace" => Err(refused()),
+        _ => Ok(()),
+    }
+}
+
+/// A list has a list of metadata, an object has its own.
+fn check_shape(shape: Shape, kind: &Kind, info: &RequestInfo) -> Result<(), ApiError> {
+    let go_type = |list: bool| {
+        let suffix = if list { "List" } else { "" };
+        if kind.is_custom() {
+            return format!("*unstructured.Unstructured{suffix}");
+        }
+        let family = kind.group.split('.').next().filter(|family| !family.is_empty()).unwrap_or("core");
+        format!("*{family}.{}{suffix}", kind.kind)
+    };
+    let refused = |message: String| Err(ApiError::new(406, "NotAcceptable", message));
+    match (shape, info.verb.as_str()) {
+        (Shape::Metadata, "list" | "deletecollection") => refused(format!(
+            "you requested PartialObjectMetadata, but the requested object is a list ({})",
+            go_type(true)
+        )),
+        (Shape::MetadataList, "get" | "create" | "update" | "patch") => refused(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+            go_type(false)
+        )),
         _ => Ok(()),
     }
 }

@@ -82,7 +82,11 @@ fn column_definitions(kind: &Kind) -> Value {
         Origin::Builtin(_) => cells::builtin_columns(kind)
             .iter()
             .map(|(title, cell, priority)| match *title {
-                "Name" if *priority == 0 => name.clone(),
+                "Name" => {
+                    let mut name = name.clone();
+                    name["priority"] = json!(priority);
+                    name
+                }
                 title => definition(title, cell, "", "", *priority),
             })
             .collect(),

@@ -32,6 +32,9 @@ use crate::{
 /// Why a connection broke.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Watches shorter than this get no bookmark at their end.
+const MIN_BOOKMARK: Duration = Duration::from_secs(1);
+
 /// A watch that is being served.
 pub(crate) struct Feed {
     shared: Arc<Shared>,
@@ -73,7 +76,9 @@ pub(crate) fn open(
     let info = ask.info;
     check_list_options(info)?;
     let scope = Scope::parse(ask)?;
-    let wanted = version_wanted(info)?;
+    let wanted = version_wanted(info).map_err(|error| {
+        ApiError::unforeseen(error.message().trim_start_matches("invalid resource version: "))
+    })?;
     let timeout = info.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(3000);
     let now = world.store.version();
     let (signal, oldest) = {
@@ -95,7 +100,7 @@ pub(crate) fn open(
         bookmarks,
         columns_sent: false,
         deadline: Instant::now() + Duration::from_secs(timeout),
-        next_bookmark: Instant::now() + interval,
+        next_bookmark: Instant::now() + interval.min(Duration::from_secs(timeout.saturating_sub(2)).max(MIN_BOOKMARK)),
         crashed,
         fault,
         sent: 0,
@@ -239,7 +244,7 @@ impl Feed {
                     }
                 },
                 () = tokio::time::sleep_until(bookmark_at) => {
-                    if self.bookmarks {
+                    if self.bookmarks && Instant::now() < self.deadline {
                         self.fetch();
                         if self.state == State::Open {
                             self.queue.push_back(render::bookmark(&self.kind, self.shape, self.cursor, false));

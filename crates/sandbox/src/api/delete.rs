@@ -157,7 +157,7 @@ impl World {
             let condition = json!({
                 "type": "Terminating", "status": "True", "lastTransitionTime": rfc3339(self.now()),
                 "reason": "InstanceDeletionPending",
-                "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will be initiated soon"
+                "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
             });
             match value["status"]["conditions"].as_array_mut() {
                 Some(conditions) => conditions.push(condition),
@@ -172,10 +172,11 @@ impl World {
         }
         if stored.meta("deletionTimestamp").is_empty() {
             value["metadata"]["deletionTimestamp"] = Value::from(rfc3339(self.now()));
-            if !by_namespace || kind.is_custom() {
+            if !by_namespace && !is_crd {
                 value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             }
-            if let Some(generation) = value.pointer("/metadata/generation").and_then(Value::as_i64) {
+            if !is_crd
+                && let Some(generation) = value.pointer("/metadata/generation").and_then(Value::as_i64) {
                 value["metadata"]["generation"] = json!(generation + 1);
             }
         }

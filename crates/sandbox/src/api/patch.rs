@@ -70,7 +70,11 @@ impl World {
             let error = crate::kinds::names::invalid("patch", &Value::String(patched.to_string()), text);
             ApiError::invalid("", "", "", &[error])
         };
-        check_type(ask, &new).map_err(|text| refused(&text))?;
+        if ask.kind.is_custom() {
+            check_custom_type(ask, &new)?;
+        } else {
+            check_type(ask, &new).map_err(|text| refused(&text))?;
+        }
         let warnings = decode(&ask.kind, &mut new, options.validation, None).map_err(|text| refused(&text))?;
         settle_place(ask, &mut new)?;
         let mut answer = self.replace(ask, new, &options, Manner::Update)?;
@@ -135,6 +139,19 @@ fn check_type(ask: &Ask<'_>, new: &Value) -> Result<(), String> {
     if is("kind") != kind.kind || is("apiVersion") != kind.api_version() {
         let (api_version, name) = (is("apiVersion"), is("kind"));
         return Err(format!("no kind {name:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""));
+    }
+    Ok(())
+}
+
+/// The same for a custom object, whose refusal names what it would have become.
+fn check_custom_type(ask: &Ask<'_>, new: &Value) -> Result<(), ApiError> {
+    let is = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
+    let group = is("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    for (field, wanted) in [("kind", ask.kind.kind.clone()), ("apiVersion", ask.kind.api_version())] {
+        if is(field) != wanted {
+            let error = crate::kinds::names::invalid(field, &Value::from(is(field)), &format!("must be {wanted}"));
+            return Err(ApiError::invalid(group, is("kind"), &ask.info.name, &[error]));
+        }
     }
     Ok(())
 }

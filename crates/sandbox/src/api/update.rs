@@ -82,7 +82,8 @@ impl World {
             return Err(ApiError::conflict(
                 ask.about(name),
                 &format!(
-                    "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    "StorageError: invalid object, Code: 4, Key: /registry/{}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    if kind.is_custom() { format!("{}/", kind.group) } else { String::new() },
                     kind.plural,
                     ask.key(),
                     meta(old, "uid")
@@ -90,6 +91,8 @@ impl World {
             ));
         }
         let mut errors = keep_system_metadata(old, &mut new);
+        // The server checks this twice, and says so.
+        errors.extend(errors.clone());
         keep_other_part(&kind, old, &mut new, &ask.info.subresource);
         default(&kind, &mut new);
         if kind.has_generation() && content_changed(&kind, old, &new) {
@@ -98,7 +101,7 @@ impl World {
         }
         errors.extend(validate(&kind, &new, Some(old), &ask.info.subresource));
         if !errors.is_empty() {
-            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &errors));
+            return Err(ApiError::invalid(kind.told_group(), &kind.kind, name, &errors));
         }
         if manner == Manner::Update {
             let subresource = Some(ask.info.subresource.as_str()).filter(|sub| !sub.is_empty());

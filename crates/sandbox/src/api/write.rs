@@ -186,7 +186,8 @@ pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>, subresourc
             }
             if kind.table == "events" {
                 let stored = kind.to_storage(new.clone());
-                errors.extend(kinds::validate::errors(kind, &stored, old));
+                let old = old.map(|old| kind.to_storage(old.clone()));
+                errors.extend(kinds::validate::errors(kind, &stored, old.as_ref()));
             } else {
                 errors.extend(kinds::validate::errors(kind, new, old));
             }
@@ -201,6 +202,14 @@ pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>, subresourc
             errors
         }
     }
+}
+
+/// Warnings about an object that is valid but should not be like this.
+fn advice(kind: &Kind, object: &Value) -> Option<String> {
+    let annotated = object.pointer("/metadata/annotations/kubernetes.io~1ingress.class").is_some();
+    (kind.kind == "Ingress" && annotated && !kind.is_custom()).then(|| {
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()
+    })
 }
 
 /// Warnings that come with a version.
@@ -250,7 +259,8 @@ impl World {
     pub(crate) fn create(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::parse(ask.info, ask.agent, "CreateOptions")?;
         let mut object = read_object(ask)?;
-        let warnings = decode_body(ask, &mut object, options.validation)?;
+        let mut warnings = decode_body(ask, &mut object, options.validation)?;
+        warnings.extend(advice(&ask.kind, &object));
         settle_place(ask, &mut object)?;
         let mut answer = self.create_object(ask, object, &options, None)?;
         answer.warnings = warnings;
@@ -288,13 +298,12 @@ impl World {
         }
         self.prepare_new(&kind, &mut object);
         default(&kind, &mut object);
-        kinds::defaults::on_create(&kind, &mut object, &mut self.address);
         if kind.kind == "CustomResourceDefinition" {
             object["status"] = kinds::crd::initial_status(&object);
         }
         let errors = validate(&kind, &object, None, "");
         if !errors.is_empty() {
-            return Err(ApiError::invalid(&kind.group, &kind.kind, &name, &errors));
+            return Err(ApiError::invalid(kind.told_group(), &kind.kind, &name, &errors));
         }
         let key = key_of(meta(&object, "namespace"), &name);
         if self.store.get(&kind.table, &key).is_some() {
@@ -304,9 +313,11 @@ impl World {
         if applied.is_none() {
             apply::track_update(None, &mut object, &options.manager, None, &kind.merge, self.now());
         }
-        kinds::defaults::unowned_on_create(&kind, &mut object);
+        kinds::defaults::unowned_on_create(&kind, &mut object, &mut self.address);
         if options.dry_run {
-            return Ok(Answer { code: 201, payload: Payload::Made(object), warnings: Vec::new() });
+            let stored = kind.to_storage(object);
+            let shown = kind.from_storage(&stored).unwrap_or(stored);
+            return Ok(Answer { code: 201, payload: Payload::Made(shown), warnings: Vec::new() });
         }
         let stored = self.store.put(&kind.table, kind.to_storage(object));
         self.after_write(&kind, &stored);

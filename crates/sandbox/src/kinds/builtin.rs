@@ -163,7 +163,7 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         upsert: true,
         selectable: &["spec.clusterIP", "spec.type"],
-        name_rule: NameRule::ServiceName,
+        name_rule: NameRule::Label,
         delete_returns_object: true,
         ..row(("", "v1", "Service", "services"), true, schema_of::<Service>)
     },

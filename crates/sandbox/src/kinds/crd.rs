@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Column, CustomVersion, Kind, Origin,
-    names::{invalid, label_1123, required, subdomain, unsupported},
+    names::{NameRule, invalid, required, subdomain, unsupported},
 };
 use crate::{
     apply::TypeSchema,
@@ -80,7 +80,7 @@ pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));
     let name = meta(new, "name");
     let wanted = format!("{plural}.{group}");
-    if !plural.is_empty() && !group.is_empty() && name != wanted {
+    if name != wanted {
         errors.push(invalid("metadata.name", &Value::from(name), "must be spec.names.plural+\".\"+spec.group"));
     }
     if group.is_empty() {
@@ -97,19 +97,7 @@ pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         errors.push(unsupported("spec.scope", scope, &["Cluster", "Namespaced"]));
     }
     errors.extend(version_errors(new, old));
-    for (field, missing_is_wrong) in [("plural", true), ("kind", true), ("singular", false), ("listKind", false)] {
-        let value = text(new, &format!("/spec/names/{field}"));
-        let path = format!("spec.names.{field}");
-        if value.is_empty() {
-            if missing_is_wrong {
-                errors.push(required(path, ""));
-            }
-        } else {
-            let lower = value.to_lowercase();
-            let checked = if matches!(field, "kind" | "listKind") { lower.as_str() } else { value };
-            errors.extend(label_1123(checked).iter().map(|why| invalid(path.clone(), &Value::from(value), why)));
-        }
-    }
+    errors.extend(name_errors(new));
     let kind = text(new, "/spec/names/kind");
     if !kind.is_empty() && kind == text(new, "/spec/names/listKind") {
         errors.push(invalid("spec.names.listKind", &Value::from(kind), "kind and listKind may not be the same"));
@@ -131,23 +119,80 @@ pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
+fn name_errors(new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let value = text(new, &format!("/spec/names/{field}"));
+        let path = format!("spec.names.{field}");
+        let lower = value.to_lowercase();
+        let mixed = matches!(field, "kind" | "listKind");
+        if value.is_empty() {
+            errors.push(required(path, ""));
+        } else {
+            let wrong = NameRule::ServiceName.complaints(if mixed { &lower } else { value }, false);
+            let prefix = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
+            errors.extend(wrong.iter().map(|why| invalid(path.clone(), &Value::from(value), &format!("{prefix}{why}"))));
+        }
+    }
+    for list in ["shortNames", "categories"] {
+        for (at, name) in new["spec"]["names"][list].as_array().into_iter().flatten().enumerate() {
+            let wrong = NameRule::ServiceName.complaints(name.as_str().unwrap_or_default(), false);
+            errors.extend(wrong.iter().map(|why| invalid(format!("spec.names.{list}[{at}]"), name, why)));
+        }
+    }
+    errors
+}
+
+/// The versions as the server prints them.
+fn shown_versions(new: &Value) -> Value {
+    if new.pointer("/spec/versions").is_none() {
+        return Value::Null;
+    }
+    let shown = versions(new).map(|version| {
+        json!({
+            "Name": version["name"], "Served": version["served"], "Storage": version["storage"],
+            "Deprecated": version["deprecated"] == true, "DeprecationWarning": version["deprecationWarning"],
+        })
+    });
+    Value::Array(shown.collect())
+}
+
+fn column_errors(path: &str, columns: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (at, column) in columns.as_array().into_iter().flatten().enumerate() {
+        let path = format!("{path}.additionalPrinterColumns[{at}]");
+        if column["name"].as_str().unwrap_or_default().is_empty() {
+            errors.push(required(format!("{path}.name"), ""));
+        }
+        if !matches!(column["type"].as_str(), Some("boolean" | "date" | "integer" | "number" | "string")) {
+            let why = "must be one of boolean,date,integer,number,string";
+            errors.push(invalid(format!("{path}.type"), &column["type"], why));
+        }
+        if !column["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
+            errors.push(invalid(format!("{path}.JSONPath"), &column["jsonPath"], "must be a simple json path starting with ."));
+        }
+    }
+    errors
+}
+
 fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let hoisted = one_schema(new);
     let mut seen = BTreeSet::new();
     let mut storage = 0;
+    let mut doubled = false;
     for (at, version) in versions(new).enumerate() {
         let path = format!("spec.versions[{at}]");
         let name = version["name"].as_str().unwrap_or_default();
         errors.extend(
-            super::names::NameRule::ServiceName
+            NameRule::ServiceName
                 .complaints(name, false)
                 .iter()
                 .map(|why| invalid(format!("{path}.name"), &version["name"], why)),
         );
-        if !seen.insert(name) {
-            errors.push(invalid("spec.versions", &Value::from(name), "must contain unique version names"));
-        }
+        doubled |= !seen.insert(name);
+        let parent = if hoisted { "spec" } else { path.as_str() };
+        errors.extend(if hoisted && at > 0 { Vec::new() } else { column_errors(parent, &version["additionalPrinterColumns"]) });
         storage += usize::from(version["storage"] == true);
         let root = if hoisted { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
         match version.pointer("/schema/openAPIV3Schema") {
@@ -165,11 +210,29 @@ fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
             }
         }
     }
+    if doubled {
+        errors.push(invalid("spec.versions", &shown_versions(new), "must contain unique version names"));
+    }
     if storage != 1 {
+        errors.push(invalid("spec.versions", &shown_versions(new), "must have exactly one version marked as storage version"));
+    }
+    if new["spec"]["preserveUnknownFields"] == true {
         errors.push(invalid(
-            "spec.versions",
-            new.pointer("/spec/versions").unwrap_or(&Value::Null),
-            "must have exactly one version marked as storage version",
+            "spec.preserveUnknownFields",
+            &Value::Bool(true),
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        ));
+    }
+    let strategy = text(new, "/spec/conversion/strategy");
+    if !matches!(strategy, "" | "None" | "Webhook") {
+        errors.push(unsupported("spec.conversion.strategy", strategy, &["None", "Webhook"]));
+    }
+    let group = text(new, "/spec/group");
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
+    if protected && new.pointer("/metadata/annotations/api-approved.kubernetes.io").is_none() {
+        errors.push(required(
+            "metadata.annotations[api-approved.kubernetes.io]",
+            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
         ));
     }
     if let Some(old) = old {
@@ -226,7 +289,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
             let name = version["name"].as_str()?.to_owned();
             let deprecation = (version["deprecated"] == true).then(|| {
                 version["deprecationWarning"].as_str().map_or_else(
-                    || format!("{group}/{name} {} is deprecated", text(crd, "/spec/names/kind")),
+                    || default_deprecation(crd, &name),
                     str::to_owned,
                 )
             });
@@ -248,6 +311,21 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
             })
         })
         .collect()
+}
+
+/// What the server says of a deprecated version that says nothing itself.
+fn default_deprecation(crd: &Value, name: &str) -> String {
+    let (group, kind) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"));
+    let rank = crate::discovery::version_rank;
+    let better = versions(crd)
+        .filter(|version| version["served"] == true && version["deprecated"] != true)
+        .filter_map(|version| version["name"].as_str())
+        .filter(|other| rank(other) < rank(name))
+        .min_by_key(|other| rank(other));
+    match better {
+        Some(better) => format!("{group}/{name} {kind} is deprecated; use {group}/{better} {kind}"),
+        None => format!("{group}/{name} {kind} is deprecated"),
+    }
 }
 
 fn column(declared: &Value) -> Column {

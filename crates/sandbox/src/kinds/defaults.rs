@@ -31,10 +31,21 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
         }
         ("", "Secret") => secret(object),
         ("", "Service") => service(object),
-        ("", "Pod") => pod(part(object, "spec")),
+        ("", "Pod") => {
+            pod(part(object, "spec"));
+            fill(&mut object["spec"], "enableServiceLinks", json!(true));
+        }
         ("", "Node") => {
             part(object, "spec");
-            part(object, "status");
+            let status = part(object, "status");
+            fill(status, "daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}}));
+            let info = part(status, "nodeInfo");
+            for field in [
+                "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
+                "kubeProxyVersion", "operatingSystem", "architecture",
+            ] {
+                fill(info, field, json!(""));
+            }
         }
         ("networking.k8s.io", "Ingress") => {
             part(object, "spec");
@@ -100,18 +111,27 @@ pub(crate) fn zero(kind: &Kind, object: &mut Value) {
 }
 
 /// What a create fills in that is nobody's field.
-pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value) {
-    if kind.group.is_empty() && kind.kind == "Namespace" {
-        object["spec"] = json!({"finalizers": ["kubernetes"]});
-        object["status"] = json!({"phase": "Active"});
-    }
-}
-
-/// What only a create fills in; `address` makes cluster IPs.
-pub(crate) fn on_create(kind: &Kind, object: &mut Value, address: &mut u32) {
+///
+/// `address` counts the cluster IPs given out.
+pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value, address: &mut u32) {
     match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Namespace") => {
+            object["spec"] = json!({"finalizers": ["kubernetes"]});
+            object["status"] = json!({"phase": "Active"});
+        }
         ("", "Service") => cluster_ip(object, address),
-        ("", "Pod") => object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"}),
+        ("", "Pod") => {
+            object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+            let tolerate = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+            let spec = part(object, "spec");
+            fill(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+            fill(spec, "priority", json!(0));
+            fill(
+                spec,
+                "tolerations",
+                json!([tolerate("node.kubernetes.io/not-ready"), tolerate("node.kubernetes.io/unreachable")]),
+            );
+        }
         _ => {}
     }
 }
@@ -181,8 +201,9 @@ fn cluster_ip(object: &mut Value, address: &mut u32) {
     }
     let ip = spec["clusterIP"].clone();
     fill(spec, "clusterIPs", json!([ip]));
-    fill(spec, "ipFamilies", json!(["IPv4"]));
-    fill(spec, "ipFamilyPolicy", json!("SingleStack"));
+    let free = ip == "None" && spec.get("selector").is_none();
+    fill(spec, "ipFamilies", if free { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+    fill(spec, "ipFamilyPolicy", json!(if free { "RequireDualStack" } else { "SingleStack" }));
     if matches!(spec["type"].as_str(), Some("LoadBalancer" | "NodePort")) {
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             *address += 1;
@@ -237,7 +258,7 @@ mod tests {
         let kind = catalog.get("", "v1", "services").unwrap();
         let mut service = json!({"spec": {"ports": [{"port": 80}]}});
         apply(kind, &mut service);
-        on_create(kind, &mut service, &mut 9);
+        unowned_on_create(kind, &mut service, &mut 9);
         assert_eq!(service["spec"]["clusterIP"], "10.96.0.10");
         assert_eq!(service["spec"]["ports"][0], json!({"port": 80, "targetPort": 80, "protocol": "TCP"}));
     }

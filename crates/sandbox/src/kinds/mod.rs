@@ -85,6 +85,11 @@ impl Kind {
         }
     }
 
+    /// The group that refusals of its objects name: both faces of events are one kind.
+    pub(crate) fn told_group(&self) -> &str {
+        if self.table == "events" { "" } else { &self.group }
+    }
+
     pub(crate) fn is_custom(&self) -> bool {
         matches!(self.origin, Origin::Custom(_))
     }

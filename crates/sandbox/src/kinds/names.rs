@@ -49,14 +49,11 @@ fn matches(cell: &'static OnceLock<Option<Regex>>, pattern: &str, text: &str) ->
 pub(crate) fn label_1123(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
-    if text.contains('.') {
-        return vec!["must not contain dots".to_owned()];
-    }
     if text.len() > 63 {
-        wrong.push("must be no more than 63 bytes".to_owned());
+        wrong.push("must be no more than 63 characters".to_owned());
     }
     if !matches(&RE, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", text) {
-        wrong.push(LABEL_TEXT.to_owned());
+        wrong.push(if subdomain(text).is_empty() { "must not contain dots".to_owned() } else { LABEL_TEXT.to_owned() });
     }
     wrong
 }
@@ -65,7 +62,7 @@ fn label_1035(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
     if text.len() > 63 {
-        wrong.push("must be no more than 63 bytes".to_owned());
+        wrong.push("must be no more than 63 characters".to_owned());
     }
     if !matches(&RE, "[a-z]([-a-z0-9]*[a-z0-9])?", text) {
         wrong.push(LABEL_1035_TEXT.to_owned());
@@ -77,7 +74,7 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
     if text.len() > 253 {
-        wrong.push("must be no more than 253 bytes".to_owned());
+        wrong.push("must be no more than 253 characters".to_owned());
     }
     if !matches(&RE, "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text) {
         wrong.push(SUBDOMAIN_TEXT.to_owned());
@@ -89,12 +86,33 @@ pub(crate) fn wildcard_subdomain(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
     if text.len() > 253 {
-        wrong.push("must be no more than 253 bytes".to_owned());
+        wrong.push("must be no more than 253 characters".to_owned());
     }
     if !matches(&RE, "\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text) {
         wrong.push(WILDCARD_TEXT.to_owned());
     }
     wrong
+}
+
+/// A port's name.
+pub(crate) fn port_name(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if text.len() > 15 {
+        wrong.push("must be no more than 15 characters");
+    }
+    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        wrong.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)");
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        wrong.push("must contain at least one letter (a-z)");
+    }
+    if text.contains("--") {
+        wrong.push("must not contain consecutive hyphens");
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        wrong.push("must not begin or end with a hyphen");
+    }
+    wrong.into_iter().map(str::to_owned).collect()
 }
 
 fn path_segment(text: &str) -> Vec<String> {
@@ -108,7 +126,7 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let mut wrong = Vec::new();
     if text.len() > 253 {
-        wrong.push("must be no more than 253 bytes".to_owned());
+        wrong.push("must be no more than 253 characters".to_owned());
     }
     if !matches(&RE, "[-._a-zA-Z0-9]+", text) {
         wrong.push(CONFIG_KEY_TEXT.to_owned());
@@ -132,7 +150,8 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 wrong.push("prefix part must be non-empty".to_owned());
             } else {
-                wrong.extend(subdomain(prefix).into_iter().map(|text| format!("prefix part {text}")));
+                let why = |text: String| format!("prefix part {}", text.replace("253 characters", "253 bytes"));
+                wrong.extend(subdomain(prefix).into_iter().map(why));
             }
             name
         }

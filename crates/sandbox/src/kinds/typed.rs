@@ -46,6 +46,7 @@ impl<'a> Reader<'a> {
             return;
         }
         let name = reference(schema).and_then(|target| target.rsplit('.').next()).unwrap_or_default();
+        let inner_holder = if name.is_empty() { holder } else { name };
         let schema = self.resolve(schema);
         let wanted = schema.get("type").and_then(Value::as_str);
         if let Some(text) = ill_formed(schema, name, value) {
@@ -59,7 +60,7 @@ impl<'a> Reader<'a> {
                     "json: cannot unmarshal {} into Go struct field {holder}.{} of type {}",
                     json_name(value),
                     field_of(path),
-                    go_name(wanted)
+                    go_name(wanted, schema)
                 ));
             }
             return;
@@ -83,8 +84,8 @@ impl<'a> Reader<'a> {
                             }
                             Some(_) if inner.is_null() => false,
                             Some(property) => {
-                                self.walk(property, inner, path, holder, found);
-                                required(name) || !self.leaves_no_trace(property, inner)
+                                self.walk(property, inner, path, inner_holder, found);
+                                required(name) || !self.leaves_no_trace(name, property, inner)
                             }
                         };
                         path.truncate(at);
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
                     for (n, inner) in items.iter_mut().enumerate() {
                         let at = path.len();
                         path.push_str(&format!("[{n}]"));
-                        self.walk(item, inner, path, holder, found);
+                        self.walk(item, inner, path, inner_holder, found);
                         path.truncate(at);
                     }
                 }
@@ -117,11 +118,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether an encoder leaves this optional field out: empty lists and maps.
-    fn leaves_no_trace(&self, schema: &'a Value, value: &Value) -> bool {
+    /// Whether an encoder leaves this optional field out: empty text, lists and maps.
+    fn leaves_no_trace(&self, name: &str, schema: &'a Value, value: &Value) -> bool {
         match value {
             _ if is_opaque(schema) => false,
             Value::Array(items) => items.is_empty(),
+            Value::String(text) => text.is_empty() && !holds_empty_text(name),
             Value::Object(fields) => fields.is_empty() && self.resolve(schema).get("additionalProperties").is_some(),
             _ => false,
         }
@@ -135,10 +137,30 @@ fn reference(schema: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
+/// Optional fields that tell empty text from none.
+fn holds_empty_text(name: &str) -> bool {
+    matches!(
+        name,
+        "ingressClassName" | "pathType" | "holderIdentity" | "preferredHolder" | "strategy" | "apiGroup" | "appProtocol"
+            | "loadBalancerClass" | "ipFamilyPolicy" | "ipMode" | "hostname" | "nodeName" | "zone" | "default" | "value"
+    )
+}
+
 /// The struct field of a path: without what stands in lists and under the keys of maps.
-fn field_of(path: &str) -> &str {
+fn field_of(path: &str) -> String {
     let path = path.split('\u{0}').next().unwrap_or(path);
-    path.rsplit_once(']').map_or(path, |(_, rest)| rest).trim_start_matches('.')
+    let mut out = String::new();
+    let mut inside = false;
+    for c in path.chars() {
+        match c {
+            '[' => inside = true,
+            ']' => inside = false,
+            c if !inside => out.push(c),
+            _ => {}
+        }
+    }
+    // The one embedded struct that our users meet.
+    out.replace("spec.rules.http", "spec.rules.IngressRuleValue.http")
 }
 
 fn mismatch(wanted: Option<&str>, path: &str, value: &Value) -> String {
@@ -224,14 +246,22 @@ fn json_name(value: &Value) -> String {
     }
 }
 
-fn go_name(wanted: Option<&str>) -> &'static str {
+fn go_name(wanted: Option<&str>, schema: &Value) -> String {
+    let type_name = |schema: &Value| {
+        reference(schema).and_then(|target| {
+            let mut parts = target.rsplit('.');
+            let (name, version) = (parts.next()?, parts.next()?);
+            Some(format!("{version}.{name}"))
+        })
+    };
     match wanted {
-        Some("boolean") => "bool",
-        Some("integer") => "int32",
-        Some("number") => "float64",
-        Some("array") => "[]string",
-        Some("object") => "map[string]string",
-        _ => "string",
+        Some("boolean") => "bool".into(),
+        Some("integer") if schema.get("format").and_then(Value::as_str) == Some("int64") => "int64".into(),
+        Some("integer") => "int32".into(),
+        Some("number") => "float64".into(),
+        Some("array") => format!("[]{}", schema.get("items").and_then(type_name).unwrap_or_else(|| "string".into())),
+        Some("object") => "map[string]string".into(),
+        _ => "string".into(),
     }
 }
 

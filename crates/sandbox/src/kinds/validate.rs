@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use super::{
     Kind,
-    names::{config_key, duplicate, forbidden, invalid, label_1123, required, subdomain, unsupported, wildcard_subdomain},
+    names::{
+        config_key, duplicate, forbidden, invalid, label_1123, port_name, qualified_name, required, subdomain, unsupported,
+        wildcard_subdomain,
+    },
 };
 use crate::schema::FieldError;
 
@@ -14,8 +17,15 @@ pub(crate) fn errors(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Field
         ("", "ConfigMap") => config_map(new, old),
         ("", "Secret") => secret(new, old),
         ("", "Service") => service(new, old),
-        ("", "Event") => event(new),
-        ("networking.k8s.io", "Ingress") => ingress(new),
+        (_, "Event") => event(kind, new, old),
+        ("networking.k8s.io", "Ingress") => {
+            let mut errors = ingress(new);
+            if old.is_none() {
+                errors.extend(ingress_class_annotation(new));
+            }
+            errors.extend(ingress_status(new));
+            errors
+        }
         ("networking.k8s.io", "IngressClass") => ingress_class(new, old),
         ("coordination.k8s.io", "Lease") => lease(new),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => super::crd::errors(new, old),
@@ -55,7 +65,7 @@ fn config_map(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if size > 1024 * 1024 {
         errors.push(FieldError {
             reason: "FieldValueTooLong",
-            field: String::new(),
+            field: "[]".into(),
             message: "Too long: may not be more than 1048576 bytes".into(),
         });
     }
@@ -117,6 +127,19 @@ fn service(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         if !(1..=65535).contains(&number) {
             errors.push(invalid(format!("{path}.port"), &Value::from(number), "must be between 1 and 65535, inclusive"));
         }
+        let protocol = port["protocol"].as_str().unwrap_or_default();
+        if !matches!(protocol, "SCTP" | "TCP" | "UDP") {
+            errors.push(unsupported(format!("{path}.protocol"), protocol, &["SCTP", "TCP", "UDP"]));
+        }
+        match &port["targetPort"] {
+            Value::Number(target) if !target.as_i64().is_some_and(|n| (1..=65535).contains(&n)) => {
+                errors.push(invalid(format!("{path}.targetPort"), &port["targetPort"], "must be between 1 and 65535, inclusive"));
+            }
+            Value::String(target) => {
+                errors.extend(port_name(target).iter().map(|why| invalid(format!("{path}.targetPort"), &port["targetPort"], why)));
+            }
+            _ => {}
+        }
     }
     if let Some(old) = old {
         let (was, is) = (&old["spec"]["clusterIP"], &spec["clusterIP"]);
@@ -128,30 +151,61 @@ fn service(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-fn event(new: &Value) -> Vec<FieldError> {
+fn event(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let text = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
+    let is_new_api = !kind.group.is_empty();
     let about = new.pointer("/involvedObject/namespace").and_then(Value::as_str).unwrap_or_default();
     let namespace = new.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-    if about.is_empty() {
-        if !matches!(namespace, "default" | "kube-system") {
-            errors.push(invalid("involvedObject.namespace", &Value::from(about), "does not match event.namespace"));
-        }
-    } else if about != namespace {
+    let cluster_wide = about.is_empty() && matches!(namespace, "default" | "kube-system");
+    if about != namespace && !cluster_wide {
         errors.push(invalid("involvedObject.namespace", &Value::from(about), "does not match event.namespace"));
     }
     if new.get("eventTime").is_some_and(|time| !time.is_null()) {
-        for field in ["reportingController", "reportingInstance", "action", "reason"] {
-            let stored = if field == "reportingController" { "reportingComponent" } else { field };
-            if new.get(stored).and_then(Value::as_str).unwrap_or_default().is_empty() {
+        let controller = if is_new_api { "reportingController" } else { "reportingComponent" };
+        if text("reportingComponent").is_empty() {
+            errors.push(required(controller, ""));
+        }
+        let name = Value::from(text("reportingComponent"));
+        errors.extend(qualified_name(text("reportingComponent")).iter().map(|why| invalid(controller, &name, why)));
+        for field in ["reportingInstance", "action", "reason"] {
+            if text(field).is_empty() {
                 errors.push(required(field, ""));
+            } else if text(field).len() > 128 {
+                errors.push(invalid(field, &Value::from(""), "can have at most 128 characters"));
             }
         }
-        let kind = new.get("type").and_then(Value::as_str).unwrap_or_default();
-        if !matches!(kind, "Normal" | "Warning") {
-            errors.push(invalid("type", &Value::from(kind), "has invalid value: "));
-        }
-        if new.get("message").and_then(Value::as_str).unwrap_or_default().len() > 1024 {
+        if text("message").len() > 1024 {
             errors.push(invalid("message", &Value::from(""), "can have at most 1024 characters"));
+        }
+    }
+    if !is_new_api {
+        return errors;
+    }
+    match old {
+        Some(old) => {
+            let fixed = [
+                "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
+                "action", "related", "reportingComponent", "reportingInstance",
+            ];
+            for field in fixed.into_iter().filter(|field| new.get(*field) != old.get(*field)) {
+                let shown = new.get(field).unwrap_or(&Value::Null);
+                errors.push(invalid(field.replace("Component", "Controller"), shown, "field is immutable"));
+            }
+        }
+        None => {
+            if new.get("eventTime").is_none_or(Value::is_null) {
+                errors.push(required("eventTime", ""));
+            }
+            let given = text("type");
+            if !matches!(given, "Normal" | "Warning") {
+                errors.push(invalid("type", &Value::from(""), &format!("has invalid value: {given}")));
+            }
+            for field in ["firstTimestamp", "lastTimestamp", "count"] {
+                if new.get(field).is_some_and(|value| !value.is_null()) {
+                    errors.push(invalid(field, &Value::from(""), "needs to be unset"));
+                }
+            }
         }
     }
     errors
@@ -166,14 +220,14 @@ fn ingress(new: &Value) -> Vec<FieldError> {
             let wrong = if text.contains('*') { wildcard_subdomain(text) } else { subdomain(text) };
             errors.extend(wrong.iter().map(|why| invalid(format!("spec.tls[{at}].hosts[{n}]"), host, why)));
         }
+        if let Some(secret) = tls.get("secretName") {
+            let wrong = subdomain(secret.as_str().unwrap_or_default());
+            errors.extend(wrong.iter().map(|why| invalid(format!("spec.tls[{at}].secretName"), secret, why)));
+        }
     }
     let rules: Vec<&Value> = list(spec, "rules").collect();
     if rules.is_empty() && spec.get("defaultBackend").is_none() {
-        errors.push(invalid(
-            "spec",
-            &crate::kinds::validate::as_go(&Value::Null),
-            "either `defaultBackend` or `rules` must be specified",
-        ));
+        errors.push(invalid("spec", &Value::Null, "either `defaultBackend` or `rules` must be specified"));
     }
     if let Some(backend) = spec.get("defaultBackend") {
         errors.extend(ingress_backend(backend, "spec.defaultBackend"));
@@ -242,28 +296,32 @@ fn ingress_path(entry: &Value, at: &str) -> Vec<FieldError> {
 fn ingress_backend(backend: &Value, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match (backend.get("resource"), backend.get("service")) {
-        (Some(_), Some(_)) => errors.push(invalid(
-            at,
-            &as_go(&Value::Null),
-            "cannot set both resource and service backends",
-        )),
-        (Some(_), None) => {}
-        (None, None) => errors.push(required(at, "resource or service backend is required")),
+        (Some(_), Some(_)) => errors.push(invalid(at, &Value::from(""), "cannot set both resource and service backends")),
+        (Some(resource), None) => {
+            for field in ["kind", "name"] {
+                if resource[field].as_str().unwrap_or_default().is_empty() {
+                    errors.push(required(format!("{at}.resource.{field}"), ""));
+                }
+            }
+        }
+        (None, None) => errors.push(invalid(at, &Value::from(""), "resource or service backend is required")),
         (None, Some(service)) => {
             let name = service["name"].as_str().unwrap_or_default();
             if name.is_empty() {
                 errors.push(required(format!("{at}.service.name"), ""));
             } else {
-                let wrong = super::names::NameRule::ServiceName.complaints(name, false);
-                errors.extend(wrong.iter().map(|why| invalid(format!("{at}.service.name"), &service["name"], why)));
+                errors.extend(label_1123(name).iter().map(|why| invalid(format!("{at}.service.name"), &service["name"], why)));
             }
             let port = &service["port"];
             let (by_name, by_number) = (port["name"].as_str().unwrap_or_default(), port["number"].as_i64().unwrap_or_default());
             if !by_name.is_empty() && by_number != 0 {
-                errors.push(invalid(at, &as_go(&Value::Null), "cannot set both port name & port number"));
+                errors.push(invalid(at, &Value::from(""), "cannot set both port name & port number"));
             } else if by_name.is_empty() && by_number == 0 {
                 errors.push(required(at, "port name or number is required"));
-            } else if by_name.is_empty() && !(1..=65535).contains(&by_number) {
+            } else if !by_name.is_empty() {
+                let wrong = port_name(by_name);
+                errors.extend(wrong.iter().map(|why| invalid(format!("{at}.service.port.name"), &port["name"], why)));
+            } else if !(1..=65535).contains(&by_number) {
                 errors.push(invalid(
                     format!("{at}.service.port.number"),
                     &Value::from(by_number),
@@ -275,9 +333,33 @@ fn ingress_backend(backend: &Value, at: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The server prints whole structs in Go's syntax; only their absence of value is told apart here.
-pub(crate) fn as_go(value: &Value) -> Value {
-    value.clone()
+fn ingress_class_annotation(new: &Value) -> Option<FieldError> {
+    let annotated = new.pointer("/metadata/annotations/kubernetes.io~1ingress.class")?;
+    let class = new.pointer("/spec/ingressClassName")?;
+    (annotated != class).then(|| {
+        invalid("annotations.kubernetes.io/ingress.class", annotated, "must match `ingressClassName` when both are specified")
+    })
+}
+
+fn ingress_status(new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let balancer = new.pointer("/status/loadBalancer").unwrap_or(&Value::Null);
+    for (at, ingress) in list(balancer, "ingress").enumerate() {
+        let path = format!("status.loadBalancer.ingress[{at}]");
+        if let Some(ip) = ingress.get("ip")
+            && ip.as_str().is_none_or(|text| text.parse::<std::net::IpAddr>().is_err())
+        {
+            errors.push(invalid(format!("{path}.ip"), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+        }
+        if let Some(host) = ingress.get("hostname") {
+            let text = host.as_str().unwrap_or_default();
+            errors.extend(subdomain(text).iter().map(|why| invalid(format!("{path}.hostname"), host, why)));
+            if text.parse::<std::net::IpAddr>().is_ok() {
+                errors.push(invalid(format!("{path}.hostname"), host, "must be a DNS name, not an IP address"));
+            }
+        }
+    }
+    errors
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {

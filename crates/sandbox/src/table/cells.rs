@@ -39,9 +39,8 @@ pub(crate) fn builtin_columns(kind: &Kind) -> &'static [Title] {
             ("Count", "string", 1),
             ("Name", "string", 1),
         ],
-        ("", "Pod") => &[NAME, ("Ready", "string", 0), ("Status", "string", 0), ("Restarts", "string", 0), AGE, ("IP", "string", 1), ("Node", "string", 1)],
+        ("", "Pod") => &[NAME, ("Ready", "string", 0), ("Status", "string", 0), ("Restarts", "string", 0), AGE, ("IP", "string", 1), ("Node", "string", 1), ("Nominated Node", "string", 1), ("Readiness Gates", "string", 1)],
         ("", "Node") => &[NAME, ("Status", "string", 0), ("Roles", "string", 0), AGE, ("Version", "string", 0), ("Internal-IP", "string", 1)],
-        ("", "ServiceAccount") => &[NAME, ("Secrets", "string", 0), AGE],
         ("", "Endpoints") => &[NAME, ("Endpoints", "string", 0), AGE],
         ("apps", "Deployment") => &[
             NAME,
@@ -101,8 +100,8 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
     };
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => vec![name, json!(text(object, "/status/phase")), age],
-        ("", "ConfigMap") => vec![name, json!(count(&["data", "binaryData"]).to_string()), age],
-        ("", "Secret") => vec![name, json!(text(object, "/type")), json!(count(&["data"]).to_string()), age],
+        ("", "ConfigMap") => vec![name, json!(count(&["data", "binaryData"])), age],
+        ("", "Secret") => vec![name, json!(text(object, "/type")), json!(count(&["data"])), age],
         ("", "Service") => service(object, name, age),
         (_, "Event") => event(object, now),
         ("", "Pod") => pod(object, name, age),
@@ -113,7 +112,6 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
             let address = list(object, "/status/addresses").find(|a| a["type"] == "InternalIP").map_or("", |a| text(a, "/address"));
             vec![name, json!(status), json!("<none>"), age, json!(text(object, "/status/nodeInfo/kubeletVersion")), or_none(address)]
         }
-        ("", "ServiceAccount") => vec![name, json!(list(object, "/secrets").count().to_string()), age],
         ("", "Endpoints") => {
             let addresses = joined(list(object, "/subsets").flat_map(|subset| list(subset, "/addresses")).map(|a| text(a, "/ip")));
             vec![name, or_none(&addresses), age]
@@ -124,8 +122,8 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
             vec![
                 name,
                 json!(format!("{}/{}", number("/status/readyReplicas"), number("/spec/replicas"))),
-                json!(number("/status/updatedReplicas").to_string()),
-                json!(number("/status/availableReplicas").to_string()),
+                json!(number("/status/updatedReplicas")),
+                json!(number("/status/availableReplicas")),
                 age,
                 json!(joined(containers().map(|c| text(c, "/name")))),
                 json!(joined(containers().map(|c| text(c, "/image")))),
@@ -206,6 +204,8 @@ fn pod(object: &Value, name: Value, age: Value) -> Vec<Value> {
         age,
         or_none(text(object, "/status/podIP")),
         or_none(text(object, "/spec/nodeName")),
+        or_none(text(object, "/status/nominatedNodeName")),
+        json!("<none>"),
     ]
 }
 
@@ -240,7 +240,10 @@ fn event(object: &Value, now: Timestamp) -> Vec<Value> {
         last => last,
     };
     let about = ["/involvedObject", "/regarding"].iter().find_map(|pointer| object.pointer(pointer)).unwrap_or(&Value::Null);
-    let target = format!("{}/{}", text(about, "/kind").to_lowercase(), text(about, "/name"));
+    let target = match text(about, "/kind") {
+        "" => text(about, "/name").to_owned(),
+        kind => format!("{}/{}", kind.to_lowercase(), text(about, "/name")),
+    };
     let source = match pick(&["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"]) {
         "" => String::new(),
         component => match pick(&["/source/host", "/reportingInstance"]) {
@@ -261,7 +264,7 @@ fn event(object: &Value, now: Timestamp) -> Vec<Value> {
         json!(source),
         json!(pick(&["/message", "/note"]).trim()),
         json!(since(first)),
-        json!(count.to_string()),
+        json!(count),
         json!(text(object, "/metadata/name")),
     ]
 }
