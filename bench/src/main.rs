@@ -68,13 +68,13 @@ impl Bench {
     }
 
     /// Starts the operator for the pihole system on one namespace.
-    fn pihole_operator(&self, namespace: &str, kubeconfig: &Path, url: &str, password: &str) -> anyhow::Result<operator::Operator> {
+    fn pihole_operator(&self, namespace: &str, kubeconfig: &Path, url: &str) -> anyhow::Result<operator::Operator> {
         let environment = [
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("WATCH_NAMESPACE", namespace.to_owned()),
             ("POD_NAMESPACE", namespace.to_owned()),
             ("PIHOLE_URL", url.to_owned()),
-            ("PIHOLE_API_TOKEN", password.to_owned()),
+            ("PIHOLE_API_TOKEN", signpost_testkit::pihole::V6Options::default().password.unwrap_or_default()),
             ("PIHOLE_API_DIALECT", "v6".to_owned()),
             ("DEFAULT_TARGET_IP", "10.0.0.1".to_owned()),
         ];
@@ -94,7 +94,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let cluster = signpost_testkit::real_cluster().await.context("no kube-apiserver; run dev/setup")?;
     cluster.install(&signpost_apis::powerdns::crds()).await;
-    let powerdns = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await;
+    let powerdns = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await.context("no PowerDNS; run dev/setup")?;
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
     let mut figures: Vec<Figure> = Vec::new();

@@ -1,6 +1,7 @@
 //! `memory`: 10,000 Ingresses as real ones look, on the real API server: the operator's resident memory, and whether it grows
 //! when its watches expire and it must list everything again, twenty times.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -65,21 +66,30 @@ pub async fn create(bench: &Bench, namespace: &str, count: usize, registered: us
     Ok(())
 }
 
+/// The cluster's kubeconfig with another address for the API server.
+fn kubeconfig_through(bench: &Bench, url: &str) -> anyhow::Result<PathBuf> {
+    let mut config: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(bench.cluster.kubeconfig())?)?;
+    config["clusters"][0]["cluster"] = json!({"server": url});
+    let path = bench.logs.path().join("through-proxy.kubeconfig");
+    std::fs::write(&path, serde_json::to_string(&config)?)?;
+    Ok(path)
+}
+
 /// Runs the benchmark.
 pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let namespace = bench.cluster.namespace("bench-memory").await;
     bench.say("creating 10,000 Ingresses, 300 of them registered");
     create(bench, &namespace, SIZE, REGISTERED).await?;
 
-    let proxy = FaultProxy::start(&bench.cluster.url()).await;
-    let cutter = Cutter::start(proxy.addr()).await?;
+    let proxy = FaultProxy::start(&bench.cluster.config().await.cluster_url.to_string()).await;
+    let cutter = Cutter::start(proxy.url().trim_start_matches("http://").parse()?).await?;
     let pihole = PiholeV6::start().await;
-    let kubeconfig = bench.cluster.kubeconfig_for(&cutter.url());
-    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url(), pihole.password())?;
+    let kubeconfig = kubeconfig_through(bench, &cutter.url())?;
+    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url())?;
     let ready = operator.ready(DEADLINE).await?;
     let start = Instant::now();
-    while pihole.lines().len() < REGISTERED {
-        anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.lines().len());
+    while pihole.hosts().len() < REGISTERED {
+        anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.hosts().len());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let first = operator.rss_mb()?;

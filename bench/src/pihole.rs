@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use signpost_testkit::pihole::PiholeV6;
+use signpost_testkit::pihole::{Counters, PiholeV6, V6Options};
 use tokio::net::UdpSocket;
 
 use crate::figure::{Figure, Goal};
@@ -23,13 +23,13 @@ pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
 
     bench.say("starting the operator");
     let kubeconfig = bench.cluster.kubeconfig();
-    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url(), pihole.password())?;
+    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url())?;
     let ready = operator.ready(DEADLINE).await?;
     let served = answered(&pihole, DEADLINE).await? - operator.started();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (rss, cpu) = (operator.rss_mb()?, operator.cpu_seconds()?);
     operator.stop().await?;
-    let (logins, writes, most) = (pihole.logins(), pihole.writes(), pihole.most_writes_in_flight());
+    let Counters { logins, writes, most_writes_at_once, .. } = pihole.counters();
     Ok(vec![
         Figure::new("pihole.per_record.1000", seconds(per_record), "s", Goal::Told),
         Figure::new("pihole.served.1000", seconds(served), "s", Goal::Told),
@@ -39,7 +39,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         Figure::new("pihole.cpu", cpu, "s", Goal::Told),
         Figure::new("pihole.logins", count(logins), "logins", Goal::AtMost(1.0)),
         Figure::new("pihole.writes", count(writes), "writes", Goal::AtMost(3.0)),
-        Figure::new("pihole.most_writes_in_flight", count(most), "writes", Goal::AtMost(1.0)),
+        Figure::new("pihole.most_writes_in_flight", count(most_writes_at_once), "writes", Goal::AtMost(1.0)),
     ])
 }
 
@@ -49,7 +49,7 @@ async fn answered(pihole: &PiholeV6, deadline: Duration) -> anyhow::Result<Insta
     let start = Instant::now();
     for n in 0..SIZE {
         let name = format!("app-{n:05}.bench.lan.");
-        while world::ask(&socket, pihole.dns_addr(), &name).await?.is_none() {
+        while world::ask(&socket, pihole.dns(), &name).await?.is_none() {
             anyhow::ensure!(start.elapsed() < deadline, "{name} was not answered after {deadline:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -64,7 +64,7 @@ async fn per_record() -> anyhow::Result<Duration> {
     let start = Instant::now();
     let login: serde_json::Value = http
         .post(format!("{}/api/auth", pihole.url()))
-        .json(&serde_json::json!({"password": pihole.password()}))
+        .json(&serde_json::json!({"password": V6Options::default().password}))
         .send()
         .await?
         .json()
@@ -79,6 +79,6 @@ async fn per_record() -> anyhow::Result<Duration> {
 }
 
 #[allow(clippy::cast_precision_loss)] // counts of a benchmark are far below 2^52
-fn count(n: usize) -> f64 {
+fn count(n: u64) -> f64 {
     n as f64
 }

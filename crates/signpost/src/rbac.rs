@@ -61,8 +61,8 @@ pub const RULES: &[Rule] = &[
         own_namespace: true,
         group: "",
         resources: &["configmaps"],
-        verbs: &["get", "create", "patch"],
-        why: "the ledger of records written in the seed dialect",
+        verbs: &["get", "create", "update"],
+        why: "the ledger of records in a Pi-hole that has no room for a mark",
     },
 ];
 

@@ -66,7 +66,9 @@ fn yaml(objects: &[Value]) -> anyhow::Result<String> {
 
 fn reference() -> String {
     let mut text = String::from("<!-- Written by `make generate`; edit crates/signpost/src/cli.rs instead. -->\n# Command line\n");
-    let mut command = signpost::cli::Cli::command().term_width(100);
+    // The values of this machine's environment are not part of the reference.
+    let plain = |command: clap::Command| command.mut_args(|argument| argument.hide_env_values(true)).term_width(100);
+    let mut command = plain(signpost::cli::Cli::command()).mut_subcommands(plain);
     command.build();
     let mut section = |name: &str, help: String| {
         let help = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");

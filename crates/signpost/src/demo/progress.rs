@@ -40,7 +40,6 @@ impl Outcome {
 enum Look {
     Served(Vec<(String, String, Vec<String>)>),
     Refused { reason: String, message: String },
-    Ignored,
     NotYet(String),
 }
 
@@ -64,10 +63,9 @@ pub(super) async fn follow(client: &Client, examples: &[Example], server: Socket
                     say(&format!("  refused  {}: {reason}: {message}", example.title()));
                     outcome.refused.push((example.title(), reason));
                 }
-                (Look::Ignored | Look::NotYet(_), Expected::Ignored) => {}
+                (Look::NotYet(_), Expected::Ignored) => {}
                 (Look::Served(_), _) => still.push((example, "it is served, which was not expected".to_owned())),
                 (Look::Refused { reason, message }, _) => still.push((example, format!("{reason}: {message}"))),
-                (Look::Ignored, _) => still.push((example, "nothing happened to it".to_owned())),
                 (Look::NotYet(why), _) => still.push((example, why)),
             }
         }

@@ -1,0 +1,186 @@
+//! The roles in `deploy/rbac.yaml` are enough, and no more than that.
+//!
+//! Enough: both systems converge on a real kube-apiserver as the service account that holds just those roles. No more: on the sandbox,
+//! every request that the operator makes is allowed by a rule, and every rule is used by some request.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use signpost::{manifest, rbac};
+use signpost_dns::ZoneName;
+use signpost_engine::lease::LeaseOptions;
+use signpost_engine::{Operator, OperatorOptions};
+use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
+use signpost_provider_powerdns::MemoryServer;
+use signpost_system_pihole::{Installed, Instance, Policy};
+use signpost_system_powerdns::Pace;
+use signpost_testkit::pihole::PiholeSpec;
+use signpost_testkit::{Cluster, eventually};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A running operator with every system on servers in memory, and a stand-in that needs the ledger.
+struct World {
+    powerdns: MemoryServer,
+    pihole: MemoryPihole,
+    spec: PiholeSpec,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+    installed: Installed,
+}
+
+impl World {
+    async fn start(client: Client, namespace: &str) -> Self {
+        let lease = LeaseOptions::new(namespace, "signpost");
+        let options = OperatorOptions { lease: Some(lease), namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
+        let mut operator = Operator::new(client, options);
+        let (powerdns, pihole, spec) = (MemoryServer::new(), MemoryPihole::new(), PiholeSpec::start().await);
+        signpost_system_powerdns::install_with(&mut operator, Arc::new(powerdns.clone()), Pace::default());
+        let mut policy = Policy::new(OwnerId::parse("rbac").unwrap(), "192.0.2.1".parse().unwrap());
+        policy.namespace = namespace.to_owned();
+        policy.finalizer = true;
+        policy.gather = Duration::from_millis(20);
+        let connection = Connection::new(parse_base_url(&spec.url()).unwrap(), Secret::Value(PiholeSpec::TOKEN.to_owned()));
+        let instances = vec![
+            Instance::new("memory", Arc::new(pihole.clone())),
+            Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
+        ];
+        let installed = signpost_system_pihole::install_instances(&mut operator, policy, instances);
+        let stop = CancellationToken::new();
+        let ended = stop.clone();
+        let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
+        Self { powerdns, pihole, spec, stop, running, installed }
+    }
+
+    async fn served(&self, zone: &str) {
+        let zone = ZoneName::parse(zone).unwrap();
+        eventually("the record set and both Pi-holes", Duration::from_secs(30), || async {
+            let sets = self.powerdns.contents(&zone).map_or(0, |contents| contents.sets.len());
+            let seen = (sets, self.pihole.listing().hosts.len(), self.spec.records().len());
+            if seen == (3, 1, 1) { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+        self.installed.close().await;
+    }
+}
+
+fn api(client: &Client, namespace: &str, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let resource = ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural: plural.into() };
+    if namespace.is_empty() { Api::all_with(client.clone(), &resource) } else { Api::namespaced_with(client.clone(), namespace, &resource) }
+}
+
+async fn put(api: &Api<DynamicObject>, object: &Value) {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.unwrap();
+}
+
+struct Objects {
+    zones: Api<DynamicObject>,
+    rrsets: Api<DynamicObject>,
+    ingresses: Api<DynamicObject>,
+}
+
+async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
+    let client = cluster.client();
+    cluster.install(&signpost::crds::all()).await;
+    let group = "dns.cav.enablers.ob";
+    let objects = Objects {
+        zones: api(&client, namespace, group, "v1alpha2", "Zone", "zones"),
+        rrsets: api(&client, namespace, group, "v1alpha2", "RRset", "rrsets"),
+        ingresses: api(&client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses"),
+    };
+    let version = "dns.cav.enablers.ob/v1alpha2";
+    put(&objects.zones, &json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": zone}, "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}})).await;
+    for (name, host) in [("www", "www"), ("again", "WWW")] {
+        put(&objects.rrsets, &json!({"apiVersion": version, "kind": "RRset", "metadata": {"name": name},
+            "spec": {"type": "A", "name": host, "ttl": 60, "records": ["192.0.2.1"], "zoneRef": {"name": zone, "kind": "Zone"}}})).await;
+    }
+    put(&objects.ingresses, &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": "app", "annotations": {"pihole.io/register": "true"}},
+        "spec": {"rules": [{"host": "app.rbac.lan"}, {"host": "*.rbac.lan"}], "defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}})).await;
+    objects
+}
+
+async fn gone(objects: &Objects, zone: &str) {
+    for (api, name) in [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)] {
+        api.delete(name, &DeleteParams::background()).await.unwrap();
+    }
+    for (api, name) in [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)] {
+        eventually("the object to go", Duration::from_secs(30), || async { api.get_opt(name).await.unwrap().map_or(Ok(()), Err) }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_service_account_can_do_its_work_on_a_real_cluster() {
+    let Some(cluster) = signpost_testkit::real_cluster().await else { return };
+    let namespace = cluster.namespace("rbac").await;
+    let client = cluster.client();
+    for object in rbac::manifests(&namespace) {
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+        let kind = object["kind"].as_str().unwrap();
+        let scope = if kind.starts_with("Cluster") { "" } else { namespace.as_str() };
+        put(&api(&client, scope, group, version, kind, &format!("{}s", kind.to_lowercase())), &object).await;
+    }
+    let objects = make(&cluster, &namespace, "rbac.example").await;
+    let user = format!("system:serviceaccount:{namespace}:signpost");
+    let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
+    let world = World::start(account, &namespace).await;
+    world.served("rbac.example").await;
+    let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
+    assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
+    let events = api(&client, &namespace, "", "v1", "Event", "events");
+    eventually("an event", Duration::from_secs(30), || async { events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event") }).await;
+    gone(&objects, "rbac.example").await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
+    let cluster = signpost_testkit::sandbox_cluster().await;
+    let namespace = cluster.namespace("rbac").await;
+    let objects = make(&cluster, &namespace, "rbac.example").await;
+    let sandbox = cluster.sandbox().unwrap();
+    sandbox.take_log(); // the test's own requests up to here
+    let world = World::start(sandbox.client(), &namespace).await;
+    world.served("rbac.example").await;
+    eventually("an event", Duration::from_secs(30), || async { sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event") }).await;
+    let before_deletes = sandbox.take_log();
+    gone(&objects, "rbac.example").await;
+    world.stop().await;
+    let tests_own = |verb: &str| matches!(verb, "get" | "delete");
+    let later = sandbox.take_log().into_iter().filter(|entry| !tests_own(&entry.info.verb));
+
+    let mut used = BTreeSet::new();
+    for entry in before_deletes.into_iter().chain(later).filter(|entry| !entry.info.resource.is_empty()) {
+        let info = entry.info;
+        let resource = if info.subresource.is_empty() { info.resource.clone() } else { format!("{}/{}", info.resource, info.subresource) };
+        assert!(rbac::allows(&info.verb, &info.group, &resource), "no rule allows {} {resource} ({})", info.verb, info.group);
+        used.insert((info.verb, info.group, resource));
+    }
+    // What a short run need not meet: a second write of the same event, and cluster-scoped twins that nothing here touches.
+    let rare = |verb: &str, resource: &str| (verb, resource) == ("patch", "events") || resource.starts_with("cluster");
+    for rule in rbac::RULES {
+        for resource in rule.resources {
+            for verb in rule.verbs.iter().filter(|verb| !rare(verb, resource)) {
+                let used = used.contains(&((*verb).to_owned(), rule.group.to_owned(), (*resource).to_owned()));
+                assert!(used, "nothing uses {verb} on {resource} ({}): {}", rule.group, rule.why);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_checked_in_roles_are_valid_yaml() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
+    assert_eq!(manifest::from_yaml("deploy/rbac.yaml", &text).unwrap().len(), rbac::manifests("signpost").len());
+}
