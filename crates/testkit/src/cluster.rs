@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use signpost_sandbox::{Sandbox, SandboxOptions, Served};
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,6 +12,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::json;
+use signpost_sandbox::{Sandbox, SandboxOptions, Served};
 
 use crate::control_plane::ControlPlane;
 use crate::{eventually, skip};

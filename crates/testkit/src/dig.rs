@@ -150,11 +150,15 @@ fn quote(bytes: &[u8]) -> String {
         match byte {
             b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
             b' '..=b'~' => quoted.push(char::from(byte)),
-            _ => quoted.push_str(&format!("\\{byte:03}")),
+            _ => quoted.extend(['\\', digit(byte / 100), digit(byte / 10 % 10), digit(byte % 10)]),
         }
     }
     quoted.push('"');
     quoted
+}
+
+fn digit(value: u8) -> char {
+    char::from(b'0' + value)
 }
 
 fn rcode_name(code: u16) -> String {

@@ -172,7 +172,7 @@ impl PowerDns {
 
     /// From now on only `key` is accepted. Restarts the server.
     pub async fn replace_api_key(&self, key: &str) {
-        self.state().api_key = key.to_owned();
+        key.clone_into(&mut self.state().api_key);
         self.restart().await;
     }
 

@@ -99,7 +99,8 @@ impl Run<'_> {
         };
         let mut request = http::Request::builder().method(method).uri(self.fill_text(path));
         if !body.is_empty() {
-            request = request.header("content-type", content_type(step.content_type.as_deref().unwrap_or("application/json")));
+            request = request
+                .header("content-type", content_type(step.content_type.as_deref().unwrap_or("application/json")));
         }
         request = request.header("accept", accept(step.accept.as_deref().unwrap_or("application/json")));
         if !step.headers.contains_key("user-agent") {
@@ -137,7 +138,8 @@ impl Run<'_> {
             }
         }
         for (name, value) in &step.answers {
-            let got = answer.headers.get(name).and_then(|got| got.to_str().ok()).map(|got| Value::String(got.to_owned()));
+            let got =
+                answer.headers.get(name).and_then(|got| got.to_str().ok()).map(|got| Value::String(got.to_owned()));
             let found = differences(&Value::String(self.fill_text(value)), got.as_ref());
             problems.extend(found.into_iter().map(|problem| format!("header {name} {problem}")));
         }
@@ -150,7 +152,9 @@ impl Run<'_> {
 
     fn capture(&mut self, step: &Step, json: Option<&Value>) -> Result<(), String> {
         for (name, pointer) in &step.capture {
-            let value = json.and_then(|json| json.pointer(pointer)).ok_or_else(|| format!("nothing at {pointer} to capture"))?;
+            let value = json
+                .and_then(|json| json.pointer(pointer))
+                .ok_or_else(|| format!("nothing at {pointer} to capture"))?;
             self.vars.insert(name.clone(), value.clone());
         }
         Ok(())
@@ -182,7 +186,9 @@ impl Run<'_> {
             let event = loop {
                 let next = timeout_at(end, events.next()).await;
                 let event = match next {
-                    Err(_) => return Err(format!("event {}: nothing within {PATIENCE:?}, expected {expected:#}", number + 1)),
+                    Err(_) => {
+                        return Err(format!("event {}: nothing within {PATIENCE:?}, expected {expected:#}", number + 1));
+                    }
                     Ok(None) => return Err(format!("event {}: the watch ended, expected {expected:#}", number + 1)),
                     Ok(Some(event)) => event?,
                 };
@@ -212,7 +218,8 @@ impl Run<'_> {
         if let Some(sandbox) = self.cluster.sandbox() {
             sandbox.compact();
         } else if let Some(Value::String(text)) = self.vars.get_mut(token) {
-            let bytes = BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).map_err(|error| error.to_string())?;
+            let bytes =
+                BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).map_err(|error| error.to_string())?;
             let mut parsed: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
             parsed["rv"] = Value::from(2);
             *text = BASE64URL_NOPAD.encode(parsed.to_string().as_bytes());
