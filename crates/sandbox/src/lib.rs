@@ -19,6 +19,7 @@ mod kinds;
 mod log;
 pub mod nameserver;
 mod openapi;
+mod protobuf;
 mod render;
 mod request;
 pub mod schema;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::status::ApiError;
+use crate::{protobuf, status::ApiError};
 
 /// What a request asks for, in the API's own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,6 +269,9 @@ pub(crate) fn shape_wanted(accept: &str, custom: bool) -> Result<Shape, ApiError
 /// A body as JSON; YAML is read too where its type says so. The error is the decoder's text.
 pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, String> {
     let yaml = content_type.contains("yaml");
+    if content_type.starts_with(protobuf::MEDIA_TYPE) {
+        return protobuf::read(body).ok_or_else(|| "the protobuf encoding of this kind is not known".to_owned());
+    }
     if !yaml || body.first() == Some(&b'{') {
         match serde_json::from_slice(body) {
             Ok(value) => return Ok(value),

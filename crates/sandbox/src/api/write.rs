@@ -15,6 +15,7 @@ use crate::{
     clock::rfc3339,
     document::Outline,
     kinds::{self, Kind, Origin, names::NameRule, typed},
+    protobuf,
     request::{FieldValidation, WriteOptions, read_body},
     schema::FieldError,
     status::{ApiError, quoted},
@@ -32,7 +33,8 @@ pub(crate) fn read_object(ask: &Ask<'_>) -> Result<Value, ApiError> {
     const FORMS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
     let kind = &ask.kind;
     let media = ask.content_type.split(';').next().unwrap_or_default().trim();
-    if !matches!(media, "" | "application/json" | "application/yaml") {
+    let known = matches!(media, "" | "application/json" | "application/yaml");
+    if !known && (media != protobuf::MEDIA_TYPE || protobuf::read(ask.body).is_none()) {
         return Err(ApiError::unsupported_media_type(FORMS));
     }
     let unrecognized = |text: String| {

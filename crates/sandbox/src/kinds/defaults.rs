@@ -146,7 +146,8 @@ fn secret(object: &mut Value) {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Standard base64, padded.
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
