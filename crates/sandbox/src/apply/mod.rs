@@ -107,6 +107,7 @@ pub fn apply(
     }
     reset(&mut merged, live, subresource, schema);
     drop_empty_metadata(&mut merged);
+    whole_numbers(&mut merged);
     managed::store(&mut merged, &managers);
     Ok(merged)
 }
@@ -152,8 +153,24 @@ pub fn track_update(
         return;
     }
     let updater = Manager::new(manager, false, &version, subresource);
+    whole_numbers(new);
     update(&live, new, &mut managers, &updater, schema, subresource, now);
     managed::store(new, &managers);
+}
+
+/// Writes whole floats as integers, which is how they come back from the store.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            #[allow(clippy::cast_possible_truncation)] // Whole and in range.
+            if let Some(whole) = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9.2e18) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
 }
 
 /// Puts the old managedFields times back where nothing but times differs; true when `new` then equals `old` and need not be stored.

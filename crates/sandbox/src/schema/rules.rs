@@ -196,7 +196,8 @@ impl Checks {
         FUNCTIONS.with(|functions| {
             let this = to_cel(value, Some(node), self.resource);
             let uses_old = self.rules.iter().any(|rule| rule.uses_old);
-            let that = old.filter(|_| uses_old).map(|old| to_cel(&aligned(old, value, node), Some(node), self.resource));
+            let that =
+                old.filter(|_| uses_old).map(|old| to_cel(&aligned(old, value, node), Some(node), self.resource));
             let kind = Value::String(node.kind.clone().unwrap_or_default());
             for rule in &self.rules {
                 if rule.uses_old && old.is_none() && !rule.text.optional_old_self {

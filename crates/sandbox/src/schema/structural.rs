@@ -218,7 +218,7 @@ fn complete_nested(
         match &structure.items {
             Some(inner) => complete_nested(items, inner, &structure_at, &validation_at, errors),
             None => {
-                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")))
+                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")));
             }
         }
     }
@@ -228,7 +228,7 @@ fn complete_nested(
         match structure.properties.get(name) {
             Some(inner) => complete_nested(property, inner, &structure_at, &validation_at, errors),
             None => {
-                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")))
+                errors.push(FieldError::required(&structure_at, &format!("because it is defined in {validation_at}")));
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Recorded answers of kube-apiserver 1.36.3 (`testdata/`), replayed; and properties that hold for any object.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -144,6 +146,12 @@ fn declarations_are_refused_as_on_the_real_server() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The schema of the recorded creates.
+static THING: LazyLock<Structural> = LazyLock::new(|| {
+    let golden: Value = serde_json::from_str(include_str!("testdata/validation.json")).unwrap();
+    Structural::compile(&golden["schema"]).unwrap()
+});
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -166,10 +174,9 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn pruning_and_defaulting_twice_changes_nothing_more(spec in any_json()) {
-        let golden: Value = serde_json::from_str(include_str!("testdata/validation.json")).unwrap();
-        let schema = Structural::compile(&golden["schema"]).unwrap();
-        let once = admitted(&schema, &json!({"metadata": {"name": "x"}, "spec": spec}));
-        prop_assert_eq!(&admitted(&schema, &once), &once);
+        let schema = &*THING;
+        let once = admitted(schema, &json!({"metadata": {"name": "x"}, "spec": spec}));
+        prop_assert_eq!(&admitted(schema, &once), &once);
         prop_assert!(schema.unknown_fields(&once).is_empty());
         // Validation of whatever is left must at least come to an end.
         schema.validate(&once, Some(&once));

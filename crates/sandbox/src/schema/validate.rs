@@ -211,6 +211,8 @@ fn same_in_enum(value: &Value, allowed: &Value) -> bool {
         (Value::Null, _) => false,
         (Value::Number(value), Value::Number(allowed)) => match (Num::of(value), Num::of(allowed)) {
             (Num::Int(value), Num::Int(allowed)) => value == allowed,
+            // The original converts to the allowed value's type first, which cuts off the fraction.
+            (Num::Float(value), Num::Int(allowed)) => truncated(value) == allowed,
             #[allow(clippy::float_cmp)] // Equality is what the original asks for.
             (value, allowed) => value.float() == allowed.float(),
         },
