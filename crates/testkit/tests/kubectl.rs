@@ -3,6 +3,9 @@
 //! Each scenario is a list of command lines. It runs on both servers; what differs by nature (uids, ages, versions) is
 //! masked, all else is compared.
 
+// A test that cannot go on fails at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::borrow::Cow;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -131,7 +134,7 @@ async fn both() -> Option<(Kubectl, Kubectl, Cluster)> {
         real.install(&crds).await;
         // kubectl explain and validation read OpenAPI, which the server publishes a moment after the CRD.
         let kubectl = Kubectl::new(program.clone(), &real);
-        eventually("the CRD is in OpenAPI", Duration::from_secs(60), || async {
+        eventually("the CRD is in OpenAPI", Duration::from_mins(1), || async {
             let outcome = kubectl.run("explain gizmos.spec.size", "");
             if outcome.code == Some(0) { Ok(()) } else { Err(outcome) }
         })

@@ -1,5 +1,8 @@
 //! The test bed itself: the real servers start, can be broken, and leave nothing behind.
 
+// A test that cannot go on fails at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -107,5 +110,5 @@ async fn the_real_cluster_starts_in_seconds() {
     let began = std::time::Instant::now();
     let Some(cluster): Option<Cluster> = real_cluster().await else { return };
     assert!(cluster.is_real());
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }

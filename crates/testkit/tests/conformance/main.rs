@@ -2,10 +2,14 @@
 //!
 //! `CASE=text` runs only the cases whose name contains the text; `TARGET=sandbox` or `TARGET=real` only one server.
 
+// A test that cannot go on fails at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod case;
 mod matching;
 mod run;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -126,7 +130,6 @@ async fn run_group(group: &str, target: Target) {
     let ran = done.into_inner();
     assert_eq!(ran, cases.len(), "no case is skipped");
     // Also for a passing run: the count is what this suite is about. Straight to stderr, past the test harness.
-    use std::io::Write as _;
     let summary = format!("conformance {group} on {}: {} of {ran} cases hold\n", target.name(), ran - failures.len());
     std::io::stderr().write_all(summary.as_bytes()).ok();
     assert!(failures.is_empty(), "{} of {ran} cases fail\n\n{}", failures.len(), failures.join("\n"));

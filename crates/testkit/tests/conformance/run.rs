@@ -62,7 +62,7 @@ pub(crate) async fn run(cluster: &Cluster, client: &Client, case: &Case) -> Resu
 impl Run<'_> {
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         if let Some(token) = &step.forget {
-            return self.forget(token).await;
+            return self.forget(token);
         }
         if let Some(path) = &step.watch {
             return self.open(path, step).await;
@@ -187,7 +187,10 @@ impl Run<'_> {
                 let next = timeout_at(end, events.next()).await;
                 let event = match next {
                     Err(_) => {
-                        return Err(format!("event {}: nothing within {PATIENCE:?}, expected {expected:#}", number + 1));
+                        return Err(format!(
+                            "event {}: nothing within {PATIENCE:?}, expected {expected:#}",
+                            number + 1
+                        ));
                     }
                     Ok(None) => return Err(format!("event {}: the watch ended, expected {expected:#}", number + 1)),
                     Ok(Some(event)) => event?,
@@ -214,7 +217,7 @@ impl Run<'_> {
 
     /// Sandbox: drops its history. Real server: its caches outlive a compaction of etcd (done before the first case), so
     /// the token is set back to a revision from before it.
-    async fn forget(&mut self, token: &str) -> Result<(), String> {
+    fn forget(&mut self, token: &str) -> Result<(), String> {
         if let Some(sandbox) = self.cluster.sandbox() {
             sandbox.compact();
         } else if let Some(Value::String(text)) = self.vars.get_mut(token) {
@@ -250,26 +253,27 @@ fn watch_name(step: &Step) -> String {
 }
 
 fn describe(vars: &BTreeMap<String, Value>, step: &Step) -> String {
-    let mut text = match (&step.request, &step.watch, &step.events) {
+    let what = match (&step.request, &step.watch, &step.events) {
         (Some(request), ..) => fill_text(vars, request),
         (_, Some(path), _) => format!("watch {}", fill_text(vars, path)),
         (.., Some(_)) => format!("events of {}", watch_name(step)),
         _ => "forget".into(),
     };
+    let mut lines = vec![what];
     if let Some(body) = &step.body {
         let kind = step.content_type.as_deref().unwrap_or("json");
-        text.push_str(&format!("\nsent ({kind}): {}", fill(vars, body)));
+        lines.push(format!("sent ({kind}): {}", fill(vars, body)));
     }
     if let Some(raw) = &step.raw {
-        text.push_str(&format!("\nsent (raw): {raw}"));
+        lines.push(format!("sent (raw): {raw}"));
     }
     if let Some(message) = &step.message {
-        text.push_str(&format!("\nexpected message: {}", fill_text(vars, message)));
+        lines.push(format!("expected message: {}", fill_text(vars, message)));
     }
     if let Some(expect) = &step.expect {
-        text.push_str(&format!("\nexpected: {}", fill(vars, expect)));
+        lines.push(format!("expected: {}", fill(vars, expect)));
     }
-    text
+    lines.join("\n")
 }
 
 fn fill(vars: &BTreeMap<String, Value>, value: &Value) -> Value {
