@@ -186,10 +186,18 @@ impl World {
     /// Folds the object that the API server answered to a write of ours, without waiting for the watch.
     pub(crate) fn written(&self, id: &ObjectId, object: serde_json::Value) {
         match id.kind {
-            "RRset" => fold::<RRset>(object, |object| self.applied(object)),
-            "ClusterRRset" => fold::<ClusterRRset>(object, |object| self.applied(object)),
-            "Zone" => fold::<Zone>(object, |object| self.applied(object)),
-            "ClusterZone" => fold::<ClusterZone>(object, |object| self.applied(object)),
+            "RRset" => fold::<RRset>(object, |object| {
+                self.record_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+            }),
+            "ClusterRRset" => fold::<ClusterRRset>(object, |object| {
+                self.record_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+            }),
+            "Zone" => fold::<Zone>(object, |object| {
+                self.zone_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+            }),
+            "ClusterZone" => fold::<ClusterZone>(object, |object| {
+                self.zone_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+            }),
             _ => {}
         }
     }
@@ -203,7 +211,7 @@ impl World {
         records.into_iter().for_each(|object| record(object));
     }
 
-    fn zone_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>) {
+    fn zone_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>, source: Source) {
         let id = Arc::new(id);
         let new = ZoneObject::of(id.clone(), meta, spec, status);
         if !self.minds(&new.key) {
@@ -214,6 +222,9 @@ impl World {
             let mut state = self.write();
             let old = state.zones.get(&id).cloned();
             if old.as_ref().is_some_and(|old| !new.identity.is_newer_than(&old.identity)) {
+                return;
+            }
+            if source == Source::Answer && old.as_ref().is_none_or(|old| old.identity.uid != new.identity.uid) {
                 return;
             }
             let unchanged = old.as_ref().is_some_and(|old| {
@@ -261,7 +272,14 @@ impl World {
         }
     }
 
-    fn record_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &RRsetSpec, status: Option<&RRsetStatus>) {
+    fn record_applied(
+        &self,
+        id: ObjectId,
+        meta: &ObjectMeta,
+        spec: &RRsetSpec,
+        status: Option<&RRsetStatus>,
+        source: Source,
+    ) {
         let id = Arc::new(id);
         let mut new = Record::of(id, meta, spec, status);
         let mut touched = Vec::new();
@@ -269,6 +287,9 @@ impl World {
         {
             let mut state = self.write();
             let old = state.records.get(&new.identity.id).cloned();
+            if source == Source::Answer && old.as_ref().is_none_or(|old| old.identity.uid != new.identity.uid) {
+                return;
+            }
             if let Some(old) = &old {
                 if !new.identity.is_newer_than(&old.identity) {
                     return;
@@ -335,6 +356,15 @@ impl World {
         };
         self.queue.touch(touched.0, Touch::One(touched.1));
     }
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The watch, which alone says that an object is there or gone.
+    Watch,
+    /// The answer to a write of ours: it may arrive after the watch has said that the object is gone.
+    Answer,
 }
 
 fn fold<K: serde::de::DeserializeOwned>(object: serde_json::Value, applied: impl FnOnce(&K)) {
@@ -423,7 +453,8 @@ macro_rules! index {
     ($kind:ty, $applied:ident, $deleted:ident) => {
         impl Index<$kind> for World {
             fn applied(&self, object: &$kind) {
-                self.$applied(ObjectId::of(object), &object.metadata, &object.spec, object.status.as_ref());
+                let id = ObjectId::of(object);
+                self.$applied(id, &object.metadata, &object.spec, object.status.as_ref(), Source::Watch);
             }
             fn deleted(&self, id: &ObjectId) {
                 self.$deleted(id);

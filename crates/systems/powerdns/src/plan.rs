@@ -502,7 +502,8 @@ fn at_rest(
     let served = *there == key && digest == desired.digest && record.zone == holder.identity.id;
     let wrote = record.seen.applied.as_ref().is_none_or(|applied| applied.zone == *zone && applied.key == key);
     let own = zone_plan::holds(zone, holder, &key) || plan.memory.rejected.contains_key(&key);
-    (served && wrote && !own && !record.identity.deleting)
+    let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key);
+    (served && wrote && listed && !own && !record.identity.deleting)
         .then(|| Verdict::settled(record, zone, &key, desired.digest, now))
 }
 

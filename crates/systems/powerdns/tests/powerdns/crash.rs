@@ -279,7 +279,7 @@ async fn schedules(seeds: std::ops::Range<u64>) {
             let namespace = cluster.namespace("crash").await;
             schedule(&cluster, &namespace, seed).await;
         })
-        .buffer_unordered(8)
+        .buffer_unordered(16)
         .collect::<Vec<()>>()
         .await;
 }

@@ -114,6 +114,7 @@ on_both! {
         let Some(mut rig) = Rig::new(cluster).await else { return };
         rig.zone().await;
         rig.stop().await;
+        rig.set_pace(|pace| pace.retry_refused = Duration::from_mins(5));
         rig.many(999).await;
         // Well-formed here, unknown to the server.
         rig.put("RRset", "bad", rig.rrset("bad", "NOTYPE", &["1 2 3"])).await;

@@ -42,7 +42,7 @@ struct Running {
 }
 
 pub fn fast() -> Pace {
-    Pace { resync: Duration::from_millis(1500), retry_refused: Duration::from_secs(2), ..Pace::default() }
+    Pace { resync: Duration::from_millis(600), retry_refused: Duration::from_secs(2), ..Pace::default() }
 }
 
 /// The TLS provider every HTTP client of this process uses, also those of the test bed.

@@ -1,4 +1,4 @@
-//! Ten thousand record sets in one zone: few requests, one status each, nothing at rest.
+//! Thousands of record sets in one zone: few requests, one status each, nothing at rest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,11 @@ use signpost_testkit::{eventually, sandbox_cluster};
 
 use crate::rig::{start_with, zone_spec};
 
-const COUNT: usize = 10_000;
+/// A debug build spends minutes in the sandbox on ten thousand; a quarter of them shows the same there.
+const COUNT: usize = if cfg!(debug_assertions) { 2_500 } else { 10_000 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_record_sets_take_few_patches_and_one_status_each() {
+async fn thousands_of_record_sets_take_few_patches_and_one_status_each() {
     let cluster = sandbox_cluster().await;
     cluster.install(&signpost_apis::powerdns::crds()).await;
     let namespace = cluster.namespace("scale").await;
@@ -56,7 +57,7 @@ async fn ten_thousand_record_sets_take_few_patches_and_one_status_each() {
     })
     .await;
     let patches = server.log().iter().filter(|call| matches!(call, Call::Patch(..))).count();
-    assert!(patches < 50, "{patches} PATCHes");
+    assert!(patches < COUNT / 200, "{patches} PATCHes");
     let writes = sandbox.take_log().into_iter().filter(|entry| entry.is_write()).count();
     assert!(writes <= 2 * COUNT + COUNT / 100, "{writes} writes for {COUNT} objects");
 
