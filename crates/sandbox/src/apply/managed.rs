@@ -155,7 +155,7 @@ pub(crate) fn cap(managers: &mut Managers) {
         }
         managers.remove(&manager);
         if let Some(folded) = managers.get_mut(&bucket) {
-            folded.fields = folded.fields.union(&owned.fields);
+            folded.fields = std::mem::take(&mut folded.fields).union(owned.fields);
             folded.time = owned.time;
         }
         left -= 1;

@@ -20,6 +20,8 @@ mod types;
 pub use conflict::{ApplyConflict, ApplyError, ConflictCause};
 pub use types::TypeSchema;
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use managed::{Manager, Managers, Owned};
 use path::Fields;
@@ -40,6 +42,8 @@ const IDENTITY: [&[&str]; 12] = [
     &["metadata", "managedFields"],
     &["metadata", "resourceVersion"],
 ];
+
+static IDENTITY_FIELDS: LazyLock<Fields> = LazyLock::new(|| Fields::of(&IDENTITY));
 
 /// Where kubectl's client-side apply keeps what it last applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -96,7 +100,7 @@ pub fn apply(
     let (mut merged, mut managers) = merged;
     let changed = !path::same(&object, &merged);
     if let Some(owned) = managers.get_mut(&applier) {
-        owned.fields = owned.fields.difference(&Fields::of(&IDENTITY));
+        owned.fields.subtract(&IDENTITY_FIELDS);
         if changed {
             owned.time = Some(managed::stamp(now));
         }
@@ -284,11 +288,14 @@ fn take_over(
     subresource: Option<&str>,
 ) -> Result<typed::Comparison, ApplyConflict> {
     let compared = typed::compare(old, new, &schema.root).without_trees(reset_fields(schema, subresource));
-    let written = compared.modified.union(&compared.added);
     let conflicts: Vec<(Manager, Fields)> = managers
         .iter()
         .filter(|(manager, _)| *manager != own)
-        .map(|(manager, owned)| (manager.clone(), owned.fields.intersection(&written)))
+        .map(|(manager, owned)| {
+            let written =
+                owned.fields.intersection(&compared.modified).union(owned.fields.intersection(&compared.added));
+            (manager.clone(), written)
+        })
         .filter(|(_, fields)| !fields.is_empty())
         .collect();
     if !force && !conflicts.is_empty() {
@@ -296,12 +303,12 @@ fn take_over(
     }
     for (manager, fields) in conflicts {
         if let Some(owned) = managers.get_mut(&manager) {
-            owned.fields = owned.fields.difference(&fields);
+            owned.fields.subtract(&fields);
         }
     }
     if !compared.removed.is_empty() {
         for (_, owned) in managers.iter_mut().filter(|(manager, _)| *manager != own) {
-            owned.fields = owned.fields.difference(&compared.removed);
+            owned.fields.subtract(&compared.removed);
         }
     }
     managers.retain(|_, owned| !owned.fields.is_empty());
@@ -321,11 +328,11 @@ fn update(
     // The operation is a manager of its own until it is known what it changed, so that it takes fields from its earlier entry too.
     let operation = Manager { name: String::new(), ..updater.clone() };
     let Ok(compared) = take_over(old, new, managers, &operation, true, schema, subresource) else { return };
-    let fields = compared.modified.union(&compared.added).difference(&Fields::of(&IDENTITY));
+    let fields = compared.modified.union(compared.added).difference(&IDENTITY_FIELDS);
     if !fields.is_empty() {
         let earlier = managers.get(updater).map(|owned| owned.fields.clone()).unwrap_or_default();
         let owned =
-            Owned { fields: earlier.union(&fields), version: updater.version.clone(), time: Some(managed::stamp(now)) };
+            Owned { fields: earlier.union(fields), version: updater.version.clone(), time: Some(managed::stamp(now)) };
         managers.insert(updater.clone(), owned);
     }
     managed::cap(managers);
@@ -362,7 +369,7 @@ fn merge_applied(
 
 /// What the applier owned and no longer applies.
 fn dropped(last: &Fields, managers: &Managers, applier: &Manager) -> Fields {
-    managers.get(applier).map_or_else(|| last.clone(), |owned| last.difference(&owned.fields))
+    managers.get(applier).map_or_else(|| last.clone(), |owned| last.clone().difference(&owned.fields))
 }
 
 /// Removes what the applier owned and no longer applies, except what others own or what would hang below something that stays.
@@ -372,9 +379,9 @@ fn without_dropped(merged: &Value, last: &Fields, managers: &Managers, schema: &
     let removed = |fields: &Fields| typed::remove(merged, fields, atom).unwrap_or_else(|| json!({}));
     let all = structs(&typed::fields(merged, atom));
     let pruned = removed(&structs(last));
-    let owned = managers.values().fold(Fields::default(), |all, owned| all.union(&owned.fields));
-    let kept = structs(&typed::fields(&pruned, atom)).union(&structs(&owned));
-    let pruned = removed(&all.difference(&kept));
+    let owned = managers.values().fold(Fields::default(), |all, owned| all.union(owned.fields.clone()));
+    let kept = structs(&typed::fields(&pruned, atom)).union(structs(&owned));
+    let pruned = removed(&all.clone().difference(&kept));
     let kept = structs(&typed::fields(&pruned, atom));
     removed(&all.difference(&kept).intersection(&structs(last)))
 }

@@ -173,9 +173,14 @@ impl Fields {
         match path {
             [] => {}
             [last] => {
-                self.members.insert(last.clone());
+                if !self.members.contains(last) {
+                    self.members.insert(last.clone());
+                }
             }
-            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+            [first, rest @ ..] => match self.children.get_mut(first) {
+                Some(child) => child.insert(rest),
+                None => self.children.entry(first.clone()).or_default().insert(rest),
+            },
         }
     }
 
@@ -193,14 +198,34 @@ impl Fields {
         set
     }
 
-    pub(crate) fn union(&self, other: &Self) -> Self {
-        let mut out = self.clone();
-        out.members.extend(other.members.iter().cloned());
-        for (step, child) in &other.children {
-            let merged = out.children.get(step).map_or_else(|| child.clone(), |own| own.union(child));
-            out.children.insert(step.clone(), merged);
+    pub(crate) fn union(mut self, other: Self) -> Self {
+        self.absorb(other);
+        self
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.members.extend(other.members);
+        for (step, child) in other.children {
+            match self.children.get_mut(&step) {
+                Some(own) => own.absorb(child),
+                None => drop(self.children.insert(step, child)),
+            }
         }
-        out
+    }
+
+    /// Takes the fields of `other` out.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for step in &other.members {
+            self.members.remove(step);
+        }
+        for (step, gone) in &other.children {
+            if let Some(child) = self.children.get_mut(step) {
+                child.subtract(gone);
+                if child.is_empty() {
+                    self.children.remove(step);
+                }
+            }
+        }
     }
 
     pub(crate) fn intersection(&self, other: &Self) -> Self {
@@ -215,27 +240,30 @@ impl Fields {
         out
     }
 
-    pub(crate) fn difference(&self, other: &Self) -> Self {
-        let mut out = Self { members: self.members.difference(&other.members).cloned().collect(), ..Self::default() };
-        for (step, child) in &self.children {
-            let left = other.children.get(step).map_or_else(|| child.clone(), |other| child.difference(other));
-            if !left.is_empty() {
-                out.children.insert(step.clone(), left);
-            }
-        }
-        out
+    pub(crate) fn difference(mut self, other: &Self) -> Self {
+        self.subtract(other);
+        self
     }
 
     /// Without the fields of `other` and everything below them.
-    pub(crate) fn without_trees(&self, other: &Self) -> Self {
-        let mut out = Self { members: self.members.difference(&other.members).cloned().collect(), ..Self::default() };
-        for (step, child) in self.children.iter().filter(|(step, _)| !other.members.contains(step)) {
-            let left = other.children.get(step).map_or_else(|| child.clone(), |other| child.without_trees(other));
-            if !left.is_empty() {
-                out.children.insert(step.clone(), left);
+    pub(crate) fn without_trees(mut self, other: &Self) -> Self {
+        self.subtract_trees(other);
+        self
+    }
+
+    fn subtract_trees(&mut self, other: &Self) {
+        for step in &other.members {
+            self.members.remove(step);
+            self.children.remove(step);
+        }
+        for (step, gone) in &other.children {
+            if let Some(child) = self.children.get_mut(step) {
+                child.subtract_trees(gone);
+                if child.is_empty() {
+                    self.children.remove(step);
+                }
             }
         }
-        out
     }
 
     /// Every path: the fields of a level first, then what is below them.

@@ -19,7 +19,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    pub(crate) fn without_trees(&self, reset: &Fields) -> Self {
+    pub(crate) fn without_trees(self, reset: &Fields) -> Self {
         Self {
             added: self.added.without_trees(reset),
             modified: self.modified.without_trees(reset),
