@@ -164,7 +164,8 @@ async fn right_web_passwords_do_not_count_against_the_login_limit() {
 
 #[tokio::test]
 async fn the_third_right_app_password_within_a_second_is_answered_like_a_wrong_one() {
-    let options = V6Options { app_password: Some("app".into()), stall: Duration::from_millis(1), ..V6Options::default() };
+    let options =
+        V6Options { app_password: Some("app".into()), stall: Duration::from_millis(1), ..V6Options::default() };
     let pihole = PiholeV6::with(options).await;
     pihole.next_second();
     let caller = Caller::new(pihole.url());
@@ -226,7 +227,8 @@ async fn without_a_password_everybody_is_let_in_and_a_login_gives_no_session_id(
 
 #[tokio::test]
 async fn with_a_second_factor_the_web_password_alone_is_400_and_an_app_password_needs_no_code() {
-    let pihole = PiholeV6::with(V6Options { totp: true, app_password: Some("app".into()), ..V6Options::default() }).await;
+    let pihole =
+        PiholeV6::with(V6Options { totp: true, app_password: Some("app".into()), ..V6Options::default() }).await;
     let caller = Caller::new(pihole.url());
     let (status, body) = caller.login(PiholeV6::PASSWORD).await;
     assert_eq!(status, 400);
@@ -247,8 +249,13 @@ async fn an_app_password_may_read_but_not_write_until_app_sudo_is_on() {
     let pihole = PiholeV6::with(V6Options { app_password: Some("app".into()), ..V6Options::default() }).await;
     let caller = Caller::logged_in(pihole.url(), "app").await;
     assert_eq!(caller.get("/api/config/dns/hosts").await.0, 200);
-    assert_eq!(caller.get("/api/config/webserver/api/app_sudo").await.1["config"]["webserver"]["api"]["app_sudo"], json!(false));
-    for (status, body) in [caller.put("10.0.0.1 a.lan").await, caller.delete("10.0.0.1 a.lan").await, caller.patch(&[]).await] {
+    assert_eq!(
+        caller.get("/api/config/webserver/api/app_sudo").await.1["config"]["webserver"]["api"]["app_sudo"],
+        json!(false)
+    );
+    for (status, body) in
+        [caller.put("10.0.0.1 a.lan").await, caller.delete("10.0.0.1 a.lan").await, caller.patch(&[]).await]
+    {
         assert_eq!((status, body["error"]["key"].as_str()), (403, Some("forbidden")));
         assert!(body["error"]["hint"].as_str().unwrap().contains("webserver.api.app_sudo is false"));
     }
@@ -273,7 +280,10 @@ async fn a_read_only_configuration_refuses_patch_but_takes_put_and_forgets_it_at
     assert_eq!(caller.put("10.0.0.1 a.lan").await.0, 201);
     assert_eq!(pihole.hosts(), ["10.0.0.1 a.lan"]);
     pihole.restart_for(Duration::from_millis(20));
-    eventually("the line is gone", Duration::from_secs(5), || async { if pihole.hosts().is_empty() { Ok(()) } else { Err(pihole.hosts()) } }).await;
+    eventually("the line is gone", Duration::from_secs(5), || async {
+        if pihole.hosts().is_empty() { Ok(()) } else { Err(pihole.hosts()) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -353,7 +363,9 @@ async fn invalid_lines_are_refused_with_their_index_and_odd_but_valid_ones_are_k
         assert_eq!((status, body["error"]["message"].as_str()), (400, Some("Invalid value")), "{bad}");
         assert!(body["error"]["hint"].as_str().unwrap().starts_with("dns.hosts[0]: "), "{bad}");
     }
-    for odd in ["10.0.0.1 UPPER.lan", "10.0.0.1 dotted.lan.", "10.0.0.1 _under.lan", "10.0.0.1 -dash.lan", "10.0.0.1 single"] {
+    for odd in
+        ["10.0.0.1 UPPER.lan", "10.0.0.1 dotted.lan.", "10.0.0.1 _under.lan", "10.0.0.1 -dash.lan", "10.0.0.1 single"]
+    {
         assert_eq!(caller.put(odd).await.0, 201, "{odd}");
         assert_eq!(pihole.hosts().last().map(String::as_str), Some(odd));
     }
@@ -391,7 +403,8 @@ async fn a_patch_that_is_not_one_is_refused_by_shape() {
     let (_pihole, caller) = v6(V6Options::default()).await;
     let (status, body) = caller.call("PATCH", "/api/config/dns/hosts", Some(json!({}))).await;
     assert_eq!((status, body["error"]["key"].as_str()), (400, Some("body_error")));
-    let (status, body) = caller.call("PATCH", "/api/config/dns/hosts", Some(json!({"config": {"dns": {"hosts": "x"}}}))).await;
+    let (status, body) =
+        caller.call("PATCH", "/api/config/dns/hosts", Some(json!({"config": {"dns": {"hosts": "x"}}}))).await;
     assert_eq!((status, body["error"]["message"].as_str()), (400, Some("Config item is invalid")));
 }
 
@@ -453,7 +466,10 @@ async fn anything_else_is_404_and_kept_against_the_caller() {
     let (pihole, caller) = v6(V6Options::default()).await;
     let (status, body) = caller.get("/api/dns/local").await;
     assert_eq!(status, 404);
-    assert_eq!(without_took(body), json!({"error": {"key": "not_found", "message": "Not found", "hint": "/api/dns/local"}}));
+    assert_eq!(
+        without_took(body),
+        json!({"error": {"key": "not_found", "message": "Not found", "hint": "/api/dns/local"}})
+    );
     assert_eq!(pihole.take_violations().len(), 1);
 }
 
@@ -480,7 +496,13 @@ async fn the_seed_dialect_lists_creates_and_deletes_by_name() {
     let pihole = PiholeSpec::start().await;
     let http = plain_client();
     let url = format!("{}/admin/api/dns/local", pihole.url());
-    let created = http.post(&url).bearer_auth(PiholeSpec::TOKEN).json(&json!({"domain": "app.lan", "ip": "10.0.0.1"})).send().await.unwrap();
+    let created = http
+        .post(&url)
+        .bearer_auth(PiholeSpec::TOKEN)
+        .json(&json!({"domain": "app.lan", "ip": "10.0.0.1"}))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(created.status(), 201);
     assert_eq!(dig(pihole.dns(), "app.lan", "A").await.records, ["10.0.0.1"]);
     let listed = http.get(&url).bearer_auth(PiholeSpec::TOKEN).send().await.unwrap();
@@ -498,7 +520,10 @@ async fn the_seed_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_def
     let http = plain_client();
     let url = format!("{}/admin/api/dns/local", pihole.url());
     assert_eq!(http.get(&url).bearer_auth("wrong").send().await.unwrap().status(), 401);
-    assert_eq!(http.get(format!("{}/api/auth", pihole.url())).bearer_auth(PiholeSpec::TOKEN).send().await.unwrap().status(), 404);
+    assert_eq!(
+        http.get(format!("{}/api/auth", pihole.url())).bearer_auth(PiholeSpec::TOKEN).send().await.unwrap().status(),
+        404
+    );
     let extra = json!({"domain": "a.lan", "ip": "10.0.0.1", "ttl": 5});
     assert_eq!(http.post(&url).bearer_auth(PiholeSpec::TOKEN).json(&extra).send().await.unwrap().status(), 400);
     assert_eq!(pihole.take_violations().len(), 2);

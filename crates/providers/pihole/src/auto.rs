@@ -27,6 +27,8 @@ pub struct AutoDialect {
     spec: SpecDialect,
     v6: V6Dialect,
     verdict: Mutex<Option<Dialect>>,
+    /// Held while finding out: a real Pi-hole logs a warning for every attempt, so one has to do.
+    finding_out: tokio::sync::Mutex<()>,
 }
 
 impl AutoDialect {
@@ -36,6 +38,7 @@ impl AutoDialect {
             spec: SpecDialect::new(connection.clone())?,
             v6: V6Dialect::new(connection)?,
             verdict: Mutex::new(None),
+            finding_out: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -72,6 +75,12 @@ impl AutoDialect {
     }
 
     async fn detect(&self) -> Result<Listing, PiholeError> {
+        let _one_at_a_time = self.finding_out.lock().await;
+        match self.verdict() {
+            Some(Dialect::Spec) => return self.spec.list().await,
+            Some(Dialect::V6) => return self.v6.list().await,
+            Some(Dialect::Auto) | None => {}
+        }
         let reply = self.spec.raw_list().await?;
         match self.judge(&reply).await? {
             Dialect::Spec => SpecDialect::read_list(reply),
@@ -80,6 +89,12 @@ impl AutoDialect {
     }
 
     async fn recognise(&self) -> Result<(), PiholeError> {
+        let _one_at_a_time = self.finding_out.lock().await;
+        match self.verdict() {
+            Some(Dialect::Spec) => return self.spec.probe().await,
+            Some(Dialect::V6) => return self.v6.probe().await,
+            Some(Dialect::Auto) | None => {}
+        }
         let reply = self.spec.raw_list().await?;
         match self.judge(&reply).await? {
             Dialect::Spec => SpecDialect::read_list(reply).map(|_| ()),

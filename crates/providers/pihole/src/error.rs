@@ -38,7 +38,9 @@ pub enum PiholeError {
         retry_after: Option<Duration>,
     },
     /// A line that is not ours is invalid; the Pi-hole refuses every addition until it is mended.
-    #[error("the Pi-hole refuses every change because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole")]
+    #[error(
+        "the Pi-hole refuses every change because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole"
+    )]
     BadForeignLine {
         /// Position in the list, from 0.
         index: usize,

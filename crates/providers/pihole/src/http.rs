@@ -46,9 +46,9 @@ impl Secret {
             Self::Value(value) => Ok(value.clone()),
             Self::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-                Err(error) => {
-                    Err(PiholeError::Setup { what: format!("the token file {} cannot be read: {error}", path.display()) })
-                }
+                Err(error) => Err(PiholeError::Setup {
+                    what: format!("the token file {} cannot be read: {error}", path.display()),
+                }),
             },
         }
     }
@@ -156,7 +156,9 @@ impl Reply {
         let detail = self.trouble().to_string();
         match status {
             429 => PiholeError::RateLimited { retry_after: self.retry_after },
-            300..=399 => PiholeError::Redirected { status, location: self.location.unwrap_or_else(|| "nowhere".into()) },
+            300..=399 => {
+                PiholeError::Redirected { status, location: self.location.unwrap_or_else(|| "nowhere".into()) }
+            }
             500..=599 => PiholeError::Server { status, detail },
             _ => PiholeError::Rejected { status, detail },
         }
@@ -218,7 +220,8 @@ impl Http {
         }
         if let Some(name) = &connection.server_name {
             let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-            base.set_host(Some(name)).map_err(|error| setup(format!("the server name {name:?} is no host name: {error}")))?;
+            base.set_host(Some(name))
+                .map_err(|error| setup(format!("the server name {name:?} is no host name: {error}")))?;
             builder = builder.dns_resolver(Arc::new(Elsewhere { name: name.to_ascii_lowercase(), host }));
         }
         let client = builder.build().map_err(|error| setup(format!("the HTTP client cannot be set up: {error}")))?;
@@ -236,8 +239,9 @@ impl Http {
         let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
         let mut request = self.client.request(method, url);
         for (name, value) in headers {
-            let mut value = reqwest::header::HeaderValue::from_str(value)
-                .map_err(|_| PiholeError::Setup { what: "the token holds characters no HTTP header can carry".into() })?;
+            let mut value = reqwest::header::HeaderValue::from_str(value).map_err(|_| PiholeError::Setup {
+                what: "the token holds characters no HTTP header can carry".into(),
+            })?;
             value.set_sensitive(true);
             request = request.header(*name, value);
         }
@@ -246,7 +250,8 @@ impl Http {
         }
         let mut response = request.send().await.map_err(|error| sort(&error))?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let retry_after = header(reqwest::header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let retry_after =
+            header(reqwest::header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
         let location = header(reqwest::header::LOCATION).map(|text| match Url::parse(text) {
             Ok(url) => tame(&format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default())),
             Err(_) => "another path".to_owned(),
@@ -285,7 +290,8 @@ struct Elsewhere {
 
 impl Resolve for Elsewhere {
     fn resolve(&self, name: Name) -> Resolving {
-        let host = if name.as_str().eq_ignore_ascii_case(&self.name) { self.host.clone() } else { name.as_str().to_owned() };
+        let host =
+            if name.as_str().eq_ignore_ascii_case(&self.name) { self.host.clone() } else { name.as_str().to_owned() };
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
@@ -343,7 +349,14 @@ mod tests {
 
     #[test]
     fn urls_are_taken_as_people_paste_them() {
-        for text in ["http://192.168.1.2", "http://192.168.1.2/", "http://192.168.1.2/admin", "http://192.168.1.2/admin/", "http://192.168.1.2/api/", "http://192.168.1.2/admin/api"] {
+        for text in [
+            "http://192.168.1.2",
+            "http://192.168.1.2/",
+            "http://192.168.1.2/admin",
+            "http://192.168.1.2/admin/",
+            "http://192.168.1.2/api/",
+            "http://192.168.1.2/admin/api",
+        ] {
             assert_eq!(parse_base_url(text).unwrap().as_str(), "http://192.168.1.2/", "{text}");
         }
         assert_eq!(parse_base_url("https://home.lan/pihole/admin").unwrap().as_str(), "https://home.lan/pihole");

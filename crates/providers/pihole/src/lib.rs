@@ -57,6 +57,7 @@ impl Dialect {
 }
 
 /// What the server behind a connection can do.
+#[allow(clippy::struct_excessive_bools)] // Four questions, each with an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Many changes in one write, all or nothing.

@@ -57,10 +57,14 @@ impl SpecDialect {
         match reply.status.as_u16() {
             200 => {
                 let records: Records = serde_json::from_slice(&reply.body).map_err(|error| PiholeError::Protocol {
-                    what: format!("the list is not an object with an array `data` of domain and ip ({})", classify(&error)),
+                    what: format!(
+                        "the list is not an object with an array `data` of domain and ip ({})",
+                        classify(&error)
+                    ),
                 })?;
                 // A name with a blank or '#' in it can be no host of ours; left out, it can never be touched either.
-                let plain = |record: &Record| !record.domain.contains([' ', '\t', '#', ',']) && !record.domain.is_empty();
+                let plain =
+                    |record: &Record| !record.domain.contains([' ', '\t', '#', ',']) && !record.domain.is_empty();
                 let hosts = records.data.iter().filter(|record| plain(record));
                 Ok(Listing {
                     capabilities: Capabilities::SPEC,
@@ -111,6 +115,25 @@ impl SpecDialect {
         }
     }
 
+    /// Creates a record, in the place of an old one if there is one.
+    async fn put_in_place(&self, old: Option<&Line>, line: &Line, writes: &mut u32) -> Result<(), PiholeError> {
+        let Some(old) = old else {
+            *writes += 1;
+            return self.create(line).await;
+        };
+        *writes += 1;
+        self.delete(old).await?;
+        *writes += 1;
+        match self.create(line).await {
+            // The name is gone for now: one more attempt at once keeps the hole short.
+            Err(error) if !matches!(error, PiholeError::LineRefused { .. }) => {
+                *writes += 1;
+                self.create(line).await
+            }
+            done => done,
+        }
+    }
+
     async fn write(&self, changes: &ChangeSet) -> Applied {
         let _one_at_a_time = self.writing.lock().await;
         let mut applied = Applied::default();
@@ -124,29 +147,7 @@ impl SpecDialect {
             .partition(|old| changes.add_hosts.iter().any(|new| name_of(new) == name_of(old)));
         for line in &changes.add_hosts {
             let old = replaced.iter().find(|old| name_of(old) == name_of(line));
-            let result = match old {
-                None => {
-                    applied.writes += 1;
-                    self.create(line).await
-                }
-                Some(old) => {
-                    applied.writes += 1;
-                    match self.delete(old).await {
-                        Err(error) => Err(error),
-                        Ok(()) => {
-                            applied.writes += 1;
-                            match self.create(line).await {
-                                // The name is gone for now: one more attempt at once keeps the hole short.
-                                Err(error) if !matches!(error, PiholeError::LineRefused { .. }) => {
-                                    applied.writes += 1;
-                                    self.create(line).await
-                                }
-                                done => done,
-                            }
-                        }
-                    }
-                }
-            };
+            let result = self.put_in_place(old.copied(), line, &mut applied.writes).await;
             if !note(&mut applied, line, result) {
                 return applied;
             }

@@ -90,7 +90,8 @@ impl V6Dialect {
         let reply = self.sessions.call(Method::GET, &list.path(), None).await?;
         match reply.status.as_u16() {
             200 => {
-                let value = reply.json().ok_or_else(|| PiholeError::Protocol { what: "the list is not JSON".into() })?;
+                let value =
+                    reply.json().ok_or_else(|| PiholeError::Protocol { what: "the list is not JSON".into() })?;
                 list.read(&value)
             }
             404 => Err(PiholeError::WrongDialect { dialect: "v6" }),
@@ -109,7 +110,13 @@ impl V6Dialect {
     }
 
     /// Replaces a list by itself without `remove` and with `add` at its end.
-    async fn patch_once(&self, list: List, add: &[&Line], remove: &[Line], writes: &AtomicU32) -> Result<Patched, PiholeError> {
+    async fn patch_once(
+        &self,
+        list: List,
+        add: &[&Line],
+        remove: &[Line],
+        writes: &AtomicU32,
+    ) -> Result<Patched, PiholeError> {
         let before = self.read(list).await?;
         let gone: std::collections::BTreeSet<&Line> = remove.iter().collect();
         let mut after: Vec<&Line> = before.iter().filter(|line| !gone.contains(line)).collect();
@@ -170,7 +177,9 @@ impl V6Dialect {
                 let lines: Vec<&Line> = lines.iter().collect();
                 Err(blame(&reply, list, &lines, &[line]).unwrap_or_else(|| judge(reply)))
             }
-            404 => Err(PiholeError::LineRefused { line: line.clone(), why: "status 404: no such list or element".into() }),
+            404 => {
+                Err(PiholeError::LineRefused { line: line.clone(), why: "status 404: no such list or element".into() })
+            }
             _ => Err(judge(reply)),
         }
     }
@@ -232,7 +241,8 @@ impl V6Dialect {
             && changes.touches_cnames() > 0
             && !self.patch(List::Cnames, &changes.add_cnames, &changes.remove_cnames, &mut applied).await
         {
-            applied.stopped = Some(PiholeError::Protocol { what: "dns.cnameRecords is too large for one request".into() });
+            applied.stopped =
+                Some(PiholeError::Protocol { what: "dns.cnameRecords is too large for one request".into() });
         }
         applied
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use common::{close_in, line};
 use serde_json::json;
-use signpost_provider_pihole::{AutoDialect, Capabilities, ChangeSet, Dialect, ErrorClass, Pihole, PiholeError, SpecDialect, V6Dialect};
+use signpost_provider_pihole::{
+    AutoDialect, Capabilities, ChangeSet, Dialect, ErrorClass, Pihole, PiholeError, SpecDialect, V6Dialect,
+};
 use signpost_testkit::dig;
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset};
 
@@ -31,10 +33,7 @@ async fn row_31_and_51_records_are_listed_created_and_deleted_with_exactly_the_d
     let listing = pihole.list().await.unwrap();
     assert_eq!((listing.hosts, listing.capabilities), (vec![line("10.0.0.1 app.lan")], Capabilities::SPEC));
     assert_eq!(pihole.apply(&changes(&[], &["10.0.0.1 app.lan"])).await.stopped, None);
-    assert_eq!(
-        server.requests(),
-        [format!("POST {PATH}"), format!("GET {PATH}"), format!("DELETE {PATH}/app.lan")]
-    );
+    assert_eq!(server.requests(), [format!("POST {PATH}"), format!("GET {PATH}"), format!("DELETE {PATH}/app.lan")]);
     assert_eq!(pihole.apply(&changes(&[], &["10.0.0.1 app.lan"])).await.stopped, None, "404 on delete is success");
 }
 
@@ -51,7 +50,14 @@ async fn an_address_changes_by_delete_and_post_and_the_post_is_repeated_at_once(
 #[tokio::test]
 async fn row_33_to_37_the_error_table_of_the_request_holds() {
     let (server, pihole) = spec().await;
-    for (status, reason) in [(401, "Unauthorized"), (403, "Unauthorized"), (404, "Rejected"), (429, "RateLimited"), (500, "ServerError"), (503, "ServerError")] {
+    for (status, reason) in [
+        (401, "Unauthorized"),
+        (403, "Unauthorized"),
+        (404, "Rejected"),
+        (429, "RateLimited"),
+        (500, "ServerError"),
+        (503, "ServerError"),
+    ] {
         server.upset(Upset::status("GET", PATH, status, 1));
         assert_eq!(pihole.list().await.unwrap_err().reason(), reason, "{status} on list");
         server.upset(Upset::status("POST", PATH, status, 1));
@@ -129,7 +135,9 @@ async fn auto_finds_the_seed_dialect_by_its_first_list_and_asks_nothing_else() {
 async fn auto_finds_v6_by_the_hint_and_keeps_the_verdict() {
     let server = PiholeV6::start().await;
     let pihole = AutoDialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
-    assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
+    let (listed, probed) = tokio::join!(pihole.list(), pihole.probe());
+    assert_eq!(listed.unwrap().capabilities, Capabilities::V6);
+    probed.unwrap();
     pihole.list().await.unwrap();
     pihole.apply(&changes(&["10.0.0.1 a.lan"], &[])).await;
     let asked = server.requests().iter().filter(|request| request.contains("/admin/")).count();

@@ -5,7 +5,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{close_in, hosts_line, line, v6};
-use signpost_provider_pihole::{ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url};
+use signpost_provider_pihole::{
+    ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url,
+};
 use signpost_testkit::dig;
 use signpost_testkit::pihole::{PiholeV6, TlsFront, Upset, V6Options};
 
@@ -207,7 +209,10 @@ async fn a_second_factor_full_seats_and_the_rate_limit_have_names_too() {
     });
     let full = pihole.list().await.unwrap_err();
     assert_eq!((full.clone(), full.class()), (PiholeError::SeatsFull, ErrorClass::Throttled(None)));
-    server.upset(Upset { body: serde_json::json!({"error": {"key": "rate_limiting"}}), ..Upset::status("POST", "/api/auth", 429, 1) });
+    server.upset(Upset {
+        body: serde_json::json!({"error": {"key": "rate_limiting"}}),
+        ..Upset::status("POST", "/api/auth", 429, 1)
+    });
     assert_eq!(pihole.list().await.unwrap_err(), PiholeError::RateLimited { retry_after: None });
 }
 
@@ -239,7 +244,11 @@ async fn a_line_of_ours_that_is_refused_does_not_stop_the_others() {
 #[tokio::test]
 async fn an_answer_without_the_list_is_an_error_and_never_an_empty_list() {
     let (server, pihole) = v6(V6Options::default()).await;
-    for body in [serde_json::json!({"config": {}}), serde_json::json!({"config": {"dns": {"hosts": [7]}}}), serde_json::json!(null)] {
+    for body in [
+        serde_json::json!({"config": {}}),
+        serde_json::json!({"config": {"dns": {"hosts": [7]}}}),
+        serde_json::json!(null),
+    ] {
         server.upset(Upset { body, ..Upset::status("GET", "/api/config/dns/hosts", 200, 2) });
         let error = pihole.list().await.unwrap_err();
         assert_eq!(error.reason(), "Protocol", "{error}");
@@ -327,7 +336,9 @@ async fn readiness_takes_no_seat_and_notices_a_dead_server() {
     let (server, pihole) = v6(V6Options::default()).await;
     pihole.probe().await.unwrap();
     assert_eq!(server.counters().login_attempts, 0);
-    let nowhere = V6Dialect::new(Connection::new(parse_base_url("http://127.0.0.1:9").unwrap(), Secret::Value("x".into()))).unwrap();
+    let nowhere =
+        V6Dialect::new(Connection::new(parse_base_url("http://127.0.0.1:9").unwrap(), Secret::Value("x".into())))
+            .unwrap();
     assert_eq!(nowhere.probe().await.unwrap_err().reason(), "Unreachable");
     let _ = Line::stored("");
 }

@@ -70,7 +70,14 @@ impl PiholeSystem {
                     (held.map(|(fingerprint, _)| fingerprint), may_restart)
                 };
                 let snapshot = &observed.snapshot;
-                plan::plan(&World { snapshot, listing, ownership, policy: &self.policy, confirmed: held.as_ref(), may_restart })
+                plan::plan(&World {
+                    snapshot,
+                    listing,
+                    ownership,
+                    policy: &self.policy,
+                    confirmed: held.as_ref(),
+                    may_restart,
+                })
             }
         };
         Plan { observed, planned }
@@ -154,7 +161,9 @@ impl PiholeSystem {
                 if change.add.as_ref().is_some_and(|line| refused.contains(line)) {
                     continue;
                 }
-                if change.add.iter().all(|line| present.contains(line)) && !change.remove.iter().any(|line| present.contains(line)) {
+                if change.add.iter().all(|line| present.contains(line))
+                    && !change.remove.iter().any(|line| present.contains(line))
+                {
                     say_done(&instance.name, change);
                     applied.unfinished = planned.unfinished;
                 } else {
@@ -194,7 +203,12 @@ impl PiholeSystem {
     }
 
     /// Writes down what is about to be created.
-    async fn announce(&self, instance: &Instance, ownership: &mut Ownership, changes: &[Change]) -> Result<(), LedgerError> {
+    async fn announce(
+        &self,
+        instance: &Instance,
+        ownership: &mut Ownership,
+        changes: &[Change],
+    ) -> Result<(), LedgerError> {
         let Ownership::Ledger(ledger) = ownership else { return Ok(()) };
         let mut grown = false;
         for change in changes {
@@ -228,7 +242,14 @@ impl PiholeSystem {
     }
 
     /// Notes how the pass went, and says aloud what has not been said before.
-    fn remember(&self, instance: &Instance, planned: &Planned, applied: &mut Applied, refusals: Vec<Refusal>, now: Timestamp) {
+    fn remember(
+        &self,
+        instance: &Instance,
+        planned: &Planned,
+        applied: &mut Applied,
+        refusals: Vec<Refusal>,
+        now: Timestamp,
+    ) {
         let mut memory = instance.memory();
         if applied.looked || applied.failure.is_some() {
             applied.news = refusals.iter().filter(|refusal| !memory.said.contains(refusal)).cloned().collect();
@@ -300,7 +321,9 @@ fn say_done(instance: &str, change: &Change) {
             tracing::info!(%ingress, host, target = %new, old_target = old, instance, "dns record created");
         }
         (_, None, Some(new)) => tracing::info!(%ingress, host, ip = %new, instance, "dns record created"),
-        (_, Some(old), Some(new)) => tracing::info!(%ingress, host, old_ip = %old, new_ip = %new, instance, "dns record updated"),
+        (_, Some(old), Some(new)) => {
+            tracing::info!(%ingress, host, old_ip = %old, new_ip = %new, instance, "dns record updated")
+        }
         (_, _, None) => tracing::info!(%ingress, host, instance, "dns record deleted"),
     }
 }
@@ -308,7 +331,14 @@ fn say_done(instance: &str, change: &Change) {
 fn say_refused(instance: &str, refusal: &Refusal) {
     let ingress = refusal.ingress.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
     let host = refusal.host.as_ref().map_or("", Fqdn::undotted);
-    tracing::warn!(ingress, host, instance, reason = refusal.reason.as_str(), error = refusal.message, "dns record refused");
+    tracing::warn!(
+        ingress,
+        host,
+        instance,
+        reason = refusal.reason.as_str(),
+        error = refusal.message,
+        "dns record refused"
+    );
 }
 
 fn say_failed(instance: &str, touched: &Touched<IngressKey>, failure: &Failure) {
@@ -336,8 +366,12 @@ fn refusal_of(ingress: IngressKey, problem: &Problem) -> Refusal {
         Problem::Annotation { annotation, value, error } => {
             (Reason::InvalidAnnotation, format!("{annotation}: {value:?} cannot be used: {error}"))
         }
-        Problem::Host { host, error } => (Reason::InvalidHost, format!("the host {host:?} cannot be registered: {error}")),
-        Problem::NoHosts => (Reason::NoHosts, "no host to register: no rule and no pihole.io/hosts names one".to_owned()),
+        Problem::Host { host, error } => {
+            (Reason::InvalidHost, format!("the host {host:?} cannot be registered: {error}"))
+        }
+        Problem::NoHosts => {
+            (Reason::NoHosts, "no host to register: no rule and no pihole.io/hosts names one".to_owned())
+        }
     };
     Refusal { ingress: Some(ingress), host: None, reason, message }
 }

@@ -233,11 +233,15 @@ impl PiholeSettings {
     fn instances(&self, problems: &mut Problems) -> Vec<InstanceConfig> {
         let mut entries = Vec::new();
         if let Some(path) = &self.instances_file {
-            let read = std::fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()));
+            let read =
+                std::fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()));
             // The parser's message may quote the line, and the line may hold a token: only the place is repeated.
             let parsed = read.and_then(|text| {
                 serde_saphyr::from_str::<InstancesFile>(&text).map_err(|_| {
-                    format!("{} is not `instances:` with name, url, token or tokenFile, dialect, caFile, serverName", path.display())
+                    format!(
+                        "{} is not `instances:` with name, url, token or tokenFile, dialect, caFile, serverName",
+                        path.display()
+                    )
                 })
             });
             if let Some(file) = problems.take("PIHOLE_INSTANCES_FILE", parsed) {
@@ -263,7 +267,9 @@ impl PiholeSettings {
         let mut names = BTreeSet::new();
         let mut instances = Vec::new();
         for (place, entry) in entries {
-            let at = |variable: &str, field: &str| if place.is_empty() { variable.to_owned() } else { format!("{place}, {field}") };
+            let at = |variable: &str, field: &str| {
+                if place.is_empty() { variable.to_owned() } else { format!("{place}, {field}") }
+            };
             if !instance_name(&entry.name) {
                 problems.add(&at("name", "name"), "a name is 1 to 40 characters of a-z, 0-9 and '-'");
             } else if !names.insert(entry.name.clone()) {
@@ -377,8 +383,16 @@ mod tests {
         };
         let found = places(&settings);
         for setting in [
-            "PIHOLE_URL", "PIHOLE_API_TOKEN", "DEFAULT_TARGET_IP", "PIHOLE_API_DIALECT", "OWNER_ID", "CONFLICT_POLICY",
-            "USE_FINALIZER", "GC", "PIHOLE_RESYNC", "LOG_LEVEL",
+            "PIHOLE_URL",
+            "PIHOLE_API_TOKEN",
+            "DEFAULT_TARGET_IP",
+            "PIHOLE_API_DIALECT",
+            "OWNER_ID",
+            "CONFLICT_POLICY",
+            "USE_FINALIZER",
+            "GC",
+            "PIHOLE_RESYNC",
+            "LOG_LEVEL",
         ] {
             assert!(found.iter().any(|place| place == setting), "{setting} is missing in {found:?}");
         }
@@ -386,7 +400,13 @@ mod tests {
 
     #[test]
     fn row_25_the_url_is_required_and_taken_as_people_paste_it() {
-        for good in ["http://192.168.1.2", "https://pi.hole/", "http://pi.hole/admin", "http://pi.hole/admin/", "http://pi.hole:8080/api"] {
+        for good in [
+            "http://192.168.1.2",
+            "https://pi.hole/",
+            "http://pi.hole/admin",
+            "http://pi.hole/admin/",
+            "http://pi.hole:8080/api",
+        ] {
             assert!(PiholeSettings { url: Some(good.into()), ..settings() }.validate().is_empty(), "{good}");
         }
         for bad in ["", " ", "pi.hole", "ftp://pi.hole", "http://", "http://me:secret@pi.hole"] {
@@ -405,7 +425,14 @@ mod tests {
 
     #[test]
     fn row_27_the_default_address_is_required_and_ipv4() {
-        for bad in [None, Some("".into()), Some("::1".into()), Some("1.2.3".into()), Some("01.2.3.4".into()), Some("host".into())] {
+        for bad in [
+            None,
+            Some("".into()),
+            Some("::1".into()),
+            Some("1.2.3".into()),
+            Some("01.2.3.4".into()),
+            Some("host".into()),
+        ] {
             assert_eq!(places(&PiholeSettings { default_target_ip: bad, ..settings() }), ["DEFAULT_TARGET_IP"]);
         }
     }
@@ -422,7 +449,8 @@ mod tests {
 
     #[test]
     fn row_29_the_watched_namespace_is_part_of_the_owner() {
-        let config = PiholeSettings { owner_id: Some("home".into()), watch_namespace: Some("media".into()), ..settings() };
+        let config =
+            PiholeSettings { owner_id: Some("home".into()), watch_namespace: Some("media".into()), ..settings() };
         assert_eq!(config.resolve().unwrap().policy.owner.as_str(), "home.media");
     }
 
@@ -436,7 +464,8 @@ mod tests {
         assert_eq!(names, ["one", "two", "pihole"]);
         let alone = PiholeSettings { url: None, token: None, ..both.clone() };
         assert_eq!(alone.resolve().unwrap().instances.len(), 2);
-        std::fs::write(&path, "instances:\n- {name: one, url: 'http://10.0.0.1', token: s3cret, extra: s3cret}\n").unwrap();
+        std::fs::write(&path, "instances:\n- {name: one, url: 'http://10.0.0.1', token: s3cret, extra: s3cret}\n")
+            .unwrap();
         let text = format!("{:?} {both:?}", both.validate());
         assert!(text.contains("PIHOLE_INSTANCES_FILE") && !text.contains("s3cret"), "{text}");
     }

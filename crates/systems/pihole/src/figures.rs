@@ -40,7 +40,11 @@ impl Figures {
         metrics.register("pihole_writes", "Write requests sent, by Pi-hole", figures.writes.clone());
         metrics.register("pihole_errors", "Failed passes, by Pi-hole and reason", figures.errors.clone());
         metrics.register("pihole_trouble", "1 while a Pi-hole has this trouble", figures.trouble.clone());
-        metrics.register("pihole_refusals", "Records that are not written, by Pi-hole and reason", figures.refusals.clone());
+        metrics.register(
+            "pihole_refusals",
+            "Records that are not written, by Pi-hole and reason",
+            figures.refusals.clone(),
+        );
         figures
     }
 

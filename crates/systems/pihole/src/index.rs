@@ -159,7 +159,11 @@ impl Finalizers {
 impl Claimant {
     /// The hosts in the view that are names at all.
     pub fn viewed(&self) -> impl Iterator<Item = Fqdn> {
-        self.view.iter().flat_map(|view| view.split(',')).take(MOST_HOSTS).filter_map(|name| Fqdn::parse(name.trim()).ok())
+        self.view
+            .iter()
+            .flat_map(|view| view.split(','))
+            .take(MOST_HOSTS)
+            .filter_map(|name| Fqdn::parse(name.trim()).ok())
     }
 
     /// Equal but for the version it was read at.
@@ -329,7 +333,12 @@ pub struct Snapshot {
 
 impl IngressIndex {
     /// An empty index that touches every one of `instances` when something changes.
-    pub fn new(default_target: Ipv4Addr, use_finalizer: bool, instances: Vec<String>, queue: Queue<String, IngressKey>) -> Self {
+    pub fn new(
+        default_target: Ipv4Addr,
+        use_finalizer: bool,
+        instances: Vec<String>,
+        queue: Queue<String, IngressKey>,
+    ) -> Self {
         let state = State {
             claimants: BTreeMap::new(),
             released: BTreeMap::new(),

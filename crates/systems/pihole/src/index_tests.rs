@@ -43,7 +43,8 @@ fn row_52_hosts_from_rules_from_the_annotation_empty_and_mixed() {
     assert_eq!(names(&registered(&[(HOSTS, " x.lan , y.lan,, ")], &["a.lan"])), ["x.lan", "y.lan"]);
     assert_eq!(registered(&[(HOSTS, "")], &["a.lan"]).problems, [Problem::NoHosts]);
     assert_eq!(registered(&[], &[]).problems, [Problem::NoHosts]);
-    let mixed = registered(&[], &["*.wild.lan", "good.lan", "bad host", "10.0.0.1", "a/b.lan", "x#y", "münchen.lan", ""]);
+    let mixed =
+        registered(&[], &["*.wild.lan", "good.lan", "bad host", "10.0.0.1", "a/b.lan", "x#y", "münchen.lan", ""]);
     assert_eq!(names(&mixed), ["good.lan", "xn--mnchen-3ya.lan"]);
     assert_eq!(mixed.problems.len(), 5);
 }
@@ -130,7 +131,8 @@ async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
     let (index, _queue) = index(&["one"]);
     let before = resident();
     for n in 0..10_000 {
-        let hosts = [format!("app-{n}.team-{}.home.arpa", n % 50), format!("www-{n}.home.arpa"), format!("api-{n}.home.arpa")];
+        let hosts =
+            [format!("app-{n}.team-{}.home.arpa", n % 50), format!("www-{n}.home.arpa"), format!("api-{n}.home.arpa")];
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         let view = hosts.join(",");
         index.applied(&ingress(&format!("app-{n}"), &[(REGISTER, "true"), (MANAGED_HOSTS, &view)], &hosts));

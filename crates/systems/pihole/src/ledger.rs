@@ -119,7 +119,9 @@ fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
     match error {
         kube::Error::Api(status) if status.code == 403 => LedgerError::Forbidden { verb, name },
         kube::Error::Api(status) if status.code == 409 => LedgerError::Conflict { name },
-        kube::Error::Api(status) => LedgerError::Failed { name, what: format!("status {}: {}", status.code, status.message) },
+        kube::Error::Api(status) => {
+            LedgerError::Failed { name, what: format!("status {}: {}", status.code, status.message) }
+        }
         other => LedgerError::Failed { name, what: other.to_string() },
     }
 }
@@ -130,7 +132,9 @@ impl LedgerStore for ConfigMaps {
         Box::pin(async move {
             let found = self.api.get_opt(&name).await.map_err(|error| failed(error, "get", &name))?;
             Ok(found.map_or_else(Versioned::default, |map| Versioned {
-                ledger: Ledger::from_text(map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str)),
+                ledger: Ledger::from_text(
+                    map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str),
+                ),
                 version: map.metadata.resource_version,
             }))
         })
@@ -141,7 +145,11 @@ impl LedgerStore for ConfigMaps {
         Box::pin(async move {
             let Versioned { ledger, version } = ledger;
             let map = ConfigMap {
-                metadata: ObjectMeta { name: Some(name.clone()), resource_version: version.clone(), ..ObjectMeta::default() },
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    resource_version: version.clone(),
+                    ..ObjectMeta::default()
+                },
                 data: Some([("hosts".to_owned(), ledger.to_text())].into()),
                 ..ConfigMap::default()
             };

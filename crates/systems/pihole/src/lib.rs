@@ -33,8 +33,8 @@ use signpost_provider_pihole::{PiholeError, connect};
 
 pub use config::{ConfigProblem, ConflictPolicy, InstanceConfig, PiholeConfig, PiholeSettings, Policy};
 pub use index::{
-    Claimant, FINALIZER, Finalizers, HOSTS, IngressIndex, IngressKey, MANAGED_HOSTS, Problem, REGISTER, Snapshot, TARGET_CNAME, TARGET_IP,
-    TARGET_IPV6, Target, Wanted, read,
+    Claimant, FINALIZER, Finalizers, HOSTS, IngressIndex, IngressKey, MANAGED_HOSTS, Problem, REGISTER, Snapshot,
+    TARGET_CNAME, TARGET_IP, TARGET_IPV6, Target, Wanted, read,
 };
 pub use instance::Instance;
 pub use ledger::{ConfigMaps, Ledger, LedgerError, LedgerStore, Versioned};
@@ -170,8 +170,10 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
 /// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it.
 async fn watch_health(health: Health, instances: Vec<Arc<Instance>>) {
     loop {
-        let answers =
-            futures::future::join_all(instances.iter().map(|instance| async { (&instance.name, instance.pihole.probe().await) })).await;
+        let answers = futures::future::join_all(
+            instances.iter().map(|instance| async { (&instance.name, instance.pihole.probe().await) }),
+        )
+        .await;
         let silent: Vec<String> = answers
             .iter()
             .filter_map(|(name, answer)| answer.as_ref().err().map(|error| format!("{name}: {error}")))

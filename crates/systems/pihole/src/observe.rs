@@ -114,9 +114,10 @@ impl PiholeSystem {
     fn matters(&self, touched: &Touched<IngressKey>, snapshot: &Snapshot) -> bool {
         let Touched::Some(keys) = touched else { return true };
         !snapshot.released.is_empty()
-            || keys.iter().filter_map(|key| self.index.claimant(key)).any(|claimant| {
-                !claimant.hosts.is_empty() || claimant.view.is_some() || claimant.finalizers.is_some()
-            })
+            || keys
+                .iter()
+                .filter_map(|key| self.index.claimant(key))
+                .any(|claimant| !claimant.hosts.is_empty() || claimant.view.is_some() || claimant.finalizers.is_some())
     }
 
     async fn read(&self, instance: &Instance) -> Sight {

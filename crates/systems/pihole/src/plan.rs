@@ -244,7 +244,8 @@ fn sort<'a>(world: &World<'a>, claimed: impl Fn(&Fqdn) -> bool) -> Sorted<'a> {
     let mut sorted = Sorted { own: BTreeMap::new(), foreign: BTreeMap::new(), lines: 0 };
     let mut own_hosts = BTreeSet::new();
     let mut others: Vec<(Fqdn, Slot, Sighting<'a>)> = Vec::new();
-    let mut file = |line: &'a Line, own: Option<(Fqdn, Slot, Value)>, names: Vec<(&str, Slot, Option<Value>)>| match own {
+    let mut file = |line: &'a Line, own: Option<(Fqdn, Slot, Value)>, names: Vec<(&str, Slot, Option<Value>)>| match own
+    {
         Some((host, slot, value)) => {
             sorted.lines += 1;
             own_hosts.insert(host.clone());
@@ -265,7 +266,9 @@ fn sort<'a>(world: &World<'a>, claimed: impl Fn(&Fqdn) -> bool) -> Sorted<'a> {
         let own = match world.ownership {
             Ownership::Marker(owner) => line.own_address(owner),
             Ownership::Ledger(ledger) => match (parts.ip, parts.names.as_slice()) {
-                (Some(ip), [name]) => Fqdn::parse(name).ok().filter(|host| ledger.holds(host, ip)).map(|host| (ip, host)),
+                (Some(ip), [name]) => {
+                    Fqdn::parse(name).ok().filter(|host| ledger.holds(host, ip)).map(|host| (ip, host))
+                }
                 _ => None,
             },
         };
@@ -317,7 +320,11 @@ pub fn plan(world: &World<'_>) -> Planned {
         for waiting in claims.waiting(host) {
             let Some(loser) = world.snapshot.claimants.get(waiting.holder) else { continue };
             if loser.target != holder.target {
-                let message = format!("{} belongs to Ingress {}, which is older and points it elsewhere", host.undotted(), holder.key);
+                let message = format!(
+                    "{} belongs to Ingress {}, which is older and points it elsewhere",
+                    host.undotted(),
+                    holder.key
+                );
                 planned.refuse(Some(&loser.key), Some(host), Reason::HostTaken, message);
             }
         }
@@ -339,7 +346,8 @@ pub fn plan(world: &World<'_>) -> Planned {
             continue;
         }
         if !world.listing.capabilities.exact_delete && sorted.foreign.contains_key(&(host.clone(), *slot)) {
-            let message = format!("{} also has a record that is not ours; deleting by name would take both", host.undotted());
+            let message =
+                format!("{} also has a record that is not ours; deleting by name would take both", host.undotted());
             planned.refuse(last, Some(host), Reason::SharedLine, message);
             continue;
         }
@@ -363,7 +371,8 @@ fn brake(world: &World<'_>, sorted: &Sorted<'_>, deletions: Vec<Change>, planned
         Verdict::Allowed => planned.changes.extend(deletions),
         Verdict::Held { deletions, served, fingerprint } => {
             planned.held = Some(Held { deletions, served, fingerprint });
-            let message = format!("{deletions} of {served} records would be deleted at once; waiting for a second look");
+            let message =
+                format!("{deletions} of {served} records would be deleted at once; waiting for a second look");
             planned.refuse(None, None, Reason::DeletionsHeld, message);
         }
     }
@@ -427,7 +436,9 @@ impl Host<'_, '_> {
     fn replacement_is_there(&self, slot: Slot) -> bool {
         match (&self.holder.target, slot) {
             (Target::Alias(_), Slot::A | Slot::Aaaa) => !self.own(Slot::Cname).is_empty(),
-            (Target::Addresses { .. }, Slot::Cname) => !self.own(Slot::A).is_empty() || !self.own(Slot::Aaaa).is_empty(),
+            (Target::Addresses { .. }, Slot::Cname) => {
+                !self.own(Slot::A).is_empty() || !self.own(Slot::Aaaa).is_empty()
+            }
             _ => true,
         }
     }
@@ -438,7 +449,8 @@ impl Host<'_, '_> {
             planned.refuse(Some(&self.holder.key), Some(self.host), reason, message);
         };
         if slot != Slot::A && !capabilities.all_types {
-            let message = format!("this Pi-hole's API holds IPv4 addresses only, not {value} for {}", self.host.undotted());
+            let message =
+                format!("this Pi-hole's API holds IPv4 addresses only, not {value} for {}", self.host.undotted());
             return refuse(planned, Reason::Unsupported, message);
         }
         let own = self.own(slot);
@@ -447,8 +459,11 @@ impl Host<'_, '_> {
         if !right.is_empty() && stale.is_empty() {
             return;
         }
-        let in_the_way: Vec<(Slot, &Sighting<'_>)> =
-            Slot::ALL.iter().filter(|other| conflicts(slot, **other)).flat_map(|other| self.foreign(*other).iter().map(|held| (*other, held))).collect();
+        let in_the_way: Vec<(Slot, &Sighting<'_>)> = Slot::ALL
+            .iter()
+            .filter(|other| conflicts(slot, **other))
+            .flat_map(|other| self.foreign(*other).iter().map(|held| (*other, held)))
+            .collect();
         let mut remove: Vec<Line> = stale.iter().map(|held| held.line.clone()).collect();
         let mut old = stale.first().and_then(|held| held.value.clone());
         if let Some((_, first)) = in_the_way.first() {
@@ -459,7 +474,10 @@ impl Host<'_, '_> {
                 old = first.value.clone();
                 remove.extend(in_the_way.iter().map(|(_, held)| held.line.clone()));
             } else if !capabilities.exact_delete {
-                let message = format!("{} also has a record that is not ours; changing ours would delete both", self.host.undotted());
+                let message = format!(
+                    "{} also has a record that is not ours; changing ours would delete both",
+                    self.host.undotted()
+                );
                 return refuse(planned, Reason::SharedLine, message);
             }
         }
@@ -488,17 +506,24 @@ impl Host<'_, '_> {
         if let Some((_, held)) = lines.iter().find(|(_, held)| held.line.is_marked()) {
             let owner = held.line.comment().unwrap_or_default().trim_start_matches(signpost_provider_pihole::MARKER);
             let owner: String = owner.chars().take(96).collect();
-            return Some((Reason::OtherOwner, format!("{host} was registered by another cluster, with the owner id {owner:?}")));
+            return Some((
+                Reason::OtherOwner,
+                format!("{host} was registered by another cluster, with the owner id {owner:?}"),
+            ));
         }
         match self.world.policy.conflict {
             ConflictPolicy::Skip => {
                 let same = lines.iter().any(|(_, held)| held.value.as_ref() == Some(value));
                 let same = if same { ", with the same address" } else { "" };
-                Some((Reason::ForeignRecord, format!("{host} already has a record that is not ours{same}; it is left alone")))
+                Some((
+                    Reason::ForeignRecord,
+                    format!("{host} already has a record that is not ours{same}; it is left alone"),
+                ))
             }
-            ConflictPolicy::Overwrite if lines.iter().any(|(other, held)| !held.alone || *other != slot) => {
-                Some((Reason::SharedLine, format!("{host} is in a line with other names, or of another type, which is left alone")))
-            }
+            ConflictPolicy::Overwrite if lines.iter().any(|(other, held)| !held.alone || *other != slot) => Some((
+                Reason::SharedLine,
+                format!("{host} is in a line with other names, or of another type, which is left alone"),
+            )),
             ConflictPolicy::Overwrite => None,
         }
     }

@@ -73,17 +73,29 @@ fn what_is_wanted_and_missing_is_added_and_what_is_there_is_left() {
 
 #[test]
 fn the_oldest_claim_wins_and_one_that_agrees_is_not_told_off() {
-    let claimants =
-        [claimant("young", 1, &["a.lan"], to("10.0.0.1")), claimant("old", 9, &["a.lan"], to("10.0.0.2")), claimant("like-old", 5, &["a.lan"], to("10.0.0.2"))];
+    let claimants = [
+        claimant("young", 1, &["a.lan"], to("10.0.0.1")),
+        claimant("old", 9, &["a.lan"], to("10.0.0.2")),
+        claimant("like-old", 5, &["a.lan"], to("10.0.0.2")),
+    ];
     let plan = planned(&snapshot(&claimants), &listing(&[], &[]), &policy());
     assert_eq!(adds(&plan), ["10.0.0.2 a.lan # signpost=home"]);
     assert_eq!(plan.refusals.len(), 1);
-    assert_eq!((plan.refusals[0].reason, plan.refusals[0].ingress.clone()), (Reason::HostTaken, Some(IngressKey::new("default", "young"))));
+    assert_eq!(
+        (plan.refusals[0].reason, plan.refusals[0].ingress.clone()),
+        (Reason::HostTaken, Some(IngressKey::new("default", "young")))
+    );
 }
 
 #[test]
 fn lines_that_are_not_provably_ours_are_never_in_a_change() {
-    let theirs = ["10.0.0.9 x.lan", "10.0.0.9 x.lan # signpost=office", "10.0.0.9 x.lan y.lan # signpost=home", "10.0.0.9  x.lan # signpost=home", "broken"];
+    let theirs = [
+        "10.0.0.9 x.lan",
+        "10.0.0.9 x.lan # signpost=office",
+        "10.0.0.9 x.lan y.lan # signpost=home",
+        "10.0.0.9  x.lan # signpost=home",
+        "broken",
+    ];
     for line in theirs {
         let claimed = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
         let plan = planned(&claimed, &listing(&[line], &[]), &policy());
@@ -98,7 +110,10 @@ fn overwrite_takes_a_line_that_holds_the_host_alone_and_no_other() {
     let policy = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
     let snapshot = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
     let plan = planned(&snapshot, &listing(&["10.0.0.9 X.lan # mine"], &[]), &policy);
-    assert_eq!((adds(&plan), removes(&plan)), (vec!["10.0.0.1 x.lan # signpost=home".to_owned()], vec!["10.0.0.9 X.lan # mine".to_owned()]));
+    assert_eq!(
+        (adds(&plan), removes(&plan)),
+        (vec!["10.0.0.1 x.lan # signpost=home".to_owned()], vec!["10.0.0.9 X.lan # mine".to_owned()])
+    );
     for (hosts, cnames, reason) in [
         (&["10.0.0.9 x.lan y.lan"][..], &[][..], Reason::SharedLine),
         (&["10.0.0.9 x.lan # signpost=office"], &[], Reason::OtherOwner),
@@ -118,7 +133,11 @@ fn an_orphan_goes_only_when_everybody_could_be_asked_and_sweeping_is_on() {
     assert!(planned(&blind, &orphan, &policy()).changes.is_empty());
     let off = Policy { sweep: false, ..policy() };
     assert!(planned(&snapshot(&[]), &orphan, &off).changes.is_empty());
-    let released = Snapshot { released: [(fqdn("orphan.lan"), IngressKey::new("default", "gone"))].into(), blind: true, ..Snapshot::default() };
+    let released = Snapshot {
+        released: [(fqdn("orphan.lan"), IngressKey::new("default", "gone"))].into(),
+        blind: true,
+        ..Snapshot::default()
+    };
     let plan = planned(&released, &orphan, &off);
     assert_eq!(plan.changes[0].ingress, Some(IngressKey::new("default", "gone")));
 }
@@ -129,7 +148,14 @@ fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let listing = listing(&lines, &[]);
     let (nobody, policy, ownership) = (snapshot(&[]), policy(), Ownership::Marker(owner()));
-    let world = |confirmed| World { snapshot: &nobody, listing: &listing, ownership: &ownership, policy: &policy, confirmed, may_restart: true };
+    let world = |confirmed| World {
+        snapshot: &nobody,
+        listing: &listing,
+        ownership: &ownership,
+        policy: &policy,
+        confirmed,
+        may_restart: true,
+    };
     let held = plan(&world(None));
     assert!(held.changes.is_empty());
     let fingerprint = held.held.unwrap().fingerprint;
@@ -155,16 +181,30 @@ fn an_invalid_target_keeps_what_is_there_and_makes_nothing_new() {
 fn the_old_type_goes_only_after_the_new_one_is_there() {
     let alias = snapshot(&[claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan")))]);
     let first = planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
-    assert_eq!((adds(&first), removes(&first).len(), first.unfinished), (vec!["a.lan,t.lan # signpost=home".to_owned()], 0, true));
-    let second = planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &["a.lan,t.lan # signpost=home"]), &policy());
+    assert_eq!(
+        (adds(&first), removes(&first).len(), first.unfinished),
+        (vec!["a.lan,t.lan # signpost=home".to_owned()], 0, true)
+    );
+    let second =
+        planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &["a.lan,t.lan # signpost=home"]), &policy());
     assert_eq!((adds(&second).len(), removes(&second)), (0, vec!["10.0.0.1 a.lan # signpost=home".to_owned()]));
 }
 
 #[test]
 fn aliases_wait_while_the_resolver_may_not_restart_and_addresses_do_not() {
-    let snapshot = snapshot(&[claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan"))), claimant("other", 1, &["b.lan"], to("10.0.0.1"))]);
+    let snapshot = snapshot(&[
+        claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan"))),
+        claimant("other", 1, &["b.lan"], to("10.0.0.1")),
+    ]);
     let (listing, policy, ownership) = (listing(&[], &[]), policy(), Ownership::Marker(owner()));
-    let plan = plan(&World { snapshot: &snapshot, listing: &listing, ownership: &ownership, policy: &policy, confirmed: None, may_restart: false });
+    let plan = plan(&World {
+        snapshot: &snapshot,
+        listing: &listing,
+        ownership: &ownership,
+        policy: &policy,
+        confirmed: None,
+        may_restart: false,
+    });
     assert_eq!((adds(&plan), plan.deferred), (vec!["10.0.0.1 b.lan # signpost=home".to_owned()], true));
 }
 
@@ -188,7 +228,8 @@ fn planning_the_planned_changes_nothing() {
         claimant("two", 2, &["b.lan", "c.lan"], to("10.0.0.2")),
         claimant("three", 1, &["d.lan"], Target::Alias(fqdn("a.lan"))),
     ]);
-    let mut before = listing(&["10.0.0.7 user.lan", "10.0.0.1 stale.lan # signpost=home", "10.0.0.9 a.lan # signpost=home"], &[]);
+    let mut before =
+        listing(&["10.0.0.7 user.lan", "10.0.0.1 stale.lan # signpost=home", "10.0.0.9 a.lan # signpost=home"], &[]);
     for round in 0..3 {
         let plan = planned(&snapshot, &before, &policy());
         if plan.changes.is_empty() {

@@ -28,7 +28,10 @@ impl PiholeSystem {
                 None => Some(self.event_object.clone()),
             };
             if let Some(object) = object {
-                let (reason, note) = (refusal.reason.as_str().to_owned(), format!("{} (Pi-hole {})", refusal.message, applied.instance.name));
+                let (reason, note) = (
+                    refusal.reason.as_str().to_owned(),
+                    format!("{} (Pi-hole {})", refusal.message, applied.instance.name),
+                );
                 events.push(Event { object, kind: EventKind::Warning, reason, note });
             }
         }
@@ -37,7 +40,8 @@ impl PiholeSystem {
             let reason = failure.cause.reason().to_owned();
             events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
         }
-        let writes = if applied.looked { self.metadata_writes(applied, now) } else { Vec::new() };
+        let writes =
+            if applied.looked { self.metadata_writes(applied, now) } else { self.late_finalizers(applied, now) };
         Report { writes, events, outcome: self.outcome(applied, now) }
     }
 
@@ -112,7 +116,10 @@ impl PiholeSystem {
                 metadata.insert("annotations".into(), json!({ MANAGED_HOSTS: view }));
             }
             let left = claimant.viewed().any(|host| holder_of(&host).is_none() && (present(&host) || !complete))
-                || snapshot.released.iter().any(|(host, by)| *by == claimant.key && holder_of(host).is_none() && present(host));
+                || snapshot
+                    .released
+                    .iter()
+                    .any(|(host, by)| *by == claimant.key && holder_of(host).is_none() && present(host));
             if let Some((list, version)) = self.finalizers(claimant, left, now) {
                 metadata.insert("finalizers".into(), json!(list));
                 metadata.insert("resourceVersion".into(), json!(version));
@@ -124,6 +131,18 @@ impl PiholeSystem {
                 self.index.expect_view(&claimant.key, view);
             }
             writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, Value::Object(metadata)));
+        }
+        writes
+    }
+
+    /// The finalizers that have waited long enough for a Pi-hole that cannot be read.
+    fn late_finalizers(&self, applied: &Applied, now: Timestamp) -> Vec<ObjectWrite> {
+        let mut writes = Vec::new();
+        for claimant in &applied.snapshot.claimants {
+            if let Some((list, version)) = self.finalizers(claimant, true, now) {
+                let metadata = json!({ "finalizers": list, "resourceVersion": version });
+                writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, metadata));
+            }
         }
         writes
     }

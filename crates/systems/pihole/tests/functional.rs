@@ -294,6 +294,26 @@ on_both! {
         }).await;
     }
 
+    async fn row_14_a_finalizer_does_not_wait_for_ever_for_a_dead_pihole(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let policy = Policy { finalizer: true, finalizer_patience: std::time::Duration::from_secs(2), ..bed.policy() };
+        let _running = bed.start_with(policy, vec![v6(&server)]);
+        bed.register("app", &["app.lan"]).await;
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        eventually("the finalizer is there", PATIENCE, || async {
+            let finalizers = bed.get("app").await.metadata.finalizers.unwrap_or_default();
+            if finalizers == [FINALIZER] { Ok(()) } else { Err(finalizers) }
+        }).await;
+        server.restart_for(std::time::Duration::from_secs(600));
+        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        bed.delete("app").await;
+        eventually("the Ingress is gone", PATIENCE, || async {
+            match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
+        }).await;
+        until("it is said", || logs::about(&bed.path("app"), "finalizer removed although a pi-hole did not confirm").len() == 1).await;
+    }
+
     async fn row_15_removing_both_annotations_deletes_the_records_all_the_same(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;

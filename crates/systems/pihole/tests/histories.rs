@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use signpost_apis::ingress::Ingress;
 use signpost_engine::metrics::Metrics;
 use signpost_engine::{Index, Job, ObjectPatch, Queue, System, SystemClock, Touched};
-use signpost_provider_pihole::{Applied, Capabilities, ChangeSet, Dialect, Line, Listing, OwnerId, Pihole, PiholeError};
+use signpost_provider_pihole::{
+    Applied, Capabilities, ChangeSet, Dialect, Line, Listing, OwnerId, Pihole, PiholeError,
+};
 use signpost_system_pihole::{
-    IngressIndex, IngressKey, Instance, LedgerError, LedgerStore, MANAGED_HOSTS, PiholeSystem, Policy, REGISTER, TARGET_IP, Versioned,
+    IngressIndex, IngressKey, Instance, LedgerError, LedgerStore, MANAGED_HOSTS, PiholeSystem, Policy, REGISTER,
+    TARGET_IP, Versioned,
 };
 use tokio::sync::Notify;
 
@@ -160,7 +163,8 @@ impl Server {
             for line in changes.remove_hosts.iter() {
                 writes += 1;
                 let gone = name(line);
-                self.request(|listing| listing.hosts.retain(|stored| stored.address_parts().names != [gone.as_str()])).await;
+                self.request(|listing| listing.hosts.retain(|stored| stored.address_parts().names != [gone.as_str()]))
+                    .await;
             }
             for line in &changes.add_hosts {
                 writes += 1;
@@ -207,7 +211,10 @@ impl LedgerStore for Ledgers {
         async {
             self.server.request(|_| ()).await;
             let (text, version) = self.kept.lock().unwrap().clone();
-            Ok(Versioned { ledger: signpost_system_pihole::Ledger::from_text(&text), version: (version > 0).then(|| version.to_string()) })
+            Ok(Versioned {
+                ledger: signpost_system_pihole::Ledger::from_text(&text),
+                version: (version > 0).then(|| version.to_string()),
+            })
         }
         .boxed()
     }
@@ -269,8 +276,14 @@ impl Cluster {
         }
         let instance = Arc::new(Instance::new("pihole", Arc::new(Client(Arc::clone(&self.server)))));
         let instances = BTreeMap::from([("pihole".to_owned(), instance)]);
-        let system =
-            PiholeSystem::new(policy, Arc::clone(&index), instances, self.ledgers.clone(), Arc::new(SystemClock), &Metrics::new());
+        let system = PiholeSystem::new(
+            policy,
+            Arc::clone(&index),
+            instances,
+            self.ledgers.clone(),
+            Arc::new(SystemClock),
+            &Metrics::new(),
+        );
         self.operator = Some((index, system));
     }
 
@@ -299,7 +312,8 @@ impl Cluster {
             |old| old["metadata"]["uid"].clone(),
         );
         let rules: Vec<Value> = names(hosts).map(|host| json!({ "host": host })).collect();
-        let meta = json!({"namespace": "default", "name": format!("app-{name}"), "uid": uid, "annotations": annotations});
+        let meta =
+            json!({"namespace": "default", "name": format!("app-{name}"), "uid": uid, "annotations": annotations});
         let object = json!({"metadata": meta, "spec": {"rules": rules}});
         if let Some((index, _)) = &self.operator {
             index.applied(&read(&object));
@@ -339,7 +353,11 @@ impl Cluster {
             let Some(object) = target else { continue };
             let view = &patch["annotations"][MANAGED_HOSTS];
             let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
-            if view.is_null() { annotations.remove(MANAGED_HOSTS) } else { annotations.insert(MANAGED_HOSTS.into(), view.clone()) };
+            if view.is_null() {
+                annotations.remove(MANAGED_HOSTS)
+            } else {
+                annotations.insert(MANAGED_HOSTS.into(), view.clone())
+            };
             index.applied(&read(object));
         }
         true
@@ -367,7 +385,9 @@ async fn play(steps: &[Step]) {
     let owners = [clusters[0].owner.clone(), clusters[1].owner.clone()];
     for step in steps {
         match step.clone() {
-            Step::Apply { cluster, name, hosts, registered, target, forged } => clusters[cluster].apply(name, hosts, registered, target, forged),
+            Step::Apply { cluster, name, hosts, registered, target, forged } => {
+                clusters[cluster].apply(name, hosts, registered, target, forged)
+            }
             Step::Delete { cluster, name } => clusters[cluster].delete(name),
             Step::Add { kind, host } => server.add(&user_line(kind, host)),
             Step::Remove { index } => server.remove(index),
@@ -410,7 +430,9 @@ fn calm(server: &Server, clusters: &[Cluster]) {
     for cluster in clusters {
         let mut wanted: BTreeSet<String> = BTreeSet::new();
         let mut unsure: BTreeSet<String> = BTreeSet::new();
-        for object in cluster.ingresses.values().filter(|object| object["metadata"]["annotations"][REGISTER] == json!("true")) {
+        for object in
+            cluster.ingresses.values().filter(|object| object["metadata"]["annotations"][REGISTER] == json!("true"))
+        {
             for rule in object["spec"]["rules"].as_array().unwrap() {
                 let host = rule["host"].as_str().unwrap().to_owned();
                 if object["metadata"]["annotations"][TARGET_IP] == json!("rubbish") {
@@ -419,11 +441,17 @@ fn calm(server: &Server, clusters: &[Cluster]) {
                 wanted.insert(host);
             }
         }
-        let own: BTreeSet<String> =
-            listing.hosts.iter().filter_map(|line| line.own_address(&cluster.owner)).map(|(_, host)| host.undotted().to_owned()).collect();
+        let own: BTreeSet<String> = listing
+            .hosts
+            .iter()
+            .filter_map(|line| line.own_address(&cluster.owner))
+            .map(|(_, host)| host.undotted().to_owned())
+            .collect();
         assert!(own.is_subset(&wanted), "{own:?} beyond {wanted:?}");
         for host in wanted.difference(&own) {
-            let taken = listing.hosts.iter().any(|line| line.own_address(&cluster.owner).is_none() && line.address_parts().names.contains(&host.as_str()));
+            let taken = listing.hosts.iter().any(|line| {
+                line.own_address(&cluster.owner).is_none() && line.address_parts().names.contains(&host.as_str())
+            });
             assert!(taken || unsure.contains(host), "{host} is free and wanted by {} but not there", cluster.owner);
         }
     }
@@ -436,7 +464,9 @@ async fn play_with_ledger(steps: &[Step]) {
     let ours = |line: &Line| line.as_str().starts_with("192.168.1.");
     for step in steps {
         match step.clone() {
-            Step::Apply { name, hosts, registered, target, forged, .. } => cluster.apply(name, hosts, registered, target, forged),
+            Step::Apply { name, hosts, registered, target, forged, .. } => {
+                cluster.apply(name, hosts, registered, target, forged)
+            }
             Step::Delete { name, .. } => cluster.delete(name),
             Step::Add { host: number, .. } => server.add(&format!("10.9.0.{number} {}", host(number))),
             Step::Remove { index } => server.remove(index),

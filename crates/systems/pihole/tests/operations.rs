@@ -347,7 +347,10 @@ async fn http_status(url: &str) -> u16 {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
-    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap()
@@ -358,7 +361,8 @@ async fn http_status(url: &str) -> u16 {
 async fn row_43_the_rights_in_the_example_are_enough_and_needed() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let bed = Bed::new(cluster).await;
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml")).unwrap();
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml")).unwrap();
     for document in text.split("\n---\n") {
         let mut object: kube::core::DynamicObject = serde_saphyr::from_str(document).unwrap();
         let kind = object.types.as_ref().unwrap().kind.clone();
@@ -382,7 +386,9 @@ async fn row_43_the_rights_in_the_example_are_enough_and_needed() {
             kube::Api::namespaced_with(bed.cluster.client(), &bed.namespace, &resource)
         };
         let name = object.metadata.name.clone().unwrap();
-        api.patch(&name, &kube::api::PatchParams::apply("test").force(), &kube::api::Patch::Apply(&object)).await.unwrap();
+        api.patch(&name, &kube::api::PatchParams::apply("test").force(), &kube::api::Patch::Apply(&object))
+            .await
+            .unwrap();
     }
     let user = format!("system:serviceaccount:{}:signpost", bed.namespace);
     let client = bed.cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;

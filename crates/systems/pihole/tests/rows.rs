@@ -24,8 +24,11 @@ fn root() -> PathBuf {
 
 fn documents(path: &Path) -> Vec<DynamicObject> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let parts = text.split("\n---\n").filter(|part| part.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#')));
-    parts.map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).collect()
+    let parts =
+        text.split("\n---\n").filter(|part| part.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#')));
+    parts
+        .map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        .collect()
 }
 
 fn examples() -> Vec<PathBuf> {
@@ -141,10 +144,12 @@ async fn a_child_process_speaks() {
     index.applied(&ingress("my-app", "app.local", "192.168.1.100"));
     index.applied(&ingress("bad", "bad.local", "bad"));
     let pihole = MemoryPihole::new();
-    let instances = BTreeMap::from([("pihole".to_owned(), Arc::new(Instance::new("pihole", Arc::new(pihole.clone()))))]);
+    let instances =
+        BTreeMap::from([("pihole".to_owned(), Arc::new(Instance::new("pihole", Arc::new(pihole.clone()))))]);
     let service = tower_service();
     let ledgers = Arc::new(ConfigMaps::new(service, "default", "home"));
-    let system = PiholeSystem::new(policy, Arc::clone(&index), instances, ledgers, Arc::new(SystemClock), &Metrics::new());
+    let system =
+        PiholeSystem::new(policy, Arc::clone(&index), instances, ledgers, Arc::new(SystemClock), &Metrics::new());
     for fault in [None, Some(signpost_provider_pihole::PiholeError::Timeout)] {
         pihole.fail(fault);
         let touched = Touched::Some([IngressKey::new("default", "my-app")].into());
@@ -166,7 +171,8 @@ fn tower_service() -> kube::Client {
 fn rustls_provider() -> bool {
     // The HTTP client of the provider installs the TLS provider of the process.
     let url = signpost_provider_pihole::parse_base_url("http://127.0.0.1:9").unwrap();
-    let connection = signpost_provider_pihole::Connection::new(url, signpost_provider_pihole::Secret::Value(String::new()));
+    let connection =
+        signpost_provider_pihole::Connection::new(url, signpost_provider_pihole::Secret::Value(String::new()));
     signpost_provider_pihole::connect(connection, signpost_provider_pihole::Dialect::V6).is_ok()
 }
 
@@ -180,7 +186,8 @@ fn row_47_and_49_log_lines_are_flat_json_with_time_level_and_msg_first() {
     let text = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<serde_json::Map<String, Value>> =
         text.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect();
-    let find = |msg: &str| lines.iter().find(|line| line["msg"] == msg).unwrap_or_else(|| panic!("no {msg:?} in {text}"));
+    let find =
+        |msg: &str| lines.iter().find(|line| line["msg"] == msg).unwrap_or_else(|| panic!("no {msg:?} in {text}"));
     let created = find("dns record created");
     assert_eq!(
         (created["level"].as_str(), created["ingress"].as_str(), created["host"].as_str(), created["ip"].as_str()),
@@ -189,7 +196,10 @@ fn row_47_and_49_log_lines_are_flat_json_with_time_level_and_msg_first() {
     assert_eq!(find("invalid annotation")["level"], "WARN");
     assert_eq!(find("reconcile started")["level"], "DEBUG");
     for msg in ["pi-hole api error", "reconcile failed"] {
-        assert_eq!((find(msg)["level"].as_str(), find(msg)["ingress"].as_str()), (Some("ERROR"), Some("default/my-app")));
+        assert_eq!(
+            (find(msg)["level"].as_str(), find(msg)["ingress"].as_str()),
+            (Some("ERROR"), Some("default/my-app"))
+        );
         assert!(!find(msg)["error"].as_str().unwrap().is_empty());
     }
     assert_eq!(find("pi-hole api error")["operation"], "list");

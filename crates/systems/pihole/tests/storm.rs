@@ -16,7 +16,12 @@ const MANY: usize = 500;
 
 /// The pauses of production, which is what the promise is about.
 fn policy(bed: &Bed) -> Policy {
-    Policy { gather: Duration::from_millis(300), gather_at_most: Duration::from_secs(3), brake: Duration::from_millis(500), ..bed.policy() }
+    Policy {
+        gather: Duration::from_millis(300),
+        gather_at_most: Duration::from_secs(3),
+        brake: Duration::from_millis(500),
+        ..bed.policy()
+    }
 }
 
 async fn at_once<F: Future<Output = ()>>(each: impl Fn(usize) -> F) {

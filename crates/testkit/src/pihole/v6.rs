@@ -314,7 +314,12 @@ async fn route(
 ) -> Response {
     if path.starts_with("/admin/api") {
         // Asking once is how a client finds out which dialect is spoken; the real server logs a warning.
-        return error(400, "bad_request", "Bad request", Some("The API is hosted at pi.hole/api, not pi.hole/admin/api"));
+        return error(
+            400,
+            "bad_request",
+            "Bad request",
+            Some("The API is hosted at pi.hole/api, not pi.hole/admin/api"),
+        );
     }
     match (method.as_str(), path) {
         ("POST", "/api/auth") => return log_in(state, body).await,

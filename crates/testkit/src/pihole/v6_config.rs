@@ -114,8 +114,13 @@ fn read(state: &Arc<Mutex<Inner>>, parts: &[&str], query: Option<&str>) -> Respo
             Some(list) => {
                 let items = json!(list.items(&inner));
                 let env_var = inner.options.env_locked && list == List::Hosts;
-                let flags = json!({"restart_dnsmasq": list == List::Cnames, "session_reset": false, "env_var": env_var});
-                let shown = if detailed { json!({"type": "string array", "value": items, "default": [], "flags": flags}) } else { items };
+                let flags =
+                    json!({"restart_dnsmasq": list == List::Cnames, "session_reset": false, "env_var": env_var});
+                let shown = if detailed {
+                    json!({"type": "string array", "value": items, "default": [], "flags": flags})
+                } else {
+                    items
+                };
                 json!({"dns": {list.key(): shown}})
             }
             None => json!({}),
@@ -193,7 +198,9 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
     if value["config"].as_object().is_some_and(|sections| sections.len() != 1)
         || value["config"]["dns"].as_object().is_some_and(|keys| keys.len() != 1)
     {
-        lock(state).book.violation("PATCH with more than the list it names: unknown keys are ignored in silence".to_owned());
+        lock(state)
+            .book
+            .violation("PATCH with more than the list it names: unknown keys are ignored in silence".to_owned());
     }
     let (_, pause, save) = match begin(state, list, caller, true) {
         Ok(begun) => begun,
@@ -274,10 +281,13 @@ fn host_line(value: &str) -> Result<(), String> {
 
 fn cname_line(value: &str, earlier: &[String]) -> Result<(), String> {
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
-    let [alias, target, ..] = words.as_slice() else { return Err(format!("not a valid CNAME definition (\"{value}\")")) };
+    let [alias, target, ..] = words.as_slice() else {
+        return Err(format!("not a valid CNAME definition (\"{value}\")"));
+    };
     name_ok(alias.trim_start_matches("*."))?;
     name_ok(target)?;
-    let twice = earlier.iter().any(|line| line.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case(alias)));
+    let twice =
+        earlier.iter().any(|line| line.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case(alias)));
     if twice { Err(format!("duplicate CNAME (\"{alias}\")")) } else { Ok(()) }
 }
 

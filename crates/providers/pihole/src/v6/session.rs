@@ -25,8 +25,8 @@ struct State {
     seat: Option<Seat>,
     /// Counts logins, so that a refusal of an old seat does not throw away a new one.
     generation: u64,
-    /// What the settings say about writing; looked up once per login, again while it forbids writing.
-    checked: Option<Option<PiholeError>>,
+    /// Whether the settings are known to allow writing; looked up once per login, again while they do not.
+    may_write: bool,
 }
 
 #[derive(Clone)]
@@ -84,7 +84,7 @@ impl Sessions {
             done => done?,
         };
         state.generation += 1;
-        state.checked = None;
+        state.may_write = false;
         state.seat = Some(seat.clone());
         Ok((seat, state.generation))
     }
@@ -119,11 +119,11 @@ impl Sessions {
     /// The setting that forbids writing, if there is one.
     pub(super) async fn trouble(&self) -> Result<Option<PiholeError>, PiholeError> {
         let (seat, _) = self.seat().await?;
-        if let Some(None) = self.state.lock().await.checked {
+        if self.state.lock().await.may_write {
             return Ok(None);
         }
         let found = self.look_for_trouble(&seat).await?;
-        self.state.lock().await.checked = Some(found.clone());
+        self.state.lock().await.may_write = found.is_none();
         Ok(found)
     }
 
@@ -132,7 +132,8 @@ impl Sessions {
             return Ok(Some(PiholeError::ReadOnly));
         }
         if seat.app_password
-            && self.setting("/api/config/webserver/api/app_sudo", "/config/webserver/api/app_sudo").await? == Some(false)
+            && self.setting("/api/config/webserver/api/app_sudo", "/config/webserver/api/app_sudo").await?
+                == Some(false)
         {
             return Ok(Some(PiholeError::AppSudoOff));
         }

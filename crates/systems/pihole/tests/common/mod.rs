@@ -94,14 +94,21 @@ impl Bed {
     pub async fn ledger(&self, instance: &str) -> String {
         let api = Api::<ConfigMap>::namespaced(self.cluster.client(), &self.namespace);
         let maps = api.list(&ListParams::default()).await.unwrap();
-        let ours = maps.items.into_iter().find(|map| map.name_any().ends_with(instance) && map.name_any().starts_with("signpost-pihole-"));
+        let ours = maps
+            .items
+            .into_iter()
+            .find(|map| map.name_any().ends_with(instance) && map.name_any().starts_with("signpost-pihole-"));
         ours.and_then(|map| map.data?.remove("hosts")).unwrap_or_default()
     }
 
     pub async fn events(&self) -> Vec<(String, String)> {
         let api = Api::<Event>::namespaced(self.cluster.client(), &self.namespace);
         let events = api.list(&ListParams::default()).await.unwrap();
-        events.items.into_iter().map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
+        events
+            .items
+            .into_iter()
+            .map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default()))
+            .collect()
     }
 
     /// Waits for an event with this reason.
@@ -198,7 +205,8 @@ impl Running {
         let (health, metrics) = (operator.health(), operator.metrics());
         let stop = CancellationToken::new();
         let token = stop.clone();
-        let task = tokio::spawn(async move { operator.run(token).await.expect("the operator runs until it is stopped") });
+        let task =
+            tokio::spawn(async move { operator.run(token).await.expect("the operator runs until it is stopped") });
         Self { stop, task, installed: Some(installed), health, metrics }
     }
 
