@@ -62,7 +62,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// The API server does not answer.
-    #[error("the API server {url} does not answer: {reason}; check that the cluster runs and that the address is right")]
+    #[error(
+        "the API server {url} does not answer: {reason}; check that the cluster runs and that the address is right"
+    )]
     Unreachable {
         /// Its address.
         url: String,

@@ -52,10 +52,7 @@ impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         let skew = *self.skew.lock().unwrap_or_else(PoisonError::into_inner);
         let elapsed = SignedDuration::try_from(self.from.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.start
-            .saturating_add(elapsed)
-            .and_then(|time| time.saturating_add(skew))
-            .unwrap_or(Timestamp::MAX)
+        self.start.saturating_add(elapsed).and_then(|time| time.saturating_add(skew)).unwrap_or(Timestamp::MAX)
     }
 }
 

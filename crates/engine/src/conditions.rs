@@ -3,8 +3,8 @@
 //! In: the conditions an object has, and one that a report wants. Out: the list with that one set; `lastTransitionTime` is kept unless
 //! the status flips, so an unchanged state serialises to an unchanged status and is not written again.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Sets `new` in `conditions`, keeping the list sorted by type. Returns true when anything but the transition time changed.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
@@ -97,8 +97,7 @@ mod tests {
 
     #[test]
     fn an_unsorted_list_is_still_searched() {
-        let mut list =
-            vec![condition("Z", true, "A", "", None, at(0)), condition("A", true, "A", "", None, at(0))];
+        let mut list = vec![condition("Z", true, "A", "", None, at(0)), condition("A", true, "A", "", None, at(0))];
         assert!(!set(&mut list, condition("Z", true, "A", "", None, at(5))));
         assert_eq!(list.len(), 2);
         assert!(remove(&mut list, "Z"));
@@ -109,7 +108,10 @@ mod tests {
     fn times_are_whole_seconds_as_kubernetes_keeps_them() {
         let fine = at(3).checked_add(jiff::SignedDuration::from_millis(250)).unwrap();
         let mut list = vec![];
-        set(&mut list, Condition { last_transition_time: Time(fine), ..condition("Ready", true, "Done", "", None, fine) });
+        set(
+            &mut list,
+            Condition { last_transition_time: Time(fine), ..condition("Ready", true, "Done", "", None, fine) },
+        );
         assert_eq!(list[0].last_transition_time.0, at(3));
     }
 }

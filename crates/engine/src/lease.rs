@@ -194,7 +194,9 @@ impl Candidate {
     /// Renews until that has not worked for too long.
     async fn keep(&mut self) {
         loop {
-            let Until::Moment(deadline) = *self.fence.until.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+            let Until::Moment(deadline) = *self.fence.until.lock().unwrap_or_else(PoisonError::into_inner) else {
+                return;
+            };
             let renewed = async {
                 tokio::time::sleep(self.options.retry).await;
                 while !self.attempt().await {
@@ -349,7 +351,8 @@ impl Candidate {
             return true;
         }
         let spec = observed.lease.spec.as_ref();
-        let promised = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+        let promised =
+            spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
         let duration = promised.map_or(self.options.duration, Duration::from_secs);
         observed.since.elapsed() >= duration
     }
@@ -359,7 +362,9 @@ impl Candidate {
     }
 
     fn held_by_another(&self) -> bool {
-        self.observed.as_ref().is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
+        self.observed
+            .as_ref()
+            .is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
     }
 
     fn now(&self) -> Timestamp {

@@ -249,16 +249,17 @@ fn text_line(now: Timestamp, level: Level, message: &Value, fields: &Fields, col
 /// Text as it is, without control characters: a log line is one line, whatever a field holds.
 fn bare(value: &Value) -> String {
     match value {
-        Value::String(text) => {
-            text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
-        }
+        Value::String(text) => text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect(),
         other => other.to_string(),
     }
 }
 
 fn quoted(value: &Value) -> String {
     match value {
-        Value::String(text) if !text.is_empty() && text.chars().all(|char| !char.is_whitespace() && !char.is_control() && char != '"') => {
+        Value::String(text)
+            if !text.is_empty()
+                && text.chars().all(|char| !char.is_whitespace() && !char.is_control() && char != '"') =>
+        {
             text.clone()
         }
         other => other.to_string(),

@@ -129,7 +129,11 @@ impl Metrics {
         metrics.register("watch_events", "Changes seen, by kind", own.watch_events.clone());
         metrics.register("lists", "Complete and failed lists, by kind", own.lists.clone());
         metrics.register("watch_errors", "Watches that broke, by kind", own.watch_errors.clone());
-        metrics.register("unreadable_objects", "Objects that exist but cannot be read, by kind", own.unreadable.clone());
+        metrics.register(
+            "unreadable_objects",
+            "Objects that exist but cannot be read, by kind",
+            own.unreadable.clone(),
+        );
         metrics.register("objects", "Objects known, by kind", own.objects.clone());
         metrics.register("kind_synced", "1 when the view of a kind is complete and current", own.synced.clone());
         metrics.register("leader", "1 while this replica leads", own.leader.clone());

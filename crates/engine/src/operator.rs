@@ -105,9 +105,10 @@ impl Operator {
     pub fn new(client: Client, options: OperatorOptions) -> Self {
         let metrics = Metrics::new();
         let health = Health::new(metrics.clone());
-        let candidate = options.lease.clone().map(|lease| {
-            Candidate::new(client.clone(), lease, &options.identity, options.clock.clone(), options.seed)
-        });
+        let candidate = options
+            .lease
+            .clone()
+            .map(|lease| Candidate::new(client.clone(), lease, &options.identity, options.clock.clone(), options.seed));
         let fence = candidate.as_ref().map_or_else(Fence::open, Candidate::fence);
         let writer_options = WriterOptions { seed: options.seed, ..options.writer };
         let writer = Writer::new(client.clone(), writer_options, fence, metrics.clone());
@@ -130,10 +131,8 @@ impl Operator {
 
     /// Folds every `K` into `index`. Several indexes may watch one kind: there is still one stream.
     pub fn watch<K: Watched>(&mut self, need: Need, index: Arc<dyn Index<K>>) {
-        let stream = self
-            .streams
-            .entry(TypeId::of::<K>())
-            .or_insert_with(|| Box::new(Fold::<K> { need, indexes: Vec::new() }));
+        let stream =
+            self.streams.entry(TypeId::of::<K>()).or_insert_with(|| Box::new(Fold::<K> { need, indexes: Vec::new() }));
         if let Some(fold) = stream.as_any_mut().downcast_mut::<Fold<K>>() {
             fold.need = fold.need.max(need);
             fold.indexes.push(index);
@@ -142,12 +141,8 @@ impl Operator {
 
     /// Drives a system from its queue while this replica leads.
     pub fn drive<S: System>(&mut self, system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions) {
-        let outlets = Outlets {
-            writer: self.writer(),
-            recorder: self.recorder(),
-            metrics: self.metrics(),
-            clock: self.clock(),
-        };
+        let outlets =
+            Outlets { writer: self.writer(), recorder: self.recorder(), metrics: self.metrics(), clock: self.clock() };
         let driver = Driver::new(system, queue, options, outlets);
         self.drivers.push((S::NAME, Box::new(move |seed, stop| Box::pin(driver.run(seed, stop)))));
     }
@@ -197,8 +192,19 @@ impl Operator {
 
     /// Runs until `stop`, then drains and gives the lease back.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
-        let Self { client, options, metrics, health, writer, recorder: _, publisher, streams, drivers, kinds, candidate } =
-            self;
+        let Self {
+            client,
+            options,
+            metrics,
+            health,
+            writer,
+            recorder: _,
+            publisher,
+            streams,
+            drivers,
+            kinds,
+            candidate,
+        } = self;
         // Whatever way this ends, nothing is written afterwards.
         let _closed = CloseOnDrop(writer.clone());
         let seed = options.seed;
@@ -219,8 +225,7 @@ impl Operator {
         for stream in streams.into_values() {
             let resource = stream.resource();
             kinds.send_modify(|kinds| {
-                let status =
-                    KindStatus { need: stream.need(), state: KindState::Listing, complete: false, lists: 0 };
+                let status = KindStatus { need: stream.need(), state: KindState::Listing, complete: false, lists: 0 };
                 kinds.insert(resource, status);
             });
             if stream.need() == Need::Required {

@@ -214,9 +214,11 @@ impl<O: Ord> Entry<O> {
         let timers = || self.plans.iter().filter(|plan| plan.why == Why::Later);
         let full = timers().count() >= TIMERS_PER_KEY;
         let everything = touched == Touched::All && timers().any(|plan| plan.touched == Touched::All);
-        let join = self.plans.iter_mut().filter(|plan| plan.why == Why::Later).find(|plan| {
-            plan.at == at || full || (everything && plan.touched == Touched::All)
-        });
+        let join = self
+            .plans
+            .iter_mut()
+            .filter(|plan| plan.why == Why::Later)
+            .find(|plan| plan.at == at || full || (everything && plan.touched == Touched::All));
         match join {
             Some(plan) => {
                 plan.at = plan.at.min(at);

@@ -138,7 +138,9 @@ async fn a_leader_cut_off_stops_before_another_can_take_over() {
     let cut = Arc::new(Mutex::new(false));
     let flag = cut.clone();
     // Requests hang without an answer, which is worse than an error.
-    let plan = FaultPlan::new(move |_, _| if *flag.lock().unwrap() { Fault::Delay(Duration::from_mins(10)) } else { Fault::None });
+    let plan = FaultPlan::new(
+        move |_, _| if *flag.lock().unwrap() { Fault::Delay(Duration::from_mins(10)) } else { Fault::None },
+    );
     let first = candidate(sandbox.client_with(plan), "first", clock());
     first.leading().await;
     let second = candidate(sandbox.client(), "second", clock());
@@ -196,7 +198,8 @@ async fn of_many_that_try_at_once_exactly_one_leads() {
     let sandbox = sandbox(1);
     let runners: Vec<_> = (0..10).map(|n| candidate(sandbox.client(), &format!("r{n}"), clock())).collect();
     for _ in 0..9 {
-        eventually("a leader", Duration::from_mins(1), || async { runners.iter().any(Runner::leads).then_some(()) }).await;
+        eventually("a leader", Duration::from_mins(1), || async { runners.iter().any(Runner::leads).then_some(()) })
+            .await;
         sleep(Duration::from_secs(20)).await;
         let leaders: Vec<_> = runners.iter().filter(|runner| runner.leads()).collect();
         assert_eq!(leaders.len(), 1);
@@ -210,7 +213,10 @@ async fn a_deleted_lease_is_made_again() {
     let sandbox = sandbox(1);
     let first = candidate(sandbox.client(), "first", clock());
     first.leading().await;
-    Api::<Lease>::namespaced(sandbox.client(), "default").delete("signpost", &kube::api::DeleteParams::default()).await.unwrap();
+    Api::<Lease>::namespaced(sandbox.client(), "default")
+        .delete("signpost", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     sleep(Duration::from_secs(5)).await;
     assert!(first.leads());
     assert_eq!(spec(&sandbox).await.holder_identity.as_deref(), Some("first"));

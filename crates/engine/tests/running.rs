@@ -99,7 +99,9 @@ async fn nothing_is_written_before_every_required_kind_is_known() {
     let replica = start(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
     sleep(Duration::from_mins(2)).await;
     assert_eq!(sandbox.writes(), before);
-    assert!(matches!(&replica.health.checks()["kind configmaps"], Check::Failing { message, .. } if message.contains("503")));
+    assert!(
+        matches!(&replica.health.checks()["kind configmaps"], Check::Failing { message, .. } if message.contains("503"))
+    );
     sandbox.faults().clear();
     mirrored(&user, "a").await;
     assert!(replica.health.is_ready());
@@ -162,7 +164,8 @@ async fn stopping_ends_running_work_flushes_statuses_and_then_releases_the_lease
     let last_status = log.iter().rposition(|entry| entry.info.subresource == "status").unwrap();
     let release = log.iter().rposition(|entry| entry.info.resource == "leases" && entry.is_write()).unwrap();
     assert!(last_status < release, "the lease goes last");
-    let holder = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(user, "default").get("signpost").await.unwrap();
+    let holder =
+        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(user, "default").get("signpost").await.unwrap();
     assert_eq!(holder.spec.unwrap().holder_identity.as_deref(), Some(""));
 }
 
@@ -190,9 +193,12 @@ async fn losing_the_lease_ends_the_replica_and_all_its_writes() {
     let (sandbox, user) = cluster().await;
     let cut = Arc::new(Mutex::new(false));
     let flag = cut.clone();
-    let plan = FaultPlan::new(move |info, _| {
-        if *flag.lock().unwrap() && info.resource == "leases" { Fault::Drop } else { Fault::None }
-    });
+    let plan =
+        FaultPlan::new(
+            move |info, _| {
+                if *flag.lock().unwrap() && info.resource == "leases" { Fault::Drop } else { Fault::None }
+            },
+        );
     let first = start(sandbox.client_with(plan), with_lease("first"));
     make(&user, "a").await;
     mirrored(&user, "a").await;

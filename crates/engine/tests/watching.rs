@@ -227,7 +227,9 @@ async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
         async move {
             let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
             if watch && std::mem::take(&mut *first.lock().unwrap()) {
-                let silence = StreamBody::new(futures::stream::pending::<Result<Frame<_>, Box<dyn std::error::Error + Send + Sync>>>());
+                let silence = StreamBody::new(futures::stream::pending::<
+                    Result<Frame<_>, Box<dyn std::error::Error + Send + Sync>>,
+                >());
                 return Ok(http::Response::new(silence.boxed_unsync()));
             }
             client.send(request).await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
@@ -250,8 +252,7 @@ async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     support::install_mirrors(&user).await;
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(user.clone(), "default", &ApiResource::erase::<Mirror>(&()));
+    let api: Api<DynamicObject> = Api::namespaced_with(user.clone(), "default", &ApiResource::erase::<Mirror>(&()));
     let mirror = |name: &str, text: serde_json::Value| -> DynamicObject {
         serde_json::from_value(json!({
             "apiVersion": "test.signpost.dev/v1", "kind": "Mirror", "metadata": {"name": name}, "spec": {"text": text},
@@ -368,7 +369,8 @@ async fn an_outage_is_degraded_first_and_not_ready_after_minutes() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_lists_tell_nothing_twice_and_keep_nothing_more() {
     let (sandbox, _user, watching) =
-        three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None })).await;
+        three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None }))
+            .await;
     let lists = || watching.kinds.borrow()["configmaps"].lists;
     eventually("a hundred lists", Duration::from_hours(2), || async { (lists() >= 100).then_some(()) }).await;
     let heard: BTreeSet<String> = watching.diary.take().into_iter().collect();

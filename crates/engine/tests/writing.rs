@@ -11,11 +11,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use signpost_engine::{
-    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer,
-    lease::Fence,
-    metrics::Metrics,
-    object::reference_to,
-    write::WriterOptions,
+    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, lease::Fence,
+    metrics::Metrics, object::reference_to, write::WriterOptions,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
@@ -119,7 +116,8 @@ async fn a_deleted_object_is_never_made_again() {
     mirrors(&user).delete("a", &DeleteParams::default()).await.unwrap();
     let writer = writer(sandbox.client());
     assert_eq!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Gone));
-    let metadata = ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), json!({"finalizers": ["a/b"]}));
+    let metadata =
+        ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), json!({"finalizers": ["a/b"]}));
     assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
     assert!(mirrors(&user).get_opt("a").await.unwrap().is_none());
     // Nor is another object of the same name taken for it.
@@ -177,10 +175,7 @@ async fn retry_after_is_honoured() {
     assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
     // A direct write leaves the waiting to its caller.
     let direct = self::writer(sandbox.client_with(FaultPlan::first(1, is_write, Fault::throttled(7))));
-    assert_eq!(
-        direct.write(&status(&mirror, "two")).await,
-        Err(WriteError::Throttled(Some(Duration::from_secs(7))))
-    );
+    assert_eq!(direct.write(&status(&mirror, "two")).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +202,8 @@ async fn no_more_than_sixteen_requests_at_once() {
     for number in 0..64 {
         all.push(make(&user, &format!("m{number}")).await);
     }
-    let slow = FaultPlan::new(|info, _| if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None });
+    let slow =
+        FaultPlan::new(|info, _| if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None });
     let writer = writer(sandbox.client_with(slow));
     let began = Instant::now();
     let answers = writer.write_all(all.iter().map(|mirror| status(mirror, &mirror.name_any())).collect()).await;
@@ -263,7 +259,8 @@ async fn the_same_event_counts_up_and_another_note_is_another_event() {
     }
     recorder.record(event(&mirror, "Refused", "held by c"));
     sleep(Duration::from_secs(1)).await;
-    let mut counts: Vec<_> = events(&user).await.into_iter().map(|event| (event.message.unwrap(), event.count.unwrap())).collect();
+    let mut counts: Vec<_> =
+        events(&user).await.into_iter().map(|event| (event.message.unwrap(), event.count.unwrap())).collect();
     counts.sort();
     assert_eq!(counts, [("held by b".to_owned(), 3), ("held by c".to_owned(), 1)]);
     // After ten quiet minutes it is news again.
@@ -275,7 +272,10 @@ async fn the_same_event_counts_up_and_another_note_is_another_event() {
     let one = all.iter().find(|event| event.count == Some(3)).unwrap();
     assert_eq!(one.involved_object.name.as_deref(), Some("a"));
     assert_eq!((one.type_.as_deref(), one.reason.as_deref()), (Some("Warning"), Some("Refused")));
-    assert_eq!(one.last_timestamp.clone().unwrap().0.duration_since(one.first_timestamp.clone().unwrap().0).as_secs(), 120);
+    assert_eq!(
+        one.last_timestamp.clone().unwrap().0.duration_since(one.first_timestamp.clone().unwrap().0).as_secs(),
+        120
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,7 +326,10 @@ async fn trouble_with_events_troubles_nobody() {
     assert_eq!(events(&user).await.len(), 2, "three are lost, the rest is said");
     // An event that expired on the server is said anew.
     let known = events(&user).await.remove(0);
-    Api::<CoreEvent>::namespaced(user.clone(), "default").delete(&known.name_any(), &DeleteParams::default()).await.unwrap();
+    Api::<CoreEvent>::namespaced(user.clone(), "default")
+        .delete(&known.name_any(), &DeleteParams::default())
+        .await
+        .unwrap();
     recorder.record(event(&mirror, "Refused", &known.message.unwrap()));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(events(&user).await.len(), 2);

@@ -12,12 +12,7 @@ use signpost_sandbox::Sandbox;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::{
-    clock::SystemClock,
-    lease::Fence,
-    queue::Touch,
-    write::WriterOptions,
-};
+use crate::{clock::SystemClock, lease::Fence, queue::Touch, write::WriterOptions};
 
 #[derive(Clone, Copy, Default)]
 struct Behaviour {

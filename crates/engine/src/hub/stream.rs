@@ -88,12 +88,7 @@ impl Trouble {
 }
 
 impl<K: Watched> KindStream<K> {
-    pub(super) fn new(
-        shared: Shared,
-        resource: &'static str,
-        need: Need,
-        indexes: Vec<Arc<dyn Index<K>>>,
-    ) -> Self {
+    pub(super) fn new(shared: Shared, resource: &'static str, need: Need, indexes: Vec<Arc<dyn Index<K>>>) -> Self {
         let api = match &shared.namespace {
             Some(namespace) if is_namespaced::<K>() => Api::namespaced_with(shared.client.clone(), namespace, &()),
             _ => Api::all_with(shared.client.clone(), &()),

@@ -285,7 +285,14 @@ async fn a_huge_touched_set_becomes_a_full_pass() {
 #[tokio::test(start_paused = true)]
 async fn several_waiters_each_get_a_job() {
     let queue = eager();
-    let waiters: Vec<_> = (0..3).map(|_| tokio::spawn({ let queue = queue.clone(); async move { queue.next().await.key } })).collect();
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            tokio::spawn({
+                let queue = queue.clone();
+                async move { queue.next().await.key }
+            })
+        })
+        .collect();
     tokio::task::yield_now().await;
     for key in ["a", "b", "c"] {
         queue.touch(key, Touch::All);

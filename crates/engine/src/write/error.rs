@@ -71,10 +71,8 @@ impl From<Status> for WriteError {
 
 /// True when the API server refused because the uid in the patch is not the uid of the object.
 fn another_life(status: &Status) -> bool {
-    let by_cause = status
-        .details
-        .as_ref()
-        .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
+    let by_cause =
+        status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     by_cause || status.message.contains("uid mismatch") || status.message.contains("UID in precondition")
 }
 

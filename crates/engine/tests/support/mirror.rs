@@ -19,8 +19,8 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
-    DriveOptions, Index, Job, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, Outcome, Queue, Report, RetryClass,
-    System, Touch, Touched, WriteError, Writer, conditions,
+    DriveOptions, Index, Job, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, Outcome, Queue, Report,
+    RetryClass, System, Touch, Touched, WriteError, Writer, conditions,
 };
 
 pub const FINALIZER: &str = "test.signpost.dev/mirror";
@@ -351,12 +351,7 @@ impl Mirrors {
 pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
     let mut operator = Operator::new(client.clone(), options);
     let queue = Queue::new();
-    let maps = Maps {
-        view: Arc::default(),
-        queue: queue.clone(),
-        writer: operator.writer(),
-        heard: Arc::default(),
-    };
+    let maps = Maps { view: Arc::default(), queue: queue.clone(), writer: operator.writer(), heard: Arc::default() };
     operator.watch::<Mirror>(Need::Required, Arc::new(maps.clone()));
     operator.watch::<ConfigMap>(Need::Required, Arc::new(maps.clone()));
     let system = Mirrors { maps: maps.clone(), client, writer: operator.writer() };
@@ -367,7 +362,8 @@ pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
 /// The cluster as the user sees it, without what differs from run to run.
 pub async fn world(client: &Client) -> Value {
     let mut world = BTreeMap::new();
-    let mirrors: Api<kube::api::DynamicObject> = Api::all_with(client.clone(), &kube::core::ApiResource::erase::<Mirror>(&()));
+    let mirrors: Api<kube::api::DynamicObject> =
+        Api::all_with(client.clone(), &kube::core::ApiResource::erase::<Mirror>(&()));
     for mirror in mirrors.list(&kube::api::ListParams::default()).await.unwrap() {
         let mut status = mirror.data["status"].clone();
         if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
