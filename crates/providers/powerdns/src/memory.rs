@@ -338,7 +338,9 @@ impl ZoneServer for MemoryServer {
             let mut next = held.clone();
             next.apply(changes)?;
             *held = next;
-            let serial = Some(held.info.serial);
+            // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
+            let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);
+            let serial = (!soa).then_some(held.info.serial);
             state.changed(zone);
             Ok(Patched { serial })
         })

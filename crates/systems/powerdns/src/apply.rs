@@ -226,6 +226,17 @@ async fn write_records(
     }
     let (mut outcomes, calls) = patch::send(&*system.server, zone, &atoms[..end]).await;
     outcomes.resize(atoms.len(), AtomOutcome::Deferred);
+    // After a start of authority was written, the server does not tell the serial by itself.
+    if outcomes.contains(&AtomOutcome::Done { serial: None })
+        && let Ok(Some(info)) = system.server.zone(zone).await
+    {
+        for outcome in outcomes.iter_mut().filter(|outcome| matches!(outcome, AtomOutcome::Done { .. })) {
+            *outcome = AtomOutcome::Done { serial: Some(info.serial) };
+        }
+        if let Some(present) = &mut memory.present {
+            present.info = info;
+        }
+    }
     let changed = remember(zone, atoms, &outcomes, memory);
     system.figures.patched(calls, changed);
     system.figures.repaired(atoms.iter().zip(&outcomes).filter(|(atom, outcome)| is_repair(atom, outcome)).count());

@@ -1,1 +1,92 @@
 use super::*;
+use serde_json::json;
+
+fn world() -> (World, Zones) {
+    let queue: Zones = Queue::new();
+    (World::new(queue.clone(), None), queue)
+}
+
+fn rrset(version: u64, generation: u64, more: serde_json::Value) -> RRset {
+    let mut object = json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset",
+        "metadata": { "name": "www", "namespace": "ns", "uid": "u1", "resourceVersion": version.to_string(), "generation": generation,
+            "creationTimestamp": "2026-02-01T00:00:00Z" },
+        "spec": { "type": "A", "name": "www", "ttl": 300, "records": ["192.0.2.1"], "zoneRef": { "name": "example.com", "kind": "Zone" } },
+    });
+    for (key, value) in more.as_object().unwrap() {
+        object[key] = value.clone();
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn key() -> ZoneKey {
+    ZoneKey::of("example.com")
+}
+
+/// Takes what is waiting, so that the next look sees only what is new.
+fn touched(queue: &Zones) -> Vec<ZoneKey> {
+    let mut keys = Vec::new();
+    while let Some(job) = queue.try_next() {
+        queue.finish(&job.key, signpost_engine::Outcome::Done);
+        keys.push(job.key);
+    }
+    keys
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_echo_touches_nothing_and_an_older_event_changes_nothing() {
+    let (world, queue) = world();
+    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    assert_eq!(touched(&queue), [key()]);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    Index::<RRset>::applied(&world, &rrset(6, 1, json!({ "status": { "syncStatus": "Succeeded" } })));
+    assert_eq!(touched(&queue), []);
+    Index::<RRset>::applied(&world, &rrset(4, 7, json!({})));
+    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    assert_eq!(world.record(&id).unwrap().identity.version, 6);
+    assert_eq!(touched(&queue), []);
+    Index::<RRset>::applied(&world, &rrset(7, 2, json!({})));
+    assert_eq!(touched(&queue), [key()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_arrives_after_the_object_is_gone_brings_nothing_back() {
+    let (world, _) = world();
+    let id = ObjectId::new("RRset", Some("ns"), "www");
+    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::deleted(&world, &id);
+    world.written(&id, serde_json::to_value(rrset(6, 1, json!({}))).unwrap());
+    assert!(world.record(&Arc::new(id)).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_lost_its_object_is_looked_at_once() {
+    let (world, _) = world();
+    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), "www"));
+    let none = Touched::none();
+    let first = world.snapshot(&key(), &none);
+    assert_eq!(first.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www.example.com."]);
+    assert!(first.left && world.snapshot(&key(), &none).names.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
+    let (world, queue) = world();
+    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    touched(&queue);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    let zone: Zone = serde_json::from_value(json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+        "metadata": { "name": "example.com", "namespace": "ns", "uid": "z", "resourceVersion": "6", "generation": 1 },
+        "spec": { "kind": "Native", "zoneName": "_other.example" },
+    }))
+    .unwrap();
+    Index::<Zone>::applied(&world, &zone);
+    let other = ZoneKey::of("_other.example");
+    assert!(touched(&queue).contains(&other));
+    let snapshot = world.snapshot(&other, &Touched::All);
+    assert_eq!(snapshot.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www._other.example."]);
+    Index::<Zone>::deleted(&world, &ObjectId::new("Zone", Some("ns"), "example.com"));
+    assert_eq!(world.snapshot(&key(), &Touched::All).names.len(), 1);
+}

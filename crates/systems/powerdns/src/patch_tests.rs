@@ -1,1 +1,154 @@
+use std::sync::Arc;
+
 use super::*;
+use signpost_dns::{Fqdn, RecordKey, RecordType};
+use signpost_provider_powerdns::{Call, CommentChange, MemoryServer, NewZone, SetContent, ZoneSettings};
+
+use crate::{digest::Digest, plan::Write};
+
+fn zone() -> ZoneName {
+    ZoneName::parse("example.com").unwrap()
+}
+
+fn key(name: &str, rtype: RecordType) -> RecordKey {
+    RecordKey::new(zone().resolve(name).unwrap(), rtype)
+}
+
+fn atom(name: &str, deletes: &[RecordType], write: Option<(RecordType, &str)>) -> Atom {
+    let write = write.map(|(rtype, record)| {
+        let content = SetContent { ttl: 300, records: Box::new([record.into()]), comment: None };
+        Write {
+            key: key(name, rtype),
+            digest: Digest::of_content(rtype, &content),
+            content: Arc::new(content),
+            comment: CommentChange::Keep,
+            ledger: false,
+        }
+    });
+    Atom {
+        name: zone().resolve(name).unwrap(),
+        deletes: deletes.iter().map(|rtype| key(name, *rtype)).collect(),
+        write,
+        waiting: vec![],
+    }
+}
+
+async fn server() -> MemoryServer {
+    let server = MemoryServer::new();
+    let settings = ZoneSettings::default();
+    let new = NewZone { name: zone(), kind: "Native".into(), nameservers: vec![Fqdn::parse("ns.example").unwrap()], settings };
+    server.create(&new).await.unwrap();
+    server
+}
+
+fn patches(server: &MemoryServer) -> usize {
+    server.log().iter().filter(|call| matches!(call, Call::Patch(..))).count()
+}
+
+#[tokio::test]
+async fn a_thousand_good_ones_are_one_call() {
+    let server = server().await;
+    let atoms: Vec<Atom> = (0..1000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { serial: Some(_) })));
+    assert_eq!((calls, patches(&server)), (1, 1));
+}
+
+#[tokio::test]
+async fn chunks_hold_five_thousand_sets_and_never_split_a_name() {
+    let atoms: Vec<Atom> = (0..5_001)
+        .flat_map(|n| {
+            let name = format!("h{n}");
+            [atom(&name, &[RecordType::Txt], None), atom(&name, &[], Some((RecordType::A, "192.0.2.1")))]
+        })
+        .collect();
+    let chunks = chunks(&atoms);
+    assert_eq!(chunks.len(), 3);
+    for chunk in &chunks {
+        assert!(changes(&atoms, &chunk.members).len() <= MAX_PATCH_SETS);
+        assert_eq!(chunk.members.len() % 2, 0, "both atoms of a name are in one chunk");
+    }
+}
+
+#[tokio::test]
+async fn chunks_stay_below_the_servers_body_limit() {
+    let text = format!("\"{}\"", "x".repeat(200));
+    let atoms: Vec<Atom> = (0..20_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::Txt, &text)))).collect();
+    for chunk in chunks(&atoms) {
+        let bytes: usize = changes(&atoms, &chunk.members).iter().map(Change::encoded_len).sum();
+        assert!(bytes <= MAX_PATCH_BYTES, "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn deletions_come_before_writes_at_a_name_and_lonely_deletions_last() {
+    let atoms = [
+        atom("gone", &[RecordType::A], None),
+        atom("www", &[RecordType::A], Some((RecordType::Cname, "web.example."))),
+    ];
+    let order = chunks(&atoms);
+    let text: Vec<String> = changes(&atoms, &order[0].members)
+        .iter()
+        .map(|change| format!("{} {} {}", if change.action == Action::Delete { "-" } else { "+" }, change.name, change.rtype))
+        .collect();
+    assert_eq!(text, ["- www.example.com. A", "+ www.example.com. CNAME", "- gone.example.com. A"]);
+}
+
+#[tokio::test]
+async fn exactly_the_bad_ones_are_refused_whatever_their_number() {
+    for bad in [1_usize, 7, 40] {
+        let server = server().await;
+        let atoms: Vec<Atom> = (0..200)
+            .map(|n| {
+                let record = if n % (200 / bad) == 0 { "not an address" } else { "192.0.2.1" };
+                atom(&format!("h{n}"), &[], Some((RecordType::A, record)))
+            })
+            .collect();
+        let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+        for (atom, outcome) in atoms.iter().zip(&outcomes) {
+            let good = &*atom.write.as_ref().unwrap().content.records[0] == "192.0.2.1";
+            assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), good, "{} {outcome:?}", atom.name);
+        }
+        assert!(calls <= 20 + bad * 10, "{calls} calls for {bad} bad ones");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_switch_leaves_the_old_type() {
+    let server = server().await;
+    send(&server, &zone(), &[atom("www", &[], Some((RecordType::A, "192.0.2.1")))]).await;
+    let switch = [
+        atom("www", &[RecordType::A], Some((RecordType::Cname, "not a host!"))),
+        atom("other", &[], Some((RecordType::A, "192.0.2.2"))),
+    ];
+    let (outcomes, _) = send(&server, &zone(), &switch).await;
+    assert!(matches!(outcomes[0], AtomOutcome::Refused(_)) && matches!(outcomes[1], AtomOutcome::Done { .. }));
+    let sets = server.contents(&zone()).unwrap().sets;
+    assert!(sets.iter().any(|set| set.rtype == RecordType::A && set.name == key("www", RecordType::A).name));
+}
+
+#[tokio::test]
+async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
+    let server = server().await;
+    server.set_gate(Some(Arc::new(|_| {
+        signpost_provider_powerdns::Fault::Before(ServerError::Failed { status: 500, words: "locked".into() })
+    })));
+    let atoms: Vec<Atom> = (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
+    assert_eq!(calls, 1);
+}
+
+#[test]
+fn blame_tells_a_type_from_a_longer_one_and_a_name_from_a_longer_one() {
+    let atoms = [
+        atom("www", &[], Some((RecordType::A, "x"))),
+        atom("www", &[], Some((RecordType::Aaaa, "x"))),
+        atom("a.www", &[], Some((RecordType::A, "x"))),
+    ];
+    let all = [0, 1, 2];
+    assert_eq!(blamed(&atoms, &all, "RRset www.example.com. IN AAAA: Conflicts"), Some(1));
+    assert_eq!(blamed(&atoms, &all, "Record www.example.com./A 'x': Parsing"), Some(0));
+    assert_eq!(blamed(&atoms, &all, "Record a.www.example.com./A 'x': Parsing"), Some(2));
+    assert_eq!(blamed(&atoms, &all, "database is locked"), None);
+}

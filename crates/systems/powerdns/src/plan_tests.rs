@@ -1,1 +1,412 @@
+//! What a plan does, on small worlds; and laws that hold on any.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
 use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+use signpost_apis::powerdns::{RRset, Zone};
+use signpost_engine::{Index, ObjectId, Queue, Touched};
+use signpost_provider_powerdns::{ServerSet, ZoneContents, ZoneInfo};
+
+use crate::{index::World, memory::Ledger};
+
+fn now() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+fn zone() -> ZoneName {
+    ZoneName::parse("example.com").unwrap()
+}
+
+/// A world, built as the watch would.
+struct Scene {
+    world: World,
+    sets: Vec<ServerSet>,
+    ledger: Vec<String>,
+    present: bool,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(Queue::new(), None);
+        let scene = Self { world, sets: vec![], ledger: vec![], present: true };
+        scene.zone(json!({}))
+    }
+
+    fn zone(self, more: serde_json::Value) -> Self {
+        let mut object = json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+            "metadata": { "name": "example.com", "namespace": "ns", "uid": "zone", "resourceVersion": "1", "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["dns.cav.enablers.ob/external-resources"] },
+            "spec": { "kind": "Native", "nameservers": ["ns1.example.org"] },
+            "status": { "id": "example.com." },
+        });
+        merge(&mut object, more);
+        Index::<Zone>::applied(&self.world, &serde_json::from_value(object).unwrap());
+        self
+    }
+
+    /// An RRset `uid` made at that hour.
+    fn object(self, uid: &str, hour: u8, name: &str, rtype: &str, record: &str, more: serde_json::Value) -> Self {
+        let mut object = json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset",
+            "metadata": { "name": uid, "namespace": "ns", "uid": uid, "resourceVersion": "1", "generation": 1,
+                "creationTimestamp": format!("2026-02-01T{hour:02}:00:00Z") },
+            "spec": { "type": rtype, "name": name, "ttl": 300, "records": [record],
+                "zoneRef": { "name": "example.com", "kind": "Zone" } },
+        });
+        merge(&mut object, more);
+        Index::<RRset>::applied(&self.world, &serde_json::from_value(object).unwrap());
+        self
+    }
+
+    fn on_server(mut self, name: &str, rtype: &str, record: &str) -> Self {
+        self.sets.push(ServerSet {
+            name: zone().resolve(name).unwrap(),
+            rtype: rtype.parse().unwrap(),
+            ttl: 300,
+            contents: vec![record.into()],
+            disabled: false,
+            comments: vec![],
+        });
+        self
+    }
+
+    fn in_ledger(mut self, name: &str, rtype: &str, record: &str) -> Self {
+        self.ledger.push(format!("{name} {rtype} {}", digest(rtype, record)));
+        self
+    }
+
+    fn plan(&self) -> Plan {
+        self.plan_with(None)
+    }
+
+    fn plan_with(&self, held: Option<signpost_planning::Fingerprint>) -> Plan {
+        let mut sets = self.sets.clone();
+        sets.push(ServerSet {
+            name: zone().name().clone(),
+            rtype: RecordType::Ns,
+            ttl: 3600,
+            contents: vec!["ns1.example.org.".into()],
+            disabled: false,
+            comments: vec![],
+        });
+        let info = ZoneInfo {
+            id: "example.com.".into(),
+            name: zone(),
+            kind: "Native".into(),
+            serial: 7,
+            notified_serial: 0,
+            edited_serial: 7,
+            masters: vec![],
+            dnssec: false,
+            catalog: String::new(),
+            account: String::new(),
+            soa_edit_api: "DEFAULT".into(),
+            api_rectify: false,
+        };
+        let present = self.present.then(|| Present::of(&ZoneContents { info, sets }));
+        let key = ZoneKey::Zone(zone());
+        let memory = ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
+        let server = if self.present { ServerView::Present } else { ServerView::Missing };
+        plan(Observed { snapshot: self.world.snapshot(&key, &Touched::All), key, server, memory }, now())
+    }
+
+    /// The plan in words: `+` writes, `-` deletions, then verdicts.
+    fn words(&self) -> String {
+        let plan = self.plan();
+        let mut text = String::new();
+        match &plan.step {
+            ZoneStep::Keep => {}
+            ZoneStep::Create(_) => text.push_str("create zone\n"),
+            ZoneStep::Configure(_) => text.push_str("configure zone\n"),
+            ZoneStep::Delete => text.push_str("delete zone\n"),
+            ZoneStep::Release => text.push_str("release zone\n"),
+        }
+        for atom in &plan.atoms {
+            let mut line: Vec<String> = atom.deletes.iter().map(|key| format!("-{key}")).collect();
+            line.extend(atom.write.iter().map(|write| format!("+{}{}", write.key, if write.ledger { " (ledger)" } else { "" })));
+            for waiting in &atom.waiting {
+                line.push(match waiting {
+                    Waiting::Holds(record) => format!("for {}", record.identity.uid),
+                    Waiting::Leaves(record) => format!("{} leaves", record.identity.uid),
+                    Waiting::Clears(verdict) => format!("{} says {}", verdict.uid, says(&verdict.says)),
+                    Waiting::Zone => "for the zone".to_owned(),
+                });
+            }
+            writeln!(text, "{}", line.join(" ")).unwrap();
+        }
+        let mut decided: Vec<String> = plan
+            .decided
+            .iter()
+            .map(|verdict| {
+                let release = if verdict.release { ", goes" } else { "" };
+                let applied = if verdict.applied.is_some() { ", keeps its record" } else { "" };
+                format!("{}: {}{applied}{release}", verdict.uid, says(&verdict.says))
+            })
+            .collect();
+        decided.sort();
+        for line in decided {
+            writeln!(text, "{line}").unwrap();
+        }
+        if let Some(refusal) = &plan.guarded {
+            writeln!(text, "held: {refusal}").unwrap();
+        }
+        text
+    }
+}
+
+fn says(says: &Says) -> String {
+    says.refusal().map_or("ok".to_owned(), |refusal| refusal.reason.to_string())
+}
+
+fn merge(base: &mut serde_json::Value, more: serde_json::Value) {
+    match (base, more) {
+        (serde_json::Value::Object(base), serde_json::Value::Object(more)) => {
+            for (key, value) in more {
+                merge(base.entry(key).or_insert(serde_json::Value::Null), value);
+            }
+        }
+        (base, more) => *base = more,
+    }
+}
+
+fn digest(rtype: &str, record: &str) -> Digest {
+    let content = SetContent { ttl: 300, records: Box::new([record.into()]), comment: None };
+    Digest::of_content(rtype.parse().unwrap(), &content)
+}
+
+fn wrote(name: &str, rtype: &str, record: &str) -> serde_json::Value {
+    json!({
+        "metadata": { "finalizers": ["dns.cav.enablers.ob/external-resources"] },
+        "status": { "syncStatus": "Succeeded", "applied": {
+            "zone": "example.com.", "name": format!("{name}.example.com."), "type": rtype, "hash": digest(rtype, record).to_string(),
+        } },
+    })
+}
+
+fn deleting(mut more: serde_json::Value) -> serde_json::Value {
+    more["metadata"]["deletionTimestamp"] = json!("2026-03-01T00:00:00Z");
+    more
+}
+
+#[test]
+fn a_new_object_is_written_through_the_ledger_and_a_known_one_is_not() {
+    let scene = Scene::new().object("new", 1, "new", "A", "192.0.2.1", json!({})).object(
+        "known",
+        1,
+        "known",
+        "A",
+        "192.0.2.2",
+        wrote("known", "A", "192.0.2.1"),
+    );
+    assert_eq!(scene.words(), "+known.example.com. A for known\n+new.example.com. A (ledger) for new\n");
+}
+
+#[test]
+fn what_is_served_as_wanted_is_left_alone() {
+    let scene = Scene::new()
+        .object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "www: ok, keeps its record\n");
+}
+
+#[test]
+fn the_oldest_holds_and_the_next_in_line_takes_over_in_place() {
+    let scene = Scene::new()
+        .object("old", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
+        .object("young", 2, "www", "A", "192.0.2.2", json!({}))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "old: ok, keeps its record\nyoung: ClaimedByAnother\n");
+    let scene = Scene::new()
+        .object("old", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
+        .object("young", 2, "www", "A", "192.0.2.2", json!({}))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "+www.example.com. A (ledger) for young\nold: ok, goes\n", "one write, no deletion");
+}
+
+#[test]
+fn a_type_change_is_one_atom() {
+    let scene = Scene::new()
+        .object("www", 1, "www", "CNAME", "web.example.org.", wrote("www", "A", "192.0.2.1"))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "-www.example.com. A +www.example.com. CNAME (ledger) for www\n");
+}
+
+#[test]
+fn a_successor_of_another_type_finds_its_place_after_the_deletion() {
+    let scene = Scene::new()
+        .object("old", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
+        .object("next", 2, "www", "CNAME", "web.example.org.", json!({}))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "-www.example.com. A old leaves\n+www.example.com. CNAME (ledger) for next\n");
+}
+
+#[test]
+fn an_object_that_cannot_be_understood_keeps_what_it_wrote() {
+    let scene = Scene::new()
+        .object("www", 1, "www", "A", "nonsense", wrote("www", "A", "192.0.2.1"))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "www: InvalidRecord, keeps its record\n");
+}
+
+#[test]
+fn a_loser_that_goes_touches_nothing() {
+    let scene = Scene::new()
+        .object("old", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
+        .object("young", 2, "www", "A", "192.0.2.2", deleting(json!({})))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "old: ok, keeps its record\nyoung: ok, goes\n");
+}
+
+#[test]
+fn the_ledger_alone_deletes_only_what_it_says_was_written() {
+    let scene = Scene::new().on_server("ours", "A", "192.0.2.1").on_server("theirs", "A", "203.0.113.1");
+    let scene = scene.in_ledger("ours", "A", "192.0.2.1").in_ledger("theirs", "A", "192.0.2.9").in_ledger("absent", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "-ours.example.com. A\n");
+    let mut forgotten: Vec<String> = scene.plan().forget.iter().map(ToString::to_string).collect();
+    forgotten.sort();
+    assert_eq!(forgotten, ["absent.example.com. A", "theirs.example.com. A"]);
+}
+
+#[test]
+fn a_large_part_of_a_zone_does_not_go_by_the_ledger_without_a_second_pass() {
+    let mut scene = Scene::new();
+    for n in 0..12 {
+        scene = scene.on_server(&format!("h{n}"), "A", "192.0.2.1").in_ledger(&format!("h{n}"), "A", "192.0.2.1");
+    }
+    let first = scene.plan();
+    assert!(first.atoms.is_empty() && first.guarded.is_some());
+    let second = scene.plan_with(first.memory.held);
+    assert_eq!((second.atoms.len(), second.guarded), (12, None));
+}
+
+#[test]
+fn deletions_that_users_asked_for_are_not_held() {
+    let mut scene = Scene::new();
+    for n in 0..12 {
+        let name = format!("h{n}");
+        scene = scene
+            .object(&name, 1, &name, "A", "192.0.2.1", deleting(wrote(&name, "A", "192.0.2.1")))
+            .on_server(&name, "A", "192.0.2.1");
+    }
+    let plan = scene.plan();
+    assert_eq!((plan.atoms.len(), plan.guarded), (12, None));
+}
+
+#[test]
+fn a_zone_that_vanished_is_made_again_with_everything() {
+    let mut scene = Scene::new().object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"));
+    scene.present = false;
+    assert_eq!(scene.words(), "create zone\n+www.example.com. A for www\n");
+}
+
+#[test]
+fn a_zone_that_goes_takes_everything_with_it() {
+    let scene = Scene::new()
+        .zone(json!({ "metadata": { "deletionTimestamp": "2026-03-01T00:00:00Z", "resourceVersion": "2" } }))
+        .object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
+        .object("gone", 1, "gone", "A", "192.0.2.1", deleting(wrote("gone", "A", "192.0.2.1")))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "delete zone\ngone: ZoneMissing, goes\nwww: ZoneMissing\n");
+}
+
+#[test]
+fn an_unreachable_server_changes_nothing_that_is_served() {
+    let scene = Scene::new()
+        .object("served", 1, "served", "A", "192.0.2.1", wrote("served", "A", "192.0.2.1"))
+        .object("changed", 1, "changed", "A", "192.0.2.2", wrote("changed", "A", "192.0.2.1"))
+        .object("leaving", 1, "leaving", "A", "192.0.2.1", deleting(wrote("leaving", "A", "192.0.2.1")))
+        .object("never", 1, "never", "A", "192.0.2.1", deleting(json!({})));
+    let key = ZoneKey::Zone(zone());
+    let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
+    let snapshot = scene.world.snapshot(&key, &Touched::All);
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default() }, now());
+    assert!(plan.atoms.is_empty() && plan.step == ZoneStep::Keep);
+    let decided: BTreeMap<&str, (String, bool)> =
+        plan.decided.iter().map(|verdict| (&*verdict.uid, (says(&verdict.says), verdict.release))).collect();
+    assert_eq!(decided.get("served"), None);
+    assert_eq!(decided["changed"], ("ProviderUnreachable".to_owned(), false));
+    assert_eq!(decided["leaving"], ("ProviderUnreachable".to_owned(), false));
+    assert_eq!(decided["never"], ("ok".to_owned(), true));
+}
+
+#[test]
+fn a_pass_over_one_object_looks_at_its_name_only() {
+    let scene = Scene::new()
+        .object("a", 1, "a", "A", "192.0.2.1", json!({}))
+        .object("b", 1, "b", "A", "192.0.2.1", json!({}))
+        .object("b2", 2, "b", "A", "192.0.2.2", json!({}));
+    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "b2"));
+    let snapshot = scene.world.snapshot(&ZoneKey::Zone(zone()), &Touched::Some([id].into()));
+    let names: Vec<String> = snapshot.names.keys().map(ToString::to_string).collect();
+    assert_eq!(names, ["b.example.com."]);
+    assert_eq!(snapshot.names.values().next().unwrap().len(), 2);
+}
+
+proptest! {
+    /// Applying a plan and planning again finds nothing to do, and nothing foreign was touched, whatever the world.
+    #[test]
+    fn a_plan_that_was_applied_leaves_nothing_to_do(
+        objects in prop::collection::vec((0..5_u8, 0..3_usize, 0..4_u8, any::<bool>(), any::<bool>()), 0..8),
+        foreign in prop::collection::vec((0..5_u8, 0..3_usize), 0..4),
+    ) {
+        const TYPES: [(&str, &str); 3] = [("A", "192.0.2."), ("TXT", "\"t"), ("CNAME", "h")];
+        let record = |rtype: usize, n: u8| match TYPES[rtype].0 {
+            "A" => format!("192.0.2.{n}"),
+            "TXT" => format!("\"t{n}\""),
+            _ => format!("h{n}.example.org."),
+        };
+        let mut scene = Scene::new();
+        let mut foreign_keys = std::collections::BTreeSet::new();
+        for (name, rtype) in foreign {
+            let key = RecordKey::new(zone().resolve(&format!("n{name}")).unwrap(), TYPES[rtype].0.parse().unwrap());
+            let alone = !foreign_keys.iter().any(|other: &RecordKey| other.name == key.name);
+            if alone && foreign_keys.insert(key) {
+                scene = scene.on_server(&format!("n{name}"), TYPES[rtype].0, &record(rtype, 200));
+            }
+        }
+        for (at, (name, rtype, n, gone, had)) in objects.iter().enumerate() {
+            let name = format!("n{name}");
+            let mut more = if *had { wrote(&name, TYPES[*rtype].0, &record(*rtype, 100)) } else { json!({ "metadata": {} }) };
+            if *gone {
+                more = deleting(more);
+            }
+            scene = scene.object(&format!("o{at}"), u8::try_from(at).unwrap(), &name, TYPES[*rtype].0, &record(*rtype, *n), more);
+        }
+        let first = scene.plan();
+        let wanted: std::collections::BTreeSet<RecordKey> =
+            first.atoms.iter().filter_map(|atom| atom.write.as_ref().map(|write| write.key.clone())).collect();
+        for atom in &first.atoms {
+            for key in &atom.deletes {
+                let owned = objects.iter().any(|(name, rtype, _, _, had)| {
+                    *had && *key == RecordKey::new(zone().resolve(&format!("n{name}")).unwrap(), TYPES[*rtype].0.parse().unwrap())
+                });
+                prop_assert!(owned, "{key} was deleted and is not ours");
+                prop_assert!(!wanted.contains(key) , "{key} is deleted and written");
+            }
+        }
+        // Applied, as the server and the statuses would have it.
+        let mut sets: BTreeMap<RecordKey, ServerSet> = scene.sets.iter().map(|set| (RecordKey::new(set.name.clone(), set.rtype), set.clone())).collect();
+        for atom in &first.atoms {
+            for key in &atom.deletes {
+                sets.remove(key);
+            }
+            if let Some(write) = &atom.write {
+                let set = ServerSet {
+                    name: write.key.name.clone(), rtype: write.key.rtype, ttl: write.content.ttl,
+                    contents: write.content.records.to_vec(), disabled: false, comments: vec![],
+                };
+                sets.insert(write.key.clone(), set);
+            }
+        }
+        for (at, set) in sets.keys().enumerate() {
+            let clash = sets.keys().enumerate().any(|(other, key)| other != at && key.name == set.name && (key.rtype == RecordType::Cname || set.rtype == RecordType::Cname));
+            prop_assert!(!clash, "an alias beside something else at {}", set.name);
+        }
+        scene.sets = sets.into_values().collect();
+        let second = scene.plan();
+        prop_assert!(second.atoms.iter().all(|atom| atom.write.is_none()), "{:?}", second.atoms);
+    }
+}

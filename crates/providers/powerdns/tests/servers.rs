@@ -1,0 +1,405 @@
+//! One suite for every server behind the trait: PowerDNS on SQLite, PowerDNS on LMDB, and the one in memory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{sync::Arc, time::Duration};
+
+use signpost_dns::{Fqdn, RecordType, ZoneName};
+use signpost_provider_powerdns::{
+    Action, ApiKey, Change, ClientOptions, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient, ServerError,
+    ServerSet, SetContent, ZoneServer, ZoneSettings,
+};
+use signpost_testkit::PowerDns;
+
+fn client(url: &str, key: &str) -> PowerDnsClient {
+    PowerDnsClient::new(options(url, key)).unwrap()
+}
+
+fn options(url: &str, key: &str) -> ClientOptions {
+    ClientOptions {
+        url: url.parse().unwrap(),
+        key: KeySource::Text(ApiKey::new(key)),
+        vhost: "localhost".into(),
+        timeout: Duration::from_secs(10),
+        insecure: false,
+        ca_path: None,
+        concurrency: 4,
+    }
+}
+
+fn tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Writes one test per server for each case.
+macro_rules! on_every_server {
+    ($($(#[$meta:meta])* async fn $name:ident($server:ident, $zone:ident) $body:block)+) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn run($server: &dyn ZoneServer, $zone: ZoneName) $body
+
+            fn zone() -> ZoneName {
+                ZoneName::parse(&format!("{}.example", stringify!($name).replace('_', "-").chars().take(50).collect::<String>())).unwrap()
+            }
+
+            #[tokio::test]
+            async fn memory() {
+                run(&MemoryServer::new(), zone()).await;
+            }
+
+            #[tokio::test]
+            async fn sqlite() {
+                tls();
+                let Some(server) = PowerDns::shared_sqlite().await else { return };
+                run(&client(&server.api_url(), &server.api_key()), zone()).await;
+            }
+
+            #[tokio::test]
+            async fn lmdb() {
+                tls();
+                let Some(server) = PowerDns::shared_lmdb().await else { return };
+                run(&client(&server.api_url(), &server.api_key()), zone()).await;
+            }
+        }
+    )+};
+}
+
+fn new_zone(name: &ZoneName) -> NewZone {
+    NewZone {
+        name: name.clone(),
+        kind: "Native".into(),
+        nameservers: vec![Fqdn::parse("ns1.example.org").unwrap()],
+        settings: ZoneSettings { soa_edit_api: Some("DEFAULT".into()), api_rectify: Some(false), ..ZoneSettings::default() },
+    }
+}
+
+fn replace(zone: &ZoneName, name: &str, rtype: &str, records: &[&str]) -> Change {
+    let content = SetContent { ttl: 300, records: records.iter().map(|record| Box::from(*record)).collect(), comment: None };
+    let action = Action::Replace { content: Arc::new(content), comment: CommentChange::Keep };
+    Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
+}
+
+fn remove(zone: &ZoneName, name: &str, rtype: &str) -> Change {
+    Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action: Action::Delete }
+}
+
+async fn set(server: &dyn ZoneServer, zone: &ZoneName, name: &str, rtype: &str) -> Option<ServerSet> {
+    let (name, rtype): (Fqdn, RecordType) = (zone.resolve(name).unwrap(), rtype.parse().unwrap());
+    server.read(zone).await.unwrap()?.sets.into_iter().find(|set| set.name == name && set.rtype == rtype)
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, ServerError>) -> String {
+    match result {
+        Err(ServerError::Refused { words }) => words,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+on_every_server! {
+    async fn a_zone_is_made_read_and_deleted(server, zone) {
+        assert_eq!(server.zone(&zone).await.unwrap(), None);
+        assert_eq!(server.read(&zone).await.unwrap(), None);
+        let made = server.create(&new_zone(&zone)).await.unwrap();
+        assert_eq!((made.kind.as_str(), made.soa_edit_api.as_str(), made.api_rectify), ("Native", "DEFAULT", false));
+        assert_eq!(server.zone(&zone).await.unwrap().unwrap().serial, made.serial);
+        assert_eq!(&*set(server, &zone, "@", "NS").await.unwrap().contents[0], "ns1.example.org.");
+        assert!(set(server, &zone, "@", "SOA").await.is_some());
+        assert!(server.delete(&zone).await.unwrap());
+        assert!(!server.delete(&zone).await.unwrap());
+        assert_eq!(server.zone(&zone).await.unwrap(), None);
+    }
+
+    async fn a_zone_that_exists_is_a_conflict(server, zone) {
+        server.create(&new_zone(&zone)).await.unwrap();
+        assert!(matches!(server.create(&new_zone(&zone)).await, Err(ServerError::Conflict { .. })));
+    }
+
+    async fn a_change_of_a_zone_that_is_not_there_says_so(server, zone) {
+        let change = [replace(&zone, "www", "A", &["192.0.2.1"])];
+        assert_eq!(server.patch(&zone, &change).await, Err(ServerError::NoZone));
+        assert_eq!(server.configure(&zone, &ZoneSettings { kind: Some("Master".into()), ..ZoneSettings::default() }).await, Err(ServerError::NoZone));
+    }
+
+    async fn settings_change_one_by_one_and_a_catalog_is_cleared_by_nothing(server, zone) {
+        server.create(&new_zone(&zone)).await.unwrap();
+        let change = |settings: ZoneSettings| { let zone = zone.clone(); async move {
+            server.configure(&zone, &settings).await.unwrap();
+            server.zone(&zone).await.unwrap().unwrap()
+        } };
+        let none = ZoneSettings::default;
+        assert_eq!(change(ZoneSettings { kind: Some("Master".into()), ..none() }).await.kind, "Master");
+        assert_eq!(change(ZoneSettings { account: Some("team".into()), ..none() }).await.account, "team");
+        assert_eq!(change(ZoneSettings { catalog: Some("c.example.".into()), ..none() }).await.catalog, "c.example.");
+        assert_eq!(change(ZoneSettings { catalog: Some(String::new()), ..none() }).await.catalog, "");
+        assert_eq!(change(ZoneSettings { soa_edit_api: Some("EPOCH".into()), ..none() }).await.soa_edit_api, "EPOCH");
+        let last = change(ZoneSettings { kind: Some("Slave".into()), masters: Some(vec!["192.0.2.53".into()]), ..none() }).await;
+        assert_eq!((last.kind.as_str(), last.masters), ("Slave", vec!["192.0.2.53".to_owned()]));
+        assert_eq!(last.account, "team", "what is not sent stays");
+    }
+
+    async fn a_patch_applies_everything_and_moves_the_serial_once(server, zone) {
+        let before = server.create(&new_zone(&zone)).await.unwrap().serial;
+        let changes: Vec<Change> = (0..50).map(|n| replace(&zone, &format!("h{n}"), "A", &["192.0.2.1", "192.0.2.2"])).collect();
+        let patched = server.patch(&zone, &changes).await.unwrap();
+        assert_eq!(patched.serial, Some(before + 1));
+        assert_eq!(server.zone(&zone).await.unwrap().unwrap().serial, before + 1);
+        assert_eq!(server.read(&zone).await.unwrap().unwrap().sets.len(), 52);
+        let patched = server.patch(&zone, &[remove(&zone, "h0", "A"), remove(&zone, "never", "A")]).await.unwrap();
+        assert_eq!(patched.serial, Some(before + 2));
+        assert_eq!(set(server, &zone, "h0", "A").await, None);
+    }
+
+    async fn a_refused_change_names_its_record_and_rolls_everything_back(server, zone) {
+        server.create(&new_zone(&zone)).await.unwrap();
+        let good = || replace(&zone, "good", "A", &["192.0.2.1"]);
+        for (change, named) in [
+            (replace(&zone, "bad", "A", &["192.0.2"]), "/A '192.0.2'"),
+            (replace(&zone, "bad", "AA", &["1"]), "IN AA: unknown type given"),
+            (replace(&zone, "bad", "SRV", &["1 1 80 foo"]), "/SRV '1 1 80 foo': Not in expected format"),
+            (replace(&zone, "bad", "TXT", &["no quotes"]), "/TXT 'no quotes'"),
+            (replace(&zone, "bad", "SOA", &["a. b. 1 2 3 4 5"]), "IN SOA is only allowed at apex"),
+            (remove(&zone, "bad", "AA"), "IN AA: unknown type given"),
+        ] {
+            let words = refusal(server.patch(&zone, &[good(), change]).await);
+            assert!(words.contains(named) && words.contains(&zone.resolve("bad").unwrap().to_string()), "{words}");
+            assert_eq!(set(server, &zone, "good", "A").await, None, "nothing of it took effect");
+        }
+    }
+
+    async fn an_alias_excludes_everything_else_unless_that_goes_first(server, zone) {
+        server.create(&new_zone(&zone)).await.unwrap();
+        server.patch(&zone, &[replace(&zone, "www", "A", &["192.0.2.1"])]).await.unwrap();
+        let alias = || replace(&zone, "www", "CNAME", &["web.example.org."]);
+        let words = refusal(server.patch(&zone, &[alias()]).await);
+        assert!(words.contains("Conflicts with pre-existing RRset"), "{words}");
+        server.patch(&zone, &[remove(&zone, "www", "A"), alias()]).await.unwrap();
+        assert_eq!(set(server, &zone, "www", "A").await, None);
+        refusal(server.patch(&zone, &[replace(&zone, "www", "TXT", &["\"x\""])]).await);
+        server.patch(&zone, &[remove(&zone, "www", "CNAME"), replace(&zone, "www", "A", &["192.0.2.2"])]).await.unwrap();
+        assert_eq!(&*set(server, &zone, "www", "A").await.unwrap().contents[0], "192.0.2.2");
+    }
+
+    async fn an_address_is_stored_in_its_short_form_or_as_given_but_means_the_same(server, zone) {
+        server.create(&new_zone(&zone)).await.unwrap();
+        server.patch(&zone, &[replace(&zone, "six", "AAAA", &["2001:db8:0:0::1"])]).await.unwrap();
+        let stored = set(server, &zone, "six", "AAAA").await.unwrap().contents[0].to_string();
+        let parsed = |text: &str| signpost_dns::Rdata::parse(&RecordType::Aaaa, text).unwrap();
+        assert_eq!(parsed(&stored), parsed("2001:db8::1"));
+    }
+
+    async fn a_start_of_authority_goes_on_from_the_serial_it_is_given(server, zone) {
+        let mut new = new_zone(&zone);
+        new.settings.soa_edit_api = Some("INCREASE".into());
+        server.create(&new).await.unwrap();
+        let soa = replace(&zone, "@", "SOA", &["ns1.example.org. host.example.org. 4000000000 1 2 3 4"]);
+        let patched = server.patch(&zone, &[soa]).await.unwrap();
+        assert_eq!(patched.serial, None, "the server does not tell it in this case");
+        assert_eq!(server.zone(&zone).await.unwrap().unwrap().serial, 4_000_000_001);
+    }
+
+    async fn names_with_underscores_and_slashes_have_their_zones(server, zone) {
+        for prefix in ["_msdcs", "0/25.2.0.192.in-addr.arpa"] {
+            let name = ZoneName::parse(&format!("{prefix}.{zone}")).unwrap();
+            server.create(&new_zone(&name)).await.unwrap();
+            server.patch(&name, &[replace(&name, "7", "PTR", &["www.example.org."])]).await.unwrap();
+            assert!(set(server, &name, "7", "PTR").await.is_some());
+            assert!(server.delete(&name).await.unwrap());
+        }
+    }
+
+    async fn a_consumer_zone_takes_no_name_servers(server, zone) {
+        let new = NewZone {
+            kind: "Consumer".into(),
+            nameservers: vec![],
+            settings: ZoneSettings { masters: Some(vec!["192.0.2.53".into()]), ..ZoneSettings::default() },
+            ..new_zone(&zone)
+        };
+        let made = server.create(&new).await.unwrap();
+        assert_eq!((made.kind.as_str(), made.masters.len()), ("Consumer", 1));
+    }
+}
+
+#[tokio::test]
+async fn comments_are_kept_set_and_cleared_on_sqlite_and_in_memory() {
+    tls();
+    let zone = ZoneName::parse("comments.example").unwrap();
+    let sqlite = PowerDns::shared_sqlite().await.map(|server| client(&server.api_url(), &server.api_key()));
+    let memory = MemoryServer::new();
+    let servers = [Some(&memory as &dyn ZoneServer), sqlite.as_ref().map(|server| server as &dyn ZoneServer)];
+    for server in servers.into_iter().flatten() {
+        server.create(&new_zone(&zone)).await.unwrap();
+        let write = |comment: Option<&str>, change: CommentChange| {
+            let records = Box::new([Box::from("192.0.2.1")]);
+            let content = Arc::new(SetContent { ttl: 300, records, comment: comment.map(Box::from) });
+            let action = Action::Replace { content, comment: change };
+            Change { name: zone.resolve("www").unwrap(), rtype: RecordType::A, action }
+        };
+        let comments = || async { set(server, &zone, "www", "A").await.unwrap().comments };
+        server.patch(&zone, &[write(Some("hello"), CommentChange::Set)]).await.unwrap();
+        assert_eq!((comments().await[0].content.as_str(), comments().await[0].account.as_str()), ("hello", "signpost"));
+        server.patch(&zone, &[write(None, CommentChange::Keep)]).await.unwrap();
+        assert_eq!(comments().await.len(), 1);
+        server.patch(&zone, &[write(None, CommentChange::Clear)]).await.unwrap();
+        assert_eq!(comments().await, []);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_told_apart_and_never_repeated() {
+    tls();
+    let Some(server) = PowerDns::shared_sqlite().await else { return };
+    let client = client(&server.api_url(), "wrong-key");
+    let error = client.server().await.unwrap_err();
+    assert_eq!(error, ServerError::Unauthorised { status: 401 });
+    assert!(!error.to_string().contains("wrong-key") && !format!("{client:?}").contains("wrong-key"));
+}
+
+#[tokio::test]
+async fn the_server_says_what_it_is() {
+    tls();
+    let Some(server) = PowerDns::shared_sqlite().await else { return };
+    let info = client(&server.api_url(), &server.api_key()).server().await.unwrap();
+    assert_eq!(info.daemon_type, "authoritative");
+}
+
+mod transport {
+    //! What HTTP can do to us, on a stand-in that says anything.
+
+    use super::*;
+    use axum::{Router, body::Body, extract::Request, http::StatusCode, response::Response};
+    use signpost_provider_powerdns::ErrorClass;
+
+    async fn serve(answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static) -> String {
+        tls();
+        let app = Router::new().fallback(move |request: Request| {
+            let response = answer(&request);
+            async move { response }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        url
+    }
+
+    fn answer(status: u16, body: &str) -> Response {
+        Response::builder().status(status).body(Body::from(body.to_owned())).unwrap()
+    }
+
+    fn zone() -> ZoneName {
+        ZoneName::parse("example.com").unwrap()
+    }
+
+    #[tokio::test]
+    async fn errors_are_classified_by_status_and_carry_the_servers_words() {
+        for (status, class) in [
+            (401, ErrorClass::Unauthorised),
+            (403, ErrorClass::Unauthorised),
+            (409, ErrorClass::Stale),
+            (422, ErrorClass::Refused),
+            (400, ErrorClass::Refused),
+            (429, ErrorClass::Throttled(None)),
+            (500, ErrorClass::Transient),
+            (503, ErrorClass::Transient),
+            (302, ErrorClass::Transient),
+        ] {
+            let url = serve(move |_| answer(status, r#"{"error": "its words"}"#)).await;
+            let error = client(&url, "k").zone(&zone()).await.unwrap_err();
+            assert_eq!(error.class(), class, "{status}");
+            if class == ErrorClass::Refused {
+                assert_eq!(error.to_string(), "its words");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn retry_after_is_passed_on() {
+        let url = serve(|_| {
+            let mut response = answer(503, "busy");
+            response.headers_mut().insert("retry-after", "7".parse().unwrap());
+            response
+        })
+        .await;
+        let error = client(&url, "k").zone(&zone()).await.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Throttled(Some(Duration::from_secs(7))));
+    }
+
+    #[tokio::test]
+    async fn several_errors_are_all_told_and_control_characters_are_not() {
+        let url = serve(|_| answer(422, "{\"error\": \"one\", \"errors\": [\"one\", \"two\\u001b[31m\"]}")).await;
+        let error = client(&url, "k").zone(&zone()).await.unwrap_err();
+        assert_eq!(error.to_string(), "one; two [31m");
+    }
+
+    #[tokio::test]
+    async fn a_path_prefix_is_kept_and_every_request_asks_for_json_with_the_key() {
+        let url = serve(|request| {
+            let right = request.uri().path() == "/behind/a/proxy/api/v1/servers/localhost/zones/=5Fa.example.com."
+                && request.headers()["accept"] == "application/json"
+                && request.headers()["x-api-key"] == "k";
+            answer(if right { 404 } else { 500 }, "")
+        })
+        .await;
+        let client = client(&format!("{url}/behind/a/proxy/"), "k");
+        assert_eq!(client.zone(&ZoneName::parse("_a.example.com").unwrap()).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_is_given_up_after_the_deadline() {
+        tls();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut options = options(&url, "k");
+        options.timeout = Duration::from_millis(200);
+        let client = PowerDnsClient::new(options).unwrap();
+        let error = client.zone(&zone()).await.unwrap_err();
+        assert_eq!(error, ServerError::Timeout { after: Duration::from_millis(200) });
+        drop(listener);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_json_is_a_failure_and_not_an_empty_zone() {
+        let url = serve(|_| answer(200, "<html>login</html>")).await;
+        let client = client(&url, "k");
+        assert!(matches!(client.read(&zone()).await, Err(ServerError::Protocol { .. })));
+        assert!(matches!(client.patch(&zone(), &[]).await, Err(ServerError::Protocol { .. })));
+        assert!(matches!(client.delete(&zone()).await, Err(ServerError::Protocol { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_opens_the_breaker() {
+        tls();
+        let client = client("http://127.0.0.1:1", "k");
+        for _ in 0..5 {
+            assert!(matches!(client.zone(&zone()).await, Err(ServerError::Unreachable { .. })));
+        }
+        assert!(matches!(client.zone(&zone()).await, Err(ServerError::Paused { .. })));
+        assert!(matches!(client.health(), signpost_provider_powerdns::Health::Down { .. }));
+    }
+
+    #[tokio::test]
+    async fn a_key_file_is_read_again_for_every_call() {
+        let url = serve(|request| {
+            let right = request.headers()["x-api-key"] == "second";
+            answer(if right { StatusCode::NOT_FOUND.as_u16() } else { 500 }, "")
+        })
+        .await;
+        let file = std::env::temp_dir().join(format!("signpost-provider-key-{}", std::process::id()));
+        std::fs::write(&file, "first").unwrap();
+        let client = PowerDnsClient::new(ClientOptions { key: KeySource::File(file.clone()), ..options(&url, "") }).unwrap();
+        assert!(client.zone(&zone()).await.is_err());
+        std::fs::write(&file, "second\n").unwrap();
+        assert_eq!(client.zone(&zone()).await, Ok(None));
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(client.zone(&zone()).await, Err(ServerError::Key { .. })));
+    }
+
+    #[tokio::test]
+    async fn certificates_that_cannot_be_read_are_a_problem_of_the_settings() {
+        tls();
+        let mut options = options("https://127.0.0.1:1", "k");
+        options.ca_path = Some("/nonexistent/ca.pem".into());
+        assert!(PowerDnsClient::new(options).unwrap_err().to_string().contains("/nonexistent/ca.pem"));
+    }
+}
