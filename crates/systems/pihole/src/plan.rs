@@ -330,16 +330,10 @@ pub fn plan(world: &World<'_>) -> Planned {
         }
         Host { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions);
     }
-    let viewed: BTreeMap<Fqdn, IngressKey> = world
-        .snapshot
-        .claimants
-        .iter()
-        .flat_map(|claimant| claimant.viewed().map(|host| (host, claimant.key.clone())))
-        .collect();
-    for ((host, slot), own) in &sorted.own {
-        if claims.holder_of(&host).is_some() {
-            continue;
-        }
+    let unclaimed: Vec<(&(Fqdn, Slot), &Vec<Sighting<'_>>)> =
+        sorted.own.iter().filter(|((host, _), _)| claims.holder_of(&host).is_none()).collect();
+    let viewed = if unclaimed.is_empty() { BTreeMap::new() } else { viewers(world.snapshot) };
+    for ((host, slot), own) in unclaimed {
         let last = world.snapshot.released.get(host).or_else(|| viewed.get(host));
         // Nobody we know ever claimed it: it may only go when everybody could be asked.
         if last.is_none() && (!world.policy.sweep || world.snapshot.blind) {
@@ -362,6 +356,15 @@ pub fn plan(world: &World<'_>) -> Planned {
     planned.refusals.sort();
     planned.refusals.dedup();
     planned
+}
+
+/// Who shows which host in its view.
+fn viewers(snapshot: &Snapshot) -> BTreeMap<Fqdn, IngressKey> {
+    let shown = |claimant: &std::sync::Arc<Claimant>| {
+        let key = claimant.key.clone();
+        claimant.viewed().map(move |host| (host, key.clone())).collect::<Vec<_>>()
+    };
+    snapshot.claimants.iter().flat_map(shown).collect()
 }
 
 /// Lets deletions through, or holds them all back when there are too many at once.
@@ -565,15 +568,21 @@ pub(crate) fn view(
     present: impl Fn(&Fqdn) -> bool,
     complete: bool,
 ) -> Option<String> {
-    let mut hosts: BTreeSet<Fqdn> = claimant
-        .hosts
-        .iter()
-        .filter(|host| present(host) && holder_of(host).is_some_and(|target| target == claimant.target))
-        .cloned()
-        .collect();
+    let join = |hosts: &mut dyn Iterator<Item = &Fqdn>| {
+        let names: Vec<&str> = hosts.map(Fqdn::undotted).collect();
+        (!names.is_empty()).then(|| names.join(","))
+    };
+    let held = || {
+        let there = |host: &&Fqdn| present(host) && holder_of(host).is_some_and(|target| target == claimant.target);
+        claimant.hosts.iter().filter(there)
+    };
+    let now = join(&mut held());
+    if claimant.view.is_none() || claimant.view.as_deref() == now.as_deref() {
+        return now;
+    }
+    let mut hosts: BTreeSet<Fqdn> = held().cloned().collect();
     hosts.extend(claimant.viewed().filter(|host| holder_of(host).is_none() && (present(host) || !complete)));
-    let names: Vec<&str> = hosts.iter().map(Fqdn::undotted).collect();
-    (!names.is_empty()).then(|| names.join(","))
+    join(&mut hosts.iter())
 }
 
 #[cfg(test)]

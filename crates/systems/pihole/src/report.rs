@@ -115,11 +115,11 @@ impl PiholeSystem {
             if view.as_deref() != claimant.view.as_deref() {
                 metadata.insert("annotations".into(), json!({ MANAGED_HOSTS: view }));
             }
-            let left = claimant.viewed().any(|host| holder_of(&host).is_none() && (present(&host) || !complete))
-                || snapshot
-                    .released
-                    .iter()
-                    .any(|(host, by)| *by == claimant.key && holder_of(host).is_none() && present(host));
+            let left = || {
+                let unclaimed = |host: &Fqdn| holder_of(host).is_none();
+                claimant.viewed().any(|host| unclaimed(&host) && (present(&host) || !complete))
+                    || snapshot.released.iter().any(|(host, by)| *by == claimant.key && unclaimed(host) && present(host))
+            };
             if let Some((list, version)) = self.finalizers(claimant, left, now) {
                 metadata.insert("finalizers".into(), json!(list));
                 metadata.insert("resourceVersion".into(), json!(version));
@@ -139,7 +139,7 @@ impl PiholeSystem {
     fn late_finalizers(&self, applied: &Applied, now: Timestamp) -> Vec<ObjectWrite> {
         let mut writes = Vec::new();
         for claimant in &applied.snapshot.claimants {
-            if let Some((list, version)) = self.finalizers(claimant, true, now) {
+            if let Some((list, version)) = self.finalizers(claimant, || true, now) {
                 let metadata = json!({ "finalizers": list, "resourceVersion": version });
                 writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, metadata));
             }
@@ -148,7 +148,12 @@ impl PiholeSystem {
     }
 
     /// The finalizers an Ingress should have, when they differ from those it has.
-    fn finalizers(&self, claimant: &Claimant, left: bool, now: Timestamp) -> Option<(Vec<String>, String)> {
+    fn finalizers(
+        &self,
+        claimant: &Claimant,
+        left: impl Fn() -> bool,
+        now: Timestamp,
+    ) -> Option<(Vec<String>, String)> {
         let finalizers = claimant.finalizers.as_ref()?;
         let wanted = self.policy.finalizer && finalizers.registered && finalizers.deleting.is_none();
         let mut list = finalizers.list.clone();
@@ -158,10 +163,10 @@ impl PiholeSystem {
                 let late = finalizers
                     .deleting
                     .is_some_and(|since| now.duration_since(since).unsigned_abs() >= self.policy.finalizer_patience);
-                if left && self.policy.finalizer && !late {
-                    return None;
-                }
-                if left && late {
+                if self.policy.finalizer && left() {
+                    if !late {
+                        return None;
+                    }
                     tracing::warn!(ingress = %claimant.key, "finalizer removed although a pi-hole did not confirm");
                 }
                 list.retain(|name| name != FINALIZER);

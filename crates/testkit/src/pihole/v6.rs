@@ -22,6 +22,7 @@ use super::dns::{self, Zone};
 use super::{Book, Counters, Upset, answer, empty, lock, plain, v6_config};
 
 /// How a Pi-hole v6 is set up.
+#[allow(clippy::struct_excessive_bools)] // Switches of the real server, each its own.
 #[derive(Clone, Debug)]
 pub struct V6Options {
     /// The web password; None for a Pi-hole without one.
@@ -60,7 +61,7 @@ impl Default for V6Options {
             app_sudo: false,
             totp: false,
             seats: 16,
-            session: Duration::from_secs(1800),
+            session: Duration::from_mins(30),
             env_locked: false,
             read_only: false,
             comments: true,
@@ -335,13 +336,11 @@ async fn route(
     let Some(caller) = lock(state).caller(headers) else {
         return error(401, "unauthorized", "Unauthorized", None);
     };
-    match path.strip_prefix("/api/config") {
-        Some(rest) => v6_config::serve(state, method, rest, query, caller, body).await,
-        None => {
-            lock(state).book.violation(format!("{method} {path} is not part of the contract"));
-            error(404, "not_found", "Not found", Some(path))
-        }
+    if let Some(rest) = path.strip_prefix("/api/config") {
+        return v6_config::serve(state, method, rest, query, caller, body).await;
     }
+    lock(state).book.violation(format!("{method} {path} is not part of the contract"));
+    error(404, "not_found", "Not found", Some(path))
 }
 
 /// Pi-hole's error object.
@@ -365,6 +364,11 @@ async fn log_in(state: &Arc<Mutex<Inner>>, body: &[u8]) -> Response {
     };
     tokio::time::sleep(stall).await;
     error(429, "rate_limiting", "Rate-limiting login attempts", None)
+}
+
+/// The session id a request carries.
+fn sid_of(headers: &HeaderMap) -> Option<&str> {
+    ["x-ftl-sid", "sid"].iter().find_map(|name| headers.get(*name)?.to_str().ok())
 }
 
 impl Inner {
@@ -429,16 +433,12 @@ impl Inner {
         Ok(answer(200, json!({ "session": opened })))
     }
 
-    fn sid<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        ["x-ftl-sid", "sid"].iter().find_map(|name| headers.get(*name)?.to_str().ok())
-    }
-
     fn caller(&mut self, headers: &HeaderMap) -> Option<Caller> {
         if self.options.password.is_none() {
             return Some(Caller::Open);
         }
         let renewed = Instant::now() + self.options.session;
-        let sid = self.sid(headers)?.to_owned();
+        let sid = sid_of(headers)?.to_owned();
         let session = self.sessions.get_mut(&sid)?;
         session.until = renewed;
         Some(if session.app { Caller::App } else { Caller::Web })
@@ -452,15 +452,15 @@ impl Inner {
             ),
             Some(Caller::Web | Caller::App) => answer(
                 200,
-                json!({"session": {"valid": true, "totp": self.options.totp, "sid": self.sid(headers), "validity": self.options.session.as_secs(), "message": "correct"}}),
+                json!({"session": {"valid": true, "totp": self.options.totp, "sid": sid_of(headers), "validity": self.options.session.as_secs(), "message": "correct"}}),
             ),
-            None if self.sid(headers).is_some() => session(401, "session unknown"),
+            None if sid_of(headers).is_some() => session(401, "session unknown"),
             None => session(401, "no SID provided"),
         }
     }
 
     fn log_out(&mut self, headers: &HeaderMap) -> Response {
-        match self.sid(headers).map(str::to_owned).and_then(|sid| self.sessions.remove(&sid)) {
+        match sid_of(headers).map(str::to_owned).and_then(|sid| self.sessions.remove(&sid)) {
             Some(_) => {
                 self.book.counters.logouts += 1;
                 empty(204)

@@ -156,7 +156,7 @@ fn refusal(inner: &Inner, caller: Caller, list: List, patch: bool) -> Option<Res
 async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) -> Response {
     let (mut items, pause, save) = match begin(state, list, caller, false) {
         Ok(begun) => begun,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     let reply = if items.iter().any(|present| present == item) {
         Err(error(400, "bad_request", "Item already present", Some("Uniqueness of items is enforced")))
@@ -173,7 +173,7 @@ async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) 
 async fn delete(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) -> Response {
     let (mut items, pause, save) = match begin(state, list, caller, false) {
         Ok(begun) => begun,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     let found = items.iter().position(|present| present == item).map(|index| items.remove(index)).is_some();
     tokio::time::sleep(pause).await;
@@ -204,30 +204,26 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
     }
     let (_, pause, save) = match begin(state, list, caller, true) {
         Ok(begun) => begun,
-        Err(reply) => return reply,
+        Err(reply) => return *reply,
     };
     let comments = lock(state).options.comments;
     let valid = validate(list, &items, comments);
     tokio::time::sleep(pause).await;
-    match valid {
-        Err(hint) => {
-            end(state, list, None, save);
-            error(400, "bad_request", "Config item validation failed", Some(&hint))
-        }
-        Ok(()) => {
-            end(state, list, Some(items.clone()), save);
-            answer(200, json!({"config": {"dns": {list.key(): items}}}))
-        }
+    if let Err(hint) = valid {
+        end(state, list, None, save);
+        return error(400, "bad_request", "Config item validation failed", Some(&hint));
     }
+    end(state, list, Some(items.clone()), save);
+    answer(200, json!({"config": {"dns": {list.key(): items}}}))
 }
 
 type Begun = (Vec<String>, std::time::Duration, bool);
 
-fn begin(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, patch: bool) -> Result<Begun, Response> {
+fn begin(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, patch: bool) -> Result<Begun, Box<Response>> {
     let mut inner = lock(state);
     if let Some(reply) = refusal(&inner, caller, list, patch) {
         inner.book.counters.writes += 1;
-        return Err(reply);
+        return Err(Box::new(reply));
     }
     inner.book.write_begins();
     Ok((list.items(&inner), inner.options.write_time, !inner.options.read_only))
