@@ -9,7 +9,7 @@
 //! here: they are wrapped in [`crate::Secret`] from the moment they are read.
 
 use std::{
-    fmt,
+    fmt::{self, Write as _},
     io::{self, IsTerminal, Write},
     str::FromStr,
 };
@@ -93,15 +93,14 @@ fn filter(level: &str) -> Result<EnvFilter, LogError> {
             known @ ("off" | "error" | "warn" | "info" | "debug" | "trace") => known.to_owned(),
             _ => return Err(wrong()),
         };
-        match target {
-            Some(target) => directives.push(format!("{target}={level}")),
-            None => {
-                directives.push(level.clone());
-                if level == "debug" || level == "trace" {
-                    // What the HTTP and TLS layers say at these levels drowns everything else.
-                    for quiet in ["h2", "hyper", "hyper_util", "rustls", "tower", "hickory_proto", "hickory_server"] {
-                        directives.push(format!("{quiet}=info"));
-                    }
+        if let Some(target) = target {
+            directives.push(format!("{target}={level}"));
+        } else {
+            directives.push(level.clone());
+            if level == "debug" || level == "trace" {
+                // What the HTTP and TLS layers say at these levels drowns everything else.
+                for quiet in ["h2", "hyper", "hyper_util", "rustls", "tower", "hickory_proto", "hickory_server"] {
+                    directives.push(format!("{quiet}=info"));
                 }
             }
         }
@@ -241,7 +240,8 @@ fn text_line(now: Timestamp, level: Level, message: &Value, fields: &Fields, col
     let time = now.to_zoned(TimeZone::UTC).strftime("%H:%M:%S").to_string();
     let mut line = format!("{dim}{time}{plain} {paint}{:<5}{plain} {}", level_name(level), bare(message));
     for (name, value) in &fields.0 {
-        line.push_str(&format!(" {dim}{name}={plain}{}", quoted(value)));
+        // Writing to a string cannot fail.
+        let _ = write!(line, " {dim}{name}={plain}{}", quoted(value));
     }
     line
 }

@@ -331,16 +331,14 @@ impl Drop for CloseOnDrop {
 
 /// Waits for a part that should run for ever to end.
 async fn unexpected(parts: &mut JoinSet<Part>) -> OperatorError {
-    loop {
-        let (part, reason) = match parts.join_next().await {
-            Some(Ok(Part::Lease(Ended::Lost | Ended::Stopped))) => return OperatorError::LeaseLost,
-            Some(Ok(Part::Stream)) => ("watch", "it returned".to_owned()),
-            Some(Ok(Part::Publisher)) => ("event publisher", "it returned".to_owned()),
-            Some(Err(error)) => ("operator", error.to_string()),
-            None => std::future::pending().await,
-        };
-        return OperatorError::Broken { part, reason };
-    }
+    let (part, reason) = match parts.join_next().await {
+        Some(Ok(Part::Lease(Ended::Lost | Ended::Stopped))) => return OperatorError::LeaseLost,
+        Some(Ok(Part::Stream)) => ("watch", "it returned".to_owned()),
+        Some(Ok(Part::Publisher)) => ("event publisher", "it returned".to_owned()),
+        Some(Err(error)) => ("operator", error.to_string()),
+        None => std::future::pending().await,
+    };
+    OperatorError::Broken { part, reason }
 }
 
 /// Waits for a driver to end although nobody asked it to.

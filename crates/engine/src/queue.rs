@@ -252,7 +252,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
     /// Asks for a pass of `key`, as soon as the key is free.
     pub fn touch(&self, key: K, touch: Touch<O>) {
         let now = Instant::now();
-        self.change(&key, |entry, gather, _| {
+        self.change(key, |entry, gather, _| {
             if let Some(retry) = entry.plans.iter_mut().find(|plan| plan.why == Why::Retry) {
                 retry.at = retry.at.min(now + IMPATIENCE);
                 retry.touched.merge(touch.into());
@@ -267,7 +267,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
     /// Asks for a pass of `key` once `delay` has passed. A full pass that is already planned for later is brought forward, not doubled.
     pub fn touch_after(&self, key: K, touch: Touch<O>, delay: Duration) {
         let at = Instant::now() + delay;
-        self.change(&key, |entry, _, _| entry.plan(at, Why::Later, touch.into()));
+        self.change(key, |entry, _, _| entry.plan(at, Why::Later, touch.into()));
     }
 
     /// What is waiting now, due or not, by key: for tests of indexes and for the depth metric.
@@ -325,7 +325,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             let mut state = self.lock();
             state.running = state.running.saturating_sub(1);
         }
-        self.change(key, |entry, _, rng| {
+        self.change(key.clone(), |entry, _, rng| {
             entry.running = false;
             entry.finished = Some(now);
             match outcome {
@@ -364,14 +364,14 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, key: &K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
+    fn change(&self, key: K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
         self.lock().change(key, change);
         self.shared.wake.notify_one();
     }
 }
 
 impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
-    fn change(&mut self, key: &K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
+    fn change(&mut self, key: K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
         let Self { entries, due, resting, gather, arrivals, rng, .. } = self;
         let entry = entries.entry(key.clone()).or_default();
         change(entry, *gather, rng);
@@ -390,7 +390,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             && entry.plans.is_empty()
             && let Some(finished) = entry.finished
         {
-            resting.push_back((finished + gather.busy, key.clone()));
+            resting.push_back((finished + gather.busy, key));
         }
     }
 

@@ -310,18 +310,15 @@ impl Writer {
                 }
                 Err(error) => {
                     attempt += 1;
-                    match self.retry_delay(&error, lane.1, attempt) {
-                        Some(delay) => {
-                            tracing::debug!(object = %write.id, error = %error, "write will be tried again");
-                            tokio::time::sleep(delay).await;
+                    if let Some(delay) = self.retry_delay(&error, lane.1, attempt) {
+                        tracing::debug!(object = %write.id, error = %error, "write will be tried again");
+                        tokio::time::sleep(delay).await;
+                    } else {
+                        if error != WriteError::Gone {
+                            tracing::warn!(object = %write.id, error = %error, "write given up");
                         }
-                        None => {
-                            if error != WriteError::Gone {
-                                tracing::warn!(object = %write.id, error = %error, "write given up");
-                            }
-                            current = None;
-                            attempt = 0;
-                        }
+                        current = None;
+                        attempt = 0;
                     }
                 }
             }
@@ -450,7 +447,9 @@ fn hash_value(value: &Value) -> u64 {
             Value::String(text) => (3_u8, text).hash(hasher),
             Value::Array(items) => {
                 (4_u8, items.len()).hash(hasher);
-                items.iter().for_each(|item| feed(item, hasher));
+                for item in items {
+                    feed(item, hasher);
+                }
             }
             Value::Object(fields) => {
                 let mut present: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();

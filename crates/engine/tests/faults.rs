@@ -4,6 +4,13 @@
 //! world as the same script in calm weather, with no write once it is at rest. All of it follows from the seed: a failure prints it, and
 //! `SEED=… cargo test -p signpost-engine --test faults` runs that schedule alone, with its log.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
 mod support;
 
 use std::{
@@ -24,7 +31,7 @@ use signpost_engine::{
     OperatorError, OperatorOptions,
     lease::{LeaseOptions, Role},
 };
-use signpost_sandbox::{Fault, FaultPlan, RequestInfo, Sandbox, Session};
+use signpost_sandbox::{Fault, FaultPlan, RequestInfo, RequestLogEntry, Sandbox, Session};
 use support::mirror::{self, Mirror};
 use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -80,10 +87,7 @@ fn script(number: u64) -> Vec<Deed> {
     for turn in 0..dice.random_range(6..12) {
         let namespace = if dice.random_bool(0.7) { "default" } else { "kube-public" };
         let at: Place = (namespace, format!("m{}", dice.random_range(0..4)));
-        if !alive.contains(&at) {
-            deeds.push(Deed::Make { at: at.clone(), text: text() });
-            alive.insert(at);
-        } else {
+        if alive.contains(&at) {
             match dice.random_range(0..6) {
                 0 => {
                     // What cannot be read cannot be let go of either: its owner repairs it first.
@@ -105,6 +109,9 @@ fn script(number: u64) -> Vec<Deed> {
                     spoiled.remove(&at);
                 }
             }
+        } else {
+            deeds.push(Deed::Make { at: at.clone(), text: text() });
+            alive.insert(at);
         }
         if turn == 2 && dice.random_bool(0.5) {
             deeds.push(Deed::Make { at: ("default", "riddle".to_owned()), text: json!(42) });
@@ -377,7 +384,7 @@ async fn run(
         let log: Vec<_> = sandbox
             .log()
             .into_iter()
-            .filter(|entry| entry.is_write())
+            .filter(RequestLogEntry::is_write)
             .map(|entry| format!("{} {} {}", entry.info.verb, entry.info.path, entry.status))
             .collect();
         return Err(format!("{} writes at rest: {:#?}", after - before, &log[log.len().saturating_sub(8)..]));

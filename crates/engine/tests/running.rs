@@ -1,5 +1,12 @@
 //! Whole replicas on the sandbox: when they begin to work, how they stop, and who takes over.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
 mod support;
 
 use std::{

@@ -1,5 +1,12 @@
 //! The hub on the sandbox: what reaches an index, and what `/readyz` says when something is missing.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
 mod support;
 
 use std::{
@@ -244,7 +251,7 @@ async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
     make(&user, "a").await;
     let began = tokio::time::Instant::now();
     assert_eq!(watching.diary.until("applied default/a").await, ["applied default/a"], "resumed, not listed again");
-    assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() <= Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

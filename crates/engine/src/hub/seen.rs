@@ -24,7 +24,7 @@ pub(super) enum News {
 struct Version {
     uid: u64,
     /// The version itself where it is a number, as it always is today; else a hash of it.
-    version: u64,
+    number: u64,
     ordered: bool,
     round: u32,
     readable: bool,
@@ -50,7 +50,7 @@ impl Seen {
         let number = text.and_then(|text| text.parse().ok());
         let next = Version {
             uid: hash(meta.uid.as_deref()),
-            version: number.unwrap_or_else(|| hash(text)),
+            number: number.unwrap_or_else(|| hash(text)),
             ordered: number.is_some(),
             round: self.round,
             readable,
@@ -64,8 +64,8 @@ impl Seen {
             Entry::Occupied(mut place) => {
                 let before = *place.get();
                 let reborn = before.uid != next.uid;
-                let older = before.ordered && next.ordered && next.version < before.version;
-                if !reborn && (older || next.version == before.version) {
+                let older = before.ordered && next.ordered && next.number < before.number;
+                if !reborn && (older || next.number == before.number) {
                     place.get_mut().round = self.round;
                     return News::Old;
                 }
@@ -80,7 +80,7 @@ impl Seen {
     /// The cluster has gone back in time (a restore): every version is news again.
     pub(super) fn rewind(&mut self) {
         for version in self.objects.values_mut() {
-            version.version = 0;
+            version.number = 0;
         }
     }
 

@@ -155,22 +155,21 @@ impl<K: Watched> KindStream<K> {
             for object in page.items {
                 self.fold(object);
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => {
-                    let Some(version) = page.metadata.resource_version.filter(|version| !version.is_empty()) else {
-                        return Err(Trouble::Other("list: the answer has no resourceVersion".to_owned()));
-                    };
-                    for id in self.seen.complete(self.kind) {
-                        self.gone(&id);
-                    }
-                    for index in &self.indexes {
-                        index.listed();
-                    }
-                    self.count_list();
-                    return Ok(version);
-                }
+            if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
+                params.continue_token = Some(token);
+                continue;
             }
+            let Some(version) = page.metadata.resource_version.filter(|version| !version.is_empty()) else {
+                return Err(Trouble::Other("list: the answer has no resourceVersion".to_owned()));
+            };
+            for id in self.seen.complete(self.kind) {
+                self.gone(&id);
+            }
+            for index in &self.indexes {
+                index.listed();
+            }
+            self.count_list();
+            return Ok(version);
         }
     }
 
@@ -340,7 +339,7 @@ impl<K: Watched> KindStream<K> {
         if self.stale_since.take().is_some() {
             tracing::info!(kind = self.kind, "view is current again");
         }
-        self.set(KindState::Synced);
+        self.set(&KindState::Synced);
     }
 
     /// Says what is wrong and waits as long as that calls for.
@@ -360,7 +359,7 @@ impl<K: Watched> KindStream<K> {
             }
             Trouble::Other(error) => (self.stale(error), transient_delay(self.failures, &mut self.rng)),
         };
-        self.set(state);
+        self.set(&state);
         tokio::time::sleep(delay).await;
     }
 
@@ -369,7 +368,7 @@ impl<K: Watched> KindStream<K> {
         KindState::Stale { since, error }
     }
 
-    fn set(&mut self, state: KindState) {
+    fn set(&mut self, state: &KindState) {
         let mut complete = false;
         self.shared.kinds.send_modify(|kinds| {
             let kind = kinds.entry(self.resource).or_insert(KindStatus {
@@ -378,15 +377,15 @@ impl<K: Watched> KindStream<K> {
                 complete: false,
                 lists: 0,
             });
-            if kind.state != state {
-                log_change(self.kind, self.resource, &state);
+            if kind.state != *state {
+                log_change(self.kind, self.resource, state);
             }
-            kind.complete |= state == KindState::Synced;
+            kind.complete |= *state == KindState::Synced;
             complete = kind.complete;
             kind.state = state.clone();
         });
-        self.count_objects(state == KindState::Synced);
-        let check = check_of(&self.shared, self.resource, self.kind, self.need, &state, complete);
+        self.count_objects(*state == KindState::Synced);
+        let check = check_of(&self.shared, self.resource, self.kind, self.need, state, complete);
         self.shared.health.set(format!("kind {}", self.resource), check);
     }
 }

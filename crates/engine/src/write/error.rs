@@ -56,9 +56,8 @@ impl From<Status> for WriteError {
         let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)));
         match status.code {
             404 => Self::Gone,
-            409 if another_life(&status) => Self::Gone,
+            409 | 422 if another_life(&status) => Self::Gone,
             409 => Self::Conflict,
-            422 if another_life(&status) => Self::Gone,
             429 => Self::Throttled(wait),
             // An overloaded server may name a time as well.
             503 if wait.is_some() => Self::Throttled(wait),
