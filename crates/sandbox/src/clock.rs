@@ -38,7 +38,9 @@ impl SandboxClock {
     /// Starts at `start` and runs with tokio's clock, so that a paused runtime pauses the cluster too. Needs a runtime.
     pub fn tokio_from(start: Timestamp) -> Self {
         let origin = tokio::time::Instant::now();
-        Self::from_fn(move || start.saturating_add(SignedDuration::try_from(origin.elapsed()).unwrap_or_default()).unwrap_or(start))
+        Self::from_fn(move || {
+            start.saturating_add(SignedDuration::try_from(origin.elapsed()).unwrap_or_default()).unwrap_or(start)
+        })
     }
 
     /// A clock that moves only when it is told to.

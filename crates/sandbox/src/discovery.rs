@@ -32,7 +32,8 @@ pub(crate) fn version_rank(version: &str) -> (u8, Reverse<u32>, Reverse<u32>, St
         match &rest[digits..] {
             "" => Some((0, major, 0)),
             tail => {
-                let (rank, minor) = tail.strip_prefix("beta").map(|n| (1, n)).or_else(|| tail.strip_prefix("alpha").map(|n| (2, n)))?;
+                let (rank, minor) =
+                    tail.strip_prefix("beta").map(|n| (1, n)).or_else(|| tail.strip_prefix("alpha").map(|n| (2, n)))?;
                 Some((rank, major, minor.parse().ok()?))
             }
         }
@@ -87,7 +88,10 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, Vec<&'static str>)> {
 pub(crate) fn serve(world: &World, info: &RequestInfo, accept: &str) -> Result<Document, ApiError> {
     let plain = |body: Value| Ok(Document { body, content_type: "application/json" });
     let segments: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
-    let aggregated = accept.split(',').next().is_some_and(|first| first.contains("g=apidiscovery.k8s.io") && first.contains("v=v2;"))
+    let aggregated = accept
+        .split(',')
+        .next()
+        .is_some_and(|first| first.contains("g=apidiscovery.k8s.io") && first.contains("v=v2;"))
         || accept.contains("g=apidiscovery.k8s.io;v=v2;");
     match segments.as_slice() {
         ["api"] if aggregated => Ok(Document { body: aggregate(world, true), content_type: AGGREGATED }),
@@ -97,8 +101,11 @@ pub(crate) fn serve(world: &World, info: &RequestInfo, accept: &str) -> Result<D
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}]
         })),
         ["apis"] => {
-            let all: Vec<Value> =
-                groups(world).iter().filter(|(group, _)| !group.is_empty()).map(|(group, versions)| api_group(group, versions, false)).collect();
+            let all: Vec<Value> = groups(world)
+                .iter()
+                .filter(|(group, _)| !group.is_empty())
+                .map(|(group, versions)| api_group(group, versions, false))
+                .collect();
             plain(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": all}))
         }
         ["apis", group] => match groups(world).get(group) {
@@ -106,7 +113,9 @@ pub(crate) fn serve(world: &World, info: &RequestInfo, accept: &str) -> Result<D
             None => Err(ApiError::no_such_path()),
         },
         ["api", version] if world.catalog.has_group_version("", version) => plain(resources(world, "", version)),
-        ["apis", group, version] if world.catalog.has_group_version(group, version) => plain(resources(world, group, version)),
+        ["apis", group, version] if world.catalog.has_group_version(group, version) => {
+            plain(resources(world, group, version))
+        }
         ["version"] => plain(json!({
             "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
             "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
@@ -118,7 +127,8 @@ pub(crate) fn serve(world: &World, info: &RequestInfo, accept: &str) -> Result<D
                 paths.push(format!("/apis/{group}"));
                 paths.extend(versions.iter().map(|(version, _)| format!("/apis/{group}/{version}")));
             }
-            paths.extend(["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+            paths
+                .extend(["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
             plain(json!({"paths": paths}))
         }
         _ => Err(ApiError::no_such_path()),

@@ -77,7 +77,10 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut at = 0_usize;
-        while items.next_element_seed(Walk { path: format!("{}[{at}]", self.path), outline: &mut *self.outline })?.is_some() {
+        while items
+            .next_element_seed(Walk { path: format!("{}[{at}]", self.path), outline: &mut *self.outline })?
+            .is_some()
+        {
             at += 1;
         }
         Ok(())

@@ -58,7 +58,11 @@ pub enum Fault {
 impl Fault {
     /// 409, the object has been modified.
     pub fn conflict() -> Self {
-        Self::status(409, "Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again")
+        Self::status(
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     /// 429 with a `Retry-After` of this many seconds.
@@ -132,7 +136,8 @@ impl FaultPlan {
     pub fn first(times: u64, pick: impl Fn(&RequestInfo) -> bool + Send + Sync + 'static, fault: Fault) -> Self {
         let left = AtomicU64::new(times);
         Self::new(move |info, _| {
-            let take = pick(info) && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+            let take =
+                pick(info) && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
             if take { fault.clone() } else { Fault::None }
         })
     }

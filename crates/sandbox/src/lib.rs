@@ -78,7 +78,7 @@ impl Default for SandboxOptions {
             clock: SandboxClock::system(),
             seed: 0,
             history: 20_000,
-            bookmark_interval: Duration::from_secs(60),
+            bookmark_interval: Duration::from_mins(1),
             deny: Vec::new(),
             controllers: true,
         }
@@ -122,7 +122,8 @@ impl Sandbox {
     pub fn new(options: SandboxOptions) -> Self {
         let world = World::new(&options);
         let deny = Mutex::new(options.deny.clone());
-        let shared = Shared { world: Mutex::new(world), options, faults: Faults::default(), log: RequestLog::default(), deny };
+        let shared =
+            Shared { world: Mutex::new(world), options, faults: Faults::default(), log: RequestLog::default(), deny };
         Self { shared: Arc::new(shared) }
     }
 

@@ -181,11 +181,18 @@ fn rewrite(schema: &mut Value) {
 
 fn add_paths(kind: &Kind, schema: &str, paths: &mut Map<String, Value>) {
     let root = format!("/{}", path_of(&kind.group, &kind.version));
-    let collection = if kind.namespaced { format!("{root}/namespaces/{{namespace}}/{}", kind.plural) } else { format!("{root}/{}", kind.plural) };
+    let collection = if kind.namespaced {
+        format!("{root}/namespaces/{{namespace}}/{}", kind.plural)
+    } else {
+        format!("{root}/{}", kind.plural)
+    };
     let reference = json!({"$ref": format!("#/components/schemas/{schema}")});
     let responses = json!({"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}});
     let query = |names: &[&str]| -> Vec<Value> {
-        names.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}})).collect()
+        names
+            .iter()
+            .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
+            .collect()
     };
     let operation = |action: &str, parameters: &[&str]| {
         json!({

@@ -66,7 +66,11 @@ const METADATA: Field = one(
 
 const BACKEND: &[Field] = &[
     one(3, "resource", Part(&[one(1, "apiGroup", Text), one(2, "kind", Text), one(3, "name", Text)])),
-    one(4, "service", Part(&[one(1, "name", Text), one(2, "port", Part(&[one(1, "name", Text), one(2, "number", Number)]))])),
+    one(
+        4,
+        "service",
+        Part(&[one(1, "name", Text), one(2, "port", Part(&[one(1, "name", Text), one(2, "number", Number)]))]),
+    ),
 ];
 
 const PATH: &[Field] = &[one(1, "path", Text), one(2, "backend", Part(BACKEND)), one(3, "pathType", Text)];
@@ -82,7 +86,10 @@ const INGRESS: &[Field] = &[
             many(
                 3,
                 "rules",
-                Part(&[one(1, "host", Text), one(2, "", Inline(&[one(1, "http", Part(&[many(1, "paths", Part(PATH))]))]))]),
+                Part(&[
+                    one(1, "host", Text),
+                    one(2, "", Inline(&[one(1, "http", Part(&[many(1, "paths", Part(PATH))]))])),
+                ]),
             ),
             one(4, "ingressClassName", Text),
         ]),
@@ -164,10 +171,16 @@ const DELETE_OPTIONS: &[Field] = &[
     many(5, "dryRun", Text),
 ];
 
-const CONFIG_MAP: &[Field] = &[METADATA, one(2, "data", TextMap), one(3, "binaryData", BytesMap), one(4, "immutable", Flag)];
+const CONFIG_MAP: &[Field] =
+    &[METADATA, one(2, "data", TextMap), one(3, "binaryData", BytesMap), one(4, "immutable", Flag)];
 
-const SECRET: &[Field] =
-    &[METADATA, one(2, "data", BytesMap), one(3, "type", Text), one(4, "stringData", TextMap), one(5, "immutable", Flag)];
+const SECRET: &[Field] = &[
+    METADATA,
+    one(2, "data", BytesMap),
+    one(3, "type", Text),
+    one(4, "stringData", TextMap),
+    one(5, "immutable", Flag),
+];
 
 const SERVICE_ACCOUNT: &[Field] = &[METADATA, one(4, "automountServiceAccountToken", Flag)];
 
@@ -286,6 +299,7 @@ fn message(bytes: &[u8], fields: &[Field]) -> Option<Map<String, Value>> {
 }
 
 /// One value; the inner `None` is a zero that JSON leaves out.
+#[expect(clippy::option_option, reason = "malformed and left out are two things")]
 fn value(wire: Wire<'_>, holds: Holds) -> Option<Option<Value>> {
     Some(match (holds, wire) {
         (Text, Wire::Bytes(bytes)) => {
@@ -305,7 +319,13 @@ fn value(wire: Wire<'_>, holds: Holds) -> Option<Option<Value>> {
             }
             let time = Timestamp::new(seconds, nanos).ok()?;
             let micro = matches!(holds, MicroTime);
-            (seconds != 0).then(|| json!(if micro { time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() } else { crate::clock::rfc3339(time) }))
+            (seconds != 0).then(|| {
+                json!(if micro {
+                    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+                } else {
+                    crate::clock::rfc3339(time)
+                })
+            })
         }
         (PortOrName, Wire::Bytes(bytes)) => {
             let (mut is_name, mut number, mut name) = (false, 0, String::new());

@@ -3,13 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
-use crate::{
-    api::Payload,
-    kinds::Kind,
-    request::Shape,
-    store::Object,
-    table,
-};
+use crate::{api::Payload, kinds::Kind, request::Shape, store::Object, table};
 
 /// The JSON text of an answer.
 pub(crate) fn body(kind: &Kind, shape: Shape, include: &str, payload: &Payload, now: jiff::Timestamp) -> Bytes {
@@ -37,9 +31,16 @@ pub(crate) fn body(kind: &Kind, shape: Shape, include: &str, payload: &Payload, 
     }
 }
 
-fn list(kind: &Kind, shape: Shape, include: &str, items: &[std::sync::Arc<Object>], metadata: &Value, now: jiff::Timestamp) -> Bytes {
+fn list(
+    kind: &Kind,
+    shape: Shape,
+    include: &str,
+    items: &[std::sync::Arc<Object>],
+    metadata: &Value,
+    now: jiff::Timestamp,
+) -> Bytes {
     if shape == Shape::Table {
-        let shown: Vec<Value> = items.iter().filter_map(|item| kind.from_storage(&item.value)).collect();
+        let shown: Vec<Value> = items.iter().filter_map(|item| kind.show(&item.value)).collect();
         let mut made = if shown.is_empty() {
             table::table(kind, items.iter().map(|item| &item.value), include, now, true)
         } else {
@@ -53,13 +54,20 @@ fn list(kind: &Kind, shape: Shape, include: &str, items: &[std::sync::Arc<Object
         _ => (kind.list_kind.clone(), kind.api_version()),
     };
     let mut out = BytesMut::with_capacity(256 + items.len() * 512);
-    out.put_slice(format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[", json!(list_kind), json!(api_version)).as_bytes());
+    out.put_slice(
+        format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+            json!(list_kind),
+            json!(api_version)
+        )
+        .as_bytes(),
+    );
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             out.put_u8(b',');
         }
         match shape {
-            Shape::Full if !kind.is_custom() => match kind.from_storage(&item.value) {
+            Shape::Full if !kind.is_custom() => match kind.show(&item.value) {
                 Some(shown) => out.put_slice(&serde_json::to_vec(&crate::store::Bare(&shown)).unwrap_or_default()),
                 None => out.put_slice(&item.bare_json()),
             },
@@ -73,13 +81,13 @@ fn list(kind: &Kind, shape: Shape, include: &str, items: &[std::sync::Arc<Object
 /// One stored object.
 pub(crate) fn one(kind: &Kind, shape: Shape, include: &str, object: &Object, now: jiff::Timestamp) -> Bytes {
     match shape {
-        Shape::Full => match kind.from_storage(&object.value) {
+        Shape::Full => match kind.show(&object.value) {
             Some(shown) => to_bytes(&shown),
             None => object.json(),
         },
         Shape::Metadata | Shape::MetadataList => to_bytes(&metadata_only(&object.value)),
         Shape::Table => {
-            let shown = kind.from_storage(&object.value);
+            let shown = kind.show(&object.value);
             let value = shown.as_ref().unwrap_or(&object.value);
             to_bytes(&table::table(kind, std::iter::once(value), include, now, true))
         }
@@ -104,7 +112,9 @@ pub(crate) fn bookmark(kind: &Kind, shape: Shape, version: u64, initial_end: boo
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let object = match shape {
-        Shape::Metadata | Shape::MetadataList => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+        Shape::Metadata | Shape::MetadataList => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        }
         Shape::Full | Shape::Table => {
             let mut object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
             if !kind.is_custom() {

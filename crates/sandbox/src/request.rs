@@ -71,7 +71,8 @@ impl RequestInfo {
             [resource, rest @ ..] => info.take_resource(resource, rest),
             [] => {}
         }
-        info.verb = info.find_verb().to_owned();
+        let verb = info.find_verb().to_owned();
+        info.verb = verb;
         if watching && matches!(info.verb.as_str(), "get" | "list") {
             info.verb = "watch".into();
             info.query.push(("watch".into(), "true".into()));
@@ -140,9 +141,8 @@ impl RequestInfo {
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         self.text(key)
             .map(|text| {
-                text.parse().map_err(|_| {
-                    ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-                })
+                text.parse()
+                    .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
             })
             .transpose()
     }
@@ -192,7 +192,12 @@ impl WriteOptions {
     /// Reads the query; `user_agent` names the manager when the query does not.
     pub(crate) fn parse(info: &RequestInfo, user_agent: &str, kind: &str) -> Result<Self, ApiError> {
         let refuse = |field: &str, message: String, reason: &'static str| {
-            ApiError::invalid("meta.k8s.io", kind, "", &[crate::schema::FieldError { reason, field: field.into(), message }])
+            ApiError::invalid(
+                "meta.k8s.io",
+                kind,
+                "",
+                &[crate::schema::FieldError { reason, field: field.into(), message }],
+            )
         };
         let dry_run = match info.text("dryRun") {
             None => false,
@@ -259,7 +264,9 @@ pub(crate) fn shape_wanted(accept: &str, custom: bool) -> Result<Shape, ApiError
             (None, _, _) => return Ok(Shape::Full),
             (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::Table),
             (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::Metadata),
-            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => return Ok(Shape::MetadataList),
+            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+                return Ok(Shape::MetadataList);
+            }
             _ => {}
         }
     }
@@ -315,7 +322,15 @@ mod tests {
             ("GET", "/api/v1/configmaps?watch=false", "list", "configmaps", "", "", ""),
             ("PUT", "/api/v1/namespaces/a/finalize", "update", "namespaces", "", "a", "finalize"),
             ("GET", "/api/v1/namespaces/a", "get", "namespaces", "", "a", ""),
-            ("PATCH", "/apis/networking.k8s.io/v1/namespaces/a/ingresses/b/status", "patch", "ingresses", "a", "b", "status"),
+            (
+                "PATCH",
+                "/apis/networking.k8s.io/v1/namespaces/a/ingresses/b/status",
+                "patch",
+                "ingresses",
+                "a",
+                "b",
+                "status",
+            ),
             ("DELETE", "/apis/x.io/v1/things", "deletecollection", "things", "", "", ""),
         ];
         for (method, path, verb, resource, namespace, name, sub) in cases {

@@ -155,7 +155,10 @@ impl FieldSelector {
                 return Err(ApiError::bad_request(if own_fields {
                     format!("field label not supported: {field}")
                 } else {
-                    format!("{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", quoted(field))
+                    format!(
+                        "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        quoted(field)
+                    )
                 }));
             }
             terms.push((field.to_owned(), equal, unescaped(value)));

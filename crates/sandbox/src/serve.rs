@@ -74,7 +74,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, addr: SocketAddr) -> io::Result<S
                         service::serve(shared, Session::default(), request).await.map_err(io::Error::other)
                     }
                 });
-                let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), handler);
+                let connection =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), handler);
                 tokio::select! {
                     () = stopped.cancelled() => {}
                     _ = connection => {}

@@ -31,7 +31,11 @@ fn broken() -> BoxError {
 }
 
 /// Serves one request of one client.
-pub(crate) async fn serve(shared: Arc<Shared>, session: Session, request: Request<Bytes>) -> Result<Response<Body>, BoxError> {
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    session: Session,
+    request: Request<Bytes>,
+) -> Result<Response<Body>, BoxError> {
     let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let info = RequestInfo::parse(request.method().as_str(), target);
     let fault = session.next(&shared.faults, &info);
@@ -178,7 +182,11 @@ fn check_shape(shape: Shape, kind: &Kind, info: &RequestInfo) -> Result<(), ApiE
 
 /// The answer to a path below a group version that has no such resource.
 fn no_route(info: &RequestInfo) -> ApiError {
-    if builtin::has_group_version(&info.group, &info.version) { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+    if builtin::has_group_version(&info.group, &info.version) {
+        ApiError::no_such_resource()
+    } else {
+        ApiError::no_such_path()
+    }
 }
 
 fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<Response<Body>, ApiError> {
@@ -187,7 +195,9 @@ fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<
         return Ok(whole(200, document.body, document.content_type));
     }
     match info.path.trim_end_matches('/') {
-        "/healthz" | "/readyz" | "/livez" => return Ok(whole(200, Bytes::from_static(b"ok"), "text/plain; charset=utf-8")),
+        "/healthz" | "/readyz" | "/livez" => {
+            return Ok(whole(200, Bytes::from_static(b"ok"), "text/plain; charset=utf-8"));
+        }
         _ => {}
     }
     let document = discovery::serve(&shared.world(), info, accept)?;

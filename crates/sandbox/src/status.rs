@@ -102,7 +102,8 @@ impl ApiError {
     /// `going` when the one that exists is being deleted.
     pub(crate) fn already_exists(about: About<'_>, going: bool) -> Self {
         let prefix = if going { "object is being deleted: " } else { "" };
-        Self::new(409, "AlreadyExists", format!("{prefix}{} already exists", about.text())).with_details(about.details())
+        Self::new(409, "AlreadyExists", format!("{prefix}{} already exists", about.text()))
+            .with_details(about.details())
     }
 
     pub(crate) fn conflict(about: About<'_>, why: &str) -> Self {
@@ -112,12 +113,14 @@ impl ApiError {
 
     /// The object changed between the caller's read and its write.
     pub(crate) fn modified(about: About<'_>) -> Self {
-        Self::conflict(about, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            about,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub(crate) fn forbidden(about: About<'_>, why: &str) -> Self {
-        let subject =
-            if about.name.is_empty() { qualified(about.group, about.resource) } else { about.text() };
+        let subject = if about.name.is_empty() { qualified(about.group, about.resource) } else { about.text() };
         let mut details = about.details();
         if about.name.is_empty()
             && let Some(map) = details.as_object_mut()
@@ -161,7 +164,10 @@ impl ApiError {
         Self::new(
             415,
             "UnsupportedMediaType",
-            format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", ")),
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                accepted.join(", ")
+            ),
         )
     }
 
@@ -183,11 +189,12 @@ impl ApiError {
 
     /// A read at a resourceVersion that has not happened yet.
     pub(crate) fn version_from_the_future(wanted: u64, current: u64) -> Self {
-        let mut error = Self::new(504, "Timeout", format!("Timeout: Too large resource version: {wanted}, current: {current}"))
-            .with_details(json!({
-                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-                "retryAfterSeconds": 1
-            }));
+        let mut error =
+            Self::new(504, "Timeout", format!("Timeout: Too large resource version: {wanted}, current: {current}"))
+                .with_details(json!({
+                    "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+                    "retryAfterSeconds": 1
+                }));
         error.retry_after = Some(1);
         error
     }

@@ -52,7 +52,9 @@ pub(crate) struct Bare<'a>(pub(crate) &'a Value);
 impl Serialize for Bare<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.as_object() {
-            Some(fields) => serializer.collect_map(fields.iter().filter(|(name, _)| *name != "apiVersion" && *name != "kind")),
+            Some(fields) => {
+                serializer.collect_map(fields.iter().filter(|(name, _)| *name != "apiVersion" && *name != "kind"))
+            }
             None => self.0.serialize(serializer),
         }
     }
@@ -99,7 +101,13 @@ pub(crate) struct Compacted {
 
 impl Table {
     fn new(floor: u64) -> Self {
-        Self { objects: BTreeMap::new(), changes: VecDeque::new(), floor, compacted: floor, signal: watch::Sender::new(floor) }
+        Self {
+            objects: BTreeMap::new(),
+            changes: VecDeque::new(),
+            floor,
+            compacted: floor,
+            signal: watch::Sender::new(floor),
+        }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Arc<Object>> {
@@ -125,7 +133,10 @@ impl Table {
     }
 
     /// Changes after `version`, oldest first.
-    pub(crate) fn changes_after(&self, version: u64) -> Result<impl DoubleEndedIterator<Item = &Arc<Change>>, Compacted> {
+    pub(crate) fn changes_after(
+        &self,
+        version: u64,
+    ) -> Result<impl DoubleEndedIterator<Item = &Arc<Change>>, Compacted> {
         if version < self.floor {
             return Err(Compacted { oldest: self.floor });
         }
@@ -134,7 +145,12 @@ impl Table {
     }
 
     /// Objects in the range as they were at `version`: what has changed since is undone.
-    pub(crate) fn read_at(&self, version: u64, prefix: &str, after: Option<&str>) -> Result<Vec<Arc<Object>>, Compacted> {
+    pub(crate) fn read_at(
+        &self,
+        version: u64,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<Vec<Arc<Object>>, Compacted> {
         let start = after.map_or_else(|| prefix.to_owned(), |key| format!("{key}\0"));
         let within = |key: &str| key.starts_with(prefix) && key >= start.as_str();
         if version < self.oldest() {

@@ -55,7 +55,10 @@ fn custom_cell(column: &Column, object: &Value, now: Timestamp) -> Value {
         ("string", Value::String(text)) => json!(text),
         ("string", other) => json!(other.to_string()),
         ("date", Value::String(text)) => {
-            json!(text.parse::<Timestamp>().map_or_else(|_| "<invalid>".to_owned(), |then| cells::human_duration(now, then)))
+            json!(
+                text.parse::<Timestamp>()
+                    .map_or_else(|_| "<invalid>".to_owned(), |then| cells::human_duration(now, then))
+            )
         }
         ("integer", Value::Number(number)) => {
             #[expect(clippy::cast_possible_truncation, reason = "the server truncates too")]
@@ -68,9 +71,7 @@ fn custom_cell(column: &Column, object: &Value, now: Timestamp) -> Value {
 }
 
 fn column_definitions(kind: &Kind) -> Value {
-    let definition = |name: &str, cell: &str, format: &str, description: &str, priority: i64| {
-        json!({"name": name, "type": cell, "format": format, "description": description, "priority": priority})
-    };
+    let definition = |name: &str, cell: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": cell, "format": format, "description": description, "priority": priority});
     let name = definition(
         "Name",
         "string",
@@ -130,7 +131,10 @@ mod tests {
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
         });
         let table = table(kind, std::iter::once(&object), "", now, true);
-        assert_eq!(table["rows"][0]["cells"], json!(["web", "nginx", "a.example,b.example", "192.0.2.1", "80, 443", "60m"]));
+        assert_eq!(
+            table["rows"][0]["cells"],
+            json!(["web", "nginx", "a.example,b.example", "192.0.2.1", "80, 443", "60m"])
+        );
     }
 
     #[test]

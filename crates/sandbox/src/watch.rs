@@ -76,16 +76,16 @@ pub(crate) fn open(
     let info = ask.info;
     check_list_options(info)?;
     let scope = Scope::parse(ask)?;
-    let wanted = version_wanted(info).map_err(|error| {
-        ApiError::unforeseen(error.message().trim_start_matches("invalid resource version: "))
-    })?;
+    let wanted = version_wanted(info)
+        .map_err(|error| ApiError::unforeseen(error.message().trim_start_matches("invalid resource version: ")))?;
     let timeout = info.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(3000);
     let now = world.store.version();
     let (signal, oldest) = {
         let table = world.store.open(&ask.kind.table);
         (table.subscribe(), table.oldest())
     };
-    let initial = info.get("sendInitialEvents").map_or(wanted.unwrap_or_default() == 0, |_| info.flag("sendInitialEvents"));
+    let initial =
+        info.get("sendInitialEvents").map_or(wanted.unwrap_or_default() == 0, |_| info.flag("sendInitialEvents"));
     let bookmarks = info.flag("allowWatchBookmarks");
     let interval = shared.options.bookmark_interval;
     let mut feed = Feed {
@@ -128,7 +128,7 @@ impl Feed {
     fn push(&mut self, event: &str, object: &Object) {
         let now = self.shared.options.clock.now();
         let frame = if self.shape == Shape::Table {
-            let shown = self.kind.from_storage(&object.value);
+            let shown = self.kind.show(&object.value);
             let value = shown.as_ref().unwrap_or(&object.value);
             let table = table::table(&self.kind, std::iter::once(value), &self.include, now, !self.columns_sent);
             self.columns_sent = true;
@@ -150,13 +150,12 @@ impl Feed {
         let shared = self.shared.clone();
         let world = shared.world();
         let Some(table) = world.store.table(&self.kind.table) else { return };
-        let changes: Vec<Arc<Change>> = match table.changes_after(self.cursor) {
-            Ok(changes) => changes.filter(|change| change.key.starts_with(&self.scope.prefix)).cloned().collect(),
-            Err(_) => {
-                self.expire("The resourceVersion for the provided watch is too old.");
-                return;
-            }
+        let Ok(changes) = table.changes_after(self.cursor) else {
+            self.expire("The resourceVersion for the provided watch is too old.");
+            return;
         };
+        let changes: Vec<Arc<Change>> =
+            changes.filter(|change| change.key.starts_with(&self.scope.prefix)).cloned().collect();
         self.cursor = self.cursor.max(world.store.version());
         drop(world);
         for change in changes {

@@ -1,5 +1,7 @@
 //! An unmodified kube client against the sandbox: Api, watcher, finalizer, lease.
 
+#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
@@ -22,7 +24,10 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
 }
 
 async fn next<S: futures::Stream + Unpin>(stream: &mut S) -> S::Item {
-    tokio::time::timeout(Duration::from_secs(5), stream.next()).await.expect("an event in time").expect("an open stream")
+    tokio::time::timeout(Duration::from_secs(5), stream.next())
+        .await
+        .expect("an event in time")
+        .expect("an open stream")
 }
 
 #[tokio::test]
@@ -90,8 +95,7 @@ async fn a_watch_from_before_the_window_is_told_so() {
     let first = api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     api.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
     sandbox.compact();
-    let mut events =
-        Box::pin(api.watch(&WatchParams::default(), &first.resource_version().unwrap()).await.unwrap());
+    let mut events = Box::pin(api.watch(&WatchParams::default(), &first.resource_version().unwrap()).await.unwrap());
     match next(&mut events).await.unwrap() {
         WatchEvent::Error(status) => assert_eq!((status.code, status.reason.as_str()), (410, "Expired")),
         other => panic!("expected an error event, got {other:?}"),
@@ -168,8 +172,15 @@ async fn a_crashed_client_is_cut_off_and_the_other_is_not() {
 async fn a_watcher_survives_cut_and_expired_watches() {
     let sandbox = Sandbox::default();
     for fault in [Fault::CutWatch { after: 0 }, Fault::ExpireWatch { after: 1 }, Fault::EndWatch { after: 1 }] {
-        let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client_with(FaultPlan::first(1, |i| i.verb == "watch", fault)));
-        let mut names = pin!(watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects().map_ok(|o| o.name_any()).filter_map(|o| async { o.ok() }));
+        let api: Api<ConfigMap> =
+            Api::default_namespaced(sandbox.client_with(FaultPlan::first(1, |i| i.verb == "watch", fault)));
+        let mut names = pin!(
+            watcher(api.clone(), watcher::Config::default())
+                .default_backoff()
+                .applied_objects()
+                .map_ok(|o| o.name_any())
+                .filter_map(|o| async { o.ok() })
+        );
         let plain: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
         for name in ["x", "y", "z"] {
             plain.patch(name, &PatchParams::apply("t").force(), &Patch::Apply(config_map(name, "1"))).await.unwrap();

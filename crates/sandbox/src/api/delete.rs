@@ -8,7 +8,7 @@ use super::{Answer, Ask, Payload, read::Scope, update::is_released};
 use crate::{
     clock::rfc3339,
     kinds::{Kind, Origin, crd, names::unsupported},
-    request::{read_body, RequestInfo},
+    request::{RequestInfo, read_body},
     schema::FieldError,
     status::{About, ApiError},
     store::{Object, key_of},
@@ -34,7 +34,12 @@ struct DeleteOptions {
 
 impl DeleteOptions {
     fn parse(info: &RequestInfo, body: &[u8], content_type: &str) -> Result<Self, ApiError> {
-        let body = if body.is_empty() { Value::Null } else { read_body(body, content_type).map_err(|text| ApiError::bad_request(format!("error decoding options: {text}")))? };
+        let body = if body.is_empty() {
+            Value::Null
+        } else {
+            read_body(body, content_type)
+                .map_err(|text| ApiError::bad_request(format!("error decoding options: {text}")))?
+        };
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let refuse = |errors: &[FieldError]| ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors);
         let policy = text("/propagationPolicy").or_else(|| info.text("propagationPolicy").map(str::to_owned));
@@ -81,7 +86,9 @@ impl World {
                 let maybe = if what == "UID" { "deleted and then recreated" } else { "modified" };
                 return Err(ApiError::conflict(
                     About { resource: &ask.kind.kind, ..ask.about(&ask.info.name) },
-                    &format!("the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {maybe}"),
+                    &format!(
+                        "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {maybe}"
+                    ),
                 ));
             }
         }
@@ -175,8 +182,7 @@ impl World {
             if !by_namespace && !is_crd {
                 value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             }
-            if !is_crd
-                && let Some(generation) = value.pointer("/metadata/generation").and_then(Value::as_i64) {
+            if !is_crd && let Some(generation) = value.pointer("/metadata/generation").and_then(Value::as_i64) {
                 value["metadata"]["generation"] = json!(generation + 1);
             }
         }

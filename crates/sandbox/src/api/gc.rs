@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::{Kind, crd},
-    store::{Object, Place, key_of},
+    store::{Object, Place, Table, key_of},
     world::World,
 };
 
@@ -43,7 +43,8 @@ impl World {
         let (table, key) = place;
         let Some(kind) = self.catalog.by_table(table).cloned() else { return };
         let Some(object) = self.store.get(table, key).cloned() else { return };
-        let owners = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
+        let owners =
+            object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
         let others: Vec<Value> = owners.into_iter().filter(|owner| owner["uid"] != uid).collect();
         let living = others.iter().any(|owner| self.owner_lives(&object, owner));
         if living {
@@ -60,7 +61,9 @@ impl World {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let Some(kind) = self.catalog.by_kind(text("apiVersion"), text("kind")) else { return true };
         let namespace = if kind.namespaced { dependent.meta("namespace") } else { "" };
-        self.store.get(&kind.table, &key_of(namespace, text("name"))).is_some_and(|found| found.meta("uid") == text("uid"))
+        self.store
+            .get(&kind.table, &key_of(namespace, text("name")))
+            .is_some_and(|found| found.meta("uid") == text("uid"))
     }
 
     /// A new object whose owners have all gone already is deleted.
@@ -69,7 +72,8 @@ impl World {
             return;
         }
         let owners = stored.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let orphaned = owners.is_some_and(|owners| !owners.is_empty() && !owners.iter().any(|owner| self.owner_lives(stored, owner)));
+        let orphaned = owners
+            .is_some_and(|owners| !owners.is_empty() && !owners.iter().any(|owner| self.owner_lives(stored, owner)));
         if orphaned && let Some(kind) = self.catalog.by_table(&kind.table).cloned() {
             self.delete_for_controller(&kind, &key_of(stored.meta("namespace"), stored.meta("name")));
         }
@@ -87,7 +91,11 @@ impl World {
         }
         let uid = object.meta("uid").to_owned();
         let has = |finalizer: &str| {
-            object.value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| list.iter().any(|f| f == finalizer))
+            object
+                .value
+                .pointer("/metadata/finalizers")
+                .and_then(Value::as_array)
+                .is_some_and(|list| list.iter().any(|f| f == finalizer))
         };
         if has("orphan") {
             for place in self.store.dependents(&uid) {
@@ -142,7 +150,8 @@ impl World {
 
     /// A dependent has gone: owners that wait for their dependents may go too.
     fn finish_foreground(&mut self, dependent: &Value) {
-        let owners = dependent.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
+        let owners =
+            dependent.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
         for owner in owners {
             let text = |field: &str| owner[field].as_str().unwrap_or_default();
             let Some(kind) = self.catalog.by_kind(text("apiVersion"), text("kind")).cloned() else { continue };
@@ -158,9 +167,13 @@ impl World {
         }
         let blocked = self.store.dependents(owner.meta("uid")).iter().any(|(table, key)| {
             self.store.get(table, key).is_some_and(|dependent| {
-                dependent.value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().any(
-                    |reference| reference["uid"] == owner.meta("uid") && reference["blockOwnerDeletion"] == true,
-                )
+                dependent
+                    .value
+                    .pointer("/metadata/ownerReferences")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .any(|reference| reference["uid"] == owner.meta("uid") && reference["blockOwnerDeletion"] == true)
             })
         });
         if !blocked {
@@ -210,8 +223,11 @@ impl World {
             self.finish_crd(table);
             return;
         };
-        let keys: Vec<String> =
-            self.store.table(table).map(|objects| objects.iter().map(|(key, _)| key.clone()).collect()).unwrap_or_default();
+        let keys: Vec<String> = self
+            .store
+            .table(table)
+            .map(|objects| objects.iter().map(|(key, _)| key.clone()).collect())
+            .unwrap_or_default();
         for key in keys {
             self.delete_for_controller(&kind, &key);
         }
@@ -223,7 +239,7 @@ impl World {
         let crds = "customresourcedefinitions.apiextensions.k8s.io";
         let deleting = self.store.get(crds, table).is_some_and(|crd| !crd.meta("deletionTimestamp").is_empty());
         if deleting
-            && self.store.table(table).is_none_or(|objects| objects.is_empty())
+            && self.store.table(table).is_none_or(Table::is_empty)
             && let Some(kind) = self.catalog.by_table(crds).cloned()
         {
             self.remove_finalizer(&kind, table, crd::CLEANUP);

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Ask,
-    strategic,
+    Answer, Ask, strategic,
     update::Manner,
     write::{decode, settle_place},
 };
@@ -32,7 +31,11 @@ impl World {
             &[JSON_PATCH, MERGE_PATCH, STRATEGIC, APPLY]
         };
         if !accepted.contains(&media) {
-            return Err(if ask.kind.is_custom() { ApiError::unsupported_media_type(accepted) } else { ApiError::unknown_patch_type() });
+            return Err(if ask.kind.is_custom() {
+                ApiError::unsupported_media_type(accepted)
+            } else {
+                ApiError::unknown_patch_type()
+            });
         }
         let options = WriteOptions::parse(ask.info, ask.agent, "PatchOptions")?;
         if media == APPLY {
@@ -43,7 +46,7 @@ impl World {
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
         let stored = self.find(&ask.kind, &ask.key())?;
-        let current = ask.kind.from_storage(&stored.value).unwrap_or_else(|| stored.value.clone());
+        let current = ask.kind.show(&stored.value).unwrap_or_else(|| stored.value.clone());
         let patch = read_body(ask.body, "application/json")
             .map_err(|text| ApiError::bad_request(format!("error decoding patch: {text}")))?;
         let mut new = match media {
@@ -97,7 +100,7 @@ impl World {
         let kind = ask.kind.clone();
         let live = self.store.get(&kind.table, &ask.key()).cloned();
         let subresource = Some(ask.info.subresource.as_str()).filter(|sub| !sub.is_empty());
-        let shown = live.as_ref().map(|live| kind.from_storage(&live.value).unwrap_or_else(|| live.value.clone()));
+        let shown = live.as_ref().map(|live| kind.show(&live.value).unwrap_or_else(|| live.value.clone()));
         if live.is_none() {
             if subresource.is_some() {
                 return Err(ApiError::not_found(ask.about(&ask.info.name)));
@@ -110,13 +113,21 @@ impl World {
                 ));
             }
         }
-        let mut merged = apply::apply(shown.as_ref(), &wanted, &options.manager, options.force, subresource, &kind.merge, self.now())
-            .map_err(|error| match error {
-                ApplyError::Conflict(conflict) => ApiError::from_status(conflict.status()),
-                ApplyError::Unreadable { code, message } => {
-                    ApiError::new(code, if code == 400 { "BadRequest" } else { "" }, message)
-                }
-            })?;
+        let mut merged = apply::apply(
+            shown.as_ref(),
+            &wanted,
+            &options.manager,
+            options.force,
+            subresource,
+            &kind.merge,
+            self.now(),
+        )
+        .map_err(|error| match error {
+            ApplyError::Conflict(conflict) => ApiError::from_status(conflict.status()),
+            ApplyError::Unreadable { code, message } => {
+                ApiError::new(code, if code == 400 { "BadRequest" } else { "" }, message)
+            }
+        })?;
         let warnings = decode(&kind, &mut merged, FieldValidation::Warn, None).map_err(ApiError::unforeseen)?;
         let mut answer = match live {
             None => {
@@ -138,7 +149,9 @@ fn check_type(ask: &Ask<'_>, new: &Value) -> Result<(), String> {
     let is = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
     if is("kind") != kind.kind || is("apiVersion") != kind.api_version() {
         let (api_version, name) = (is("apiVersion"), is("kind"));
-        return Err(format!("no kind {name:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""));
+        return Err(format!(
+            "no kind {name:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        ));
     }
     Ok(())
 }

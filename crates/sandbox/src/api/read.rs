@@ -27,7 +27,11 @@ impl Scope {
         let info = ask.info;
         let labels = LabelSelector::parse(info.get("labelSelector").unwrap_or_default())?;
         let text = info.get("fieldSelector").unwrap_or_default();
-        let mut fields = FieldSelector::parse(text, ask.kind.is_custom() || !ask.kind.selectable().is_empty(), &ask.kind.selectable())?;
+        let mut fields = FieldSelector::parse(
+            text,
+            ask.kind.is_custom() || !ask.kind.selectable().is_empty(),
+            &ask.kind.selectable(),
+        )?;
         if !info.name.is_empty() {
             fields = fields.and_name(&info.name);
         }
@@ -43,7 +47,7 @@ impl Scope {
         if self.fields.is_empty() {
             return true;
         }
-        match ask_kind.from_storage(stored) {
+        match ask_kind.show(stored) {
             Some(shown) => self.fields.matches(&shown),
             None => self.fields.matches(stored),
         }
@@ -95,7 +99,10 @@ pub(crate) fn check_list_options(info: &RequestInfo) -> Result<(), ApiError> {
                 ));
             }
             if info.text("continue").is_some() {
-                errors.push(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
             if !matches!(rule, "Exact" | "NotOlderThan") {
                 errors.push(unsupported("resourceVersionMatch", rule, &["Exact", "NotOlderThan", ""]));
@@ -134,10 +141,11 @@ impl World {
         {
             let then = self.store.version().saturating_sub(behind).max(table.oldest());
             let key = ask.key();
-            let found = table
-                .read_at(then, &key, None)
-                .ok()
-                .and_then(|objects| objects.into_iter().find(|object| crate::store::key_of(object.meta("namespace"), object.meta("name")) == key));
+            let found = table.read_at(then, &key, None).ok().and_then(|objects| {
+                objects
+                    .into_iter()
+                    .find(|object| crate::store::key_of(object.meta("namespace"), object.meta("name")) == key)
+            });
             return found
                 .map(|object| Answer::ok(Payload::Stored(object)))
                 .ok_or_else(|| ApiError::not_found(ask.about(&ask.info.name)));
@@ -164,7 +172,9 @@ impl World {
             return Ok(Answer::ok(Payload::List { items: Vec::new(), version: now, more: None, remaining: None }));
         };
         let exact = info.text("resourceVersionMatch") == Some("Exact")
-            || (info.text("resourceVersionMatch").is_none() && limit.is_some() && wanted.is_some_and(|wanted| wanted > 0));
+            || (info.text("resourceVersionMatch").is_none()
+                && limit.is_some()
+                && wanted.is_some_and(|wanted| wanted > 0));
         let version = match (&page, wanted) {
             (Some(page), _) => page.version.unwrap_or(now),
             (None, Some(wanted)) if exact => wanted,
@@ -185,7 +195,8 @@ impl World {
         let (items, more) = match limit {
             Some(limit) if total > limit => {
                 let items: Vec<Arc<Object>> = matching.into_iter().take(limit).collect();
-                let last = items.last().map(|object| crate::store::key_of(object.meta("namespace"), object.meta("name")));
+                let last =
+                    items.last().map(|object| crate::store::key_of(object.meta("namespace"), object.meta("name")));
                 (items, last.map(|after| Continue { version: Some(version), after }.encode()))
             }
             _ => (matching, None),
@@ -210,7 +221,11 @@ impl Continue {
     }
 
     fn parse(token: &str) -> Result<Self, ApiError> {
-        let invalid = || ApiError::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0");
+        let invalid = || {
+            ApiError::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+            )
+        };
         let bytes = from_base64url(token).ok_or_else(invalid)?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
         let rv = value["rv"].as_i64().ok_or_else(invalid)?;

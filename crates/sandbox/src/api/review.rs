@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Ask, Payload, write::{decode, read_object}};
+use super::{
+    Answer, Ask, Payload,
+    write::{decode, read_object},
+};
 use crate::{
     request::{FieldValidation, RequestInfo},
     status::{About, ApiError, quoted},
@@ -44,8 +47,11 @@ pub(crate) fn denied(rules: &[DenyRule], verb: &str, group: &str, resource: &str
 
 /// The 403 for a request that the rules refuse.
 pub(crate) fn check(rules: &[DenyRule], info: &RequestInfo, user: &str) -> Result<(), ApiError> {
-    let resource =
-        if info.subresource.is_empty() { info.resource.clone() } else { format!("{}/{}", info.resource, info.subresource) };
+    let resource = if info.subresource.is_empty() {
+        info.resource.clone()
+    } else {
+        format!("{}/{}", info.resource, info.subresource)
+    };
     if info.resource.is_empty() || !denied(rules, &info.verb, &info.group, &resource, &info.namespace) {
         return Ok(());
     }
@@ -57,7 +63,13 @@ pub(crate) fn check(rules: &[DenyRule], info: &RequestInfo, user: &str) -> Resul
     let about = About { group: &info.group, resource: &info.resource, name: &info.name };
     Err(ApiError::forbidden(
         about,
-        &format!("User {} cannot {} resource {} in API group {}{place}", quoted(user), info.verb, quoted(&resource), quoted(&info.group)),
+        &format!(
+            "User {} cannot {} resource {} in API group {}{place}",
+            quoted(user),
+            info.verb,
+            quoted(&resource),
+            quoted(&info.group)
+        ),
     ))
 }
 

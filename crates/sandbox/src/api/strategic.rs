@@ -115,7 +115,12 @@ fn merge_value(target: &mut Value, patch: &Value, path: &mut Vec<String>) -> Res
     Ok(())
 }
 
-fn merge_list(current: &mut Value, items: &[Value], order: Option<&Vec<Value>>, path: &mut Vec<String>) -> Result<(), String> {
+fn merge_list(
+    current: &mut Value,
+    items: &[Value],
+    order: Option<&Vec<Value>>,
+    path: &mut Vec<String>,
+) -> Result<(), String> {
     let key = merge_key(path);
     if key.is_none() && !is_set(path) {
         *current = Value::Array(items.to_vec());
@@ -181,7 +186,10 @@ mod tests {
     fn service_ports_merge_by_port() {
         let service = json!({"spec": {"ports": [{"port": 80, "nodePort": 30000}, {"port": 81}]}});
         let patch = json!({"spec": {"ports": [{"port": 80, "name": "http"}, {"port": 81, "$patch": "delete"}]}});
-        assert_eq!(merged(service, &patch), json!({"spec": {"ports": [{"port": 80, "nodePort": 30000, "name": "http"}]}}));
+        assert_eq!(
+            merged(service, &patch),
+            json!({"spec": {"ports": [{"port": 80, "nodePort": 30000, "name": "http"}]}})
+        );
     }
 
     #[test]

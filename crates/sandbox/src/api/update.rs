@@ -67,7 +67,7 @@ impl World {
     ) -> Result<Answer, ApiError> {
         let kind = ask.kind.clone();
         let stored = self.find(&kind, &ask.key())?;
-        let old = kind.from_storage(&stored.value);
+        let old = kind.show(&stored.value);
         let old = old.as_ref().unwrap_or(&stored.value);
         let name = ask.info.name.as_str();
         let version = meta(&new, "resourceVersion");
@@ -128,8 +128,8 @@ impl World {
 /// Whether a deleted object has nothing left that holds it.
 pub(crate) fn is_released(object: &Value) -> bool {
     let held = object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    let by_namespace =
-        object["kind"] == "Namespace" && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let by_namespace = object["kind"] == "Namespace"
+        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     !meta(object, "deletionTimestamp").is_empty() && !held && !by_namespace
 }
 
@@ -161,7 +161,12 @@ fn keep_system_metadata(old: &Value, new: &mut Value) -> Vec<FieldError> {
     }
     if deleting {
         let strings = |value: Option<&Value>| -> Vec<String> {
-            value.and_then(Value::as_array).into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+            value
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect()
         };
         let before = strings(was.get("finalizers"));
         let mut added: Vec<String> =

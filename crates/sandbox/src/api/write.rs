@@ -47,7 +47,13 @@ pub(crate) fn read_object(ask: &Ask<'_>) -> Result<Value, ApiError> {
     let mut object = read_body(ask.body, ask.content_type)
         .map_err(|text| unrecognized(format!("couldn't get version/kind; json parse error: {text} ({})", hex())))?;
     if !object.is_object() {
-        let is = if object.is_array() { "array" } else if object.is_string() { "string" } else { "number" };
+        let is = if object.is_array() {
+            "array"
+        } else if object.is_string() {
+            "string"
+        } else {
+            "number"
+        };
         return Err(unrecognized(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {is} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
             hex()
@@ -101,9 +107,17 @@ fn check_type(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), ApiError> 
         };
         format!("converting ({version}.{name}) to ({family}.{}): unknown conversion", kind.kind)
     } else {
-        format!("no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"", quoted(name), quoted(api_version))
+        format!(
+            "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+            quoted(name),
+            quoted(api_version)
+        )
     };
-    Err(ApiError::bad_request(format!("{name} in version {} cannot be handled as a {}: {why}", quoted(version), kind.kind)))
+    Err(ApiError::bad_request(format!(
+        "{name} in version {} cannot be handled as a {}: {why}",
+        quoted(version),
+        kind.kind
+    )))
 }
 
 /// Reads an object by its kind's schema: drops what the schema does not know; answers the warnings, or why it cannot be read.
@@ -132,7 +146,8 @@ pub(crate) fn decode(
             if let Some(text) = findings.mistyped {
                 return Err(text);
             }
-            let mut unknown: Vec<String> = findings.unknown.into_iter().map(|path| format!("metadata.{path}")).collect();
+            let mut unknown: Vec<String> =
+                findings.unknown.into_iter().map(|path| format!("metadata.{path}")).collect();
             unknown.extend(custom.schema.prune(object));
             unknown
         }
@@ -152,7 +167,11 @@ pub(crate) fn decode(
 }
 
 /// Decodes the body of a create or an update.
-pub(crate) fn decode_body(ask: &Ask<'_>, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+pub(crate) fn decode_body(
+    ask: &Ask<'_>,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, ApiError> {
     let kind = &ask.kind;
     let outline = (validation != FieldValidation::Ignore).then(|| Outline::of(ask.body));
     decode(kind, object, validation, outline.as_ref()).map_err(|text| {
@@ -210,7 +229,8 @@ pub(crate) fn validate(kind: &Kind, new: &Value, old: Option<&Value>, subresourc
 fn advice(kind: &Kind, object: &Value) -> Option<String> {
     let annotated = object.pointer("/metadata/annotations/kubernetes.io~1ingress.class").is_some();
     (kind.kind == "Ingress" && annotated && !kind.is_custom()).then(|| {
-        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+            .to_owned()
     })
 }
 
@@ -309,7 +329,8 @@ impl World {
         }
         let key = key_of(meta(&object, "namespace"), &name);
         if self.store.get(&kind.table, &key).is_some() {
-            let going = self.store.get(&kind.table, &key).is_some_and(|found| !found.meta("deletionTimestamp").is_empty());
+            let going =
+                self.store.get(&kind.table, &key).is_some_and(|found| !found.meta("deletionTimestamp").is_empty());
             return Err(ApiError::already_exists(ask.about(&name), going));
         }
         if applied.is_none() {
@@ -318,7 +339,7 @@ impl World {
         kinds::defaults::unowned_on_create(&kind, &mut object, &mut self.address);
         if options.dry_run {
             let stored = kind.to_storage(object);
-            let shown = kind.from_storage(&stored).unwrap_or(stored);
+            let shown = kind.show(&stored).unwrap_or(stored);
             return Ok(Answer { code: 201, payload: Payload::Made(shown), warnings: Vec::new() });
         }
         let stored = self.store.put(&kind.table, kind.to_storage(object));
@@ -367,7 +388,10 @@ impl World {
 
     /// Serves the kinds of a declaration and says so in its status.
     fn accept_crd(&mut self, crd: &Arc<crate::store::Object>) {
-        let (group, plural) = (crd.value["spec"]["group"].as_str().unwrap_or_default().to_owned(), crd.value["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned());
+        let (group, plural) = (
+            crd.value["spec"]["group"].as_str().unwrap_or_default().to_owned(),
+            crd.value["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned(),
+        );
         let name = crd.value["spec"]["names"]["kind"].as_str().unwrap_or_default();
         let conflict = self
             .catalog
@@ -386,7 +410,14 @@ impl World {
             let mut updated = crd.value.clone();
             updated["status"] = status;
             if let Some(declared) = self.catalog.get("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
-                apply::track_update(Some(&crd.value), &mut updated, "kube-apiserver", Some("status"), &declared.merge, self.clock.now());
+                apply::track_update(
+                    Some(&crd.value),
+                    &mut updated,
+                    "kube-apiserver",
+                    Some("status"),
+                    &declared.merge,
+                    self.clock.now(),
+                );
             }
             self.store.put("customresourcedefinitions.apiextensions.k8s.io", updated);
         }

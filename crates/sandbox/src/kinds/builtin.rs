@@ -26,6 +26,7 @@ use crate::apply::TypeSchema;
 
 /// One built-in kind.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a row of a table: each is a column")]
 pub(crate) struct Builtin {
     group: &'static str,
     version: &'static str,
@@ -51,12 +52,16 @@ static SCHEMAS: [OnceLock<Value>; 32] = [const { OnceLock::new() }; 32];
 impl Builtin {
     /// The JSON schema of the kind with its definitions.
     pub(crate) fn schema(&self) -> &'static Value {
-        let row = BUILTINS.iter().position(|row| row.group == self.group && row.name == self.name).unwrap_or(SCHEMAS.len() - 1);
+        let row = BUILTINS
+            .iter()
+            .position(|row| row.group == self.group && row.name == self.name)
+            .unwrap_or(SCHEMAS.len() - 1);
         SCHEMAS[row].get_or_init(self.schema)
     }
 
     pub(crate) fn kind(&'static self) -> Kind {
-        let table = if self.name == "Event" { "events".to_owned() } else { crate::status::qualified(self.group, self.plural) };
+        let table =
+            if self.name == "Event" { "events".to_owned() } else { crate::status::qualified(self.group, self.plural) };
         Kind {
             group: self.group.into(),
             version: self.version.into(),
@@ -180,8 +185,14 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         status: true,
         generation: true,
         selectable: &[
-            "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-            "status.phase", "status.podIP", "status.nominatedNodeName",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
         ],
         delete_returns_object: true,
         ..row(("", "v1", "Pod", "pods"), true, schema_of::<Pod>)
@@ -198,7 +209,11 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         selectable: &["spec.unschedulable"],
         ..row(("", "v1", "Node", "nodes"), false, schema_of::<Node>)
     },
-    Builtin { short_names: &["ep"], upsert: true, ..row(("", "v1", "Endpoints", "endpoints"), true, schema_of::<Endpoints>) },
+    Builtin {
+        short_names: &["ep"],
+        upsert: true,
+        ..row(("", "v1", "Endpoints", "endpoints"), true, schema_of::<Endpoints>)
+    },
     Builtin {
         short_names: &["limits"],
         upsert: true,

@@ -3,7 +3,10 @@
 //! In: a CRD object. Out: the errors of its declaration, or one [`Kind`] per served version and the status that says they are
 //! established.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -33,12 +36,12 @@ fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
 /// Fills in what a declaration may leave out.
 pub(crate) fn default(crd: &mut Value) {
     let kind = text(crd, "/spec/names/kind").to_owned();
-    if let Some(names) = crd.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
-        if !kind.is_empty() {
-            for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
-                if names.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                    names.insert(field.into(), Value::from(value));
-                }
+    if !kind.is_empty()
+        && let Some(names) = crd.pointer_mut("/spec/names").and_then(Value::as_object_mut)
+    {
+        for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+            if names.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
+                names.insert(field.into(), Value::from(value));
             }
         }
     }
@@ -66,6 +69,24 @@ pub(crate) fn initial_status(crd: &Value) -> Value {
     let stored: Vec<&Value> =
         versions(crd).filter(|version| version["storage"] == true).map(|version| &version["name"]).collect();
     json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": stored})
+}
+
+/// Compiles a schema once per process: a test suite installs the same declarations in thousands of sandboxes.
+fn compiled(at: &str, schema: &Value) -> Result<Arc<Structural>, Vec<FieldError>> {
+    static COMPILED: Mutex<BTreeMap<String, Arc<Structural>>> = Mutex::new(BTreeMap::new());
+    const ROOM: usize = 256;
+    let key = schema.to_string();
+    let known = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let made = Arc::new(Structural::compile_at(at, schema)?);
+    let mut cache = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if cache.len() >= ROOM {
+        cache.clear();
+    }
+    cache.insert(key, made.clone());
+    Ok(made)
 }
 
 /// Whether all versions carry the same schema, which the server then reports as the one of the whole declaration.
@@ -131,7 +152,8 @@ fn name_errors(new: &Value) -> Vec<FieldError> {
         } else {
             let wrong = NameRule::ServiceName.complaints(if mixed { &lower } else { value }, false);
             let prefix = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
-            errors.extend(wrong.iter().map(|why| invalid(path.clone(), &Value::from(value), &format!("{prefix}{why}"))));
+            errors
+                .extend(wrong.iter().map(|why| invalid(path.clone(), &Value::from(value), &format!("{prefix}{why}"))));
         }
     }
     for list in ["shortNames", "categories"] {
@@ -169,7 +191,11 @@ fn column_errors(path: &str, columns: &Value) -> Vec<FieldError> {
             errors.push(invalid(format!("{path}.type"), &column["type"], why));
         }
         if !column["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
-            errors.push(invalid(format!("{path}.JSONPath"), &column["jsonPath"], "must be a simple json path starting with ."));
+            errors.push(invalid(
+                format!("{path}.JSONPath"),
+                &column["jsonPath"],
+                "must be a simple json path starting with .",
+            ));
         }
     }
     errors
@@ -192,29 +218,45 @@ fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         );
         doubled |= !seen.insert(name);
         let parent = if hoisted { "spec" } else { path.as_str() };
-        errors.extend(if hoisted && at > 0 { Vec::new() } else { column_errors(parent, &version["additionalPrinterColumns"]) });
+        errors.extend(if hoisted && at > 0 {
+            Vec::new()
+        } else {
+            column_errors(parent, &version["additionalPrinterColumns"])
+        });
         storage += usize::from(version["storage"] == true);
-        let root = if hoisted { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
+        let root = if hoisted {
+            "spec.validation.openAPIV3Schema".to_owned()
+        } else {
+            format!("{path}.schema.openAPIV3Schema")
+        };
         match version.pointer("/schema/openAPIV3Schema") {
             None => errors.push(required(format!("{path}.schema.openAPIV3Schema"), "")),
             Some(_) if hoisted && at > 0 => {}
-            Some(schema) => errors.extend(Structural::compile_at(&root, schema).err().unwrap_or_default()),
+            Some(schema) => errors.extend(compiled(&root, schema).err().unwrap_or_default()),
         }
         for (n, selectable) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
-            if !selectable["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
-                errors.push(invalid(
-                    format!("{path}.selectableFields[{n}].jsonPath"),
-                    &selectable["jsonPath"],
-                    "must be a valid simple JSON path",
-                ));
-            }
+            let wanted = selectable["jsonPath"].as_str().unwrap_or_default();
+            let found = wanted.strip_prefix('.').and_then(|wanted| {
+                let schema = version.pointer("/schema/openAPIV3Schema")?;
+                wanted.split('.').try_fold(schema, |at, name| at.get("properties")?.get(name))
+            });
+            let why = match found {
+                Some(_) => continue,
+                None if wanted.starts_with('.') => "is an invalid path: does not refer to a valid field".to_owned(),
+                None => format!("is an invalid path: expected [ or . but got: {wanted}"),
+            };
+            errors.push(invalid(format!("{parent}.selectableFields[{n}].jsonPath"), &selectable["jsonPath"], &why));
         }
     }
     if doubled {
         errors.push(invalid("spec.versions", &shown_versions(new), "must contain unique version names"));
     }
     if storage != 1 {
-        errors.push(invalid("spec.versions", &shown_versions(new), "must have exactly one version marked as storage version"));
+        errors.push(invalid(
+            "spec.versions",
+            &shown_versions(new),
+            "must have exactly one version marked as storage version",
+        ));
     }
     if new["spec"]["preserveUnknownFields"] == true {
         errors.push(invalid(
@@ -277,7 +319,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
     versions(crd)
         .filter(|version| version["served"] == true)
         .filter_map(|version| {
-            let schema = Structural::compile(version.pointer("/schema/openAPIV3Schema")?).ok()?;
+            let schema = compiled("", version.pointer("/schema/openAPIV3Schema")?).ok()?;
             let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten().map(column).collect();
             let selectable = version["selectableFields"]
                 .as_array()
@@ -288,10 +330,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
                 .collect();
             let name = version["name"].as_str()?.to_owned();
             let deprecation = (version["deprecated"] == true).then(|| {
-                version["deprecationWarning"].as_str().map_or_else(
-                    || default_deprecation(crd, &name),
-                    str::to_owned,
-                )
+                version["deprecationWarning"].as_str().map_or_else(|| default_deprecation(crd, &name), str::to_owned)
             });
             Some(Kind {
                 group: group.to_owned(),
@@ -306,7 +345,8 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
                 status: version.pointer("/subresources/status").is_some(),
                 storage_version: storage.clone(),
                 table: format!("{plural}.{group}"),
-                merge: TypeSchema::of_custom(&schema).with_status_subresource(version.pointer("/subresources/status").is_some()),
+                merge: TypeSchema::of_custom(&schema)
+                    .with_status_subresource(version.pointer("/subresources/status").is_some()),
                 origin: Origin::Custom(Box::new(CustomVersion { schema, columns, selectable, deprecation })),
             })
         })

@@ -41,8 +41,16 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
             fill(status, "daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}}));
             let info = part(status, "nodeInfo");
             for field in [
-                "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
-                "kubeProxyVersion", "operatingSystem", "architecture",
+                "machineID",
+                "systemUUID",
+                "bootID",
+                "kernelVersion",
+                "osImage",
+                "containerRuntimeVersion",
+                "kubeletVersion",
+                "kubeProxyVersion",
+                "operatingSystem",
+                "architecture",
             ] {
                 fill(info, field, json!(""));
             }
@@ -122,7 +130,8 @@ pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value, address: &mut u
         ("", "Service") => cluster_ip(object, address),
         ("", "Pod") => {
             object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
-            let tolerate = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+            let tolerate =
+                |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
             let spec = part(object, "spec");
             fill(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
             fill(spec, "priority", json!(0));
@@ -226,7 +235,8 @@ fn pod(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let latest = container.get("image").and_then(Value::as_str).is_some_and(|image| {
-                !image.contains('@') && image.rsplit('/').next().is_some_and(|name| !name.contains(':') || name.ends_with(":latest"))
+                !image.contains('@')
+                    && image.rsplit('/').next().is_some_and(|name| !name.contains(':') || name.ends_with(":latest"))
             });
             fill(container, "imagePullPolicy", json!(if latest { "Always" } else { "IfNotPresent" }));
             fill(container, "terminationMessagePath", json!("/dev/termination-log"));

@@ -63,7 +63,6 @@ pub(crate) fn to_storage(kind: &Kind, object: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::kinds::Catalog;
     use serde_json::json;
 
@@ -77,8 +76,8 @@ mod tests {
         let stored = new.to_storage(written);
         assert_eq!(stored["message"], "hello");
         assert_eq!(stored["involvedObject"]["kind"], "Ingress");
-        assert_eq!(core.from_storage(&stored), None);
-        let back = new.from_storage(&stored).unwrap();
+        assert_eq!(core.show(&stored), None);
+        let back = new.show(&stored).unwrap();
         assert_eq!((&back["note"], &back["apiVersion"]), (&json!("hello"), &json!("events.k8s.io/v1")));
     }
 }

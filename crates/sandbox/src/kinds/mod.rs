@@ -11,7 +11,10 @@ pub(crate) mod names;
 pub(crate) mod typed;
 pub(crate) mod validate;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use serde_json::Value;
 
@@ -32,7 +35,7 @@ pub(crate) struct Column {
 /// One served version of a custom resource.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
-    pub(crate) schema: Structural,
+    pub(crate) schema: Arc<Structural>,
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<String>,
     pub(crate) deprecation: Option<String>,
@@ -47,6 +50,7 @@ pub(crate) enum Origin {
 
 /// One version of one resource, as requests name it.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "kind and listKind are what the API calls them")]
 pub(crate) struct Kind {
     pub(crate) group: String,
     pub(crate) version: String,
@@ -118,7 +122,7 @@ impl Kind {
     }
 
     /// The stored form as this version shows it; `None` when it is the same.
-    pub(crate) fn from_storage(&self, stored: &Value) -> Option<Value> {
+    pub(crate) fn show(&self, stored: &Value) -> Option<Value> {
         if self.table == "events" {
             return events::from_storage(self, stored);
         }
@@ -156,29 +160,31 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     kinds: BTreeMap<(String, String, String), Arc<Kind>>,
-    /// Raised on every change, so that derived documents can be kept.
-    pub(crate) revision: u64,
 }
 
 impl Catalog {
     /// The built-in kinds.
     pub(crate) fn builtin() -> Self {
+        // The same for every sandbox of the process.
+        static KINDS: OnceLock<Vec<Arc<Kind>>> = OnceLock::new();
         let mut catalog = Self::default();
-        for builtin in builtin::BUILTINS {
-            catalog.insert(builtin.kind());
+        for kind in KINDS.get_or_init(|| builtin::BUILTINS.iter().map(|row| Arc::new(row.kind())).collect()) {
+            catalog.put(kind.clone());
         }
         catalog
     }
 
     pub(crate) fn insert(&mut self, kind: Kind) {
-        self.revision += 1;
+        self.put(Arc::new(kind));
+    }
+
+    fn put(&mut self, kind: Arc<Kind>) {
         let key = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
-        self.kinds.insert(key, Arc::new(kind));
+        self.kinds.insert(key, kind);
     }
 
     /// Takes away all versions of a resource.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
-        self.revision += 1;
         self.kinds.retain(|(g, _, p), _| g != group || p != plural);
     }
 

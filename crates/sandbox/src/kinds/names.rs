@@ -5,11 +5,7 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::{
-    schema::FieldError,
-    status::quoted,
-    store::meta,
-};
+use crate::{schema::FieldError, status::quoted, store::meta};
 
 const LABEL_TEXT: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -32,7 +28,8 @@ pub(crate) enum NameRule {
 impl NameRule {
     /// What is wrong with a name; with `prefix` it is a `generateName`, whose tail is cut off.
     pub(crate) fn complaints(self, name: &str, prefix: bool) -> Vec<String> {
-        let trimmed = if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+        let trimmed =
+            if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
         match self {
             NameRule::Label => label_1123(&trimmed),
             NameRule::ServiceName => label_1035(&trimmed),
@@ -186,7 +183,11 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
 
 /// `Invalid value: "x": why`.
 pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> FieldError {
-    FieldError { reason: "FieldValueInvalid", field: field.into(), message: format!("Invalid value: {}: {why}", shown(value)) }
+    FieldError {
+        reason: "FieldValueInvalid",
+        field: field.into(),
+        message: format!("Invalid value: {}: {why}", shown(value)),
+    }
 }
 
 /// `Required value: why`.
@@ -212,7 +213,11 @@ pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&s
 
 /// `Duplicate value: "x"`.
 pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
-    FieldError { reason: "FieldValueDuplicate", field: field.into(), message: format!("Duplicate value: {}", shown(value)) }
+    FieldError {
+        reason: "FieldValueDuplicate",
+        field: field.into(),
+        message: format!("Duplicate value: {}", shown(value)),
+    }
 }
 
 /// Finalizers of built-in kinds must be standard or carry a domain.
@@ -266,13 +271,17 @@ pub(crate) fn metadata_errors(object: &Value, namespaced: bool, rule: NameRule) 
     let metadata = object.get("metadata");
     let entries = |field: &str| metadata.and_then(|m| m.get(field)).and_then(Value::as_object).into_iter().flatten();
     for (key, value) in entries("labels") {
-        errors.extend(qualified_name(key).iter().map(|why| invalid("metadata.labels", &Value::from(key.as_str()), why)));
-        errors.extend(label_value(value.as_str().unwrap_or_default()).iter().map(|why| invalid("metadata.labels", value, why)));
+        errors
+            .extend(qualified_name(key).iter().map(|why| invalid("metadata.labels", &Value::from(key.as_str()), why)));
+        errors.extend(
+            label_value(value.as_str().unwrap_or_default()).iter().map(|why| invalid("metadata.labels", value, why)),
+        );
     }
     let mut size = 0;
     for (key, value) in entries("annotations") {
         let lower = Value::from(key.as_str());
-        errors.extend(qualified_name(&key.to_lowercase()).iter().map(|why| invalid("metadata.annotations", &lower, why)));
+        errors
+            .extend(qualified_name(&key.to_lowercase()).iter().map(|why| invalid("metadata.annotations", &lower, why)));
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
     if size > 256 * 1024 {
@@ -284,9 +293,12 @@ pub(crate) fn metadata_errors(object: &Value, namespaced: bool, rule: NameRule) 
     }
     let items = |field: &str| metadata.and_then(|m| m.get(field)).and_then(Value::as_array).into_iter().flatten();
     for owner in items("ownerReferences") {
-        for (field, missing) in
-            [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
-        {
+        for (field, missing) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if owner.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
                 errors.push(invalid(format!("metadata.ownerReferences.{field}"), &Value::from(""), missing));
             }
@@ -320,7 +332,9 @@ mod tests {
     fn an_upper_case_name_is_refused_with_the_servers_text() {
         let errors = metadata_errors(&json!({"metadata": {"name": "Big"}}), false, NameRule::Subdomain);
         assert_eq!(errors.len(), 1);
-        assert!(errors[0].to_string().starts_with("metadata.name: Invalid value: \"Big\": a lowercase RFC 1123 subdomain"));
+        assert!(
+            errors[0].to_string().starts_with("metadata.name: Invalid value: \"Big\": a lowercase RFC 1123 subdomain")
+        );
     }
 
     #[test]

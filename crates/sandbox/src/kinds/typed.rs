@@ -4,6 +4,8 @@
 //! In: the kind's JSON schema (as k8s-openapi generates it) and an object. Out: the object as it would be encoded again, the
 //! paths it lost, and the first mistyped value.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// What reading an object brought up.
@@ -69,7 +71,10 @@ impl<'a> Reader<'a> {
             Value::Object(fields) => {
                 if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
                     let required = |name: &str| {
-                        schema.get("required").and_then(Value::as_array).is_some_and(|list| list.iter().any(|n| n == name))
+                        schema
+                            .get("required")
+                            .and_then(Value::as_array)
+                            .is_some_and(|list| list.iter().any(|n| n == name))
                     };
                     fields.retain(|name, inner| {
                         let at = path.len();
@@ -108,7 +113,7 @@ impl<'a> Reader<'a> {
                 if let Some(item) = schema.get("items") {
                     for (n, inner) in items.iter_mut().enumerate() {
                         let at = path.len();
-                        path.push_str(&format!("[{n}]"));
+                        let _ = write!(path, "[{n}]");
                         self.walk(item, inner, path, inner_holder, found);
                         path.truncate(at);
                     }
@@ -141,8 +146,21 @@ fn reference(schema: &Value) -> Option<&str> {
 fn holds_empty_text(name: &str) -> bool {
     matches!(
         name,
-        "ingressClassName" | "pathType" | "holderIdentity" | "preferredHolder" | "strategy" | "apiGroup" | "appProtocol"
-            | "loadBalancerClass" | "ipFamilyPolicy" | "ipMode" | "hostname" | "nodeName" | "zone" | "default" | "value"
+        "ingressClassName"
+            | "pathType"
+            | "holderIdentity"
+            | "preferredHolder"
+            | "strategy"
+            | "apiGroup"
+            | "appProtocol"
+            | "loadBalancerClass"
+            | "ipFamilyPolicy"
+            | "ipMode"
+            | "hostname"
+            | "nodeName"
+            | "zone"
+            | "default"
+            | "value"
     )
 }
 
@@ -188,7 +206,9 @@ fn ill_formed(schema: &Value, type_name: &str, value: &Value) -> Option<String> 
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     match (format, type_name) {
         ("byte", _) | (_, "ByteString") => {
-            let wrong = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'\n' | b'\r')));
+            let wrong = text
+                .bytes()
+                .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'\n' | b'\r')));
             let at = wrong.or_else(|| (text.len() % 4 != 0).then(|| text.len() / 4 * 4))?;
             Some(format!("illegal base64 data at input byte {at}"))
         }
@@ -213,7 +233,12 @@ fn is_opaque(schema: &Value) -> bool {
     reference(schema).and_then(|target| target.rsplit('.').next()).is_some_and(|name| {
         matches!(
             name,
-            "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" | "RawExtension" | "FieldsV1"
+            "JSON"
+                | "JSONSchemaPropsOrArray"
+                | "JSONSchemaPropsOrBool"
+                | "JSONSchemaPropsOrStringArray"
+                | "RawExtension"
+                | "FieldsV1"
         )
     })
 }
@@ -221,15 +246,18 @@ fn is_opaque(schema: &Value) -> bool {
 fn fits(wanted: Option<&str>, schema: &Value, value: &Value) -> bool {
     let int_or_string = schema.get("x-kubernetes-int-or-string").is_some()
         || schema.get("format").and_then(Value::as_str) == Some("int-or-string");
+    if int_or_string && matches!(value, Value::Number(_) | Value::String(_)) {
+        return true;
+    }
     match (wanted, value) {
-        (_, Value::Null) | (None, _) => true,
-        (_, Value::Number(_) | Value::String(_)) if int_or_string => true,
-        (Some("string"), Value::String(_))
+        (_, Value::Null)
+        | (None, _)
+        | (Some("string"), Value::String(_))
         | (Some("boolean"), Value::Bool(_))
         | (Some("object"), Value::Object(_))
-        | (Some("array"), Value::Array(_)) => true,
+        | (Some("array"), Value::Array(_))
+        | (Some("number"), Value::Number(_)) => true,
         (Some("integer"), Value::Number(number)) => number.is_i64() || number.is_u64(),
-        (Some("number"), Value::Number(_)) => true,
         (Some(_), _) => false,
     }
 }

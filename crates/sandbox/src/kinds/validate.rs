@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{
     Kind,
     names::{
-        config_key, duplicate, forbidden, invalid, label_1123, port_name, qualified_name, required, subdomain, unsupported,
-        wildcard_subdomain,
+        config_key, duplicate, forbidden, invalid, label_1123, port_name, qualified_name, required, subdomain,
+        unsupported, wildcard_subdomain,
     },
 };
 use crate::schema::FieldError;
@@ -75,7 +75,8 @@ fn config_map(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
 fn secret(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, _) in keys(new, "data") {
-        errors.extend(config_key(key).iter().map(|why| invalid(format!("data[{key}]"), &Value::from(key.as_str()), why)));
+        errors
+            .extend(config_key(key).iter().map(|why| invalid(format!("data[{key}]"), &Value::from(key.as_str()), why)));
     }
     if let Some(old) = old {
         if new.get("type") != old.get("type") {
@@ -125,7 +126,11 @@ fn service(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         }
         let number = port["port"].as_i64().unwrap_or_default();
         if !(1..=65535).contains(&number) {
-            errors.push(invalid(format!("{path}.port"), &Value::from(number), "must be between 1 and 65535, inclusive"));
+            errors.push(invalid(
+                format!("{path}.port"),
+                &Value::from(number),
+                "must be between 1 and 65535, inclusive",
+            ));
         }
         let protocol = port["protocol"].as_str().unwrap_or_default();
         if !matches!(protocol, "SCTP" | "TCP" | "UDP") {
@@ -133,17 +138,27 @@ fn service(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         }
         match &port["targetPort"] {
             Value::Number(target) if !target.as_i64().is_some_and(|n| (1..=65535).contains(&n)) => {
-                errors.push(invalid(format!("{path}.targetPort"), &port["targetPort"], "must be between 1 and 65535, inclusive"));
+                errors.push(invalid(
+                    format!("{path}.targetPort"),
+                    &port["targetPort"],
+                    "must be between 1 and 65535, inclusive",
+                ));
             }
             Value::String(target) => {
-                errors.extend(port_name(target).iter().map(|why| invalid(format!("{path}.targetPort"), &port["targetPort"], why)));
+                errors.extend(
+                    port_name(target).iter().map(|why| invalid(format!("{path}.targetPort"), &port["targetPort"], why)),
+                );
             }
             _ => {}
         }
     }
     if let Some(old) = old {
         let (was, is) = (&old["spec"]["clusterIP"], &spec["clusterIP"]);
-        if kind != "ExternalName" && old["spec"]["type"] != "ExternalName" && was.as_str().is_some_and(|ip| !ip.is_empty()) && was != is {
+        if kind != "ExternalName"
+            && old["spec"]["type"] != "ExternalName"
+            && was.as_str().is_some_and(|ip| !ip.is_empty())
+            && was != is
+        {
             let shown = serde_json::json!([is.as_str().unwrap_or_default()]);
             errors.push(invalid("spec.clusterIPs[0]", &shown, "may not change once set"));
         }
@@ -182,29 +197,37 @@ fn event(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !is_new_api {
         return errors;
     }
-    match old {
-        Some(old) => {
-            let fixed = [
-                "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
-                "action", "related", "reportingComponent", "reportingInstance",
-            ];
-            for field in fixed.into_iter().filter(|field| new.get(*field) != old.get(*field)) {
-                let shown = new.get(field).unwrap_or(&Value::Null);
-                errors.push(invalid(field.replace("Component", "Controller"), shown, "field is immutable"));
-            }
+    if let Some(old) = old {
+        let fixed = [
+            "involvedObject",
+            "reason",
+            "message",
+            "source",
+            "firstTimestamp",
+            "lastTimestamp",
+            "count",
+            "type",
+            "eventTime",
+            "action",
+            "related",
+            "reportingComponent",
+            "reportingInstance",
+        ];
+        for field in fixed.into_iter().filter(|field| new.get(*field) != old.get(*field)) {
+            let shown = new.get(field).unwrap_or(&Value::Null);
+            errors.push(invalid(field.replace("Component", "Controller"), shown, "field is immutable"));
         }
-        None => {
-            if new.get("eventTime").is_none_or(Value::is_null) {
-                errors.push(required("eventTime", ""));
-            }
-            let given = text("type");
-            if !matches!(given, "Normal" | "Warning") {
-                errors.push(invalid("type", &Value::from(""), &format!("has invalid value: {given}")));
-            }
-            for field in ["firstTimestamp", "lastTimestamp", "count"] {
-                if new.get(field).is_some_and(|value| !value.is_null()) {
-                    errors.push(invalid(field, &Value::from(""), "needs to be unset"));
-                }
+    } else {
+        if new.get("eventTime").is_none_or(Value::is_null) {
+            errors.push(required("eventTime", ""));
+        }
+        let given = text("type");
+        if !matches!(given, "Normal" | "Warning") {
+            errors.push(invalid("type", &Value::from(""), &format!("has invalid value: {given}")));
+        }
+        for field in ["firstTimestamp", "lastTimestamp", "count"] {
+            if new.get(field).is_some_and(|value| !value.is_null()) {
+                errors.push(invalid(field, &Value::from(""), "needs to be unset"));
             }
         }
     }
@@ -254,7 +277,9 @@ fn ingress(new: &Value) -> Vec<FieldError> {
     }
     if let Some(class) = spec.get("ingressClassName") {
         errors.extend(
-            subdomain(class.as_str().unwrap_or_default()).iter().map(|why| invalid("spec.ingressClassName", class, why)),
+            subdomain(class.as_str().unwrap_or_default())
+                .iter()
+                .map(|why| invalid("spec.ingressClassName", class, why)),
         );
     }
     errors
@@ -271,7 +296,11 @@ fn ingress_path(entry: &Value, at: &str) -> Vec<FieldError> {
             }
             for part in ["//", "/./", "/../", "%2f", "%2F"] {
                 if path.contains(part) {
-                    errors.push(invalid(format!("{at}.path"), &Value::from(path), &format!("must not contain '{part}'")));
+                    errors.push(invalid(
+                        format!("{at}.path"),
+                        &Value::from(path),
+                        &format!("must not contain '{part}'"),
+                    ));
                 }
             }
             for end in ["/..", "/."] {
@@ -296,7 +325,9 @@ fn ingress_path(entry: &Value, at: &str) -> Vec<FieldError> {
 fn ingress_backend(backend: &Value, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match (backend.get("resource"), backend.get("service")) {
-        (Some(_), Some(_)) => errors.push(invalid(at, &Value::from(""), "cannot set both resource and service backends")),
+        (Some(_), Some(_)) => {
+            errors.push(invalid(at, &Value::from(""), "cannot set both resource and service backends"));
+        }
         (Some(resource), None) => {
             for field in ["kind", "name"] {
                 if resource[field].as_str().unwrap_or_default().is_empty() {
@@ -310,10 +341,13 @@ fn ingress_backend(backend: &Value, at: &str) -> Vec<FieldError> {
             if name.is_empty() {
                 errors.push(required(format!("{at}.service.name"), ""));
             } else {
-                errors.extend(label_1123(name).iter().map(|why| invalid(format!("{at}.service.name"), &service["name"], why)));
+                errors.extend(
+                    label_1123(name).iter().map(|why| invalid(format!("{at}.service.name"), &service["name"], why)),
+                );
             }
             let port = &service["port"];
-            let (by_name, by_number) = (port["name"].as_str().unwrap_or_default(), port["number"].as_i64().unwrap_or_default());
+            let (by_name, by_number) =
+                (port["name"].as_str().unwrap_or_default(), port["number"].as_i64().unwrap_or_default());
             if !by_name.is_empty() && by_number != 0 {
                 errors.push(invalid(at, &Value::from(""), "cannot set both port name & port number"));
             } else if by_name.is_empty() && by_number == 0 {
@@ -337,7 +371,11 @@ fn ingress_class_annotation(new: &Value) -> Option<FieldError> {
     let annotated = new.pointer("/metadata/annotations/kubernetes.io~1ingress.class")?;
     let class = new.pointer("/spec/ingressClassName")?;
     (annotated != class).then(|| {
-        invalid("annotations.kubernetes.io/ingress.class", annotated, "must match `ingressClassName` when both are specified")
+        invalid(
+            "annotations.kubernetes.io/ingress.class",
+            annotated,
+            "must match `ingressClassName` when both are specified",
+        )
     })
 }
 
@@ -349,7 +387,11 @@ fn ingress_status(new: &Value) -> Vec<FieldError> {
         if let Some(ip) = ingress.get("ip")
             && ip.as_str().is_none_or(|text| text.parse::<std::net::IpAddr>().is_err())
         {
-            errors.push(invalid(format!("{path}.ip"), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+            errors.push(invalid(
+                format!("{path}.ip"),
+                ip,
+                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            ));
         }
         if let Some(host) = ingress.get("hostname") {
             let text = host.as_str().unwrap_or_default();

@@ -39,8 +39,25 @@ pub(crate) fn builtin_columns(kind: &Kind) -> &'static [Title] {
             ("Count", "string", 1),
             ("Name", "string", 1),
         ],
-        ("", "Pod") => &[NAME, ("Ready", "string", 0), ("Status", "string", 0), ("Restarts", "string", 0), AGE, ("IP", "string", 1), ("Node", "string", 1), ("Nominated Node", "string", 1), ("Readiness Gates", "string", 1)],
-        ("", "Node") => &[NAME, ("Status", "string", 0), ("Roles", "string", 0), AGE, ("Version", "string", 0), ("Internal-IP", "string", 1)],
+        ("", "Pod") => &[
+            NAME,
+            ("Ready", "string", 0),
+            ("Status", "string", 0),
+            ("Restarts", "string", 0),
+            AGE,
+            ("IP", "string", 1),
+            ("Node", "string", 1),
+            ("Nominated Node", "string", 1),
+            ("Readiness Gates", "string", 1),
+        ],
+        ("", "Node") => &[
+            NAME,
+            ("Status", "string", 0),
+            ("Roles", "string", 0),
+            AGE,
+            ("Version", "string", 0),
+            ("Internal-IP", "string", 1),
+        ],
         ("", "Endpoints") => &[NAME, ("Endpoints", "string", 0), AGE],
         ("apps", "Deployment") => &[
             NAME,
@@ -70,7 +87,7 @@ pub(crate) fn builtin_columns(kind: &Kind) -> &'static [Title] {
             ("Groups", "string", 1),
             ("ServiceAccounts", "string", 1),
         ],
-        ("rbac.authorization.k8s.io", _) | ("apiextensions.k8s.io", _) => &[NAME, CREATED],
+        ("rbac.authorization.k8s.io" | "apiextensions.k8s.io", _) => &[NAME, CREATED],
         _ => &[NAME, AGE],
     }
 }
@@ -108,12 +125,28 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
         ("", "Node") => {
             let ready = list(object, "/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True");
             let known = list(object, "/status/conditions").any(|c| c["type"] == "Ready");
-            let status = if ready { "Ready" } else if known { "NotReady" } else { "Unknown" };
-            let address = list(object, "/status/addresses").find(|a| a["type"] == "InternalIP").map_or("", |a| text(a, "/address"));
-            vec![name, json!(status), json!("<none>"), age, json!(text(object, "/status/nodeInfo/kubeletVersion")), or_none(address)]
+            let status = if ready {
+                "Ready"
+            } else if known {
+                "NotReady"
+            } else {
+                "Unknown"
+            };
+            let address = list(object, "/status/addresses")
+                .find(|a| a["type"] == "InternalIP")
+                .map_or("", |a| text(a, "/address"));
+            vec![
+                name,
+                json!(status),
+                json!("<none>"),
+                age,
+                json!(text(object, "/status/nodeInfo/kubeletVersion")),
+                or_none(address),
+            ]
         }
         ("", "Endpoints") => {
-            let addresses = joined(list(object, "/subsets").flat_map(|subset| list(subset, "/addresses")).map(|a| text(a, "/ip")));
+            let addresses =
+                joined(list(object, "/subsets").flat_map(|subset| list(subset, "/addresses")).map(|a| text(a, "/ip")));
             vec![name, or_none(&addresses), age]
         }
         ("apps", "Deployment") => {
@@ -141,11 +174,12 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
             vec![name, json!(text(object, "/spec/controller")), or_none(&parameters), age]
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            let of = |kind: &str| joined(list(object, "/subjects").filter(|s| s["kind"] == kind).map(|s| text(s, "/name")));
+            let of =
+                |kind: &str| joined(list(object, "/subjects").filter(|s| s["kind"] == kind).map(|s| text(s, "/name")));
             let role = format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
             vec![name, json!(role), age, json!(of("User")), json!(of("Group")), json!(of("ServiceAccount"))]
         }
-        ("rbac.authorization.k8s.io", _) | ("apiextensions.k8s.io", _) => {
+        ("rbac.authorization.k8s.io" | "apiextensions.k8s.io", _) => {
             vec![name, json!(text(object, "/metadata/creationTimestamp"))]
         }
         _ => vec![name, age],
@@ -194,8 +228,13 @@ fn service(object: &Value, name: Value, age: Value) -> Vec<Value> {
 fn pod(object: &Value, name: Value, age: Value) -> Vec<Value> {
     let total = list(object, "/spec/containers").count();
     let ready = list(object, "/status/containerStatuses").filter(|status| status["ready"] == true).count();
-    let restarts: i64 = list(object, "/status/containerStatuses").filter_map(|status| status["restartCount"].as_i64()).sum();
-    let phase = if text(object, "/metadata/deletionTimestamp").is_empty() { text(object, "/status/phase") } else { "Terminating" };
+    let restarts: i64 =
+        list(object, "/status/containerStatuses").filter_map(|status| status["restartCount"].as_i64()).sum();
+    let phase = if text(object, "/metadata/deletionTimestamp").is_empty() {
+        text(object, "/status/phase")
+    } else {
+        "Terminating"
+    };
     vec![
         name,
         json!(format!("{ready}/{total}")),
@@ -214,7 +253,8 @@ fn ingress(object: &Value, name: Value, age: Value) -> Vec<Value> {
         "" => object["metadata"]["annotations"]["kubernetes.io/ingress.class"].as_str().unwrap_or("<none>"),
         class => class,
     };
-    let hosts: Vec<&str> = list(object, "/spec/rules").map(|rule| text(rule, "/host")).filter(|host| !host.is_empty()).collect();
+    let hosts: Vec<&str> =
+        list(object, "/spec/rules").map(|rule| text(rule, "/host")).filter(|host| !host.is_empty()).collect();
     let shown = match hosts.len() {
         0 => "*".to_owned(),
         1..=3 => hosts.join(","),
@@ -229,7 +269,9 @@ fn ingress(object: &Value, name: Value, age: Value) -> Vec<Value> {
 }
 
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
-    let pick = |names: &[&str]| names.iter().map(|name| text(object, name)).find(|value| !value.is_empty()).unwrap_or_default();
+    let pick = |names: &[&str]| {
+        names.iter().map(|name| text(object, name)).find(|value| !value.is_empty()).unwrap_or_default()
+    };
     let since = |time: &str| match time.parse::<Timestamp>() {
         Ok(then) => human_duration(now, then),
         Err(_) => "<unknown>".to_owned(),
@@ -239,12 +281,18 @@ fn event(object: &Value, now: Timestamp) -> Vec<Value> {
         "" => first,
         last => last,
     };
-    let about = ["/involvedObject", "/regarding"].iter().find_map(|pointer| object.pointer(pointer)).unwrap_or(&Value::Null);
+    let about =
+        ["/involvedObject", "/regarding"].iter().find_map(|pointer| object.pointer(pointer)).unwrap_or(&Value::Null);
     let target = match text(about, "/kind") {
         "" => text(about, "/name").to_owned(),
         kind => format!("{}/{}", kind.to_lowercase(), text(about, "/name")),
     };
-    let source = match pick(&["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"]) {
+    let source = match pick(&[
+        "/source/component",
+        "/deprecatedSource/component",
+        "/reportingComponent",
+        "/reportingController",
+    ]) {
         "" => String::new(),
         component => match pick(&["/source/host", "/reportingInstance"]) {
             "" => component.to_owned(),
@@ -282,7 +330,9 @@ pub(crate) fn human_duration(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.as_second() - then.as_second();
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
-    let two = |big: i64, small: i64, a: &str, b: &str| if small == 0 { format!("{big}{a}") } else { format!("{big}{a}{small}{b}") };
+    let two = |big: i64, small: i64, a: &str, b: &str| {
+        if small == 0 { format!("{big}{a}") } else { format!("{big}{a}{small}{b}") }
+    };
     match () {
         () if seconds < -1 => "<invalid>".into(),
         () if seconds < 0 => "0s".into(),
@@ -304,7 +354,18 @@ mod tests {
 
     #[test]
     fn durations_read_as_kubectl_prints_them() {
-        let cases = [(5, "5s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (3600, "60m"), (4 * 3600, "4h"), (30 * 3600, "30h"), (72 * 3600, "3d"), (73 * 3600, "3d1h"), (-5, "<invalid>")];
+        let cases = [
+            (5, "5s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (4 * 3600, "4h"),
+            (30 * 3600, "30h"),
+            (72 * 3600, "3d"),
+            (73 * 3600, "3d1h"),
+            (-5, "<invalid>"),
+        ];
         for (seconds, shown) in cases {
             let now = Timestamp::from_second(1_000_000_000 + seconds).unwrap();
             assert_eq!(human_duration(now, Timestamp::from_second(1_000_000_000).unwrap()), shown);

@@ -4,10 +4,14 @@ use serde_json::Value;
 
 /// The first value at `path`, such as `.status.conditions[?(@.type=="Ready")].status`.
 pub(crate) fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    steps(path)?.iter().try_fold(vec![object], |at, step| {
-        let next: Vec<&Value> = at.into_iter().flat_map(|value| step.apply(value)).collect();
-        if next.is_empty() { None } else { Some(next) }
-    })?.into_iter().next()
+    steps(path)?
+        .iter()
+        .try_fold(vec![object], |at, step| {
+            let next: Vec<&Value> = at.into_iter().flat_map(|value| step.apply(value)).collect();
+            if next.is_empty() { None } else { Some(next) }
+        })?
+        .into_iter()
+        .next()
 }
 
 #[derive(Debug, PartialEq)]
@@ -35,7 +39,9 @@ impl Step {
                 _ => Vec::new(),
             },
             Step::Equal(path, wanted) => filter(value, |item| inner(item, path) == Some(wanted)),
-            Step::NotEqual(path, wanted) => filter(value, |item| inner(item, path).is_some_and(|found| found != wanted)),
+            Step::NotEqual(path, wanted) => {
+                filter(value, |item| inner(item, path).is_some_and(|found| found != wanted))
+            }
         }
     }
 }
@@ -80,7 +86,6 @@ fn closing(text: &str) -> Option<usize> {
     for (at, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
             (None, '[') => depth += 1,
             (None, ']') => {
@@ -89,7 +94,7 @@ fn closing(text: &str) -> Option<usize> {
                     return Some(at);
                 }
             }
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
     }
     None
@@ -130,7 +135,8 @@ fn bracket(text: &str) -> Option<Step> {
         (None, Some((left, right))) => (left, right, false),
         (None, None) => return None,
     };
-    let path: Vec<String> = left.trim().strip_prefix('@')?.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    let path: Vec<String> =
+        left.trim().strip_prefix('@')?.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     let right = right.trim();
     let wanted = match unquoted(right) {
         Some(text) => Value::String(text),
