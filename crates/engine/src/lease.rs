@@ -28,7 +28,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::Clock, queue::jittered, write::FIELD_MANAGER};
+use crate::{
+    clock::Clock,
+    health::{Check, Health},
+    queue::jittered,
+    write::FIELD_MANAGER,
+};
 
 /// What this replica may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +127,7 @@ pub struct Candidate {
     clock: Arc<dyn Clock>,
     role: watch::Sender<Role>,
     fence: Fence,
+    health: Option<Health>,
     rng: StdRng,
     observed: Option<Observed>,
 }
@@ -142,9 +148,16 @@ impl Candidate {
             clock,
             role: watch::Sender::new(Role::Follower),
             fence: Fence::closed(),
+            health: None,
             rng: StdRng::seed_from_u64(seed),
             observed: None,
         }
+    }
+
+    /// Says on `/readyz` when a right on the lease is missing: such a replica would follow for ever without a word.
+    #[must_use]
+    pub fn with_health(self, health: Health) -> Self {
+        Self { health: Some(health), ..self }
     }
 
     /// The role of this candidate, as it changes.
@@ -221,8 +234,20 @@ impl Candidate {
         let sent = Instant::now();
         let limit = self.options.renew_deadline / 2;
         let held = match timeout(limit, self.take_or_renew()).await {
-            Ok(Ok(held)) => held,
+            Ok(Ok(held)) => {
+                self.check(Check::Ok);
+                held
+            }
             Ok(Err(error)) => {
+                if let kube::Error::Api(status) = &error
+                    && status.code == 403
+                {
+                    let fix = format!(
+                        "allow get, create and update of leases.coordination.k8s.io in the namespace {}",
+                        self.options.namespace
+                    );
+                    self.check(Check::failing_with_fix(status.message.clone(), fix));
+                }
                 tracing::warn!(lease = self.options.name, error = %error, "lease could not be read or written");
                 false
             }
@@ -365,6 +390,12 @@ impl Candidate {
         self.observed
             .as_ref()
             .is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
+    }
+
+    fn check(&self, check: Check) {
+        if let Some(health) = &self.health {
+            health.set(format!("lease {}/{}", self.options.namespace, self.options.name), check);
+        }
     }
 
     fn now(&self) -> Timestamp {

@@ -105,10 +105,10 @@ impl Operator {
     pub fn new(client: Client, options: OperatorOptions) -> Self {
         let metrics = Metrics::new();
         let health = Health::new(metrics.clone());
-        let candidate = options
-            .lease
-            .clone()
-            .map(|lease| Candidate::new(client.clone(), lease, &options.identity, options.clock.clone(), options.seed));
+        let candidate = options.lease.clone().map(|lease| {
+            Candidate::new(client.clone(), lease, &options.identity, options.clock.clone(), options.seed)
+                .with_health(health.clone())
+        });
         let fence = candidate.as_ref().map_or_else(Fence::open, Candidate::fence);
         let writer_options = WriterOptions { seed: options.seed, ..options.writer };
         let writer = Writer::new(client.clone(), writer_options, fence, metrics.clone());

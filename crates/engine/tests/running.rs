@@ -21,7 +21,7 @@ use signpost_engine::{
     lease::LeaseOptions,
     metrics::Metrics,
 };
-use signpost_sandbox::{Fault, FaultPlan, Sandbox};
+use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
 use support::{
     eventually,
     mirror::{self, Mirror, MirrorSpec},
@@ -193,6 +193,30 @@ async fn stopping_does_not_wait_for_ever() {
     let before = sandbox.writes();
     sleep(Duration::from_hours(2)).await;
     assert_eq!(sandbox.writes(), before, "nothing is left running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_on_the_lease_is_named() {
+    for verb in ["get", "create", "update"] {
+        let (sandbox, user) = cluster().await;
+        if verb == "update" {
+            // There is one already, left by a replica that is gone.
+            let before = start(sandbox.client(), with_lease("before"));
+            sleep(Duration::from_secs(1)).await;
+            before.stop.cancel();
+            before.task.await.unwrap().unwrap();
+        }
+        sandbox.deny(vec![DenyRule::new(verb, "leases")]);
+        let replica = start(sandbox.client(), with_lease("one"));
+        sleep(Duration::from_secs(5)).await;
+        let checks = replica.health.checks();
+        let Check::Failing { message, fix } = &checks["lease default/signpost"] else { panic!("{verb}: {checks:?}") };
+        assert!(message.contains(verb) && fix.as_ref().unwrap().contains("leases"), "{verb}: {message}");
+        sandbox.deny(Vec::new());
+        make(&user, "a").await;
+        mirrored(&user, "a").await;
+        assert!(replica.health.is_ready());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,7 +79,7 @@ impl Trouble {
         let text = format!("{verb}: {} {}", status.code, status.message);
         match (status.code, WriteError::from(status)) {
             (404, _) => Self::Missing,
-            (401 | 403, _) => Self::Forbidden(verb),
+            (403, _) => Self::Forbidden(verb),
             (410, _) => Self::Expired,
             (_, WriteError::Throttled(after)) => Self::Throttled(after, text),
             _ => Self::Other(text),
