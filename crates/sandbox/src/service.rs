@@ -51,7 +51,7 @@ pub(crate) async fn serve(
         }
         Fault::Fail(error) => {
             shared.log.push(info, error.code);
-            return Ok(refusal(error));
+            return Ok(refusal(error, false));
         }
         Fault::None
         | Fault::LoseAnswer
@@ -61,7 +61,8 @@ pub(crate) async fn serve(
         | Fault::Stale { .. } => {}
     }
     let lose = fault == Fault::LoseAnswer;
-    let response = respond(&shared, &session, &info, &request, fault).unwrap_or_else(|error| refusal(&error));
+    let yaml = wants_yaml(text(request.headers(), header::ACCEPT));
+    let response = respond(&shared, &session, &info, &request, fault).unwrap_or_else(|error| refusal(&error, yaml));
     shared.log.push(info, if lose { 0 } else { response.status().as_u16() });
     if lose || session.is_crashed() { Err(broken()) } else { Ok(response) }
 }
@@ -99,7 +100,7 @@ fn respond(
         if info.verb != "create" {
             return Err(ApiError::method_not_allowed());
         }
-        return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now()));
+        return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now(), wants_yaml(accept)));
     }
     let shape = shape_wanted(accept, kind.is_custom())?;
     check_shape(shape, &kind, info)?;
@@ -121,7 +122,7 @@ fn respond(
     made.warnings.extend(deprecation(&kind));
     let now = world.now();
     drop(world);
-    Ok(answer(&kind, shape, info, &made, now))
+    Ok(answer(&kind, shape, info, &made, now, wants_yaml(accept)))
 }
 
 /// Whether the path can exist for the kind, and the verb for the path.
@@ -204,9 +205,16 @@ fn other_path(shared: &Arc<Shared>, info: &RequestInfo, accept: &str) -> Result<
     Ok(whole(200, render::to_bytes(&document.body), document.content_type))
 }
 
-fn answer(kind: &Kind, shape: Shape, info: &RequestInfo, answer: &Answer, now: jiff::Timestamp) -> Response<Body> {
+fn answer(
+    kind: &Kind,
+    shape: Shape,
+    info: &RequestInfo,
+    answer: &Answer,
+    now: jiff::Timestamp,
+    yaml: bool,
+) -> Response<Body> {
     let include = info.get("includeObject").unwrap_or_default();
-    let mut made = whole(answer.code, render::body(kind, shape, include, &answer.payload, now), "application/json");
+    let mut made = document(answer.code, render::body(kind, shape, include, &answer.payload, now), yaml);
     for warning in &answer.warnings {
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
@@ -216,15 +224,32 @@ fn answer(kind: &Kind, shape: Shape, info: &RequestInfo, answer: &Answer, now: j
     made
 }
 
-fn refusal(error: &ApiError) -> Response<Body> {
+fn refusal(error: &ApiError, yaml: bool) -> Response<Body> {
     let mut made = match &error.status {
         Value::String(plain) => whole(error.code, Bytes::from(plain.clone()), "text/plain; charset=utf-8"),
-        status => whole(error.code, render::to_bytes(status), "application/json"),
+        status => document(error.code, render::to_bytes(status), yaml),
     };
     if let Some(seconds) = error.retry_after {
         made.headers_mut().insert(header::RETRY_AFTER, http::HeaderValue::from(seconds));
     }
     made
+}
+
+/// Whether YAML is the first form that a client takes.
+fn wants_yaml(accept: &str) -> bool {
+    let mut forms = accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    forms.find(|form| matches!(*form, "application/json" | "application/yaml" | "*/*")) == Some("application/yaml")
+}
+
+/// An object, as JSON or as YAML.
+fn document(code: u16, json: Bytes, yaml: bool) -> Response<Body> {
+    let converted = yaml
+        .then(|| serde_json::from_slice::<Value>(&json).ok().and_then(|value| serde_saphyr::to_string(&value).ok()))
+        .flatten();
+    match converted {
+        Some(text) => whole(code, Bytes::from(text), "application/yaml"),
+        None => whole(code, json, "application/json"),
+    }
 }
 
 fn whole(code: u16, body: Bytes, content_type: &str) -> Response<Body> {
