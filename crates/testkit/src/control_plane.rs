@@ -101,7 +101,7 @@ fn start_etcd(binaries: &Binaries) -> (Process, String) {
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ];
-    let spec = Spec { name: "etcd", program: binaries.etcd.clone(), args: args.into(), dir, remove_dir: true };
+    let spec = Spec { name: "etcd", program: binaries.etcd.clone(), args: args.into(), dir };
     (Process::start(&spec), url)
 }
 
@@ -134,7 +134,7 @@ fn start_api_server(binaries: &Binaries, etcd_url: &str) -> (Process, u16, PathB
         "--shutdown-delay-duration=0s".into(),
     ];
     let program = binaries.api_server.clone();
-    let spec = Spec { name: "kube-apiserver", program, args: args.into(), dir: dir.clone(), remove_dir: true };
+    let spec = Spec { name: "kube-apiserver", program, args: args.into(), dir: dir.clone() };
     (Process::start(&spec), port, dir)
 }
 
@@ -154,7 +154,7 @@ fn start_controller_manager(binaries: &Binaries, kubeconfig: &Path) -> Process {
     ];
     let dir = scratch_dir("kube-controller-manager");
     let program = binaries.controller_manager.clone();
-    Process::start(&Spec { name: "kube-controller-manager", program, args: args.into(), dir, remove_dir: true })
+    Process::start(&Spec { name: "kube-controller-manager", program, args: args.into(), dir })
 }
 
 /// Waits until the API server says it is ready, or until one of the processes ends.

@@ -136,13 +136,14 @@ impl PowerDns {
     /// Ends it at once, as a crash would. The data stays.
     pub fn kill(&self) {
         if let Some(process) = self.state().process.take() {
-            process.kill();
+            process.kill_for_reuse();
         }
     }
 
     /// Ends it in good order. The data stays.
     pub fn stop(&self) {
-        drop(self.state().process.take());
+        let process = self.state().process.take();
+        process.into_iter().for_each(Process::stop_for_reuse);
     }
 
     /// Starts it again (ending it first if it runs), on the same ports and data.
@@ -201,7 +202,6 @@ impl PowerDns {
             program: self.program.clone(),
             args: self.arguments(&key),
             dir: self.dir.clone(),
-            remove_dir: false,
         });
         let url = format!("{}/api/v1/servers/localhost", self.api_url());
         let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().map_err(|e| e.to_string())?;
@@ -272,7 +272,8 @@ impl PowerDns {
 
 impl Drop for PowerDns {
     fn drop(&mut self) {
-        self.stop();
+        // A running one takes its directory with it; one that was stopped has left it.
+        drop(self.state().process.take());
         if !self.dir.join("keep").exists() {
             std::fs::remove_dir_all(&self.dir).ok();
         }

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is a directory to clean up, or `-`.
+/// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is its directory, which then goes too: whole, or
+/// without the log (`keep`), or not at all (`reuse`). A server that ends by itself leaves everything for inspection.
 const WATCHDOG: &str = r#"
 dir=$1; shift
 exec 3<&0 </dev/null
@@ -25,6 +26,7 @@ echo "$child"
 exec >/dev/null 2>&1
 (
   read -r _ <&3
+  : >"$dir/stopping"
   kill -CONT "$child"; kill -TERM "$child"
   tries=0
   while kill -0 "$child" && [ "$tries" -lt 20 ]; do sleep 0.1; tries=$((tries + 1)); done
@@ -34,7 +36,7 @@ reader=$!
 exec 3<&-
 wait "$child"; code=$?
 kill "$reader"
-if [ "$dir" != - ]; then
+if [ -e "$dir/stopping" ] && [ ! -e "$dir/reuse" ]; then
   if [ -e "$dir/keep" ]; then rm -rf "$dir/data"; else rm -rf "$dir"; fi
 fi
 exit "$code"
@@ -49,17 +51,16 @@ pub(crate) struct Spec {
     pub(crate) args: Vec<String>,
     /// From [`scratch_dir`]: holds `data/` and the log.
     pub(crate) dir: PathBuf,
-    /// Whether the directory goes when the process ends (not for a server that will be started again on its data).
-    pub(crate) remove_dir: bool,
 }
 
-/// A running server; dropping it stops it and waits for its end.
+/// A running server; dropping it stops it, waits for its end and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: &'static str,
     shell: Child,
     pipe: Option<ChildStdin>,
     pid: u32,
+    dir: PathBuf,
     log: PathBuf,
 }
 
@@ -67,11 +68,14 @@ impl Process {
     pub(crate) fn start(spec: &Spec) -> Self {
         let log = spec.dir.join("log");
         File::options().create(true).append(true).open(&log).expect("the scratch directory is writable");
+        for mark in ["stopping", "reuse"] {
+            std::fs::remove_file(spec.dir.join(mark)).ok();
+        }
         keep_logs_on_panic(&spec.dir);
         let mut command = Command::new("sh");
         command
             .args(["-c", WATCHDOG, "watchdog"])
-            .arg(if spec.remove_dir { spec.dir.as_os_str() } else { "-".as_ref() })
+            .arg(&spec.dir)
             .arg(&spec.program)
             .args(&spec.args)
             .env("LOG", &log)
@@ -86,7 +90,7 @@ impl Process {
         let stdout = shell.stdout.take().expect("stdout is piped");
         BufReader::new(stdout).read_line(&mut first).expect("sh prints the process id");
         let pid = first.trim().parse().unwrap_or_else(|_| panic!("{} did not start: {first:?}", spec.name));
-        Self { name: spec.name, shell, pipe, pid, log }
+        Self { name: spec.name, shell, pipe, pid, dir: spec.dir.clone(), log }
     }
 
     #[cfg(test)]
@@ -113,8 +117,14 @@ impl Process {
         assert!(sent.is_ok_and(|status| status.success()), "{} (pid {}) takes no {signal}", self.name, self.pid);
     }
 
-    /// Ends it at once, as a crash would, and waits until it is gone.
-    pub(crate) fn kill(mut self) {
+    /// Ends it in good order and leaves its directory, to be started on again.
+    pub(crate) fn stop_for_reuse(self) {
+        File::create(self.dir.join("reuse")).ok();
+    }
+
+    /// Ends it at once, as a crash would, and leaves its directory, to be started on again.
+    pub(crate) fn kill_for_reuse(mut self) {
+        File::create(self.dir.join("reuse")).ok();
         self.signal("KILL");
         self.shell.wait().ok();
     }
@@ -124,6 +134,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.pipe.take());
         self.shell.wait().ok();
+        let wanted = ["keep", "reuse"].iter().any(|mark| self.dir.join(mark).exists());
+        if !wanted {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
     }
 }
 
@@ -188,7 +202,7 @@ mod tests {
     use std::time::Duration;
 
     fn sleeper(dir: &Path) -> Spec {
-        Spec { name: "sleep", program: "sleep".into(), args: vec!["600".into()], dir: dir.to_owned(), remove_dir: true }
+        Spec { name: "sleep", program: "sleep".into(), args: vec!["600".into()], dir: dir.to_owned() }
     }
 
     fn runs(pid: u32) -> bool {
@@ -224,12 +238,26 @@ mod tests {
     fn a_process_that_fails_to_start_says_so_with_its_log() {
         let dir = scratch_dir("fails");
         let spec = Spec { program: "ls".into(), args: vec!["/no/such/file".into()], ..sleeper(&dir) };
-        std::fs::write(dir.join("keep"), "").unwrap();
         let mut process = Process::start(&spec);
         process.shell.wait().unwrap();
         let ended = process.ended().unwrap();
         assert!(ended.contains("/no/such/file"), "{ended}");
         drop(process);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_process_stopped_for_reuse_keeps_its_data_and_a_panic_its_log() {
+        let dir = scratch_dir("reuse");
+        std::fs::write(dir.join("data/kept"), "").unwrap();
+        Process::start(&sleeper(&dir)).stop_for_reuse();
+        Process::start(&sleeper(&dir)).kill_for_reuse();
+        assert!(dir.join("data/kept").exists());
+        let process = Process::start(&sleeper(&dir));
+        std::fs::write(dir.join("keep"), "").unwrap();
+        drop(process);
+        assert!(!dir.join("data").exists());
+        assert!(dir.join("log").exists());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -240,8 +268,8 @@ mod tests {
         let pid = process.pid();
         drop(process.pipe.take());
         std::mem::forget(process);
-        eventually("the process is gone", Duration::from_secs(5), || async move {
-            if runs(pid) { Err("still running") } else { Ok(()) }
+        eventually("the process and its directory are gone", Duration::from_secs(5), || async {
+            if runs(pid) || dir.exists() { Err("still there") } else { Ok(()) }
         })
         .await;
     }
