@@ -10,11 +10,12 @@
 //! the schema and its CEL rules, so that `kubectl apply` refuses it; the field names are PowerDNS-Operator's.
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive repeats each struct inside a function")]
+#![allow(clippy::duplicated_attributes, reason = "every printer column has a type and a path")]
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation,
-        JSONSchemaProps, ValidationRule,
+        CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
+        ValidationRule,
     },
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
@@ -70,7 +71,9 @@ impl ZoneKind {
 }
 
 /// How PowerDNS moves the SOA serial when the zone is changed through its API.
-#[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+)]
 pub enum SoaEditApi {
     /// A date and a counter, YYYYMMDDnn, and never below the serial before.
     #[default]
@@ -96,7 +99,9 @@ impl SoaEditApi {
 }
 
 /// What happens on the server when the object is deleted.
-#[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+)]
 pub enum DeletionPolicy {
     /// What the object wrote is deleted.
     #[default]
@@ -106,7 +111,9 @@ pub enum DeletionPolicy {
 }
 
 /// What happens when the server already has a zone of that name.
-#[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+)]
 pub enum AdoptionPolicy {
     /// The zone is taken over and brought to the spec; records no object asks for stay as they are.
     #[default]
@@ -179,7 +186,12 @@ const fn soa_ttl() -> i64 {
     printcolumn(name = "ID", type_ = "string", json_path = ".status.id"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.syncStatus"),
     printcolumn(name = "Kind", type_ = "string", json_path = ".spec.kind", priority = "1"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", priority = "1"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = "1")
 )]
 #[x_kube(
@@ -193,7 +205,15 @@ pub struct ZoneSpec {
     pub kind: ZoneKind,
     /// The host names in the NS record set at the zone's apex. Left out, the apex NS is not managed by this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 1, max = 254), regex(pattern = r"^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?$")))]
+    #[schemars(
+        length(max = 64),
+        inner(
+            length(min = 1, max = 254),
+            regex(
+                pattern = r"^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?$"
+            )
+        )
+    )]
     pub nameservers: Vec<String>,
     /// The catalog zone this zone is a member of. Removing it takes the zone out of the catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -329,7 +349,12 @@ impl ZoneRefKind {
     printcolumn(name = "TTL", type_ = "integer", json_path = ".spec.ttl"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.syncStatus"),
     printcolumn(name = "Records", type_ = "string", json_path = ".spec.records"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", priority = "1"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = "1")
 )]
 #[x_kube(
@@ -485,13 +510,8 @@ cluster_twin!(
 
 /// The four definitions, ready to be applied, in the order Zone, ClusterZone, RRset, ClusterRRset.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let mut cluster_rrset = twin(
-        &RRset::crd(),
-        "ClusterRRset",
-        "clusterrrsets",
-        "clusterrrset",
-        "A record set in a ClusterZone.",
-    );
+    let mut cluster_rrset =
+        twin(&RRset::crd(), "ClusterRRset", "clusterrrsets", "clusterrrset", "A record set in a ClusterZone.");
     add_root_rule(
         &mut cluster_rrset,
         "self.spec.zoneRef.kind == 'ClusterZone'",
@@ -532,22 +552,16 @@ fn twin(
 }
 
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
-    crd.spec
-        .versions
-        .iter_mut()
-        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+    crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
 }
 
 fn add_root_rule(crd: &mut CustomResourceDefinition, rule: &str, message: &str) {
     for schema in schemas(crd) {
-        schema
-            .x_kubernetes_validations
-            .get_or_insert_default()
-            .push(ValidationRule {
-                rule: rule.into(),
-                message: Some(message.into()),
-                ..ValidationRule::default()
-            });
+        schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+            rule: rule.into(),
+            message: Some(message.into()),
+            ..ValidationRule::default()
+        });
     }
 }
 

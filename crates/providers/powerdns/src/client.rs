@@ -17,12 +17,11 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use url::Url;
 
+use crate::types::Change;
 use crate::{
     Health, KeySource, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
-    breaker::Breaker,
-    encode, error, wire,
+    breaker::Breaker, encode, error, wire,
 };
-use crate::types::Change;
 
 /// Largest answer read; a zone of a million records is larger, and is said so.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
@@ -324,7 +323,11 @@ impl ZoneServer for PowerDnsClient {
         .boxed()
     }
 
-    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>> {
+    fn configure<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        settings: &'a ZoneSettings,
+    ) -> BoxFuture<'a, Result<(), ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
             changed(&self.call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?)

@@ -131,8 +131,7 @@ const MAX_WORDS: usize = 512;
 
 /// The server's words without control characters, cut to a length a status can hold.
 pub(crate) fn words(text: &str) -> String {
-    let mut clean: String =
-        text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect();
+    let mut clean: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect();
     if text.trim().chars().nth(MAX_WORDS).is_some() {
         clean.push('…');
     }

@@ -24,8 +24,8 @@ pub use error::{ErrorClass, ServerError};
 pub use key::{ApiKey, KeySource};
 pub use memory::{Call, Fault, Gate, MemoryServer, Observer};
 pub use types::{
-    Action, Change, Comment, CommentChange, NewZone, Patched, ServerInfo, ServerSet, SetContent, ZoneContents, ZoneInfo,
-    ZoneSettings,
+    Action, Change, Comment, CommentChange, NewZone, Patched, ServerInfo, ServerSet, SetContent, ZoneContents,
+    ZoneInfo, ZoneSettings,
 };
 
 use futures::future::BoxFuture;
@@ -51,7 +51,11 @@ pub trait ZoneServer: Send + Sync + 'static {
     /// Creates a zone. [`ServerError::Conflict`] when it exists.
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>>;
     /// Changes settings; what is `None` stays as it is.
-    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>>;
+    fn configure<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        settings: &'a ZoneSettings,
+    ) -> BoxFuture<'a, Result<(), ServerError>>;
     /// Applies changes in order, all or none.
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>>;
     /// Deletes the zone with every record. False when there was none.

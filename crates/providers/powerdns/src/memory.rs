@@ -14,8 +14,8 @@ use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 
 use crate::{
-    COMMENT_ACCOUNT, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
-    encode, memory_rules as rules,
+    COMMENT_ACCOUNT, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer,
+    ZoneSettings, encode, memory_rules as rules,
     types::{Action, Change, Comment, CommentChange, ServerSet},
 };
 
@@ -129,7 +129,9 @@ impl MemoryServer {
         let mut state = self.lock();
         let gone = std::mem::take(&mut state.zones);
         if let Some(observer) = state.observer.clone() {
-            gone.keys().for_each(|zone| observer(zone, None));
+            for zone in gone.keys() {
+                observer(zone, None);
+            }
         }
     }
 
@@ -323,7 +325,11 @@ impl ZoneServer for MemoryServer {
         self.call(Call::Create(zone.name.clone()), |state| state.create(zone)).boxed()
     }
 
-    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>> {
+    fn configure<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        settings: &'a ZoneSettings,
+    ) -> BoxFuture<'a, Result<(), ServerError>> {
         self.call(Call::Configure(zone.clone()), |state| {
             configure(&mut state.zones.get_mut(zone).ok_or(ServerError::NoZone)?.info, settings);
             Ok(())

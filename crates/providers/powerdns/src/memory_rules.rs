@@ -6,9 +6,45 @@ use crate::{error::ServerError, types::SetContent};
 
 /// Types the server knows besides those with a parser of their own.
 const OTHER_TYPES: &[&str] = &[
-    "AFSDB", "ALIAS", "APL", "CDNSKEY", "CDS", "CERT", "CSYNC", "DHCID", "DLV", "DNSKEY", "EUI48", "EUI64", "HINFO", "IPSECKEY",
-    "KEY", "KX", "L32", "L64", "LP", "LUA", "MAILA", "MB", "MG", "MINFO", "MR", "NID", "NSEC", "NSEC3", "NSEC3PARAM",
-    "OPENPGPKEY", "RKEY", "RP", "RRSIG", "SIG", "SMIMEA", "SPF", "URI", "WKS", "ZONEMD",
+    "AFSDB",
+    "ALIAS",
+    "APL",
+    "CDNSKEY",
+    "CDS",
+    "CERT",
+    "CSYNC",
+    "DHCID",
+    "DLV",
+    "DNSKEY",
+    "EUI48",
+    "EUI64",
+    "HINFO",
+    "IPSECKEY",
+    "KEY",
+    "KX",
+    "L32",
+    "L64",
+    "LP",
+    "LUA",
+    "MAILA",
+    "MB",
+    "MG",
+    "MINFO",
+    "MR",
+    "NID",
+    "NSEC",
+    "NSEC3",
+    "NSEC3PARAM",
+    "OPENPGPKEY",
+    "RKEY",
+    "RP",
+    "RRSIG",
+    "SIG",
+    "SMIMEA",
+    "SPF",
+    "URI",
+    "WKS",
+    "ZONEMD",
 ];
 
 pub(crate) fn refuse(words: String) -> ServerError {
@@ -26,7 +62,12 @@ pub(crate) fn known_type(name: &Fqdn, rtype: RecordType) -> Result<(), ServerErr
     }
 }
 
-pub(crate) fn acceptable(zone: &ZoneName, name: &Fqdn, rtype: RecordType, content: &SetContent) -> Result<(), ServerError> {
+pub(crate) fn acceptable(
+    zone: &ZoneName,
+    name: &Fqdn,
+    rtype: RecordType,
+    content: &SetContent,
+) -> Result<(), ServerError> {
     if !name.is_within(zone) {
         return Err(refuse(format!("RRset {name} IN {rtype}: Name is out of zone")));
     }
@@ -42,7 +83,9 @@ pub(crate) fn acceptable(zone: &ZoneName, name: &Fqdn, rtype: RecordType, conten
     }
     for record in &content.records {
         let parsed = Rdata::parse(&rtype, record).map_err(|error| {
-            refuse(format!("Record {name}/{rtype} '{record}': Parsing record content (try 'pdnsutil check-zone'): {error}"))
+            refuse(format!(
+                "Record {name}/{rtype} '{record}': Parsing record content (try 'pdnsutil check-zone'): {error}"
+            ))
         })?;
         let canonical = parsed.to_string();
         if rtype != RecordType::Aaaa && !canonical.eq_ignore_ascii_case(record) {

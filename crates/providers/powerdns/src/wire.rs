@@ -14,7 +14,9 @@ use signpost_dns::{Fqdn, RecordType, ZoneName};
 use crate::{
     COMMENT_ACCOUNT,
     error::ServerError,
-    types::{Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneSettings},
+    types::{
+        Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneSettings,
+    },
 };
 
 #[derive(Deserialize)]
@@ -110,8 +112,11 @@ impl<'de> Deserialize<'de> for Sets {
                         continue;
                     };
                     let disabled = set.records.iter().any(|record| record.disabled);
-                    let contents =
-                        set.records.iter().filter(|record| !record.disabled).map(|record| record.content.as_ref().into());
+                    let contents = set
+                        .records
+                        .iter()
+                        .filter(|record| !record.disabled)
+                        .map(|record| record.content.as_ref().into());
                     sets.push(ServerSet {
                         name,
                         rtype,
@@ -167,8 +172,10 @@ pub(crate) fn failure(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Failure>(body) {
         Ok(Failure { error, errors }) => {
             let more = errors.iter().filter(|more| **more != error);
-            let parts: Vec<&str> =
-                std::iter::once(error.as_str()).chain(more.map(String::as_str)).filter(|part| !part.is_empty()).collect();
+            let parts: Vec<&str> = std::iter::once(error.as_str())
+                .chain(more.map(String::as_str))
+                .filter(|part| !part.is_empty())
+                .collect();
             parts.join("; ")
         }
         Err(_) => String::from_utf8_lossy(body).into_owned(),

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_provider_powerdns::{
-    Action, ApiKey, Change, ClientOptions, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient, ServerError,
-    ServerSet, SetContent, ZoneServer, ZoneSettings,
+    Action, ApiKey, Change, ClientOptions, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient,
+    ServerError, ServerSet, SetContent, ZoneServer, ZoneSettings,
 };
 use signpost_testkit::PowerDns;
 
@@ -71,12 +71,17 @@ fn new_zone(name: &ZoneName) -> NewZone {
         name: name.clone(),
         kind: "Native".into(),
         nameservers: vec![Fqdn::parse("ns1.example.org").unwrap()],
-        settings: ZoneSettings { soa_edit_api: Some("DEFAULT".into()), api_rectify: Some(false), ..ZoneSettings::default() },
+        settings: ZoneSettings {
+            soa_edit_api: Some("DEFAULT".into()),
+            api_rectify: Some(false),
+            ..ZoneSettings::default()
+        },
     }
 }
 
 fn replace(zone: &ZoneName, name: &str, rtype: &str, records: &[&str]) -> Change {
-    let content = SetContent { ttl: 300, records: records.iter().map(|record| Box::from(*record)).collect(), comment: None };
+    let content =
+        SetContent { ttl: 300, records: records.iter().map(|record| Box::from(*record)).collect(), comment: None };
     let action = Action::Replace { content: Arc::new(content), comment: CommentChange::Keep };
     Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
 }
@@ -387,7 +392,8 @@ mod transport {
         .await;
         let file = std::env::temp_dir().join(format!("signpost-provider-key-{}", std::process::id()));
         std::fs::write(&file, "first").unwrap();
-        let client = PowerDnsClient::new(ClientOptions { key: KeySource::File(file.clone()), ..options(&url, "") }).unwrap();
+        let client =
+            PowerDnsClient::new(ClientOptions { key: KeySource::File(file.clone()), ..options(&url, "") }).unwrap();
         assert!(client.zone(&zone()).await.is_err());
         std::fs::write(&file, "second\n").unwrap();
         assert_eq!(client.zone(&zone()).await, Ok(None));

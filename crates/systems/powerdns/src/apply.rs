@@ -11,7 +11,7 @@ use std::sync::Arc;
 use signpost_dns::{RecordKey, RecordType, ZoneName};
 use signpost_engine::WriteError;
 use signpost_planning::Refusal;
-use signpost_provider_powerdns::{NewZone, ServerError};
+use signpost_provider_powerdns::{ErrorClass, NewZone, ServerError};
 
 use crate::{
     PowerDnsSystem,
@@ -97,8 +97,15 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
             Some(holder) => take_step(system, &zone, holder, &step, !atoms.is_empty(), &mut memory).await,
             None => Ok(()),
         };
+        // Settings that the server refuses are no reason to keep the records of a zone that is there from it.
+        let refused =
+            |error: &ServerError| error.class() == ErrorClass::Refused && matches!(step, ZoneStep::Configure(_));
         match zone_done {
-            Ok(()) => {
+            Err(failed) if !matches!(&failed, ZoneOutcome::Failed(error) if refused(error)) => outcome = failed,
+            done => {
+                if let Err(failed) = done {
+                    outcome = failed;
+                }
                 // The zone may have been made just now: only here its serial is known.
                 for write in atoms.iter_mut().filter_map(|atom| atom.write.as_mut()) {
                     write.content = with_safe_serial(memory.present.as_ref(), &write.key, &write.content);
@@ -110,7 +117,6 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
                     outcome = release(system, holder).await;
                 }
             }
-            Err(failed) => outcome = failed,
         }
     }
     for loser in losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
@@ -178,8 +184,12 @@ async fn take_step(
 
 /// What a zone holds that was made just now.
 fn fresh(new: &NewZone, info: signpost_provider_powerdns::ZoneInfo) -> Present {
-    let mut present =
-        Present { info, sets: std::collections::BTreeMap::new(), commented: std::collections::BTreeSet::new(), apex_ns: None };
+    let mut present = Present {
+        info,
+        sets: std::collections::BTreeMap::new(),
+        commented: std::collections::BTreeSet::new(),
+        apex_ns: None,
+    };
     if !new.nameservers.is_empty() {
         let records: Vec<_> = new.nameservers.iter().cloned().map(signpost_dns::Rdata::Ns).collect();
         let ns = content(3600, &records, None);
@@ -246,9 +256,11 @@ async fn write_records(
 /// Whether it put back what its object says it wrote already.
 fn is_repair(atom: &Atom, outcome: &AtomOutcome) -> bool {
     let wrote = |waiting: &Waiting| match (waiting, &atom.write) {
-        (Waiting::Holds(record), Some(write)) => {
-            record.seen.applied.as_ref().is_some_and(|applied| applied.key == write.key && applied.digest == write.digest)
-        }
+        (Waiting::Holds(record), Some(write)) => record
+            .seen
+            .applied
+            .as_ref()
+            .is_some_and(|applied| applied.key == write.key && applied.digest == write.digest),
         _ => false,
     };
     matches!(outcome, AtomOutcome::Done { .. }) && atom.waiting.iter().any(wrote)

@@ -93,7 +93,10 @@ impl PowerDnsConfig {
             }
             Ok(url) if url.host_str().is_none_or(str::is_empty) => problem("PDNS_API_URL", "it has no host".to_owned()),
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                problem("PDNS_API_URL", "it must not carry a user name or password; the key is PDNS_API_KEY".to_owned());
+                problem(
+                    "PDNS_API_URL",
+                    "it must not carry a user name or password; the key is PDNS_API_KEY".to_owned(),
+                );
             }
             Ok(_) => {}
             Err(error) => {
@@ -149,7 +152,10 @@ mod tests {
         config.timeout = Duration::ZERO;
         config.ca_path = Some("/nonexistent/ca.pem".into());
         let settings: Vec<_> = config.validate().into_iter().map(|problem| problem.setting).collect();
-        assert_eq!(settings, ["PDNS_API_URL", "PDNS_API_KEY", "PDNS_API_VHOST", "PDNS_API_TIMEOUT", "PDNS_API_CA_PATH"]);
+        assert_eq!(
+            settings,
+            ["PDNS_API_URL", "PDNS_API_KEY", "PDNS_API_VHOST", "PDNS_API_TIMEOUT", "PDNS_API_CA_PATH"]
+        );
     }
 
     #[test]

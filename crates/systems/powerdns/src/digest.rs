@@ -21,8 +21,7 @@ impl Digest {
 
     /// The digest of what is wanted.
     pub(crate) fn of_content(rtype: RecordType, content: &SetContent) -> Self {
-        let records: Vec<String> =
-            content.records.iter().map(|record| meaning(rtype, record)).collect();
+        let records: Vec<String> = content.records.iter().map(|record| meaning(rtype, record)).collect();
         Self::of(content.ttl, records, content.comment.as_deref(), false)
     }
 
@@ -103,11 +102,7 @@ mod tests {
             (RecordType::Aaaa, vec!["2001:0db8:0000::0001"], vec!["2001:db8::1"]),
             (RecordType::Cname, vec!["WWW.example.com"], vec!["www.example.com."]),
             (RecordType::Mx, vec!["10  mail.example.com"], vec!["10 mail.example.com."]),
-            (
-                RecordType::Soa,
-                vec!["ns. host. 1 2 3 4 5"],
-                vec!["ns. host. 2026111501 2 3 4 5"],
-            ),
+            (RecordType::Soa, vec!["ns. host. 1 2 3 4 5"], vec!["ns. host. 2026111501 2 3 4 5"]),
         ] {
             assert_eq!(wanted(rtype, &mine), Digest::of_server(&server(rtype, &theirs)), "{rtype}");
         }

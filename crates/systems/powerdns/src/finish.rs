@@ -77,7 +77,8 @@ impl Finisher {
         clock: Arc<dyn Clock>,
         figures: Figures,
     ) -> Self {
-        let inner = Inner { world: Arc::downgrade(world), writer, recorder, zones, clock, figures, line: Mutex::default() };
+        let inner =
+            Inner { world: Arc::downgrade(world), writer, recorder, zones, clock, figures, line: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 

@@ -113,7 +113,8 @@ impl World {
         let state = &*state;
         let claimants =
             state.claimants.get(key).into_iter().flatten().filter_map(|id| state.zones.get(id).cloned()).collect();
-        let mut snapshot = Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
+        let mut snapshot =
+            Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
         let Some(home) = state.homes.get(key) else { return snapshot };
         let lookup = |ids: &[Arc<ObjectId>]| ids.iter().filter_map(|id| state.records.get(id).cloned()).collect();
         match touched {
@@ -208,10 +209,19 @@ impl World {
         state.zones.values().for_each(|object| zone(object));
         let mut records: Vec<&Arc<Record>> = state.records.values().collect();
         records.sort_unstable_by(|a, b| a.identity.id.cmp(&b.identity.id));
-        records.into_iter().for_each(|object| record(object));
+        for object in records {
+            record(object);
+        }
     }
 
-    fn zone_applied(&self, id: ObjectId, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>, source: Source) {
+    fn zone_applied(
+        &self,
+        id: ObjectId,
+        meta: &ObjectMeta,
+        spec: &ZoneSpec,
+        status: Option<&ZoneStatus>,
+        source: Source,
+    ) {
         let id = Arc::new(id);
         let new = ZoneObject::of(id.clone(), meta, spec, status);
         if !self.minds(&new.key) {

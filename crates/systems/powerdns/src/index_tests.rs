@@ -6,7 +6,7 @@ fn world() -> (World, Zones) {
     (World::new(queue.clone(), None), queue)
 }
 
-fn rrset(version: u64, generation: u64, more: serde_json::Value) -> RRset {
+fn rrset(version: u64, generation: u64, more: &serde_json::Value) -> RRset {
     let mut object = json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset",
         "metadata": { "name": "www", "namespace": "ns", "uid": "u1", "resourceVersion": version.to_string(), "generation": generation,
@@ -36,16 +36,16 @@ fn touched(queue: &Zones) -> Vec<ZoneKey> {
 #[tokio::test(start_paused = true)]
 async fn a_status_echo_touches_nothing_and_an_older_event_changes_nothing() {
     let (world, queue) = world();
-    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     assert_eq!(touched(&queue), [key()]);
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
-    Index::<RRset>::applied(&world, &rrset(6, 1, json!({ "status": { "syncStatus": "Succeeded" } })));
+    Index::<RRset>::applied(&world, &rrset(6, 1, &json!({ "status": { "syncStatus": "Succeeded" } })));
     assert_eq!(touched(&queue), []);
-    Index::<RRset>::applied(&world, &rrset(4, 7, json!({})));
+    Index::<RRset>::applied(&world, &rrset(4, 7, &json!({})));
     let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
     assert_eq!(world.record(&id).unwrap().identity.version, 6);
     assert_eq!(touched(&queue), []);
-    Index::<RRset>::applied(&world, &rrset(7, 2, json!({})));
+    Index::<RRset>::applied(&world, &rrset(7, 2, &json!({})));
     assert_eq!(touched(&queue), [key()]);
 }
 
@@ -53,16 +53,16 @@ async fn a_status_echo_touches_nothing_and_an_older_event_changes_nothing() {
 async fn an_answer_that_arrives_after_the_object_is_gone_brings_nothing_back() {
     let (world, _) = world();
     let id = ObjectId::new("RRset", Some("ns"), "www");
-    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     Index::<RRset>::deleted(&world, &id);
-    world.written(&id, serde_json::to_value(rrset(6, 1, json!({}))).unwrap());
+    world.written(&id, serde_json::to_value(rrset(6, 1, &json!({}))).unwrap());
     assert!(world.record(&Arc::new(id)).is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_lost_its_object_is_looked_at_once() {
     let (world, _) = world();
-    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), "www"));
     let none = Touched::none();
     let first = world.snapshot(&key(), &none);
@@ -73,7 +73,7 @@ async fn a_name_that_lost_its_object_is_looked_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
     let (world, queue) = world();
-    Index::<RRset>::applied(&world, &rrset(5, 1, json!({})));
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     touched(&queue);
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     let zone: Zone = serde_json::from_value(json!({

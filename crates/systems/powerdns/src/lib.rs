@@ -171,9 +171,10 @@ impl System for PowerDnsSystem {
 
     fn report(&self, applied: apply::Applied, now: Timestamp) -> Report<Arc<ObjectId>> {
         self.report_health();
-        let outcome::Said { key, memory, verdicts, report, again } = outcome::say(self.pace.clone(), applied, now, |zone, ledger| {
-            self.prune(zone, ledger);
-        });
+        let outcome::Said { key, memory, verdicts, report, again } =
+            outcome::say(&self.pace, applied, now, |zone, ledger| {
+                self.prune(zone, ledger);
+            });
         for write in &report.statuses {
             self.world.zone_said(&write.0, &write.1);
         }

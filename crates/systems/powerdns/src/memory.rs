@@ -68,12 +68,8 @@ pub(crate) struct Rejection {
 
 impl Present {
     pub(crate) fn of(contents: &ZoneContents) -> Self {
-        let mut present = Self {
-            info: contents.info.clone(),
-            sets: BTreeMap::new(),
-            commented: BTreeSet::new(),
-            apex_ns: None,
-        };
+        let mut present =
+            Self { info: contents.info.clone(), sets: BTreeMap::new(), commented: BTreeSet::new(), apex_ns: None };
         for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
             let key = RecordKey::new(set.name.clone(), set.rtype);
             let ours = |account: &str| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&account);
@@ -141,7 +137,8 @@ impl Ledger {
                 continue;
             }
             let mut words = line.split(' ');
-            let (Some(name), Some(rtype), Some(digest), None) = (words.next(), words.next(), words.next(), words.next())
+            let (Some(name), Some(rtype), Some(digest), None) =
+                (words.next(), words.next(), words.next(), words.next())
             else {
                 continue;
             };

@@ -92,9 +92,7 @@ async fn look(
             return Ok(ServerView::Missing);
         };
         let moved = info.serial != present.info.serial;
-        let fresh = memory.read_at.is_some_and(|at| {
-            now.duration_since(at).unsigned_abs() < system.pace.full_read
-        });
+        let fresh = memory.read_at.is_some_and(|at| now.duration_since(at).unsigned_abs() < system.pace.full_read);
         present.info = info;
         if !moved && fresh {
             return Ok(ServerView::Present);

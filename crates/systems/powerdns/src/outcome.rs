@@ -45,13 +45,27 @@ impl ZoneReport {
     }
 }
 
-pub(crate) fn say(pace: Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
+pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
     let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left } = applied;
     let mut verdicts = decided;
     let mut retry = Retries::default();
     let mut zone_says = zone_verdict(&outcome, &mut retry);
+    let blocked = zone_failure(&outcome, memory.present.is_some());
     for (atom, became) in &atoms {
-        let says = atom_says(atom, became, &pace, now, &mut memory, &mut retry);
+        if *became == AtomOutcome::Deferred {
+            // Not tried: those that wait for the zone say so, the others say what they said until their round comes.
+            let Some(refusal) = &blocked else {
+                retry.deferred = true;
+                continue;
+            };
+            for waiting in &atom.waiting {
+                if let Waiting::Holds(record) | Waiting::Leaves(record) = waiting {
+                    verdicts.push(Verdict::carried(record, Says::Failed(refusal.clone())));
+                }
+            }
+            continue;
+        }
+        let says = atom_says(atom, became, pace, now, &mut memory, &mut retry);
         for waiting in &atom.waiting {
             match waiting {
                 Waiting::Holds(record) => verdicts.push(match (&says, &atom.write, became, key.zone()) {
@@ -153,12 +167,23 @@ fn push_status(report: &mut ZoneReport, zone: &ZoneObject, status: ZoneStatus, s
     report.statuses.push((zone.identity.id.clone(), status, write));
 }
 
+/// What a zone that could not be made or changed means for its record sets.
+fn zone_failure(outcome: &ZoneOutcome, present: bool) -> Option<Refusal> {
+    match outcome {
+        ZoneOutcome::Failed(error) if error.class() == ErrorClass::Refused && !present => {
+            Some(Refusal::new(Reason::ZoneNotReady, format!("the zone cannot be made: {error}")))
+        }
+        ZoneOutcome::Failed(error) => Some(server_refusal(error)),
+        ZoneOutcome::Kept | ZoneOutcome::Released | ZoneOutcome::Refused(_) | ZoneOutcome::NotWritten(_) => None,
+    }
+}
+
 fn zone_verdict(outcome: &ZoneOutcome, retry: &mut Retries) -> Says {
     match outcome {
         ZoneOutcome::Kept | ZoneOutcome::Released => Says::Succeeded,
         ZoneOutcome::Refused(refusal) => {
             if refusal.reason == Reason::ForeignRecord {
-                retry.slow_all = true;
+                retry.slow = Touched::All;
             }
             Says::Failed(refusal.clone())
         }
@@ -214,10 +239,7 @@ fn atom_says(
             retry.server(error, Some(objects()));
             Some(server_refusal(error))
         }
-        AtomOutcome::Deferred => {
-            retry.deferred = true;
-            Some(not_tried())
-        }
+        AtomOutcome::Deferred => Some(not_tried()),
     }
 }
 
@@ -230,9 +252,10 @@ struct Retries {
     now: bool,
     deferred: bool,
     transient: Touched<Arc<ObjectId>>,
-    throttled: Option<Option<Duration>>,
+    throttled: bool,
+    /// The longest pause that was asked for.
+    pause: Option<Duration>,
     slow: Touched<Arc<ObjectId>>,
-    slow_all: bool,
     fixed: Option<Duration>,
 }
 
@@ -242,9 +265,9 @@ impl Default for Retries {
             now: false,
             deferred: false,
             transient: Touched::none(),
-            throttled: None,
+            throttled: false,
+            pause: None,
             slow: Touched::none(),
-            slow_all: false,
             fixed: None,
         }
     }
@@ -255,7 +278,8 @@ impl Retries {
         match error.class() {
             ErrorClass::Transient | ErrorClass::Unauthorised => self.transient.merge(objects.unwrap_or(Touched::All)),
             ErrorClass::Throttled(after) => {
-                self.throttled = Some(after.max(self.throttled.flatten()));
+                self.throttled = true;
+                self.pause = after.max(self.pause);
                 self.transient.merge(objects.unwrap_or(Touched::All));
             }
             ErrorClass::Refused => self.slow.merge(objects.unwrap_or(Touched::All)),
@@ -274,8 +298,8 @@ impl Retries {
         if self.now {
             return retry(RetryClass::Now, Touched::All);
         }
-        if let Some(after) = self.throttled {
-            return retry(RetryClass::Throttled { after }, self.transient);
+        if self.throttled {
+            return retry(RetryClass::Throttled { after: self.pause }, self.transient);
         }
         if !self.transient.is_empty() {
             return retry(RetryClass::Transient, self.transient);
@@ -285,9 +309,6 @@ impl Retries {
         }
         if let Some(after) = self.fixed {
             return retry(RetryClass::Fixed(after), Touched::All);
-        }
-        if self.slow_all {
-            return retry(RetryClass::Slow, Touched::All);
         }
         if !self.slow.is_empty() {
             return retry(RetryClass::Slow, self.slow);

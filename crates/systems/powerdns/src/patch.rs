@@ -56,7 +56,9 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
             Err(ServerError::Refused { words }) => {
                 if let [only] = *chunk.members {
                     outcomes[only] = AtomOutcome::Refused(words);
-                } else if let Some(at) = (chunk.drops < NAMED_DROPS).then(|| blamed(atoms, &chunk.members, &words)).flatten() {
+                } else if let Some(at) =
+                    (chunk.drops < NAMED_DROPS).then(|| blamed(atoms, &chunk.members, &words)).flatten()
+                {
                     outcomes[chunk.members.remove(at)] = AtomOutcome::Refused(words);
                     chunk.drops += 1;
                     waiting.push_front(chunk);
@@ -123,7 +125,8 @@ fn changes(atoms: &[Atom], members: &[usize]) -> Vec<Change> {
     let mut at = 0;
     while at < members.len() {
         let name = &atoms[members[at]].name;
-        let end = members[at..].iter().position(|index| atoms[*index].name != *name).map_or(members.len(), |len| at + len);
+        let end =
+            members[at..].iter().position(|index| atoms[*index].name != *name).map_or(members.len(), |len| at + len);
         let group = || members[at..end].iter().map(|index| &atoms[*index]);
         for key in group().flat_map(|atom| &atom.deletes) {
             changes.push(Change { name: key.name.clone(), rtype: key.rtype, action: Action::Delete });
@@ -163,7 +166,8 @@ fn blamed(atoms: &[Atom], members: &[usize], words: &str) -> Option<usize> {
 fn halves(atoms: &[Atom], mut members: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
     let middle = members.len() / 2;
     let boundary = |at: &usize| atoms[members[*at - 1]].name != atoms[members[*at]].name;
-    let nearest = (0..middle).flat_map(|away| [middle - away, middle + away]).filter(|at| (1..members.len()).contains(at));
+    let nearest =
+        (0..middle).flat_map(|away| [middle - away, middle + away]).filter(|at| (1..members.len()).contains(at));
     let at = nearest.into_iter().find(boundary).unwrap_or(middle);
     let second = members.split_off(at);
     (members, second)

@@ -36,7 +36,12 @@ fn atom(name: &str, deletes: &[RecordType], write: Option<(RecordType, &str)>) -
 async fn server() -> MemoryServer {
     let server = MemoryServer::new();
     let settings = ZoneSettings::default();
-    let new = NewZone { name: zone(), kind: "Native".into(), nameservers: vec![Fqdn::parse("ns.example").unwrap()], settings };
+    let new = NewZone {
+        name: zone(),
+        kind: "Native".into(),
+        nameservers: vec![Fqdn::parse("ns.example").unwrap()],
+        settings,
+    };
     server.create(&new).await.unwrap();
     server
 }
@@ -89,7 +94,9 @@ async fn deletions_come_before_writes_at_a_name_and_lonely_deletions_last() {
     let order = chunks(&atoms);
     let text: Vec<String> = changes(&atoms, &order[0].members)
         .iter()
-        .map(|change| format!("{} {} {}", if change.action == Action::Delete { "-" } else { "+" }, change.name, change.rtype))
+        .map(|change| {
+            format!("{} {} {}", if change.action == Action::Delete { "-" } else { "+" }, change.name, change.rtype)
+        })
         .collect();
     assert_eq!(text, ["- www.example.com. A", "+ www.example.com. CNAME", "- gone.example.com. A"]);
 }
@@ -133,7 +140,8 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     server.set_gate(Some(Arc::new(|_| {
         signpost_provider_powerdns::Fault::Before(ServerError::Failed { status: 500, words: "locked".into() })
     })));
-    let atoms: Vec<Atom> = (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let atoms: Vec<Atom> =
+        (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     let (outcomes, calls) = send(&server, &zone(), &atoms).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert_eq!(calls, 1);

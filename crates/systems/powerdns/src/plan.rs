@@ -237,7 +237,8 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
         DeletionPolicy::Delete | DeletionPolicy::Retain => ZoneStep::Release,
     };
     let keep = holder.spec.deletion_policy == DeletionPolicy::Retain;
-    let missing = || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
+    let missing =
+        || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
     if plan.step == ZoneStep::Delete || plan.memory.present.is_none() {
         // Everything goes with the zone: no record set needs a call of its own.
         for record in records(snapshot) {
@@ -250,7 +251,8 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
         // Another object takes the zone over: what was written through the one that goes, goes with it.
         for (name, records) in &snapshot.names {
             for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
-                let verdict = Verdict { applied: None, release: record.identity.deleting, ..Verdict::carried(record, missing()) };
+                let verdict =
+                    Verdict { applied: None, release: record.identity.deleting, ..Verdict::carried(record, missing()) };
                 match &record.seen.applied {
                     Some(applied) if !record.retain => plan.atoms.push(Atom {
                         name: name.clone(),
@@ -371,7 +373,8 @@ impl NamePlan<'_> {
 
         // What objects wrote here and no longer want: the object is going, or its type was changed.
         let wrote = |record: &Record| {
-            let applied = record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
+            let applied =
+                record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
             applied.map(|applied| applied.key.clone())
         };
         let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
@@ -384,7 +387,9 @@ impl NamePlan<'_> {
             unwanted.extend(wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
         unwanted.retain(|key| key.rtype != RecordType::Soa && !wants.contains_key(key));
-        let kept = |record: &Record| !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref());
+        let kept = |record: &Record| {
+            !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
+        };
 
         // Who can stand beside whom. What is served already goes before what is new.
         let mut candidates: Candidates<String> = BTreeMap::new();
@@ -425,11 +430,12 @@ impl NamePlan<'_> {
             if let Some(old) = &old {
                 unwanted.remove(old);
             }
+            let known = kept(record) && record.identity.held;
             let write = Write {
                 content: desired.content.clone(),
                 digest: desired.digest,
                 comment: comment_change(plan.memory.present.as_ref(), key, &desired.content),
-                ledger: !(kept(record) && record.identity.held) && !plan.memory.ledger.lists(key, desired.digest),
+                ledger: !(known || plan.memory.ledger.lists(key, desired.digest)),
                 key: key.clone(),
             };
             plan.atoms.push(Atom {
@@ -441,7 +447,8 @@ impl NamePlan<'_> {
         }
 
         // What has to go.
-        let mut going: BTreeMap<RecordKey, Vec<Waiting>> = unwanted.iter().map(|key| (key.clone(), Vec::new())).collect();
+        let mut going: BTreeMap<RecordKey, Vec<Waiting>> =
+            unwanted.iter().map(|key| (key.clone(), Vec::new())).collect();
         for record in leaving {
             let waits = wrote(&record).and_then(|key| going.get_mut(&key));
             match waits {
@@ -477,7 +484,8 @@ impl NamePlan<'_> {
             let wanted = wants.contains_key(&key) || unwanted.contains(&key);
             let wrote_it = |record: &Arc<Record>| !record.identity.deleting && wrote(record).as_ref() == Some(&key);
             let wants_it = |record: &Arc<Record>| !record.identity.deleting && record.key().as_ref() == Some(&key);
-            if wanted || plan.unlist.contains(&key) || records.iter().any(|record| wrote_it(record) || wants_it(record)) {
+            if wanted || plan.unlist.contains(&key) || records.iter().any(|record| wrote_it(record) || wants_it(record))
+            {
                 continue;
             }
             if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }
@@ -527,16 +535,19 @@ fn in_ledger(plan: &Plan, record: &Record) -> bool {
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
     let (Some(key), Ok(desired)) = (record.key(), &record.desired) else { return false };
     record.seen.sync == Some(crate::record::Sync::Succeeded)
-        && record.seen.applied.as_ref().is_some_and(|applied| {
-            applied.zone == *zone && applied.key == key && applied.digest == desired.digest
-        })
+        && record
+            .seen
+            .applied
+            .as_ref()
+            .is_some_and(|applied| applied.zone == *zone && applied.key == key && applied.digest == desired.digest)
 }
 
 fn records(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Record>> {
     // A record set that wrote at another name than it wants is listed at both.
-    let named = snapshot.names.iter().flat_map(|(name, records)| {
-        records.iter().filter(move |record| record.names().next() == Some(name))
-    });
+    let named = snapshot
+        .names
+        .iter()
+        .flat_map(|(name, records)| records.iter().filter(move |record| record.names().next() == Some(name)));
     named.chain(&snapshot.nameless)
 }
 

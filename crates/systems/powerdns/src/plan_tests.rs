@@ -108,7 +108,8 @@ impl Scene {
         };
         let present = self.present.then(|| Present::of(&ZoneContents { info, sets }));
         let key = ZoneKey::Zone(zone());
-        let memory = ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
+        let memory =
+            ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
         plan(Observed { snapshot: self.world.snapshot(&key, &Touched::All), key, server, memory }, now())
     }
@@ -126,7 +127,9 @@ impl Scene {
         }
         for atom in &plan.atoms {
             let mut line: Vec<String> = atom.deletes.iter().map(|key| format!("-{key}")).collect();
-            line.extend(atom.write.iter().map(|write| format!("+{}{}", write.key, if write.ledger { " (ledger)" } else { "" })));
+            line.extend(
+                atom.write.iter().map(|write| format!("+{}{}", write.key, if write.ledger { " (ledger)" } else { "" })),
+            );
             for waiting in &atom.waiting {
                 line.push(match waiting {
                     Waiting::Holds(record) => format!("for {}", record.identity.uid),
@@ -206,9 +209,11 @@ fn a_new_object_is_written_through_the_ledger_and_a_known_one_is_not() {
 
 #[test]
 fn what_is_served_as_wanted_is_left_alone() {
-    let scene = Scene::new()
-        .object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
-        .on_server("www", "A", "192.0.2.1");
+    let scene = Scene::new().object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1")).on_server(
+        "www",
+        "A",
+        "192.0.2.1",
+    );
     assert_eq!(scene.words(), "www: ok, keeps its record\n");
 }
 
@@ -245,9 +250,11 @@ fn a_successor_of_another_type_finds_its_place_after_the_deletion() {
 
 #[test]
 fn an_object_that_cannot_be_understood_keeps_what_it_wrote() {
-    let scene = Scene::new()
-        .object("www", 1, "www", "A", "nonsense", wrote("www", "A", "192.0.2.1"))
-        .on_server("www", "A", "192.0.2.1");
+    let scene = Scene::new().object("www", 1, "www", "A", "nonsense", wrote("www", "A", "192.0.2.1")).on_server(
+        "www",
+        "A",
+        "192.0.2.1",
+    );
     assert_eq!(scene.words(), "www: InvalidRecord, keeps its record\n");
 }
 
@@ -263,7 +270,11 @@ fn a_loser_that_goes_touches_nothing() {
 #[test]
 fn the_ledger_alone_deletes_only_what_it_says_was_written() {
     let scene = Scene::new().on_server("ours", "A", "192.0.2.1").on_server("theirs", "A", "203.0.113.1");
-    let scene = scene.in_ledger("ours", "A", "192.0.2.1").in_ledger("theirs", "A", "192.0.2.9").in_ledger("absent", "A", "192.0.2.1");
+    let scene = scene.in_ledger("ours", "A", "192.0.2.1").in_ledger("theirs", "A", "192.0.2.9").in_ledger(
+        "absent",
+        "A",
+        "192.0.2.1",
+    );
     assert_eq!(scene.words(), "-ours.example.com. A\n");
     let mut forgotten: Vec<String> = scene.plan().forget.iter().map(ToString::to_string).collect();
     forgotten.sort();
@@ -287,9 +298,11 @@ fn deletions_that_users_asked_for_are_not_held() {
     let mut scene = Scene::new();
     for n in 0..12 {
         let name = format!("h{n}");
-        scene = scene
-            .object(&name, 1, &name, "A", "192.0.2.1", deleting(wrote(&name, "A", "192.0.2.1")))
-            .on_server(&name, "A", "192.0.2.1");
+        scene = scene.object(&name, 1, &name, "A", "192.0.2.1", deleting(wrote(&name, "A", "192.0.2.1"))).on_server(
+            &name,
+            "A",
+            "192.0.2.1",
+        );
     }
     let plan = scene.plan();
     assert_eq!((plan.atoms.len(), plan.guarded), (12, None));

@@ -91,7 +91,7 @@ impl Identity {
 
     /// The finalizers with ours added, or with everything of ours taken off.
     pub(crate) fn finalizers_with(&self, ours: bool) -> Vec<String> {
-        let have = self.finalizers.iter().flatten().map(|finalizer| finalizer.to_string());
+        let have = self.finalizers.iter().flatten().map(ToString::to_string);
         let mut list: Vec<String> =
             have.filter(|name| name != FINALIZER && (ours || name != LEGACY_METRICS_FINALIZER)).collect();
         if ours {

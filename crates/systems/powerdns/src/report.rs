@@ -81,12 +81,14 @@ impl Verdict {
 
     /// The server has exactly what the object wants, and had it before this pass.
     pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
-        let applied = Applied { zone: zone.clone(), key: key.clone(), digest };
-        Self {
-            applied: Some(Box::new(applied)),
-            updated: record.seen.updated.or(Some(now)),
-            ..Self::carried(record, Says::Succeeded)
-        }
+        let applied = Some(Box::new(Applied { zone: zone.clone(), key: key.clone(), digest }));
+        // A pass before this one may have written it, and its status is still on the way.
+        let pending = record.verdict.as_ref().filter(|verdict| verdict.applied == applied);
+        let (serial, updated) = match pending {
+            Some(verdict) => (verdict.serial, verdict.updated),
+            None => (record.seen.serial, record.seen.updated),
+        };
+        Self { applied, serial, updated: updated.or(Some(now)), ..Self::carried(record, Says::Succeeded) }
     }
 
     /// It was written just now.
@@ -113,7 +115,14 @@ fn available_reason(says: &Says) -> &'static str {
     }
 }
 
-fn condition(type_: &str, says: &Says, reason: &str, generation: i64, before: Option<Since>, now: Timestamp) -> Condition {
+fn condition(
+    type_: &str,
+    says: &Says,
+    reason: &str,
+    generation: i64,
+    before: Option<Since>,
+    now: Timestamp,
+) -> Condition {
     let status = matches!(says, Says::Succeeded);
     let message = says.refusal().map_or("Succeeded", |refusal| refusal.message.as_str());
     let at = before.filter(|before| before.status == status).map_or(now, |before| before.at);

@@ -20,8 +20,8 @@ use serde_json::json;
 use signpost_apis::powerdns::{RRset, Zone};
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_provider_powerdns::{
-    Action, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo, SetContent, ZoneContents,
-    ZoneInfo, ZoneServer, ZoneSettings,
+    Action, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo, SetContent,
+    ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
 };
 use signpost_sandbox::{Fault, FaultPlan, Session};
 use signpost_system_powerdns::Pace;
@@ -104,7 +104,11 @@ impl ZoneServer for Mortal {
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
         self.guard(self.inner.create(zone))
     }
-    fn configure<'a>(&'a self, zone: &'a ZoneName, settings: &'a ZoneSettings) -> BoxFuture<'a, Result<(), ServerError>> {
+    fn configure<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        settings: &'a ZoneSettings,
+    ) -> BoxFuture<'a, Result<(), ServerError>> {
         self.guard(self.inner.configure(zone, settings))
     }
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
@@ -182,7 +186,8 @@ impl Play {
 fn served(server: &MemoryServer, zone: &ZoneName) -> BTreeMap<RecordKey, Vec<String>> {
     let sets = server.contents(zone).map(|contents| contents.sets).unwrap_or_default();
     let ours = sets.into_iter().filter(|set| set.name != *zone.name());
-    ours.map(|set| (RecordKey::new(set.name, set.rtype), set.contents.iter().map(ToString::to_string).collect())).collect()
+    ours.map(|set| (RecordKey::new(set.name, set.rtype), set.contents.iter().map(ToString::to_string).collect()))
+        .collect()
 }
 
 async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
@@ -257,12 +262,19 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
         let settled = objects.len() == play.wanted.len()
             && objects.iter().all(|set| {
                 let status = set.status.clone().unwrap_or_default();
-                status.sync_status.as_deref() == Some("Succeeded") && status.observed_generation == set.metadata.generation
+                status.sync_status.as_deref() == Some("Succeeded")
+                    && status.observed_generation == set.metadata.generation
             });
         if there == wanted && ledger.is_empty() && settled {
             Ok(())
         } else {
-            Err(format!("wanted {wanted:?}\nserved {there:?}\nledger {ledger:?}\nobjects {:?}", objects.iter().map(|o| (&o.metadata.name, &o.metadata.deletion_timestamp, &o.status)).collect::<Vec<_>>()))
+            Err(format!(
+                "wanted {wanted:?}\nserved {there:?}\nledger {ledger:?}\nobjects {:?}",
+                objects
+                    .iter()
+                    .map(|o| (&o.metadata.name, &o.metadata.deletion_timestamp, &o.status))
+                    .collect::<Vec<_>>()
+            ))
         }
     })
     .await;

@@ -19,7 +19,8 @@ impl Rig {
 
     pub async fn until_all(&self, count: usize, sync: &str) {
         eventually(&format!("{count} are {sync}"), PATIENCE * 2, || async {
-            let list = self.api("RRset").list(&kube::api::ListParams::default()).await.map_err(|error| error.to_string())?;
+            let list =
+                self.api("RRset").list(&kube::api::ListParams::default()).await.map_err(|error| error.to_string())?;
             let so = list.items.iter().filter(|object| object.data["status"]["syncStatus"] == sync).count();
             if so == count { Ok(()) } else { Err(format!("{so} of {}", list.items.len())) }
         })

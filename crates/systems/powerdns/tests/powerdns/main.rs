@@ -3,6 +3,7 @@
 //! One binary, so that all of it shares one API server and one PowerDNS; a test is alone with its namespace and zone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unreachable_pub, reason = "the modules of one test binary")]
 
 mod crash;
 mod faults;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_engine::{Operator, OperatorOptions, metrics::Metrics};
 use signpost_provider_powerdns::{
-    Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, ServerSet, SetContent, ZoneContents, ZoneServer,
-    ZoneSettings,
+    Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, ServerSet, SetContent, ZoneContents,
+    ZoneServer, ZoneSettings,
 };
 use signpost_system_powerdns::{ApiKey, KeySource, Pace, PowerDnsConfig, install, install_with};
 use signpost_testkit::{Backend, Cluster, FaultProxy, PowerDns, PowerDnsOptions, dig, eventually};

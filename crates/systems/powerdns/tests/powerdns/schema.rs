@@ -47,10 +47,18 @@ fn cases(zone: &str) -> Vec<(&'static str, Value, Option<&'static str>)> {
         ("Zone", with(zone_spec(), "nameservers", json!(["bad name"])), Some("spec.nameservers")),
         ("Zone", with(zone_spec(), "soa_edit_api", json!("NEVER")), Some("spec.soa_edit_api")),
         ("Zone", json!({ "kind": "Consumer", "masters": ["192.0.2.53"] }), None),
-        ("Zone", json!({ "kind": "Consumer", "masters": ["192.0.2.53"], "nameservers": ["ns1.example.org"] }), Some("no nameservers of its own")),
+        (
+            "Zone",
+            json!({ "kind": "Consumer", "masters": ["192.0.2.53"], "nameservers": ["ns1.example.org"] }),
+            Some("no nameservers of its own"),
+        ),
         ("Zone", json!({ "kind": "Slave" }), Some("needs spec.masters")),
         ("Zone", json!({ "kind": "Consumer" }), Some("needs spec.masters")),
-        ("Zone", with(zone_spec(), "soa", json!({ "primary": "ns1.example.org", "mailbox": "h.example.org", "retry": -5 })), Some("spec.soa.retry")),
+        (
+            "Zone",
+            with(zone_spec(), "soa", json!({ "primary": "ns1.example.org", "mailbox": "h.example.org", "retry": -5 })),
+            Some("spec.soa.retry"),
+        ),
         ("ClusterZone", json!({ "kind": "Slave" }), Some("needs spec.masters")),
     ]
 }
