@@ -40,8 +40,8 @@ use tokio_util::sync::CancellationToken;
 const SCRIPTS: u64 = 40;
 /// Longest time from the last thing a user did to the right world.
 const CONVERGE: Duration = Duration::from_mins(10);
-/// Time for the last echoes: a watch that was cut may still have to tell what is already so.
-const ECHOES: Duration = Duration::from_secs(40);
+/// A time without writes after which the last echoes are over: a watch that was cut may still have to tell what is already so.
+const ECHOES: Duration = Duration::from_secs(90);
 /// How long the cluster is watched for writes afterwards.
 const REST: Duration = Duration::from_mins(2);
 
@@ -376,8 +376,7 @@ async fn run(
     }
 
     let world = converge(&sandbox, &user, expected).await?;
-    tokio::time::sleep(ECHOES).await;
-    let before = writes(&sandbox);
+    let before = quiet(&sandbox).await?;
     tokio::time::sleep(REST).await;
     let after = writes(&sandbox);
     if before != after {
@@ -430,6 +429,22 @@ fn one_leader_at_a_time(reigns: &[(usize, Instant, Role)]) -> Result<(), String>
 /// Writes to anything but leases, which are renewed for ever.
 fn writes(sandbox: &Sandbox) -> usize {
     sandbox.log().iter().filter(|entry| entry.is_write() && entry.info.resource != "leases").count()
+}
+
+/// Waits until there was no write for a while, and returns how many there were.
+async fn quiet(sandbox: &Sandbox) -> Result<usize, String> {
+    let until = Instant::now() + CONVERGE;
+    loop {
+        let before = writes(sandbox);
+        tokio::time::sleep(ECHOES).await;
+        let after = writes(sandbox);
+        if before == after {
+            return Ok(after);
+        }
+        if Instant::now() >= until {
+            return Err(format!("it writes for ever: {} times in {ECHOES:?}", after - before));
+        }
+    }
 }
 
 async fn converge(sandbox: &Sandbox, user: &Client, expected: Option<&Value>) -> Result<Value, String> {
