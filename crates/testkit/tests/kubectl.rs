@@ -42,7 +42,7 @@ fn given(line: &'static str, stdin: &'static str) -> Step {
     Step { stdin: stdin.into(), ..step(line) }
 }
 
-/// Makes a namespace. Not by `kubectl create namespace`, whose typed client speaks protobuf only.
+/// Makes a namespace, in JSON; `create namespace` speaks protobuf and has a scenario of its own.
 fn namespace(name: &str) -> Step {
     let manifest = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}");
     Step { stdin: manifest.into(), ..step("apply -f -") }
@@ -320,6 +320,31 @@ async fn built_in_kinds_are_created_and_shown() {
         step("-n builtin delete secret hidden"),
         step("get namespaces default kube-system"),
         step("delete namespace builtin"),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typed_commands_speak_protobuf_and_are_understood() {
+    compare(vec![
+        step("create namespace typed"),
+        step("create namespace typed"),
+        step("-n typed create configmap settings --from-literal=a=1 --from-literal=b=2"),
+        step("-n typed create secret generic hidden --from-literal=key=value"),
+        step("-n typed create service clusterip web --tcp=80:8080"),
+        step("-n typed create service loadbalancer lb --tcp=443:8443"),
+        step("-n typed create service externalname out --external-name=example.com"),
+        step("-n typed create ingress site --rule=a.example.com/*=web:80,tls=cert --class=nginx --annotation=example.com/a=b"),
+        step("-n typed get configmap settings -o yaml"),
+        step("-n typed get secret hidden -o yaml"),
+        step("-n typed get service web -o yaml"),
+        step("-n typed get service out -o yaml"),
+        step("-n typed get ingress site -o yaml"),
+        step("-n typed create configmap settings"),
+        step("auth can-i create gizmos"),
+        step("auth can-i '*' '*'"),
+        step("-n no-such-namespace create configmap a"),
+        step("delete namespace typed"),
     ])
     .await;
 }
