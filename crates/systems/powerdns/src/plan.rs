@@ -391,10 +391,14 @@ impl NamePlan<'_> {
             !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
         };
 
-        // Who can stand beside whom. What is served already goes before what is new.
+        // Who can stand beside whom. What is on the server goes before what was, and that before what is new.
         let mut candidates: Candidates<String> = BTreeMap::new();
         for (key, record) in &wants {
-            let since = if kept(record) { Timestamp::MIN } else { record.identity.created };
+            let since = match (there.contains_key(key), kept(record)) {
+                (true, _) => Timestamp::MIN,
+                (false, true) => Timestamp::UNIX_EPOCH,
+                (false, false) => record.identity.created,
+            };
             let claim = Claim::new(record.identity.id.to_string(), since, record.identity.uid.clone());
             candidates.insert(key.clone(), claim);
         }
