@@ -1,5 +1,8 @@
 //! The v6 dialect against a strict server: lists, writes, sessions, and every way to be refused.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -47,12 +47,19 @@ pub struct Applied {
     pub(crate) news: Vec<Refusal>,
     /// Whether the Pi-hole was looked at with success, so that views may be written.
     pub(crate) looked: bool,
-    /// Whether a large deletion waits.
-    pub(crate) held: bool,
-    /// Whether aliases wait for a restart that is allowed.
-    pub(crate) deferred: bool,
-    /// Whether what was done lets something else be done.
-    pub(crate) unfinished: bool,
+    /// What this Pi-hole waits for, when nothing failed.
+    pub(crate) waits: Option<Waits>,
+}
+
+/// Why another look has to follow before the usual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// What was done lets something else be done.
+    NextStep,
+    /// A large deletion waits for its second look.
+    Brake,
+    /// Aliases wait for a restart that is allowed.
+    Restart,
 }
 
 impl PiholeSystem {
@@ -95,9 +102,11 @@ impl PiholeSystem {
             trouble_is_new: false,
             news: Vec::new(),
             looked: false,
-            held: planned.held.is_some(),
-            deferred: planned.deferred,
-            unfinished: false,
+            waits: match (planned.held, planned.deferred) {
+                (Some(_), _) => Some(Waits::Brake),
+                (None, true) => Some(Waits::Restart),
+                (None, false) => None,
+            },
         };
         let mut refusals = planned.refusals.clone();
         match sight {
@@ -165,7 +174,9 @@ impl PiholeSystem {
                     && !change.remove.iter().any(|line| present.contains(line))
                 {
                     say_done(&instance.name, change);
-                    applied.unfinished = planned.unfinished;
+                    if planned.unfinished {
+                        applied.waits = Some(Waits::NextStep);
+                    }
                 } else {
                     applied.missing += 1;
                 }
@@ -322,7 +333,7 @@ fn say_done(instance: &str, change: &Change) {
         }
         (_, None, Some(new)) => tracing::info!(%ingress, host, ip = %new, instance, "dns record created"),
         (_, Some(old), Some(new)) => {
-            tracing::info!(%ingress, host, old_ip = %old, new_ip = %new, instance, "dns record updated")
+            tracing::info!(%ingress, host, old_ip = %old, new_ip = %new, instance, "dns record updated");
         }
         (_, _, None) => tracing::info!(%ingress, host, instance, "dns record deleted"),
     }

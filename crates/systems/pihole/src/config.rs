@@ -427,7 +427,7 @@ mod tests {
     fn row_27_the_default_address_is_required_and_ipv4() {
         for bad in [
             None,
-            Some("".into()),
+            Some(String::new()),
             Some("::1".into()),
             Some("1.2.3".into()),
             Some("01.2.3.4".into()),

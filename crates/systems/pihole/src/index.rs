@@ -398,8 +398,9 @@ impl IngressIndex {
 
     fn replace(&self, key: &IngressKey, new: Option<Claimant>) {
         let mut state = self.lock();
+        let new = new.map(Arc::new);
         let old = match &new {
-            Some(new) => state.claimants.insert(key.clone(), Arc::new(new.clone())),
+            Some(new) => state.claimants.insert(key.clone(), Arc::clone(new)),
             None => state.claimants.remove(key),
         };
         if old.is_none() && new.is_none() {

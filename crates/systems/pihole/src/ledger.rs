@@ -40,7 +40,8 @@ impl Ledger {
 
     /// The text in the ConfigMap.
     pub fn to_text(&self) -> String {
-        self.entries.iter().map(|(host, ip)| format!("{ip} {}\n", host.undotted())).collect()
+        let lines: Vec<String> = self.entries.iter().map(|(host, ip)| format!("{ip} {}\n", host.undotted())).collect();
+        lines.concat()
     }
 
     /// Reads the text in the ConfigMap; a line that cannot be read owns nothing.

@@ -106,7 +106,7 @@ impl PiholeSystem {
             if quiet >= self.policy.gather || begun.elapsed() >= limit {
                 return;
             }
-            tokio::time::sleep(self.policy.gather - quiet).await;
+            tokio::time::sleep(self.policy.gather.saturating_sub(quiet)).await;
         }
     }
 

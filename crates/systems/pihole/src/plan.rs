@@ -244,20 +244,18 @@ fn sort<'a>(world: &World<'a>, claimed: impl Fn(&Fqdn) -> bool) -> Sorted<'a> {
     let mut sorted = Sorted { own: BTreeMap::new(), foreign: BTreeMap::new(), lines: 0 };
     let mut own_hosts = BTreeSet::new();
     let mut others: Vec<(Fqdn, Slot, Sighting<'a>)> = Vec::new();
-    let mut file = |line: &'a Line, own: Option<(Fqdn, Slot, Value)>, names: Vec<(&str, Slot, Option<Value>)>| match own
-    {
-        Some((host, slot, value)) => {
+    let mut file = |line: &'a Line, own: Option<(Fqdn, Slot, Value)>, names: Vec<(&str, Slot, Option<Value>)>| {
+        if let Some((host, slot, value)) = own {
             sorted.lines += 1;
             own_hosts.insert(host.clone());
-            let held = Sighting { line, value: Some(value), alone: true };
-            sorted.own.entry((host, slot)).or_default().push(held);
+            let sighting = Sighting { line, value: Some(value), alone: true };
+            sorted.own.entry((host, slot)).or_default().push(sighting);
+            return;
         }
-        None => {
-            let alone = names.len() == 1;
-            for (name, slot, value) in names {
-                if let Ok(host) = Fqdn::parse(name) {
-                    others.push((host, slot, Sighting { line, value, alone }));
-                }
+        let alone = names.len() == 1;
+        for (name, slot, value) in names {
+            if let Ok(host) = Fqdn::parse(name) {
+                others.push((host, slot, Sighting { line, value, alone }));
             }
         }
     };
@@ -328,7 +326,7 @@ pub fn plan(world: &World<'_>) -> Planned {
                 planned.refuse(Some(&loser.key), Some(host), Reason::HostTaken, message);
             }
         }
-        Host { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions);
+        Claimed { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions);
     }
     let unclaimed: Vec<(&(Fqdn, Slot), &Vec<Sighting<'_>>)> =
         sorted.own.iter().filter(|((host, _), _)| claims.holder_of(&host).is_none()).collect();
@@ -400,14 +398,14 @@ impl Planned {
 }
 
 /// One claimed host.
-struct Host<'a, 'w> {
+struct Claimed<'a, 'w> {
     world: &'a World<'w>,
     sorted: &'a Sorted<'w>,
     host: &'a Fqdn,
     holder: &'a Claimant,
 }
 
-impl Host<'_, '_> {
+impl Claimed<'_, '_> {
     fn own(&self, slot: Slot) -> &[Sighting<'_>] {
         self.sorted.own.get(&(self.host.clone(), slot)).map(Vec::as_slice).unwrap_or_default()
     }
@@ -474,7 +472,7 @@ impl Host<'_, '_> {
                 if let Some((reason, message)) = self.conflict(slot, &value, &in_the_way) {
                     return refuse(planned, reason, message);
                 }
-                old = first.value.clone();
+                old.clone_from(&first.value);
                 remove.extend(in_the_way.iter().map(|(_, held)| held.line.clone()));
             } else if !capabilities.exact_delete {
                 let message = format!(

@@ -14,7 +14,7 @@ use signpost_engine::{Event, EventKind, ObjectWrite, Outcome, Report, RetryClass
 use signpost_provider_pihole::{ErrorClass, PiholeError};
 
 use crate::PiholeSystem;
-use crate::apply::Applied;
+use crate::apply::{Applied, Waits};
 use crate::index::{Claimant, FINALIZER, IngressKey, MANAGED_HOSTS};
 use crate::observe::{Cause, Failure};
 use crate::plan;
@@ -50,21 +50,20 @@ impl PiholeSystem {
         if let Some(failure) = &applied.failure {
             return retry(self.pause(applied, failure));
         }
-        if applied.missing > 0 || applied.unfinished {
+        if applied.missing > 0 {
             return retry(RetryClass::Now);
         }
         let memory = applied.instance.memory();
         let left = |since: Option<Timestamp>, pause: Duration| {
             let gone = since.map_or(pause, |since| now.duration_since(since).unsigned_abs());
-            pause.saturating_sub(gone).max(Duration::from_millis(10))
+            RetryClass::Fixed(pause.saturating_sub(gone).max(Duration::from_millis(10)))
         };
-        if applied.held {
-            return retry(RetryClass::Fixed(left(memory.held.map(|(_, since)| since), self.policy.brake)));
+        match applied.waits {
+            Some(Waits::NextStep) => retry(RetryClass::Now),
+            Some(Waits::Brake) => retry(left(memory.held.map(|(_, since)| since), self.policy.brake)),
+            Some(Waits::Restart) => retry(left(memory.restarted, self.policy.restart_pause)),
+            None => self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
         }
-        if applied.deferred {
-            return retry(RetryClass::Fixed(left(memory.restarted, self.policy.restart_pause)));
-        }
-        self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after })
     }
 
     /// How long to leave a Pi-hole alone after a failure.
@@ -118,7 +117,10 @@ impl PiholeSystem {
             let left = || {
                 let unclaimed = |host: &Fqdn| holder_of(host).is_none();
                 claimant.viewed().any(|host| unclaimed(&host) && (present(&host) || !complete))
-                    || snapshot.released.iter().any(|(host, by)| *by == claimant.key && unclaimed(host) && present(host))
+                    || snapshot
+                        .released
+                        .iter()
+                        .any(|(host, by)| *by == claimant.key && unclaimed(host) && present(host))
             };
             if let Some((list, version)) = self.finalizers(claimant, left, now) {
                 metadata.insert("finalizers".into(), json!(list));

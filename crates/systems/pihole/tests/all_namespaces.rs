@@ -1,6 +1,9 @@
 //! Row 1: all namespaces are watched unless one is named. In a binary of its own, because such an operator sees, and
 //! would write to, the Ingresses of every other test on a shared API server.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 mod common;
 
 use common::{Bed, Both, Running, TARGET};

@@ -1,6 +1,9 @@
 //! Rows 1 to 19 of the acceptance list: what the operator does, on the sandbox and on the real API server, with a Pi-hole
 //! of each dialect side by side.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 mod common;
 
 use common::{Bed, Both, Draft, PATIENCE, TARGET, logs, rules, serves, until, v6};
@@ -305,7 +308,7 @@ on_both! {
             let finalizers = bed.get("app").await.metadata.finalizers.unwrap_or_default();
             if finalizers == [FINALIZER] { Ok(()) } else { Err(finalizers) }
         }).await;
-        server.restart_for(std::time::Duration::from_secs(600));
+        server.restart_for(std::time::Duration::from_mins(10));
         until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
         bed.delete("app").await;
         eventually("the Ingress is gone", PATIENCE, || async {

@@ -1,5 +1,8 @@
 //! Rows 17 to 49 of the acceptance list as far as a cluster and a Pi-hole are needed: errors, pauses, readiness, rights, logs.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 mod common;
 
 use std::time::{Duration, Instant};
@@ -329,6 +332,31 @@ on_both! {
         bed.shows("app", Some("app.lan")).await;
         bed.delete("app").await;
         piholes.serve("app.lan", &[]).await;
+    }
+
+    async fn row_55_an_operator_that_dies_after_any_request_leaves_nothing_wrong_behind(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let user = ["10.0.0.1 printer.lan", "192.168.1.10  odd.lan # signpost=home", "10.0.0.2 a-3.lan b.lan"];
+        server.edit(|hosts, _| hosts.extend(user.map(str::to_owned)));
+        for death in 1..=13_u64 {
+            let before = server.counters().requests;
+            let running = bed.start(vec![v6(&server)]);
+            bed.register(&format!("one-{death}"), &[&format!("a-{death}.lan"), "shared.lan"]).await;
+            bed.register(&format!("two-{death}"), &[&format!("b-{death}.lan")]).await;
+            if death > 2 {
+                bed.delete(&format!("two-{}", death - 2)).await;
+            }
+            until("it has made so many requests", || server.counters().requests >= before + death).await;
+            running.crash().await;
+            assert_eq!(server.hosts()[..3], user.map(str::to_owned), "after death {death}");
+        }
+        // The dead left their sessions behind, as the dead do; one more seat is free.
+        let _running = bed.start(vec![v6(&server)]);
+        serves(server.dns(), "a-13.lan", &[TARGET]).await;
+        serves(server.dns(), "b-1.lan", &[]).await;
+        until("everything is as it should be", || server.hosts().len() == 3 + 12 + 2 + 1).await;
+        assert_eq!(server.hosts()[..3], user.map(str::to_owned));
     }
 
     async fn row_55_one_dead_pihole_never_delays_another(cluster) {

@@ -1,5 +1,8 @@
 //! The rest of the acceptance list: examples, log lines as they are printed, and that every row has a test.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 mod common;
 
 use std::collections::BTreeMap;
