@@ -258,6 +258,9 @@ fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
             "must have exactly one version marked as storage version",
         ));
     }
+    if storage == 0 {
+        errors.push(invalid("status.storedVersions", &Value::Null, "must have at least one stored version"));
+    }
     if new["spec"]["preserveUnknownFields"] == true {
         errors.push(invalid(
             "spec.preserveUnknownFields",
