@@ -22,6 +22,13 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Case {
+    /// Whether it makes the server forget its history.
+    pub(crate) fn forgets(&self) -> bool {
+        self.steps.iter().any(|step| step.forget.is_some())
+    }
+}
+
 /// One step: exactly one of `request`, `watch`, `events` and `forget` says which.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
