@@ -386,7 +386,7 @@ async fn http_status(url: &str) -> u16 {
 
 /// The rights the operator really uses: what `examples/pihole/rbac.yaml` grants, tried on the real API server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn row_43_the_rights_in_the_example_are_enough_and_needed() {
+async fn row_43_the_rights_in_the_example_are_enough() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let bed = Bed::new(cluster).await;
     let text =
