@@ -357,6 +357,11 @@ impl ZoneServer for PowerDnsClient {
     }
 
     fn health(&self) -> Health {
-        self.breaker.health()
+        match self.breaker.health() {
+            Health::Down { why } => {
+                Health::Down { why: format!("{}: {why}", self.base.origin().ascii_serialization()) }
+            }
+            health @ (Health::Unknown | Health::Up) => health,
+        }
     }
 }

@@ -380,7 +380,11 @@ mod transport {
             assert!(matches!(client.zone(&zone()).await, Err(ServerError::Unreachable { .. })));
         }
         assert!(matches!(client.zone(&zone()).await, Err(ServerError::Paused { .. })));
-        assert!(matches!(client.health(), signpost_provider_powerdns::Health::Down { .. }));
+        let health = client.health();
+        assert!(
+            matches!(&health, signpost_provider_powerdns::Health::Down { why } if why.starts_with("http://127.0.0.1:1: ")),
+            "{health:?}"
+        );
     }
 
     #[tokio::test]

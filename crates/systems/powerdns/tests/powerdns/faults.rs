@@ -148,8 +148,11 @@ on_both! {
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         let status = rig.until("RRset", "www", "Failed").await;
         assert_eq!(condition(&status, "Ready")["reason"], "ProviderUnreachable");
+        let down = format!("{:?}", rig.readiness());
+        assert!(down.contains("cannot be reached"), "{down}");
         server.restart().await;
         rig.until("RRset", "www", "Succeeded").await;
+        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
     }
 
     async fn lmdb_serves_the_same(cluster) {

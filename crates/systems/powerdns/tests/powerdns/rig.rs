@@ -8,7 +8,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use signpost_dns::{Fqdn, RecordType, ZoneName};
-use signpost_engine::{Operator, OperatorOptions, metrics::Metrics};
+use signpost_engine::{
+    Operator, OperatorOptions,
+    health::{Check, Health},
+    metrics::Metrics,
+};
 use signpost_provider_powerdns::{
     Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, ServerSet, SetContent, ZoneContents,
     ZoneServer, ZoneSettings,
@@ -39,6 +43,7 @@ struct Running {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
     metrics: Metrics,
+    health: Health,
 }
 
 pub fn fast() -> Pace {
@@ -148,6 +153,11 @@ impl Rig {
 
     pub fn metrics(&self) -> String {
         self.running.as_ref().unwrap().metrics.encode()
+    }
+
+    /// What readiness says about the server.
+    pub fn readiness(&self) -> Option<Check> {
+        self.running.as_ref().unwrap().health.checks().get("powerdns").cloned()
     }
 
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
@@ -357,10 +367,10 @@ impl Replica {
 
 fn run(operator: Operator) -> Running {
     let stop = CancellationToken::new();
-    let metrics = operator.metrics();
+    let (metrics, health) = (operator.metrics(), operator.health());
     let token = stop.clone();
     let task = tokio::spawn(async move { operator.run(token).await.unwrap() });
-    Running { stop, task, metrics }
+    Running { stop, task, metrics, health }
 }
 
 pub fn condition(status: &Value, type_: &str) -> Value {
