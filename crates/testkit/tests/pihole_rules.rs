@@ -1,6 +1,9 @@
 //! The rules of the Pi-hole stand-ins, one test each. What a rule says was observed on a real server; the test says it in
 //! our words, so that a rule that turns out to be wrong is easy to find.
 
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
