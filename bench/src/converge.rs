@@ -53,12 +53,27 @@ pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     figures.push(Figure::new("converge.bare.1000", seconds(bare), "s", Goal::Told));
 
     let waiting = waiting(bench, &direct, 1000, &mut figures).await?;
-    figures.push(Figure::new("converge.waiting.1000.speedup", seconds(per_record) / seconds(waiting.served), "x", Goal::AtLeast(20.0)));
+    figures.push(Figure::new(
+        "converge.waiting.1000.speedup",
+        seconds(per_record) / seconds(waiting.served),
+        "x",
+        Goal::AtLeast(20.0),
+    ));
     let beyond_start = waiting.reported.saturating_sub(startup);
-    figures.push(Figure::new("converge.waiting.1000.of_bare", seconds(beyond_start) / seconds(bare), "x", Goal::AtMost(1.5)));
+    figures.push(Figure::new(
+        "converge.waiting.1000.of_bare",
+        seconds(beyond_start) / seconds(bare),
+        "x",
+        Goal::AtMost(1.5),
+    ));
 
     let many = self::waiting(bench, &direct, 10_000, &mut figures).await?;
-    figures.push(Figure::new("converge.waiting.growth", seconds(many.served) / seconds(waiting.served), "x", Goal::AtMost(12.0)));
+    figures.push(Figure::new(
+        "converge.waiting.growth",
+        seconds(many.served) / seconds(waiting.served),
+        "x",
+        Goal::AtMost(12.0),
+    ));
     figures.push(Figure::new("converge.waiting.10000.patches", count(many.patches), "PATCHes", Goal::AtMost(49.0)));
     figures.push(Figure::new("converge.waiting.10000.rss", many.rss, "MB", Goal::AtMost(60.0)));
 
@@ -99,7 +114,12 @@ async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Fig
     world::all_reported(&client, &namespace, n, DEADLINE).await?;
     settle(&client).await?;
     let ours = (world::writes_seen(&client).await? - writes).saturating_sub(n as u64);
-    figures.push(Figure::new(format!("converge.change.{n}.writes_per_object"), per(ours, n), "writes", Goal::AtMost(1.1)));
+    figures.push(Figure::new(
+        format!("converge.change.{n}.writes_per_object"),
+        per(ours, n),
+        "writes",
+        Goal::AtMost(1.1),
+    ));
     operator.stop().await?;
 
     bench.say(&format!("second pass over {n} unchanged record sets"));
@@ -143,7 +163,12 @@ async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Fi
     let name = format!("converge.arriving.{n}");
     figures.push(Figure::new(format!("{name}.creation"), seconds(created), "s", Goal::Told));
     let after = run.served.saturating_sub(created);
-    figures.push(Figure::new(format!("{name}.lag_of_creation"), seconds(after) / seconds(created), "x", Goal::AtMost(0.10)));
+    figures.push(Figure::new(
+        format!("{name}.lag_of_creation"),
+        seconds(after) / seconds(created),
+        "x",
+        Goal::AtMost(0.10),
+    ));
     tell(figures, &name, &run, n);
     operator.stop().await?;
     world::clear(&client, &namespace).await?;

@@ -94,7 +94,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let cluster = signpost_testkit::real_cluster().await.context("no kube-apiserver; run dev/setup")?;
     cluster.install(&signpost_apis::powerdns::crds()).await;
-    let powerdns = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await.context("no PowerDNS; run dev/setup")?;
+    let powerdns =
+        PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await.context("no PowerDNS; run dev/setup")?;
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
     let mut figures: Vec<Figure> = Vec::new();

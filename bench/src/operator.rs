@@ -76,7 +76,8 @@ impl Operator {
     pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().context("no stat")?.split_whitespace().collect();
-        let ticks: f64 = fields.get(11).context("no utime")?.parse::<f64>()? + fields.get(12).context("no stime")?.parse::<f64>()?;
+        let ticks: f64 =
+            fields.get(11).context("no utime")?.parse::<f64>()? + fields.get(12).context("no stime")?.parse::<f64>()?;
         Ok(ticks / 100.0)
     }
 

@@ -72,7 +72,8 @@ async fn per_record() -> anyhow::Result<Duration> {
     let sid = login["session"]["sid"].as_str().unwrap_or_default().to_owned();
     for n in 0..SIZE {
         let line = format!("10.0.0.1%20app-{n:05}.bench.lan");
-        let answer = http.put(format!("{}/api/config/dns/hosts/{line}", pihole.url())).header("X-FTL-SID", &sid).send().await?;
+        let answer =
+            http.put(format!("{}/api/config/dns/hosts/{line}", pihole.url())).header("X-FTL-SID", &sid).send().await?;
         anyhow::ensure!(answer.status().is_success(), "PUT {n} was answered {}", answer.status());
     }
     Ok(answered(&pihole, DEADLINE).await? - start)

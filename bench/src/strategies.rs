@@ -85,17 +85,30 @@ fn status(zone: &str, n: usize) -> Value {
 }
 
 /// The per-record strategy over record sets that exist already; returns when the last name is served (its last PATCH is answered).
-pub async fn per_record(client: &Client, direct: &Direct, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+pub async fn per_record(
+    client: &Client,
+    direct: &Direct,
+    namespace: &str,
+    zone: &str,
+    count: usize,
+) -> anyhow::Result<Duration> {
     let api = rrsets(client, namespace);
     let start = Instant::now();
     let mut served = start;
     for n in 0..count {
         let name = format!("{}.{zone}", host(n));
         let merge = PatchParams::default();
-        for finalizers in [json!(["bench.signpost/metrics"]), json!(["bench.signpost/metrics", "bench.signpost/external"])] {
+        for finalizers in
+            [json!(["bench.signpost/metrics"]), json!(["bench.signpost/metrics", "bench.signpost/external"])]
+        {
             api.patch_metadata(&name, &merge, &Patch::Merge(json!({"metadata": {"finalizers": finalizers}}))).await?;
         }
-        api.patch_metadata(&name, &merge, &Patch::Merge(json!({"metadata": {"annotations": {"bench.signpost/owner": zone}}}))).await?;
+        api.patch_metadata(
+            &name,
+            &merge,
+            &Patch::Merge(json!({"metadata": {"annotations": {"bench.signpost/owner": zone}}})),
+        )
+        .await?;
         direct.read(zone, n).await?;
         direct.patch(zone, &[Direct::replace(zone, n, 0)]).await?;
         served = Instant::now();
@@ -105,7 +118,13 @@ pub async fn per_record(client: &Client, direct: &Direct, namespace: &str, zone:
 }
 
 /// The bare cost of the same end state.
-pub async fn bare(client: &Client, direct: &Direct, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+pub async fn bare(
+    client: &Client,
+    direct: &Direct,
+    namespace: &str,
+    zone: &str,
+    count: usize,
+) -> anyhow::Result<Duration> {
     let api = rrsets(client, namespace);
     let start = Instant::now();
     let each = |status_too: bool| {

@@ -43,7 +43,9 @@ pub async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow
         "metadata": {"name": zone, "namespace": namespace},
         "spec": {"kind": "Native", "nameservers": [format!("ns1.{zone}")], "soa_edit_api": "INCREASE"},
     });
-    api(client, "Zone", "zones", Some(namespace)).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    api(client, "Zone", "zones", Some(namespace))
+        .create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?;
     Ok(())
 }
 
@@ -86,7 +88,13 @@ pub async fn create_rrsets(client: &Client, namespace: &str, zone: &str, count: 
 }
 
 /// Points every record set at its address of another edition.
-pub async fn change_rrsets(client: &Client, namespace: &str, zone: &str, count: usize, edition: u8) -> anyhow::Result<()> {
+pub async fn change_rrsets(
+    client: &Client,
+    namespace: &str,
+    zone: &str,
+    count: usize,
+    edition: u8,
+) -> anyhow::Result<()> {
     let api = rrsets(client, namespace);
     stream::iter(0..count)
         .map(|n| {
@@ -122,7 +130,13 @@ pub async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::
 }
 
 /// Waits until every name answers with its address; each is asked until it does, in order, so that waiting costs few queries.
-pub async fn all_served(server: SocketAddr, zone: &str, count: usize, edition: u8, deadline: Duration) -> anyhow::Result<Instant> {
+pub async fn all_served(
+    server: SocketAddr,
+    zone: &str,
+    count: usize,
+    edition: u8,
+    deadline: Duration,
+) -> anyhow::Result<Instant> {
     let socket = UdpSocket::bind("127.0.0.1:0").await?;
     let start = Instant::now();
     for n in 0..count {
@@ -139,18 +153,27 @@ pub async fn all_served(server: SocketAddr, zone: &str, count: usize, edition: u
 }
 
 /// Waits until every record set of the namespace says Succeeded for its current generation.
-pub async fn all_reported(client: &Client, namespace: &str, count: usize, deadline: Duration) -> anyhow::Result<Instant> {
+pub async fn all_reported(
+    client: &Client,
+    namespace: &str,
+    count: usize,
+    deadline: Duration,
+) -> anyhow::Result<Instant> {
     let mut done = BTreeSet::new();
     let mut events = Box::pin(watcher(rrsets(client, namespace), watcher::Config::default().any_semantic()));
     let start = Instant::now();
     while done.len() < count {
         let event = tokio::time::timeout(deadline.saturating_sub(start.elapsed()), events.next())
             .await
-            .with_context(|| format!("only {} of {count} record sets were reported as done after {deadline:?}", done.len()))?
+            .with_context(|| {
+                format!("only {} of {count} record sets were reported as done after {deadline:?}", done.len())
+            })?
             .context("the watch ended")??;
         if let watcher::Event::Apply(object) | watcher::Event::InitApply(object) = event {
             let status = &object.data["status"];
-            if status["syncStatus"] == "Succeeded" && status["observedGeneration"].as_i64() == object.metadata.generation {
+            if status["syncStatus"] == "Succeeded"
+                && status["observedGeneration"].as_i64() == object.metadata.generation
+            {
                 done.insert(object.name_any());
             } else {
                 done.remove(&object.name_any());
@@ -166,7 +189,8 @@ pub async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
     let mut sum = 0.0;
     for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
         let ours = line.contains("group=\"dns.cav.enablers.ob\"") || line.contains("group=\"networking.k8s.io\"");
-        let write = ["PATCH", "APPLY", "PUT", "POST", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
+        let write =
+            ["PATCH", "APPLY", "PUT", "POST", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
         if ours && write && line.contains("code=\"2") {
             sum += line.rsplit(' ').next().unwrap_or("0").parse::<f64>().unwrap_or(0.0);
         }
@@ -179,8 +203,13 @@ pub async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
 pub async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
     for (kind, plural) in [("RRset", "rrsets"), ("Zone", "zones")] {
         let api = api(client, kind, plural, Some(namespace));
-        let names: Vec<String> =
-            api.list_metadata(&kube::api::ListParams::default()).await?.items.iter().map(ResourceExt::name_any).collect();
+        let names: Vec<String> = api
+            .list_metadata(&kube::api::ListParams::default())
+            .await?
+            .items
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect();
         stream::iter(names)
             .map(|name| {
                 let api = api.clone();

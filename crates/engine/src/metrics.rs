@@ -19,6 +19,9 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
+/// What the names of our own figures start with.
+const PREFIX: &str = "signpost";
+
 /// The figures of this process. Cloning gives another handle to the same registry.
 #[derive(Clone)]
 pub struct Metrics {
@@ -99,7 +102,7 @@ impl Metrics {
     /// A registry with the engine's figures in it.
     pub fn new() -> Self {
         let inner = Inner {
-            registry: Mutex::new(Registry::with_prefix("signpost")),
+            registry: Mutex::new(Registry::default()),
             passes: Family::default(),
             steps: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9))),
             retries: Family::default(),
@@ -142,6 +145,11 @@ impl Metrics {
 
     /// Adds a figure of a system, e.g. a `Family` of counters. Names get the prefix `signpost_`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
+        self.registry().register(format!("{PREFIX}_{name}"), help, metric);
+    }
+
+    /// Adds a figure under a name that people have dashboards on already, without our prefix.
+    pub fn register_as(&self, name: &str, help: &str, metric: impl Metric) {
         self.registry().register(name, help, metric);
     }
 

@@ -66,12 +66,16 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
     let log_format = match args.log_format.as_str() {
         "auto" if std::io::IsTerminal::is_terminal(&std::io::stderr()) => Some(logs::Format::Text),
         "auto" => Some(logs::Format::Json),
-        other => other.parse().map_err(|_| take("LOG_FORMAT", format!("{other:?} is none of json, text and auto"))).ok(),
+        other => {
+            other.parse().map_err(|_| take("LOG_FORMAT", format!("{other:?} is none of json, text and auto"))).ok()
+        }
     };
     let health_address = args
         .health_address
         .parse()
-        .map_err(|_| take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address)))
+        .map_err(|_| {
+            take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address))
+        })
         .ok();
     let own_namespace = args.own_namespace.trim();
     if own_namespace.is_empty() {

@@ -19,10 +19,12 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "signpost", &mut text);
             print(&text)
         }
-        Command::Demo(args) => on_runtime(async move |stop| Ok(match demo::run(&args, stop).await? {
-            demo::Ending::Converged => ExitCode::SUCCESS,
-            demo::Ending::Short => ExitCode::FAILURE,
-        })),
+        Command::Demo(args) => on_runtime(async move |stop| {
+            Ok(match demo::run(&args, stop).await? {
+                demo::Ending::Converged => ExitCode::SUCCESS,
+                demo::Ending::Short => ExitCode::FAILURE,
+            })
+        }),
         Command::Run(args) => on_runtime(async move |stop| run::run(&args, stop).await),
     };
     ending.unwrap_or_else(|error| {
@@ -52,7 +54,10 @@ fn on_runtime(command: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<Exi
 
 async fn signals(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
     let mut next = async || {
         tokio::select! {
             _ = interrupt.recv() => 130,

@@ -16,7 +16,9 @@ pub fn from_yaml(source: &str, text: &str) -> anyhow::Result<Vec<Value>> {
     for (number, document) in documents.into_iter().enumerate() {
         match document {
             Value::Null => {}
-            Value::Object(ref fields) if fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List")) => {
+            Value::Object(ref fields)
+                if fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List")) =>
+            {
                 objects.extend(fields.get("items").and_then(Value::as_array).cloned().unwrap_or_default());
             }
             Value::Object(ref fields) => {

@@ -31,7 +31,14 @@ pub const RULES: &[Rule] = &[
         verbs: &["get", "create", "update"],
         why: "leader election",
     },
-    Rule { part: "process", own_namespace: false, group: "", resources: &["events"], verbs: &["create", "patch"], why: "events on the objects" },
+    Rule {
+        part: "process",
+        own_namespace: false,
+        group: "",
+        resources: &["events"],
+        verbs: &["create", "patch"],
+        why: "events on the objects",
+    },
     Rule {
         part: "powerdns",
         own_namespace: false,

@@ -29,9 +29,12 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         }
     };
     logs::init(&args.process.log_level, config.process.log_format)?;
-    let listener = tokio::net::TcpListener::bind(config.process.health_address)
-        .await
-        .with_context(|| format!("health and metrics cannot be served at {}; choose another HEALTH_ADDRESS", config.process.health_address))?;
+    let listener = tokio::net::TcpListener::bind(config.process.health_address).await.with_context(|| {
+        format!(
+            "health and metrics cannot be served at {}; choose another HEALTH_ADDRESS",
+            config.process.health_address
+        )
+    })?;
     let client = client::connect(args.process.kubeconfig.as_deref()).await?;
 
     let lease = config.process.leader_elect.then(|| LeaseOptions::new(&config.process.own_namespace, LEASE));

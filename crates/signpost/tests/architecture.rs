@@ -2,6 +2,9 @@
 //!
 //! In: `cargo metadata` and the sources. Out: a failure that names the crate, the path to what it reached, or the line.
 
+// A test that cannot do its work must fail at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,8 +32,19 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 
 /// Crates that decide and never act: no runtime, client, clock, randomness or environment, however far down.
 const PURE: &[&str] = &["signpost-dns", "signpost-planning"];
-const IMPURE_CRATES: &[&str] =
-    &["tokio", "async-std", "reqwest", "hyper", "kube", "kube-client", "rand", "getrandom", "fastrand", "chrono", "hickory-resolver"];
+const IMPURE_CRATES: &[&str] = &[
+    "tokio",
+    "async-std",
+    "reqwest",
+    "hyper",
+    "kube",
+    "kube-client",
+    "rand",
+    "getrandom",
+    "fastrand",
+    "chrono",
+    "hickory-resolver",
+];
 const IMPURE_CODE: &[&str] = &[
     "::now(",
     "SystemTime",
@@ -103,7 +117,8 @@ fn crates_know_only_those_the_drawing_allows() {
     let workspace = workspace();
     let mut wrong = Vec::new();
     for (name, allowed) in MAY_KNOW {
-        let known = workspace.normal.get(*name).unwrap_or_else(|| panic!("{name} is in the drawing but not in the workspace"));
+        let known =
+            workspace.normal.get(*name).unwrap_or_else(|| panic!("{name} is in the drawing but not in the workspace"));
         for dependency in known.iter().filter(|d| workspace.manifests.contains_key(*d)) {
             if !allowed.contains(&dependency.as_str()) {
                 wrong.push(format!("{name} must not depend on {dependency}"));
@@ -117,14 +132,20 @@ fn crates_know_only_those_the_drawing_allows() {
 fn pure_crates_reach_no_runtime_client_clock_or_randomness() {
     let workspace = workspace();
     for pure in PURE {
-        let mut path_to: BTreeMap<String, Vec<String>> = BTreeMap::from([((*pure).to_owned(), vec![(*pure).to_owned()])]);
+        let mut path_to: BTreeMap<String, Vec<String>> =
+            BTreeMap::from([((*pure).to_owned(), vec![(*pure).to_owned()])]);
         let mut open = vec![(*pure).to_owned()];
         while let Some(name) = open.pop() {
             for dependency in workspace.normal.get(&name).into_iter().flatten() {
                 if !path_to.contains_key(dependency) {
                     let mut path = path_to[&name].clone();
                     path.push(dependency.clone());
-                    assert!(!IMPURE_CRATES.contains(&dependency.as_str()), "{} reaches {dependency}: {}", pure, path.join(" → "));
+                    assert!(
+                        !IMPURE_CRATES.contains(&dependency.as_str()),
+                        "{} reaches {dependency}: {}",
+                        pure,
+                        path.join(" → ")
+                    );
                     path_to.insert(dependency.clone(), path);
                     open.push(dependency.clone());
                 }

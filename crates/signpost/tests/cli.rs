@@ -1,5 +1,8 @@
 //! The binary as a user meets it: what it prints, what it says when something is wrong, and its exit codes.
 
+// A test that cannot do its work must fail at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -49,8 +52,19 @@ fn completions_are_printed_for_every_shell() {
 
 #[test]
 fn help_names_every_flag_with_its_environment_variable() {
-    let help = text(&signpost(&["run", "--help"], &[("PDNS_API_KEY", "canary-7f3a"), ("PIHOLE_API_TOKEN", "canary-7f3a")]).stdout);
-    for variable in ["PDNS_API_URL", "PDNS_API_KEY", "PDNS_API_TIMEOUT", "PIHOLE_URL", "DEFAULT_TARGET_IP", "OWNER_ID", "WATCH_NAMESPACE", "LOG_LEVEL"] {
+    let help = text(
+        &signpost(&["run", "--help"], &[("PDNS_API_KEY", "canary-7f3a"), ("PIHOLE_API_TOKEN", "canary-7f3a")]).stdout,
+    );
+    for variable in [
+        "PDNS_API_URL",
+        "PDNS_API_KEY",
+        "PDNS_API_TIMEOUT",
+        "PIHOLE_URL",
+        "DEFAULT_TARGET_IP",
+        "OWNER_ID",
+        "WATCH_NAMESPACE",
+        "LOG_LEVEL",
+    ] {
         assert!(help.contains(variable), "{variable} is not in the help");
     }
     assert!(!help.contains("canary-7f3a"), "the help shows a secret");
@@ -82,9 +96,16 @@ fn every_configuration_problem_is_reported_at_once_and_no_secret_is_shown() {
     );
     assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
-    for name in
-        ["PDNS_API_URL", "PDNS_API_TIMEOUT", "PIHOLE_URL", "PIHOLE_API_TOKEN", "DEFAULT_TARGET_IP", "LOG_LEVEL", "LEADER_ELECT", "HEALTH_ADDRESS"]
-    {
+    for name in [
+        "PDNS_API_URL",
+        "PDNS_API_TIMEOUT",
+        "PIHOLE_URL",
+        "PIHOLE_API_TOKEN",
+        "DEFAULT_TARGET_IP",
+        "LOG_LEVEL",
+        "LEADER_ELECT",
+        "HEALTH_ADDRESS",
+    ] {
         assert!(error.contains(name), "{name} is not in: {error}");
     }
     assert!(!error.contains("canary-7f3a"), "{error}");
@@ -92,7 +113,10 @@ fn every_configuration_problem_is_reported_at_once_and_no_secret_is_shown() {
 
 #[test]
 fn run_without_a_cluster_says_what_to_do() {
-    let output = signpost(&["run"], &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")]);
+    let output = signpost(
+        &["run"],
+        &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")],
+    );
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(error.contains("--kubeconfig") && error.contains("signpost demo"), "{error}");
@@ -104,7 +128,10 @@ fn run_with_a_broken_kubeconfig_names_the_file() {
     let file = folder.path().join("config");
     std::fs::write(&file, "clusters: [").unwrap();
     let path = file.to_str().unwrap();
-    let output = signpost(&["run", "--kubeconfig", path], &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")]);
+    let output = signpost(
+        &["run", "--kubeconfig", path],
+        &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")],
+    );
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains(path), "{}", text(&output.stderr));
 }

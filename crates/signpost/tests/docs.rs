@@ -2,12 +2,15 @@
 //!
 //! Blocks with `apiVersion` and `kind` of a kind that the sandbox serves must be accepted as they are; every other block must at least parse.
 
+// A test that cannot do its work must fail at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::discovery::Discovery;
 use kube::core::GroupVersionKind;
+use kube::discovery::Discovery;
 use serde_json::{Value, json};
 use signpost::manifest;
 use signpost_sandbox::{Sandbox, SandboxOptions};
@@ -50,12 +53,16 @@ async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, obj
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let Some((resource, capabilities)) = discovery.resolve_gvk(&GroupVersionKind::gvk(group, version, &kind)) else { return false };
+    let Some((resource, capabilities)) = discovery.resolve_gvk(&GroupVersionKind::gvk(group, version, &kind)) else {
+        return false;
+    };
     let api: Api<DynamicObject> = match capabilities.scope {
         kube::discovery::Scope::Namespaced => {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-            let namespaces: Api<DynamicObject> =
-                Api::all_with(client.clone(), &discovery.resolve_gvk(&GroupVersionKind::gvk("", "v1", "Namespace")).unwrap().0);
+            let namespaces: Api<DynamicObject> = Api::all_with(
+                client.clone(),
+                &discovery.resolve_gvk(&GroupVersionKind::gvk("", "v1", "Namespace")).unwrap().0,
+            );
             let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             namespaces.patch(namespace, &PatchParams::apply("docs"), &Patch::Apply(&made)).await.unwrap();
             Api::namespaced_with(client.clone(), namespace, &resource)
@@ -63,7 +70,10 @@ async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, obj
         kube::discovery::Scope::Cluster => Api::all_with(client.clone(), &resource),
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_else(|| panic!("{source}: an object has no name"));
-    let params = PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..PatchParams::apply("docs").force() };
+    let params = PatchParams {
+        field_validation: Some(kube::api::ValidationDirective::Strict),
+        ..PatchParams::apply("docs").force()
+    };
     let result = api.patch(name, &params, &Patch::Apply(object)).await;
     assert!(result.is_ok(), "{source}: {kind} {name} is refused: {}", result.unwrap_err());
     true
@@ -73,7 +83,8 @@ async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, obj
 async fn every_example_and_every_yaml_block_of_the_documentation_is_accepted() {
     let sandbox = Sandbox::new(SandboxOptions::default());
     let client = sandbox.client();
-    let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> = Api::all(client.clone());
+    let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
+        Api::all(client.clone());
     for crd in signpost::crds::all() {
         crds.create(&kube::api::PostParams::default(), &crd).await.unwrap();
     }

@@ -3,6 +3,9 @@
 //! Enough: both systems converge on a real kube-apiserver as the service account that holds just those roles. No more: on the sandbox,
 //! every request that the operator makes is allowed by a rule, and every rule is used by some request.
 
+// A test that cannot do its work must fail at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +39,17 @@ struct World {
 impl World {
     async fn start(client: Client, namespace: &str) -> Self {
         let lease = LeaseOptions::new(namespace, "signpost");
-        let options = OperatorOptions { lease: Some(lease), namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
+        let options =
+            OperatorOptions { lease: Some(lease), namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
         let mut operator = Operator::new(client, options);
         let (powerdns, pihole, spec) = (MemoryServer::new(), MemoryPihole::new(), PiholeSpec::start().await);
         signpost_system_powerdns::install_with(&mut operator, Arc::new(powerdns.clone()), Pace::default());
         let mut policy = Policy::new(OwnerId::parse("rbac").unwrap(), "192.0.2.1".parse().unwrap());
-        policy.namespace = namespace.to_owned();
+        namespace.clone_into(&mut policy.namespace);
         policy.finalizer = true;
         policy.gather = Duration::from_millis(20);
-        let connection = Connection::new(parse_base_url(&spec.url()).unwrap(), Secret::Value(PiholeSpec::TOKEN.to_owned()));
+        let connection =
+            Connection::new(parse_base_url(&spec.url()).unwrap(), Secret::Value(PiholeSpec::TOKEN.to_owned()));
         let instances = vec![
             Instance::new("memory", Arc::new(pihole.clone())),
             Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
@@ -75,8 +80,18 @@ impl World {
 
 fn api(client: &Client, namespace: &str, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let resource = ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural: plural.into() };
-    if namespace.is_empty() { Api::all_with(client.clone(), &resource) } else { Api::namespaced_with(client.clone(), namespace, &resource) }
+    let resource = ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version,
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    if namespace.is_empty() {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    }
 }
 
 async fn put(api: &Api<DynamicObject>, object: &Value) {
@@ -112,11 +127,18 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
 }
 
 async fn gone(objects: &Objects, zone: &str) {
-    for (api, name) in [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)] {
+    for (api, name) in
+        [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)]
+    {
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
-    for (api, name) in [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)] {
-        eventually("the object to go", Duration::from_secs(30), || async { api.get_opt(name).await.unwrap().map_or(Ok(()), Err) }).await;
+    for (api, name) in
+        [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)]
+    {
+        eventually("the object to go", Duration::from_secs(30), || async {
+            api.get_opt(name).await.unwrap().map_or(Ok(()), Err)
+        })
+        .await;
     }
 }
 
@@ -139,7 +161,10 @@ async fn the_service_account_can_do_its_work_on_a_real_cluster() {
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
-    eventually("an event", Duration::from_secs(30), || async { events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event") }).await;
+    eventually("an event", Duration::from_secs(30), || async {
+        events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event")
+    })
+    .await;
     gone(&objects, "rbac.example").await;
     world.stop().await;
 }
@@ -153,7 +178,10 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     sandbox.take_log(); // the test's own requests up to here
     let world = World::start(sandbox.client(), &namespace).await;
     world.served("rbac.example").await;
-    eventually("an event", Duration::from_secs(30), || async { sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event") }).await;
+    eventually("an event", Duration::from_secs(30), || async {
+        sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
+    })
+    .await;
     let before_deletes = sandbox.take_log();
     gone(&objects, "rbac.example").await;
     world.stop().await;
@@ -163,8 +191,17 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     let mut used = BTreeSet::new();
     for entry in before_deletes.into_iter().chain(later).filter(|entry| !entry.info.resource.is_empty()) {
         let info = entry.info;
-        let resource = if info.subresource.is_empty() { info.resource.clone() } else { format!("{}/{}", info.resource, info.subresource) };
-        assert!(rbac::allows(&info.verb, &info.group, &resource), "no rule allows {} {resource} ({})", info.verb, info.group);
+        let resource = if info.subresource.is_empty() {
+            info.resource.clone()
+        } else {
+            format!("{}/{}", info.resource, info.subresource)
+        };
+        assert!(
+            rbac::allows(&info.verb, &info.group, &resource),
+            "no rule allows {} {resource} ({})",
+            info.verb,
+            info.group
+        );
         used.insert((info.verb, info.group, resource));
     }
     // What a short run need not meet: a second write of the same event, and cluster-scoped twins that nothing here touches.

@@ -65,7 +65,8 @@ fn yaml(objects: &[Value]) -> anyhow::Result<String> {
 }
 
 fn reference() -> String {
-    let mut text = String::from("<!-- Written by `make generate`; edit crates/signpost/src/cli.rs instead. -->\n# Command line\n");
+    let mut text =
+        String::from("<!-- Written by `make generate`; edit crates/signpost/src/cli.rs instead. -->\n# Command line\n");
     // The values of this machine's environment are not part of the reference.
     let plain = |command: clap::Command| command.mut_args(|argument| argument.hide_env_values(true)).term_width(100);
     let mut command = plain(signpost::cli::Cli::command()).mut_subcommands(plain);

@@ -82,8 +82,10 @@ pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
             }
         }
         Some(folder) => {
-            let entries = std::fs::read_dir(folder).with_context(|| format!("the folder {} cannot be read", folder.display()))?;
-            let mut files: Vec<_> = entries.collect::<Result<Vec<_>, _>>()?.into_iter().map(|entry| entry.path()).collect();
+            let entries =
+                std::fs::read_dir(folder).with_context(|| format!("the folder {} cannot be read", folder.display()))?;
+            let mut files: Vec<_> =
+                entries.collect::<Result<Vec<_>, _>>()?.into_iter().map(|entry| entry.path()).collect();
             files.retain(|path| path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json"));
             files.sort();
             anyhow::ensure!(!files.is_empty(), "{} has no .yaml, .yml or .json file", folder.display());
@@ -119,11 +121,21 @@ fn example(mut object: Value) -> anyhow::Result<Example> {
         "ClusterRRset" => "clusterrrsets",
         "Service" => "services",
         "ConfigMap" => "configmaps",
-        other => anyhow::bail!("the demo knows no kind {other} ({api_version}); it applies Namespace, Ingress, Zone, ClusterZone, RRset, ClusterRRset, Service and ConfigMap"),
+        other => anyhow::bail!(
+            "the demo knows no kind {other} ({api_version}); it applies Namespace, Ingress, Zone, ClusterZone, RRset, ClusterRRset, Service and ConfigMap"
+        ),
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let resource = ApiResource { group: group.into(), version: version.into(), api_version: api_version.clone(), kind: kind.clone(), plural: plural.into() };
-    if !matches!(kind.as_str(), "Namespace" | "ClusterZone" | "ClusterRRset") && object["metadata"]["namespace"].is_null() {
+    let resource = ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: api_version.clone(),
+        kind: kind.clone(),
+        plural: plural.into(),
+    };
+    if !matches!(kind.as_str(), "Namespace" | "ClusterZone" | "ClusterRRset")
+        && object["metadata"]["namespace"].is_null()
+    {
         object["metadata"]["namespace"] = json!("default");
     }
     Ok(Example { object, resource })
@@ -131,12 +143,18 @@ fn example(mut object: Value) -> anyhow::Result<Example> {
 
 /// Installs the custom kinds and waits until they are served.
 pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
-    let api: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> = Api::all(client.clone());
+    let api: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
+        Api::all(client.clone());
     for crd in crate::crds::all() {
         let name = crd.metadata.name.clone().unwrap_or_default();
-        api.patch(&name, &PatchParams::apply("signpost-demo").force(), &Patch::Apply(&crd)).await.with_context(|| format!("installing {name}"))?;
-        let established = kube::runtime::wait::await_condition(api.clone(), &name, kube::runtime::conditions::is_crd_established());
-        tokio::time::timeout(std::time::Duration::from_secs(10), established).await.with_context(|| format!("{name} was not established in 10 s"))??;
+        api.patch(&name, &PatchParams::apply("signpost-demo").force(), &Patch::Apply(&crd))
+            .await
+            .with_context(|| format!("installing {name}"))?;
+        let established =
+            kube::runtime::wait::await_condition(api.clone(), &name, kube::runtime::conditions::is_crd_established());
+        tokio::time::timeout(std::time::Duration::from_secs(10), established)
+            .await
+            .with_context(|| format!("{name} was not established in 10 s"))??;
     }
     Ok(())
 }

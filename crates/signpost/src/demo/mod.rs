@@ -65,16 +65,21 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let sandbox = Sandbox::new(SandboxOptions::default());
     let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
     let names = at_port(args.dns_port, "name server", NameServer::start).await?;
-    let path = args.kubeconfig.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("signpost-demo-{}.kubeconfig", served.addr().port())));
-    std::fs::write(&path, served.kubeconfig())
-        .with_context(|| format!("the kubeconfig cannot be written to {}; choose another file with --kubeconfig", path.display()))?;
+    let path = args
+        .kubeconfig
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("signpost-demo-{}.kubeconfig", served.addr().port())));
+    std::fs::write(&path, served.kubeconfig()).with_context(|| {
+        format!("the kubeconfig cannot be written to {}; choose another file with --kubeconfig", path.display())
+    })?;
     let kubeconfig = Kubeconfig(path);
     say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
     say(&format!("name server     {}   (UDP and TCP)", names.addr()));
 
     let client = sandbox.client();
     examples::install_crds(&client).await?;
-    let mut operator = Operator::new(client.clone(), OperatorOptions { identity: "demo".into(), ..OperatorOptions::default() });
+    let mut operator =
+        Operator::new(client.clone(), OperatorOptions { identity: "demo".into(), ..OperatorOptions::default() });
     let pihole = providers::install(&mut operator, &names)?;
     let health = operator.health();
     let listener = at_port(args.health_port, "health server", tokio::net::TcpListener::bind).await?;
@@ -83,7 +88,9 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
         let (health, stop) = (health.clone(), stop.clone());
         async move { health.serve(listener, stop).await }
     });
-    say(&format!("operator        powerdns (in memory, served by the name server) and pihole (likewise); http://{address}/readyz"));
+    say(&format!(
+        "operator        powerdns (in memory, served by the name server) and pihole (likewise); http://{address}/readyz"
+    ));
     let running = tokio::spawn(operator.run(stop.clone()));
 
     let deadline = started + Duration::from_secs(args.timeout);
@@ -102,8 +109,14 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
 }
 
 /// Applies the examples that are to be served, then those that are to be refused, and follows both.
-async fn show(client: &Client, examples: Vec<Example>, names: SocketAddr, deadline: Instant) -> anyhow::Result<Outcome> {
-    let (refused, served): (Vec<_>, Vec<_>) = examples.into_iter().partition(|example| matches!(example.expected(), Expected::Refused(_)));
+async fn show(
+    client: &Client,
+    examples: Vec<Example>,
+    names: SocketAddr,
+    deadline: Instant,
+) -> anyhow::Result<Outcome> {
+    let (refused, served): (Vec<_>, Vec<_>) =
+        examples.into_iter().partition(|example| matches!(example.expected(), Expected::Refused(_)));
     say(&format!("\napplying {} objects", served.len()));
     examples::apply(client, &served).await?;
     let mut outcome = progress::follow(client, &served, names, deadline).await?;
@@ -118,7 +131,12 @@ async fn show(client: &Client, examples: Vec<Example>, names: SocketAddr, deadli
     Ok(outcome)
 }
 
-async fn finish<T, U>(running: JoinHandle<T>, pihole: Installed, health: JoinHandle<U>, ending: Ending) -> anyhow::Result<Ending> {
+async fn finish<T, U>(
+    running: JoinHandle<T>,
+    pihole: Installed,
+    health: JoinHandle<U>,
+    ending: Ending,
+) -> anyhow::Result<Ending> {
     let _ = tokio::time::timeout(Duration::from_secs(5), running).await;
     pihole.close().await;
     health.abort();
@@ -135,7 +153,9 @@ where
         Ok(server) => Ok(server),
         Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
             say(&format!("port {port} cannot be had for the {what} ({error}); taking a free one"));
-            start((Ipv4Addr::LOCALHOST, 0).into()).await.with_context(|| format!("no free port on 127.0.0.1 for the {what}"))
+            start((Ipv4Addr::LOCALHOST, 0).into())
+                .await
+                .with_context(|| format!("no free port on 127.0.0.1 for the {what}"))
         }
         Err(error) => Err(error).with_context(|| format!("starting the {what} on 127.0.0.1:{port}")),
     }

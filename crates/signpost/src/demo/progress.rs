@@ -44,10 +44,16 @@ enum Look {
 }
 
 /// Looks at the open examples again and again until none is left or time is up.
-pub(super) async fn follow(client: &Client, examples: &[Example], server: SocketAddr, deadline: Instant) -> anyhow::Result<Outcome> {
+pub(super) async fn follow(
+    client: &Client,
+    examples: &[Example],
+    server: SocketAddr,
+    deadline: Instant,
+) -> anyhow::Result<Outcome> {
     let socket = UdpSocket::bind("127.0.0.1:0").await?;
     let mut outcome = Outcome::default();
-    let mut open: Vec<(&Example, String)> = examples.iter().map(|example| (example, "nothing was reported".to_owned())).collect();
+    let mut open: Vec<(&Example, String)> =
+        examples.iter().map(|example| (example, "nothing was reported".to_owned())).collect();
     while !open.is_empty() && Instant::now() < deadline {
         let mut still = Vec::new();
         for (example, _) in open {
@@ -132,8 +138,17 @@ async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) ->
     let mut buffer = [0_u8; 4096];
     let (length, _) = tokio::time::timeout(Duration::from_secs(2), socket.recv_from(&mut buffer)).await??;
     let answer = Message::from_vec(buffer.get(..length).unwrap_or_default())?;
-    anyhow::ensure!(matches!(answer.metadata.response_code, ResponseCode::NoError | ResponseCode::NXDomain), "{}", answer.metadata.response_code);
-    Ok(answer.answers.iter().filter(|record| record.record_type() == rtype).map(|record| record.data.to_string()).collect())
+    anyhow::ensure!(
+        matches!(answer.metadata.response_code, ResponseCode::NoError | ResponseCode::NXDomain),
+        "{}",
+        answer.metadata.response_code
+    );
+    Ok(answer
+        .answers
+        .iter()
+        .filter(|record| record.record_type() == rtype)
+        .map(|record| record.data.to_string())
+        .collect())
 }
 
 /// An id that differs between names; the server is on loopback and the socket is our own.

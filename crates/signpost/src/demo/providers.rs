@@ -16,7 +16,10 @@ use signpost_system_powerdns::Pace;
 const TARGET: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 
 /// Installs both systems on servers in memory, and lets the name server answer what those hold.
-pub(super) fn install(operator: &mut Operator, names: &NameServer) -> anyhow::Result<signpost_system_pihole::Installed> {
+pub(super) fn install(
+    operator: &mut Operator,
+    names: &NameServer,
+) -> anyhow::Result<signpost_system_pihole::Installed> {
     let powerdns = MemoryServer::new();
     let records = names.records();
     let mirrored: Mutex<BTreeSet<(ZoneName, Fqdn, RecordType)>> = Mutex::default();
@@ -32,7 +35,12 @@ pub(super) fn install(operator: &mut Operator, names: &NameServer) -> anyhow::Re
 }
 
 /// Makes the name server answer for a zone what the zone holds now.
-fn mirror_zone(records: &Records, mirrored: &Mutex<BTreeSet<(ZoneName, Fqdn, RecordType)>>, zone: &ZoneName, contents: Option<&ZoneContents>) {
+fn mirror_zone(
+    records: &Records,
+    mirrored: &Mutex<BTreeSet<(ZoneName, Fqdn, RecordType)>>,
+    zone: &ZoneName,
+    contents: Option<&ZoneContents>,
+) {
     let mut mirrored = mirrored.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(contents) = contents else {
         mirrored.retain(|(of, _, _)| of != zone);
@@ -42,7 +50,9 @@ fn mirror_zone(records: &Records, mirrored: &Mutex<BTreeSet<(ZoneName, Fqdn, Rec
     records.add_zone(zone);
     let mut now = BTreeSet::new();
     for set in &contents.sets {
-        let parsed = Ttl::new(set.ttl).ok().and_then(|ttl| RecordSet::parse(set.name.clone(), set.rtype, ttl, &set.contents).ok());
+        let parsed = Ttl::new(set.ttl)
+            .ok()
+            .and_then(|ttl| RecordSet::parse(set.name.clone(), set.rtype, ttl, &set.contents).ok());
         if let Some(record_set) = parsed {
             records.set(&record_set);
             now.insert((zone.clone(), set.name.clone(), set.rtype));
@@ -79,7 +89,9 @@ fn mirror_lines(records: &Records, shown: &Mutex<BTreeSet<(Fqdn, RecordType)>>, 
         records.remove(name, rtype);
     }
     for ((name, rtype), values) in &wanted {
-        if let Ok(set) = Ttl::new(0).map_err(drop).and_then(|ttl| RecordSet::parse(name.clone(), *rtype, ttl, values).map_err(drop)) {
+        if let Ok(set) =
+            Ttl::new(0).map_err(drop).and_then(|ttl| RecordSet::parse(name.clone(), *rtype, ttl, values).map_err(drop))
+        {
             records.set(&set);
         }
     }

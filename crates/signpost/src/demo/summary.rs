@@ -26,7 +26,10 @@ pub(super) fn print(outcome: &Outcome, names: &SocketAddr, kubeconfig: &Path, to
     ));
     let addresses = || outcome.served.keys().filter(|(name, rtype)| rtype == "A" && !name.starts_with('*'));
     // The name that the third command changes, when the examples have it.
-    let Some((name, rtype)) = addresses().find(|(name, _)| name.starts_with("www.")).or_else(|| addresses().next()) else { return };
+    let Some((name, rtype)) = addresses().find(|(name, _)| name.starts_with("www.")).or_else(|| addresses().next())
+    else {
+        return;
+    };
     say(&format!(
         "\ntry\n  dig @{} -p {} {name} {rtype}\n  kubectl --kubeconfig {k} get clusterzones,zones,rrsets,ingresses -A\n  kubectl --kubeconfig {k} -n demo patch rrset www --type merge -p '{{\"spec\":{{\"records\":[\"192.0.2.99\"]}}}}'   (then dig again)\n\nCtrl-C stops it and leaves nothing behind.",
         names.ip(),

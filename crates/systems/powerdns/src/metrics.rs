@@ -47,7 +47,7 @@ impl Figures {
         metrics.register("powerdns_reads", "Zones read from PowerDNS, by depth", figures.reads.clone());
         metrics.register("powerdns_repaired", "Record sets put right after they had drifted", figures.repaired.clone());
         for (kind, name, help) in NAMES {
-            metrics.register(name, help, Objects { world: Arc::downgrade(world), kind });
+            metrics.register_as(name, help, Objects { world: Arc::downgrade(world), kind });
         }
         figures
     }

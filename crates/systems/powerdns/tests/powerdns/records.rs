@@ -26,7 +26,7 @@ on_both! {
         assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
         let metrics = rig.metrics();
         let series: Vec<&str> =
-            metrics.lines().filter(|line| line.contains("rrsets_status{") && line.contains(&rig.fqdn("test"))).collect();
+            metrics.lines().filter(|line| line.starts_with("rrsets_status{") && line.contains(&rig.fqdn("test"))).collect();
         assert_eq!(series.len(), 1, "{series:?}");
         assert!(series[0].contains("type=\"A\"") && series[0].contains("status=\"Succeeded\""), "{series:?}");
     }

@@ -233,7 +233,7 @@ on_both! {
         rig.until("RRset", "www", "Pending").await;
         let states = || -> Vec<String> {
             let metrics = rig.metrics();
-            let lines = metrics.lines().filter(|line| line.contains("rrsets_status{") && line.contains(&rig.namespace));
+            let lines = metrics.lines().filter(|line| line.starts_with("rrsets_status{") && line.contains(&rig.namespace));
             lines.filter_map(|line| line.split("status=\"").nth(1)?.split('"').next().map(str::to_owned)).collect()
         };
         assert_eq!(states(), ["Pending"]);

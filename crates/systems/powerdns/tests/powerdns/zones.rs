@@ -20,7 +20,7 @@ on_both! {
         assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
         rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
         let series: Vec<String> =
-            rig.metrics().lines().filter(|line| line.contains("zones_status{") && line.contains(&rig.zone)).map(str::to_owned).collect();
+            rig.metrics().lines().filter(|line| line.starts_with("zones_status{") && line.contains(&rig.zone)).map(str::to_owned).collect();
         assert_eq!(series.len(), 1, "{series:?}");
         assert!(series[0].contains("status=\"Succeeded\""), "{series:?}");
     }
