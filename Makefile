@@ -4,12 +4,13 @@ ARGS ?=
 ONLY ?=
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
-.PHONY: help demo test setup lint unit once deny bench generate clean-cache
+.PHONY: help demo test setup lint unit once deny bench generate
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--once to check and exit)
+	cargo build --locked --package signpost
 	@cargo run --locked --quiet --package signpost -- demo $(ARGS)
 
 test: setup lint unit once ## Run every test, on the sandbox and on the real servers

@@ -11,12 +11,14 @@ use crate::strategies::Direct;
 use crate::world::{self, address, host};
 use crate::{Bench, seconds};
 
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 25;
+/// Between two changes, so that each is a single one and none waits for company.
+const QUIET: Duration = Duration::from_millis(1200);
 const SIZE: usize = 10_000;
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs the benchmark.
-pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let direct = Direct::new(&bench.powerdns)?;
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-change").await;
@@ -41,6 +43,7 @@ pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let socket = UdpSocket::bind("127.0.0.1:0").await?;
     let (mut changes, mut patches) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
+        tokio::time::sleep(QUIET).await;
         let n = round * 97 % SIZE;
         let edition = 7;
         let patch = json!({"spec": {"records": [address(n, edition)]}});

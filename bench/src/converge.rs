@@ -22,7 +22,7 @@ struct Run {
 }
 
 /// Runs the benchmark.
-pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let direct = Direct::new(&bench.powerdns)?;
     let client = bench.cluster.client();

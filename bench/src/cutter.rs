@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 /// The relay. Dropping it ends it.
-pub struct Cutter {
+pub(crate) struct Cutter {
     addr: SocketAddr,
     cut: broadcast::Sender<()>,
     server: JoinHandle<()>,
@@ -15,7 +15,7 @@ pub struct Cutter {
 
 impl Cutter {
     /// Relays to this address.
-    pub async fn start(upstream: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn start(upstream: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let (cut, _) = broadcast::channel(1);
@@ -36,12 +36,12 @@ impl Cutter {
     }
 
     /// Where clients connect.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
     /// Cuts every open connection.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         let _ = self.cut.send(());
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// What a figure must be to count as reached.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Goal {
+pub(crate) enum Goal {
     /// At least this much.
     AtLeast(f64),
     /// At most this much.
@@ -16,22 +16,22 @@ pub enum Goal {
 
 /// One figure of one benchmark.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Dotted name, such as `converge.waiting.1000.speedup`.
-    pub name: String,
+    pub(crate) name: String,
     /// What was measured.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Its unit: `x` for a ratio, `s`, `ms`, `MB`, or a count.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// What it is held to.
-    pub goal: Goal,
+    pub(crate) goal: Goal,
     /// Whether the goal was reached.
-    pub ok: bool,
+    pub(crate) ok: bool,
 }
 
 impl Figure {
     /// A figure, judged against its goal.
-    pub fn new(name: impl Into<String>, value: f64, unit: &'static str, goal: Goal) -> Self {
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str, goal: Goal) -> Self {
         let ok = match goal {
             Goal::AtLeast(limit) => value >= limit,
             Goal::AtMost(limit) => value <= limit,
@@ -41,7 +41,7 @@ impl Figure {
     }
 
     /// `NAME VALUE UNIT (goal GOAL) ok|short`.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let goal = match self.goal {
             Goal::AtLeast(limit) => format!(">= {limit}"),
             Goal::AtMost(limit) => format!("<= {limit}"),

@@ -23,7 +23,7 @@ const RELISTS: usize = 20;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// An Ingress with three rules, TLS, the annotations of a usual set-up and what `kubectl apply` leaves behind.
-pub fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<Ingress> {
+pub(crate) fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<Ingress> {
     let rule = |host: String| {
         json!({"host": host, "http": {"paths": [
             {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": format!("app-{n}"), "port": {"number": 80}}}},
@@ -49,7 +49,7 @@ pub fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<In
 }
 
 /// Creates Ingresses at full speed; the first `registered` of them ask for records.
-pub async fn create(bench: &Bench, namespace: &str, count: usize, registered: usize) -> anyhow::Result<()> {
+pub(crate) async fn create(bench: &Bench, namespace: &str, count: usize, registered: usize) -> anyhow::Result<()> {
     let api: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
     let params = PostParams { field_manager: Some("kubectl-client-side-apply".into()), ..PostParams::default() };
     stream::iter(0..count)
@@ -76,7 +76,7 @@ fn kubeconfig_through(bench: &Bench, url: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs the benchmark.
-pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let namespace = bench.cluster.namespace("bench-memory").await;
     bench.say("creating 10,000 Ingresses, 300 of them registered");
     create(bench, &namespace, SIZE, REGISTERED).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 /// A running operator.
-pub struct Operator {
+pub(crate) struct Operator {
     child: Child,
     health: SocketAddr,
     started: Instant,
@@ -16,7 +16,7 @@ pub struct Operator {
 
 impl Operator {
     /// Starts `binary run` with these environment variables; its log goes to `log`.
-    pub fn start(binary: &Path, environment: &[(&str, String)], log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(binary: &Path, environment: &[(&str, String)], log: &Path) -> anyhow::Result<Self> {
         let health = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let file = std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let started = Instant::now();
@@ -41,12 +41,12 @@ impl Operator {
     }
 
     /// When the process was started.
-    pub fn started(&self) -> Instant {
+    pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
     /// Waits until `/readyz` says 200; returns the time since the start.
-    pub async fn ready(&mut self, deadline: Duration) -> anyhow::Result<Duration> {
+    pub(crate) async fn ready(&mut self, deadline: Duration) -> anyhow::Result<Duration> {
         let url = format!("http://{}/readyz", self.health);
         let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
         let mut last = String::from("no answer");
@@ -65,7 +65,7 @@ impl Operator {
     }
 
     /// Resident memory in MB.
-    pub fn rss_mb(&self) -> anyhow::Result<f64> {
+    pub(crate) fn rss_mb(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
         let kilobytes: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
@@ -73,7 +73,7 @@ impl Operator {
     }
 
     /// CPU seconds used so far, in user and kernel mode.
-    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().context("no stat")?.split_whitespace().collect();
         let ticks: f64 =
@@ -82,7 +82,7 @@ impl Operator {
     }
 
     /// Asks the process to stop and waits for it; kills it when it does not.
-    pub async fn stop(mut self) -> anyhow::Result<Duration> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<Duration> {
         let asked = Instant::now();
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         while asked.elapsed() < Duration::from_secs(20) {

@@ -12,7 +12,7 @@ const SIZE: usize = 1000;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs the benchmark.
-pub async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     bench.say("one call per record: 1,000 PUTs");
     let per_record = per_record().await?;
 

@@ -16,7 +16,7 @@ use signpost_testkit::PowerDns;
 use crate::world::{WRITERS, address, host, rrsets};
 
 /// Plain calls to the PowerDNS API.
-pub struct Direct {
+pub(crate) struct Direct {
     http: reqwest::Client,
     base: String,
     key: String,
@@ -24,7 +24,7 @@ pub struct Direct {
 
 impl Direct {
     /// Calls to this server.
-    pub fn new(server: &PowerDns) -> anyhow::Result<Self> {
+    pub(crate) fn new(server: &PowerDns) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
         Ok(Self { http, base: format!("{}/api/v1/servers/localhost/zones", server.api_url()), key: server.api_key() })
     }
@@ -39,7 +39,7 @@ impl Direct {
     }
 
     /// Makes a zone as the operator makes it: serial by one per PATCH, no rectify.
-    pub async fn create_zone(&self, zone: &str) -> anyhow::Result<()> {
+    pub(crate) async fn create_zone(&self, zone: &str) -> anyhow::Result<()> {
         let body = json!({"name": format!("{zone}."), "kind": "Native", "nameservers": [format!("ns1.{zone}.")],
             "soa_edit_api": "INCREASE", "api_rectify": false});
         self.send(self.http.post(&self.base).json(&body)).await?;
@@ -47,20 +47,20 @@ impl Direct {
     }
 
     /// The zone's serial.
-    pub async fn serial(&self, zone: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn serial(&self, zone: &str) -> anyhow::Result<u64> {
         let answer = self.send(self.http.get(format!("{}/{zone}.?rrsets=false", self.base))).await?;
         let zone: Value = answer.json().await?;
         zone["serial"].as_u64().context("the zone has no serial")
     }
 
     /// The REPLACE of the nth record set.
-    pub fn replace(zone: &str, n: usize, edition: u8) -> Value {
+    pub(crate) fn replace(zone: &str, n: usize, edition: u8) -> Value {
         json!({"name": format!("{}.{zone}.", host(n)), "type": "A", "ttl": 300, "changetype": "REPLACE",
             "records": [{"content": address(n, edition), "disabled": false}]})
     }
 
     /// One PATCH.
-    pub async fn patch(&self, zone: &str, rrsets: &[Value]) -> anyhow::Result<()> {
+    pub(crate) async fn patch(&self, zone: &str, rrsets: &[Value]) -> anyhow::Result<()> {
         self.send(self.http.patch(format!("{}/{zone}.", self.base)).json(&json!({"rrsets": rrsets}))).await?;
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Direct {
     }
 
     /// Removes a zone.
-    pub async fn delete_zone(&self, zone: &str) -> anyhow::Result<()> {
+    pub(crate) async fn delete_zone(&self, zone: &str) -> anyhow::Result<()> {
         self.send(self.http.delete(format!("{}/{zone}.", self.base))).await?;
         Ok(())
     }
@@ -85,7 +85,7 @@ fn status(zone: &str, n: usize) -> Value {
 }
 
 /// The per-record strategy over record sets that exist already; returns when the last name is served (its last PATCH is answered).
-pub async fn per_record(
+pub(crate) async fn per_record(
     client: &Client,
     direct: &Direct,
     namespace: &str,
@@ -118,7 +118,7 @@ pub async fn per_record(
 }
 
 /// The bare cost of the same end state.
-pub async fn bare(
+pub(crate) async fn bare(
     client: &Client,
     direct: &Direct,
     namespace: &str,

@@ -14,10 +14,10 @@ use serde_json::json;
 use tokio::net::UdpSocket;
 
 /// Clients that write to the API server at once; more gains nothing on two cores.
-pub const WRITERS: usize = 16;
+pub(crate) const WRITERS: usize = 16;
 
 /// API of a powerdns kind in a namespace.
-pub fn api(client: &Client, kind: &str, plural: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+pub(crate) fn api(client: &Client, kind: &str, plural: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: "dns.cav.enablers.ob".into(),
         version: "v1alpha2".into(),
@@ -32,12 +32,12 @@ pub fn api(client: &Client, kind: &str, plural: &str, namespace: Option<&str>) -
 }
 
 /// Record sets of a namespace.
-pub fn rrsets(client: &Client, namespace: &str) -> Api<DynamicObject> {
+pub(crate) fn rrsets(client: &Client, namespace: &str) -> Api<DynamicObject> {
     api(client, "RRset", "rrsets", Some(namespace))
 }
 
 /// Makes a namespaced zone; its serial rises by one with every PATCH that PowerDNS takes, so the serial counts them.
-pub async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow::Result<()> {
+pub(crate) async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
         "metadata": {"name": zone, "namespace": namespace},
@@ -50,17 +50,17 @@ pub async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow
 }
 
 /// Name of the nth record set's owner, relative to its zone.
-pub fn host(n: usize) -> String {
+pub(crate) fn host(n: usize) -> String {
     format!("host-{n:05}")
 }
 
 /// Address that the nth record set points at in a given edition of the world.
-pub fn address(n: usize, edition: u8) -> String {
+pub(crate) fn address(n: usize, edition: u8) -> String {
     format!("10.{edition}.{}.{}", n / 256, n % 256)
 }
 
 /// The nth record set of a zone.
-pub fn rrset(namespace: &str, zone: &str, n: usize, edition: u8) -> serde_json::Value {
+pub(crate) fn rrset(namespace: &str, zone: &str, n: usize, edition: u8) -> serde_json::Value {
     json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset",
         "metadata": {"name": format!("{}.{zone}", host(n)), "namespace": namespace},
@@ -69,7 +69,12 @@ pub fn rrset(namespace: &str, zone: &str, n: usize, edition: u8) -> serde_json::
 }
 
 /// Creates `count` record sets at full speed; returns how long that took.
-pub async fn create_rrsets(client: &Client, namespace: &str, zone: &str, count: usize) -> anyhow::Result<Duration> {
+pub(crate) async fn create_rrsets(
+    client: &Client,
+    namespace: &str,
+    zone: &str,
+    count: usize,
+) -> anyhow::Result<Duration> {
     let api = rrsets(client, namespace);
     let start = Instant::now();
     stream::iter(0..count)
@@ -88,7 +93,7 @@ pub async fn create_rrsets(client: &Client, namespace: &str, zone: &str, count: 
 }
 
 /// Points every record set at its address of another edition.
-pub async fn change_rrsets(
+pub(crate) async fn change_rrsets(
     client: &Client,
     namespace: &str,
     zone: &str,
@@ -112,7 +117,7 @@ pub async fn change_rrsets(
 }
 
 /// Asks for one A record; `None` when the name is not there (yet).
-pub async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::Result<Option<String>> {
+pub(crate) async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::Result<Option<String>> {
     use hickory_proto::op::{Message, MessageType, OpCode, Query};
     use hickory_proto::rr::{Name, RData, RecordType};
     let mut query = Message::new(1, MessageType::Query, OpCode::Query);
@@ -130,7 +135,7 @@ pub async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::
 }
 
 /// Waits until every name answers with its address; each is asked until it does, in order, so that waiting costs few queries.
-pub async fn all_served(
+pub(crate) async fn all_served(
     server: SocketAddr,
     zone: &str,
     count: usize,
@@ -153,7 +158,7 @@ pub async fn all_served(
 }
 
 /// Waits until every record set of the namespace says Succeeded for its current generation.
-pub async fn all_reported(
+pub(crate) async fn all_reported(
     client: &Client,
     namespace: &str,
     count: usize,
@@ -184,7 +189,7 @@ pub async fn all_reported(
 }
 
 /// Writes that the API server has taken for our kinds since it started, by its own count.
-pub async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
+pub(crate) async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
     let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let mut sum = 0.0;
     for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
@@ -200,7 +205,7 @@ pub async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
 }
 
 /// Removes what a benchmark made, without waiting for an operator: finalizers go first.
-pub async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
+pub(crate) async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
     for (kind, plural) in [("RRset", "rrsets"), ("Zone", "zones")] {
         let api = api(client, kind, plural, Some(namespace));
         let names: Vec<String> = api

@@ -41,6 +41,8 @@ pub trait Index<K>: Send + Sync + 'static {
     }
     /// A complete list has been folded.
     fn listed(&self) {}
+    /// The cluster was restored from an older state: versions seen so far say nothing about what comes next.
+    fn rewound(&self) {}
 }
 
 /// Whether the operator can do without a kind.

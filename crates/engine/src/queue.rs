@@ -108,13 +108,17 @@ pub struct Job<K, O> {
 pub struct Gather {
     /// When the key has been quiet. Zero: a single change is not delayed.
     pub idle: Duration,
-    /// Shortest time from the end of one pass to the start of the next when touches keep coming.
+    /// Longest pause between the end of one pass and the start of the next when touches keep coming. The pause grows with the time that
+    /// they have kept coming, so that a short burst is not held up and a long one needs few passes.
     pub busy: Duration,
 }
 
+/// How much of the time a key has been busy for it pauses before its next pass, in percent.
+const PAUSE_PERCENT: u32 = 7;
+
 impl Default for Gather {
     fn default() -> Self {
-        Self { idle: Duration::ZERO, busy: Duration::from_millis(50) }
+        Self { idle: Duration::ZERO, busy: Duration::from_millis(300) }
     }
 }
 
@@ -161,6 +165,8 @@ struct Entry<O> {
     due: Option<(Instant, u64)>,
     running: bool,
     finished: Option<Instant>,
+    /// When the first pass of an unbroken row of passes began.
+    busy_since: Option<Instant>,
     not_before: Option<Instant>,
     attempts: u32,
     slow_attempts: u32,
@@ -173,6 +179,7 @@ impl<O> Default for Entry<O> {
             due: None,
             running: false,
             finished: None,
+            busy_since: None,
             not_before: None,
             attempts: 0,
             slow_attempts: 0,
@@ -259,7 +266,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
                 return;
             }
             let quiet = now + gather.idle;
-            let at = entry.finished.map_or(quiet, |finished| quiet.max(finished + gather.busy));
+            let at = entry.finished.map_or(quiet, |finished| quiet.max(finished + entry.pause(gather)));
             entry.plan(at, Why::Touched, touch.into());
         });
     }
@@ -325,9 +332,13 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             let mut state = self.lock();
             state.running = state.running.saturating_sub(1);
         }
-        self.change(key.clone(), |entry, _, rng| {
+        self.change(key.clone(), |entry, gather, rng| {
             entry.running = false;
             entry.finished = Some(now);
+            let pause = entry.pause(gather);
+            for plan in entry.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
+                plan.at = plan.at.max(now + pause);
+            }
             match outcome {
                 Outcome::Done => entry.succeeded(),
                 Outcome::Check { after } => {
@@ -413,6 +424,9 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         entry.plans = rest;
         entry.due = None;
         entry.not_before = None;
+        if entry.finished.is_none_or(|finished| now > finished + self.gather.busy) {
+            entry.busy_since = Some(now);
+        }
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })
@@ -431,6 +445,12 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
 }
 
 impl<O: Ord> Entry<O> {
+    /// How long to wait after the last pass for more to do.
+    fn pause(&self, gather: Gather) -> Duration {
+        let busy_for = self.finished.zip(self.busy_since).map_or(Duration::ZERO, |(finished, since)| finished - since);
+        gather.busy.min(busy_for * PAUSE_PERCENT / 100)
+    }
+
     fn succeeded(&mut self) {
         self.attempts = 0;
         if !self.plans.iter().any(|plan| plan.why == Why::Slow) {

@@ -100,8 +100,8 @@ pub struct ProcessArgs {
     /// Let only one of several replicas write, by a Lease: true or false
     #[arg(long, value_name = "BOOL", env = "LEADER_ELECT", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
     pub leader_elect: String,
-    /// Namespace of the Lease and of the ledger; the pod's own namespace in a cluster
-    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "default")]
+    /// Namespace of the Lease and of the ledger; when empty, that of the pod's service account, or else default
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "")]
     pub own_namespace: String,
     /// Name of this replica in the Lease; the host name when empty
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "")]
@@ -178,7 +178,7 @@ pub struct PiholeArgs {
     /// Remove own lines that no Ingress claims after a start: on or off
     #[arg(long, value_name = "on|off", env = "GC", default_value = "on")]
     pub gc: String,
-    /// Seconds between two looks at each Pi-hole, to repair what others changed; 0 is never
-    #[arg(long, value_name = "SECONDS", env = "PIHOLE_RESYNC", default_value = "300")]
+    /// Time between two looks at each Pi-hole, to repair what others changed: 300, 90s, 5m, 1h; 0 is never
+    #[arg(long, value_name = "TIME", env = "PIHOLE_RESYNC", default_value = "5m")]
     pub pihole_resync: String,
 }

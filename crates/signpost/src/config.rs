@@ -1,5 +1,6 @@
 //! Turns the text of the command line and the environment into types, and lists every problem at once.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -77,10 +78,6 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
             take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address))
         })
         .ok();
-    let own_namespace = args.own_namespace.trim();
-    if own_namespace.is_empty() {
-        take("POD_NAMESPACE", "is empty: the Lease needs a namespace".to_owned());
-    }
     let identity = match args.identity.trim() {
         "" => std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
         given => given.to_owned(),
@@ -90,11 +87,23 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
         watch_namespace,
         health_address: health_address?,
         leader_elect: leader_elect?,
-        own_namespace: own_namespace.to_owned(),
-        // Two replicas on one host, or a host without a name, must still be told apart.
-        identity: format!("{}_{}", if identity.is_empty() { "signpost" } else { &identity }, std::process::id()),
+        own_namespace: own_namespace(args),
+        // Two replicas under one name, or the successor of a killed one, must still be told apart.
+        identity: format!(
+            "{}_{:016x}",
+            if identity.is_empty() { "signpost" } else { &identity },
+            RandomState::new().hash_one(())
+        ),
         log_format: log_format?,
     })
+}
+
+/// The namespace that was given, that of the pod, or `default`.
+fn own_namespace(args: &ProcessArgs) -> String {
+    let pod = || std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").unwrap_or_default();
+    let given = Some(args.own_namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
+    let found = given.unwrap_or_else(|| pod().trim().to_owned());
+    if found.is_empty() { "default".to_owned() } else { found }
 }
 
 fn powerdns(args: &PowerDnsArgs, problems: &mut Vec<String>) -> Option<PowerDnsConfig> {
@@ -148,6 +157,6 @@ fn pihole(args: &PiholeArgs, process: &ProcessArgs) -> Option<PiholeSettings> {
         server_name: args.pihole_server_name.clone(),
         watch_namespace: Some(process.watch_namespace.clone()),
         log_level: None,
-        operator_namespace: Some(process.own_namespace.clone()),
+        operator_namespace: Some(own_namespace(process)),
     })
 }

@@ -149,6 +149,7 @@ impl Cluster {
                 let revision = self.current_revision().await;
                 let url = format!("{}/v3/kv/compaction", plane.etcd_url());
                 let body = json!({"revision": revision.to_string(), "physical": true}).to_string();
+                rustls::crypto::ring::default_provider().install_default().ok();
                 let answer = reqwest::Client::new().post(&url).body(body).send().await;
                 let status = answer.expect("etcd answers").status();
                 assert!(status.is_success(), "etcd compaction at {revision} answered {status}");

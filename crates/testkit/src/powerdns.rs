@@ -84,6 +84,7 @@ impl PowerDns {
 
     /// A server of one's own. `None` after reporting a skip, when PowerDNS is not installed.
     pub async fn start(backend: Backend, options: PowerDnsOptions) -> Option<Self> {
+        rustls::crypto::ring::default_provider().install_default().ok();
         let Some(program) = find_binary(Binary::PowerDns) else {
             skip("PowerDNS", "pdns_server is not here; run dev/setup powerdns to get it");
             return None;

@@ -268,7 +268,7 @@ async fn objects_are_created_shown_changed_and_deleted() {
         step("-n crud get gizmos -o name"),
         step("-n crud get gizmos --show-labels"),
         step("-n crud get toys"),
-        step("get gizmos -A -l app=x"),
+        step("get gizmos -A -l app=x --field-selector metadata.namespace=crud"),
         step("-n crud get gizmo one -o jsonpath={.spec.size}"),
         step("-n crud get gizmo one -o custom-columns=NAME:.metadata.name,SIZE:.spec.size"),
         step("-n crud get gizmos --sort-by=.spec.size"),

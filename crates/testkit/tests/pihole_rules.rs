@@ -495,7 +495,7 @@ async fn an_upset_answers_so_many_requests_wrongly_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_seed_dialect_lists_creates_and_deletes_by_name() {
+async fn the_token_dialect_lists_creates_and_deletes_by_name() {
     let pihole = PiholeSpec::start().await;
     let http = plain_client();
     let url = format!("{}/admin/api/dns/local", pihole.url());
@@ -518,7 +518,7 @@ async fn the_seed_dialect_lists_creates_and_deletes_by_name() {
 }
 
 #[tokio::test]
-async fn the_seed_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_define() {
+async fn the_token_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_define() {
     let pihole = PiholeSpec::start().await;
     let http = plain_client();
     let url = format!("{}/admin/api/dns/local", pihole.url());

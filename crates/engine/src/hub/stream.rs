@@ -183,6 +183,9 @@ impl<K: Watched> KindStream<K> {
         if version < self.newest {
             tracing::warn!(kind = self.kind, "the cluster has gone back in time; taking its word for it");
             self.seen.rewind();
+            for index in &self.indexes {
+                index.rewound();
+            }
         }
         self.older_lists = 0;
         self.newest = version;

@@ -72,21 +72,33 @@ async fn touching_everything_wins_over_touching_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_gathers_touches_and_an_idle_one_does_not() {
+async fn a_key_pauses_longer_the_longer_it_is_busy_and_an_idle_one_not_at_all() {
     let queue = started(Gather { idle: Duration::ZERO, busy: Duration::from_millis(50) });
     queue.touch("a", Touch::One(1));
     let (waited, job) = wait(&queue).await;
     assert_eq!(waited, Duration::ZERO);
-    queue.finish(&job.key, Outcome::Done);
-    advance(Duration::from_millis(10)).await;
+    // Touched while its pass takes 200 ms: the next pass starts 7 % of that later, with all that came meanwhile.
     queue.touch("a", Touch::One(2));
-    advance(Duration::from_millis(10)).await;
+    advance(Duration::from_millis(200)).await;
+    queue.finish(&job.key, Outcome::Done);
+    advance(Duration::from_millis(4)).await;
     queue.touch("a", Touch::One(3));
     let (waited, job) = wait(&queue).await;
-    assert_eq!((waited.as_millis(), job.touched), (30, some(&[2, 3])));
+    assert_eq!((waited.as_millis(), job.touched), (10, some(&[2, 3])));
+    // Busy for much longer: the pause ends at its limit.
+    advance(Duration::from_secs(5)).await;
     queue.finish(&job.key, Outcome::Done);
-    advance(Duration::from_secs(1)).await;
     queue.touch("a", Touch::One(4));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!(waited.as_millis(), 50);
+    queue.finish(&job.key, Outcome::Done);
+    // Quiet for a while: a single change is not delayed.
+    advance(Duration::from_secs(1)).await;
+    queue.touch("a", Touch::One(5));
+    let (waited, job) = wait(&queue).await;
+    assert_eq!(waited, Duration::ZERO);
+    queue.finish(&job.key, Outcome::Done);
+    queue.touch("a", Touch::One(6));
     assert_eq!(wait(&queue).await.0, Duration::ZERO);
 }
 

@@ -1,6 +1,6 @@
 //! Finds out which dialect a Pi-hole speaks, by the first list call itself.
 //!
-//! | the seed dialect's list call answers | then `GET /api/auth` | verdict |
+//! | the token dialect's list call answers | then `GET /api/auth` | verdict |
 //! |---|---|---|
 //! | 200 with an object | not asked | spec |
 //! | 401/403 without Pi-hole's own error shape | not asked | spec, wrong token |
@@ -52,7 +52,7 @@ impl AutoDialect {
         }
     }
 
-    /// Decides the dialect from the answer to the seed dialect's list call.
+    /// Decides the dialect from the answer to the token dialect's list call.
     async fn judge(&self, reply: &Reply) -> Result<Dialect, PiholeError> {
         let status = reply.status.as_u16();
         let shape = reply.json().filter(serde_json::Value::is_object);

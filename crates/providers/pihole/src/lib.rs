@@ -71,7 +71,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// What the seed dialect offers.
+    /// What the token dialect offers.
     pub const SPEC: Self = Self { batch: false, marker: false, exact_delete: false, all_types: false };
     /// What Pi-hole v6 offers.
     pub const V6: Self = Self { batch: true, marker: true, exact_delete: true, all_types: true };

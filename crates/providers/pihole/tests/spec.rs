@@ -1,4 +1,4 @@
-//! The seed dialect, and finding out which dialect is spoken.
+//! The token dialect, and finding out which dialect is spoken.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -131,7 +131,7 @@ async fn auto_finds_the_seed_dialect_by_its_first_list_and_asks_nothing_else() {
     assert_eq!(pihole.dialect(), Some(Dialect::Spec));
     let wrong = AutoDialect::new(close_in(&server.url(), "wrong")).unwrap();
     assert_eq!(wrong.list().await.unwrap_err(), PiholeError::Unauthorized);
-    assert_eq!(wrong.dialect(), Some(Dialect::Spec), "a wrong token of the seed dialect is not the other dialect");
+    assert_eq!(wrong.dialect(), Some(Dialect::Spec), "a wrong token of the token dialect is not the other dialect");
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn the_wrong_dialect_says_so_instead_of_giving_up_for_ever() {
     assert_eq!((error.reason(), error.class()), ("WrongDialect", ErrorClass::Transient));
     let spec = PiholeSpec::start().await;
     let error = V6Dialect::new(close_in(&spec.url(), PiholeSpec::TOKEN)).unwrap().list().await.unwrap_err();
-    assert_eq!(error.reason(), "Unauthorized", "without a Bearer token the seed dialect answers 401 to everything");
+    assert_eq!(error.reason(), "Unauthorized", "without a Bearer token the token dialect answers 401 to everything");
 }
 
 #[tokio::test]

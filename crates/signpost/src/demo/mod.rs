@@ -75,6 +75,11 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let kubeconfig = Kubeconfig(path);
     say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
     say(&format!("name server     {}   (UDP and TCP)", names.addr()));
+    for name in ["PDNS_API_URL", "PIHOLE_URL"] {
+        if std::env::var_os(name).is_some() {
+            say(&format!("{name} is set, but the demo touches no server of yours; `signpost run` uses it"));
+        }
+    }
 
     let client = sandbox.client();
     examples::install_crds(&client).await?;
@@ -89,7 +94,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
         async move { health.serve(listener, stop).await }
     });
     say(&format!(
-        "operator        powerdns (in memory, served by the name server) and pihole (likewise); http://{address}/readyz"
+        "operator        powerdns and pihole, each on a server in memory that the name server answers for; http://{address}/readyz"
     ));
     let running = tokio::spawn(operator.run(stop.clone()));
 

@@ -1,4 +1,4 @@
-//! Strict stand-ins for a Pi-hole: one for v6, one for the seed dialect. Both answer over HTTP and over DNS.
+//! Strict stand-ins for a Pi-hole: one for v6, one for the token dialect. Both answer over HTTP and over DNS.
 //!
 //! ```text
 //!   client ──HTTP──► PiholeV6 / PiholeSpec ── lines ──► UDP name server ◄── dig

@@ -1,4 +1,4 @@
-//! A server of the seed dialect: `/admin/api/dns/local` with a Bearer token, and nothing else.
+//! A server of the token dialect: `/admin/api/dns/local` with a Bearer token, and nothing else.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::{Book, Counters, Upset, answer, empty, lock, plain};
 
 const PATH: &str = "/admin/api/dns/local";
 
-/// A running seed-dialect server. Stops when dropped, and then fails the test over violations nobody took note of.
+/// A running token-dialect server. Stops when dropped, and then fails the test over violations nobody took note of.
 pub struct PiholeSpec {
     state: Arc<Mutex<Inner>>,
     addr: SocketAddr,
@@ -123,7 +123,7 @@ impl Drop for PiholeSpec {
         for task in &self.tasks {
             task.abort();
         }
-        lock(&self.state).book.close("the seed-dialect server");
+        lock(&self.state).book.close("the token-dialect server");
     }
 }
 
