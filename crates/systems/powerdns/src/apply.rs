@@ -17,7 +17,7 @@ use crate::{
     PowerDnsSystem,
     digest::Digest,
     finish,
-    memory::{Present, ZoneMemory, canonical_host},
+    memory::{Ledger, Present, ZoneMemory, canonical_host},
     patch::{self, AtomOutcome},
     plan::{Atom, Plan, Waiting, ZoneStep},
     record::{ZoneKey, ZoneObject, content},
@@ -25,8 +25,8 @@ use crate::{
     zone_plan::with_safe_serial,
 };
 
-/// Names in flight at once; more would make the zone object too large. The rest waits for the next round.
-const MAX_LEDGER: usize = 12_000;
+/// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
+const MAX_LEDGER: usize = 1_000_000;
 
 /// What was done.
 #[derive(Debug)]
@@ -218,7 +218,12 @@ async fn write_records(
     let mut end = atoms.len();
     if let (Some(holder), false) = (holder, new.is_empty()) {
         system.prune(zone, &mut memory.ledger);
-        let room = MAX_LEDGER.saturating_sub(memory.ledger.entries.len());
+        let mut bytes = memory.ledger.bytes();
+        let fits = |(key, _): &&(RecordKey, Digest)| {
+            bytes += Ledger::line_bytes(key);
+            bytes <= MAX_LEDGER
+        };
+        let room = new.iter().take_while(fits).count();
         if new.len() > room {
             end = room_for(atoms, room);
         }
@@ -226,7 +231,7 @@ async fn write_records(
             memory.ledger.entries.entry(key).or_default().insert(digest);
         }
         if let Err(error) = write_ledger(system, zone, holder, memory).await {
-            tracing::debug!(%zone, %error, "the ledger could not be written");
+            tracing::warn!(%zone, %error, "the ledger could not be written");
             let failed = ServerError::Paused {
                 why: format!("the zone object cannot be written: {error}"),
                 retry_after: std::time::Duration::from_millis(500),
@@ -296,6 +301,9 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
                 for key in &atom.deletes {
                     present.sets.remove(key);
                     present.commented.remove(key);
+                    if key.rtype == RecordType::Ns && key.name == *zone.name() {
+                        present.apex_ns = None;
+                    }
                 }
                 if let Some(serial) = serial {
                     // Without SOA-EDIT both are one.

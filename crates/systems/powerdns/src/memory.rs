@@ -114,9 +114,29 @@ impl Ledger {
         self.entries.is_empty() && !self.zone
     }
 
+    /// About how many bytes its lines take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|(key, digests)| Self::line_bytes(key) * digests.len()).sum()
+    }
+
+    /// About how many bytes one line of a set takes, quotes and comma included.
+    pub(crate) fn line_bytes(key: &RecordKey) -> usize {
+        key.name.undotted().len() + 36
+    }
+
     /// Whether that content of that set is listed.
     pub(crate) fn lists(&self, key: &RecordKey, digest: Digest) -> bool {
         self.entries.get(key).is_some_and(|digests| digests.contains(&digest))
+    }
+
+    /// Takes one content of a set off; what else was written under its key stays listed.
+    pub(crate) fn strike(&mut self, key: &RecordKey, digest: Digest) {
+        if let Some(digests) = self.entries.get_mut(key) {
+            digests.remove(&digest);
+            if digests.is_empty() {
+                self.entries.remove(key);
+            }
+        }
     }
 
     /// The keys listed at a name.
@@ -177,5 +197,17 @@ mod tests {
         lines.push("nonsense".into());
         lines.push("www A nothex".into());
         assert_eq!(Ledger::parse(&zone, &lines), ledger);
+    }
+
+    #[test]
+    fn a_refused_content_is_struck_and_an_earlier_one_of_the_same_set_stays() {
+        let key = RecordKey::new(Fqdn::parse("www.example.com").unwrap(), RecordType::A);
+        let [served, refused] = ["0123456789abcdef", "fedcba9876543210"].map(|text| Digest::parse(text).unwrap());
+        let mut ledger = Ledger::default();
+        ledger.entries.insert(key.clone(), [served, refused].into());
+        ledger.strike(&key, refused);
+        assert!(ledger.lists(&key, served) && !ledger.lists(&key, refused));
+        ledger.strike(&key, served);
+        assert!(ledger.is_empty());
     }
 }

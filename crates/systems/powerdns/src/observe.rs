@@ -62,15 +62,15 @@ fn load_ledger(memory: &mut ZoneMemory, snapshot: &Snapshot, zone: &ZoneName) {
     }
 }
 
-/// Without a zone object the server only matters to those that wrote there and are going.
-fn needs_server(snapshot: &Snapshot) -> bool {
+/// Without a zone object the server only matters to those that wrote there and are going, unless they go after it.
+pub(crate) fn needs_server(snapshot: &Snapshot) -> bool {
     match snapshot.claimants.first() {
         Some(_) => true,
         None => snapshot
             .names
             .values()
             .flatten()
-            .any(|record| record.identity.deleting && !record.retain && record.seen.applied.is_some()),
+            .any(|record| record.identity.deleting && !record.stays_behind(None) && record.seen.applied.is_some()),
     }
 }
 

@@ -230,7 +230,7 @@ fn atom_says(
                 let rejection = Rejection { digest: write.digest, words: words.clone(), until };
                 memory.rejected.insert(write.key.clone(), rejection);
                 // It was listed before it was tried, and it is not there.
-                memory.ledger.entries.remove(&write.key);
+                memory.ledger.strike(&write.key, write.digest);
             }
             retry.slow.merge(objects());
             Some(Refusal::new(Reason::ProviderRejected, words.clone()))

@@ -283,28 +283,41 @@ fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Opt
     }
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
     if snapshot.full {
-        let keys = plan.memory.ledger.entries.keys();
+        let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
+        // An object that was given a name that is none before it could say what it wrote: any of these may be its.
+        let nameless = snapshot
+            .nameless
+            .iter()
+            .any(|record| !record.identity.deleting && record.seen.applied.is_none() && record.identity.generation > 1);
+        let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
         let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
         for key in alone {
-            // Not there, or not what was to be written: not ours to delete.
-            if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }
+            // Not there, not what was to be written, or the zone object's own: not to be deleted.
+            if plan.memory.is_ours_by_ledger(&key) && !of_zone(&key) {
+                orphans.push(key)
+            } else {
+                plan.forget.push(key)
+            }
         }
     }
-    take_orphans(plan, orphans);
+    take_orphans(plan, orphans, snapshot.full);
 }
 
 /// What the ledger says is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
-fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>) {
+fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool) {
     let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
-    match DeletionGuard::ZONE.check(served, &orphans, plan.memory.held.as_ref(), Permission::Guarded) {
+    let before = plan.memory.held;
+    // A pass over some names sees only some orphans: what was held before is for the next full one to confirm.
+    let mut hold = |held| plan.memory.held = if full { held } else { before };
+    match DeletionGuard::ZONE.check(served, &orphans, before.as_ref(), Permission::Guarded) {
         GuardVerdict::Allowed => {
-            plan.memory.held = None;
+            hold(None);
             for key in orphans {
                 plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
             }
         }
         GuardVerdict::Held { deletions, served, fingerprint } => {
-            plan.memory.held = Some(fingerprint);
+            hold(Some(fingerprint));
             let message = format!("{deletions} of {served} record sets would go at once; the next pass confirms it");
             plan.guarded = Some(Refusal::new(Reason::DeletionHeld, message));
         }
@@ -377,8 +390,10 @@ impl NamePlan<'_> {
                 record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
             applied.map(|applied| applied.key.clone())
         };
+        let stays = |record: &Record| record.stays_behind(holder.map(|holder| &**holder));
+        let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
         let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
-        unwanted.extend(leaving.iter().filter(|record| !record.retain).filter_map(|record| wrote(record)));
+        unwanted.extend(leaving.iter().filter(|record| !stays(record)).filter_map(|record| wrote(record)));
         for (key, record) in &wants {
             unwanted.extend(wrote(record).filter(|old| old != key));
         }
@@ -386,7 +401,7 @@ impl NamePlan<'_> {
             let moved_on = matches!(says, Says::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
             unwanted.extend(wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
-        unwanted.retain(|key| key.rtype != RecordType::Soa && !wants.contains_key(key));
+        unwanted.retain(|key| key.rtype != RecordType::Soa && !wants.contains_key(key) && !of_zone(key));
         let kept = |record: &Record| {
             !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
         };
@@ -456,9 +471,9 @@ impl NamePlan<'_> {
         for record in leaving {
             let waits = wrote(&record).and_then(|key| going.get_mut(&key));
             match waits {
-                Some(waiting) if !record.retain => waiting.push(Waiting::Leaves(record)),
+                Some(waiting) if !stays(&record) => waiting.push(Waiting::Leaves(record)),
                 _ => {
-                    if record.retain {
+                    if stays(&record) {
                         plan.unlist.extend(wrote(&record).into_iter().chain(record.key()));
                     }
                     let verdict = Verdict::carried(&record, Says::Succeeded);
@@ -486,13 +501,18 @@ impl NamePlan<'_> {
         for key in plan.memory.ledger.at(name) {
             // Objects that could not be understood keep what they wrote.
             let wanted = wants.contains_key(&key) || unwanted.contains(&key);
+            let unread = |record: &Arc<Record>| !record.identity.deleting && record.desired.is_err();
             let wrote_it = |record: &Arc<Record>| !record.identity.deleting && wrote(record).as_ref() == Some(&key);
             let wants_it = |record: &Arc<Record>| !record.identity.deleting && record.key().as_ref() == Some(&key);
-            if wanted || plan.unlist.contains(&key) || records.iter().any(|record| wrote_it(record) || wants_it(record))
-            {
+            let claims = |record| wrote_it(record) || wants_it(record) || unread(record);
+            if wanted || plan.unlist.contains(&key) || records.iter().any(claims) {
                 continue;
             }
-            if plan.memory.is_ours_by_ledger(&key) { orphans.push(key) } else { plan.forget.push(key) }
+            if plan.memory.is_ours_by_ledger(&key) && !of_zone(&key) {
+                orphans.push(key)
+            } else {
+                plan.forget.push(key)
+            }
         }
         orphans
     }

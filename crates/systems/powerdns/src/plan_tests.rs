@@ -83,6 +83,10 @@ impl Scene {
     }
 
     fn plan_with(&self, held: Option<signpost_planning::Fingerprint>) -> Plan {
+        self.plan_of(&Touched::All, held)
+    }
+
+    fn plan_of(&self, touched: &Touched<Arc<ObjectId>>, held: Option<signpost_planning::Fingerprint>) -> Plan {
         let mut sets = self.sets.clone();
         sets.push(ServerSet {
             name: zone().name().clone(),
@@ -111,7 +115,7 @@ impl Scene {
         let memory =
             ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
-        plan(Observed { snapshot: self.world.snapshot(&key, &Touched::All), key, server, memory }, now())
+        plan(Observed { snapshot: self.world.snapshot(&key, touched), key, server, memory }, now())
     }
 
     /// The plan in words: `+` writes, `-` deletions, then verdicts.
@@ -356,6 +360,74 @@ fn a_pass_over_one_object_looks_at_its_name_only() {
     let names: Vec<String> = snapshot.names.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["b.example.com."]);
     assert_eq!(snapshot.names.values().next().unwrap().len(), 2);
+}
+
+fn owner() -> serde_json::Value {
+    json!([{ "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone", "name": "example.com", "uid": "zone" }])
+}
+
+#[test]
+fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
+    let mut owned = deleting(wrote("www", "A", "192.0.2.1"));
+    owned["metadata"]["ownerReferences"] = owner();
+    let scene = |world| Scene { world, sets: vec![], ledger: vec![], present: true };
+    let alone = scene(World::new(Queue::new(), None))
+        .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(alone.words(), "www: ok, goes\n", "the collector deletes it after the zone object is gone");
+    let snapshot = alone.world.snapshot(&ZoneKey::Zone(zone()), &Touched::All);
+    assert!(!crate::observe::needs_server(&snapshot));
+    let leaving = Scene::new()
+        .zone(json!({ "metadata": { "deletionTimestamp": "2026-03-01T00:00:00Z", "resourceVersion": "2" }, "spec": { "deletionPolicy": "Retain" } }))
+        .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(leaving.words(), "release zone\nwww: ok, goes\n", "or while it is on its way");
+    let held = Scene::new().object("www", 1, "www", "A", "192.0.2.1", owned).on_server("www", "A", "192.0.2.1");
+    assert_eq!(held.words(), "-www.example.com. A www leaves\n", "under a zone that stays it is deleted");
+    let free = scene(World::new(Queue::new(), None))
+        .object("www", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
+        .on_server("www", "A", "192.0.2.1");
+    assert_eq!(free.words(), "-www.example.com. A www leaves\n", "nobody else deletes it");
+}
+
+#[test]
+fn a_record_set_that_goes_leaves_the_name_servers_the_zone_object_holds() {
+    let mut more = deleting(wrote("x", "NS", "ns1.example.org."));
+    more["status"]["applied"]["name"] = json!("example.com.");
+    let scene = Scene::new().object("ns", 1, "@", "NS", "ns1.example.org.", more);
+    assert_eq!(scene.words(), "ns: ok, goes\n");
+    let mut scene = Scene::new();
+    scene.ledger.push(format!("@ NS {}", scene.plan().memory.present.unwrap().sets.values().next().unwrap()));
+    assert_eq!(scene.words(), "", "nor does the ledger take them off");
+}
+
+#[test]
+fn an_edit_to_nonsense_before_the_status_is_written_leaves_what_is_served() {
+    let edited = || json!({ "metadata": { "generation": 2 } });
+    let scene = Scene::new()
+        .object("www", 1, "www", "A", "nonsense", edited())
+        .on_server("www", "A", "192.0.2.1")
+        .in_ledger("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "www: InvalidRecord\n");
+    assert_eq!(scene.plan().forget, []);
+    let scene = Scene::new()
+        .object("www", 1, "a..b", "A", "192.0.2.1", edited())
+        .on_server("www", "A", "192.0.2.1")
+        .in_ledger("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "www: InvalidName\n");
+    assert_eq!(scene.plan().forget, []);
+}
+
+#[test]
+fn a_pass_over_some_names_does_not_forget_what_the_guard_held() {
+    let mut scene = Scene::new().object("www", 1, "www", "A", "192.0.2.1", json!({}));
+    for n in 0..12 {
+        scene = scene.on_server(&format!("h{n}"), "A", "192.0.2.1").in_ledger(&format!("h{n}"), "A", "192.0.2.1");
+    }
+    let held = scene.plan().memory.held;
+    assert!(held.is_some());
+    let www = Touched::Some([Arc::new(ObjectId::new("RRset", Some("ns"), "www"))].into());
+    assert_eq!(scene.plan_of(&www, held).memory.held, held);
 }
 
 proptest! {

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ObjectMeta;
 use signpost_apis::powerdns::{
-    AppliedSet, DeletionPolicy, FINALIZER, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, ZoneRefKind, ZoneSpec,
-    ZoneStatus,
+    AppliedSet, DeletionPolicy, FINALIZER, GROUP, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, ZoneRefKind,
+    ZoneSpec, ZoneStatus,
 };
 use signpost_dns::{Fqdn, Rdata, RdataError, RecordKey, RecordSet, RecordSetError, RecordType, Ttl, ZoneName};
 use signpost_engine::ObjectId;
@@ -246,6 +246,8 @@ pub(crate) struct Record {
     pub(crate) written_name: Box<str>,
     pub(crate) desired: Result<Desired, Box<Refusal>>,
     pub(crate) retain: bool,
+    /// Whether Kubernetes deletes it after the zone object it refers to, as PowerDNS-Operator asked for.
+    pub(crate) owned: bool,
     pub(crate) seen: Seen,
     /// The key it is worked on under, and its absolute name there.
     pub(crate) home: ZoneKey,
@@ -265,6 +267,7 @@ impl Record {
             let message = "a ClusterRRset belongs to a ClusterZone; set spec.zoneRef.kind to ClusterZone";
             desired = Err(Box::new(Refusal::new(Reason::InvalidSpec, message)));
         }
+        let owned = is_owned(meta, &zone);
         Self {
             home: ZoneKey::of(&spec.zone_ref.name),
             name: Err(Box::new(Refusal::new(Reason::ZoneMissing, "the zone is not known yet"))),
@@ -273,6 +276,7 @@ impl Record {
             written_name: spec.name.as_str().into(),
             desired,
             retain: spec.deletion_policy == DeletionPolicy::Retain,
+            owned,
             seen: status.map(Seen::of).unwrap_or_default(),
             verdict: None,
         }
@@ -302,6 +306,12 @@ impl Record {
         }
     }
 
+    /// Whether what it wrote stays when it goes: because it says so, or because it goes after a zone object that is
+    /// gone or going and left the zone on the server.
+    pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
+        self.retain || (self.owned && holder.is_none_or(|holder| holder.identity.id != self.zone))
+    }
+
     /// Why it can never be written as it is.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         self.desired.as_ref().err().or(self.name.as_ref().err()).map(|refusal| &**refusal)
@@ -313,6 +323,14 @@ impl Record {
         let wants = self.name.as_ref().ok();
         wants.into_iter().chain(wrote.filter(move |name| Some(*name) != wants))
     }
+}
+
+/// Whether the zone object is an owner of the object.
+fn is_owned(meta: &ObjectMeta, zone: &ObjectId) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| {
+        let group = owner.api_version.split_once('/').map(|(group, _)| group);
+        group == Some(GROUP) && owner.kind == zone.kind && owner.name == zone.name
+    })
 }
 
 fn name_reason(error: &signpost_dns::NameError) -> Reason {
