@@ -162,6 +162,22 @@ impl PowerDnsClient {
         result
     }
 
+    /// A call about one zone. That the zone is missing is believed only from a server that names itself: a proxy or
+    /// another virtual host answers 404 to everything, and what is served would be taken for gone.
+    async fn zone_call(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
+        let result = self.call(method, url, body).await;
+        if !matches!(result, Err(ServerError::NoZone)) {
+            return result;
+        }
+        match self.server().await {
+            Ok(server) if server.daemon_type.is_empty() => Err(not_a_server("it has no daemon_type")),
+            Ok(_) => result,
+            Err(ServerError::NoZone) => Err(not_a_server("404 for the server as well")),
+            Err(ServerError::Protocol { why }) => Err(not_a_server(&why)),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn attempt(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
         let unreachable = |error: reqwest::Error| ServerError::Unreachable { why: full(&error.without_url()) };
         let Ok(_slot) = self.slots.acquire().await else {
@@ -261,6 +277,13 @@ fn full(error: &dyn std::error::Error) -> String {
     error::words(&text)
 }
 
+/// What a 404 is worth from something that does not say it is a PowerDNS server.
+fn not_a_server(why: &str) -> ServerError {
+    let why =
+        format!("404 from something that does not name itself a server ({why}): check PDNS_API_URL and PDNS_API_VHOST");
+    ServerError::Protocol { why }
+}
+
 fn missing_is_none<T>(result: Result<T, ServerError>) -> Result<Option<T>, ServerError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -293,7 +316,7 @@ impl ZoneServer for PowerDnsClient {
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
         async move {
             let url = self.url(Some(zone), &[("rrsets", "false")]);
-            let Some(answer) = missing_is_none(self.call(Method::GET, url, None).await)? else { return Ok(None) };
+            let Some(answer) = missing_is_none(self.zone_call(Method::GET, url, None).await)? else { return Ok(None) };
             let contents = wire::zone(&answer.body)?;
             self.remember(&contents.info);
             Ok(Some(contents.info))
@@ -304,7 +327,7 @@ impl ZoneServer for PowerDnsClient {
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
-            let Some(answer) = missing_is_none(self.call(Method::GET, url, None).await)? else { return Ok(None) };
+            let Some(answer) = missing_is_none(self.zone_call(Method::GET, url, None).await)? else { return Ok(None) };
             let contents = wire::zone(&answer.body)?;
             self.remember(&contents.info);
             Ok(Some(contents))
@@ -330,7 +353,7 @@ impl ZoneServer for PowerDnsClient {
     ) -> BoxFuture<'a, Result<(), ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
-            changed(&self.call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?)
+            changed(&self.zone_call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?)
         }
         .boxed()
     }
@@ -338,7 +361,7 @@ impl ZoneServer for PowerDnsClient {
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
-            let answer = self.call(Method::PATCH, url, Some(json(&wire::Patch::of(changes))?)).await?;
+            let answer = self.zone_call(Method::PATCH, url, Some(json(&wire::Patch::of(changes))?)).await?;
             changed(&answer)?;
             Ok(Patched { serial: answer.serial })
         }
@@ -348,7 +371,7 @@ impl ZoneServer for PowerDnsClient {
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
         async move {
             let url = self.url(Some(zone), &[]);
-            let deleted = missing_is_none(self.call(Method::DELETE, url, None).await)?;
+            let deleted = missing_is_none(self.zone_call(Method::DELETE, url, None).await)?;
             deleted.as_ref().map_or(Ok(()), changed)?;
             self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(zone);
             Ok(deleted.is_some())

@@ -31,6 +31,9 @@ fn tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// SQLite has one writer at a time; the server answers a second one with 500 when it waits too long.
+static ONE_WRITER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Writes one test per server for each case.
 macro_rules! on_every_server {
     ($($(#[$meta:meta])* async fn $name:ident($server:ident, $zone:ident) $body:block)+) => {$(
@@ -53,6 +56,7 @@ macro_rules! on_every_server {
             async fn sqlite() {
                 tls();
                 let Some(server) = PowerDns::shared_sqlite().await else { return };
+                let _alone = ONE_WRITER.lock().await;
                 run(&client(&server.api_url(), &server.api_key()), zone()).await;
             }
 
@@ -232,6 +236,7 @@ async fn comments_are_kept_set_and_cleared_on_sqlite_and_in_memory() {
     let zone = ZoneName::parse("comments.example").unwrap();
     let sqlite = PowerDns::shared_sqlite().await.map(|server| client(&server.api_url(), &server.api_key()));
     let memory = MemoryServer::new();
+    let _alone = ONE_WRITER.lock().await;
     let servers = [Some(&memory as &dyn ZoneServer), sqlite.as_ref().map(|server| server as &dyn ZoneServer)];
     for server in servers.into_iter().flatten() {
         server.create(&new_zone(&zone)).await.unwrap();
@@ -296,6 +301,45 @@ mod transport {
         ZoneName::parse("example.com").unwrap()
     }
 
+    /// What a server says about itself.
+    const SERVER: &str = r#"{"type": "Server", "id": "localhost", "daemon_type": "authoritative", "version": "5.0.0"}"#;
+
+    #[tokio::test]
+    async fn a_zone_is_missing_only_where_a_server_says_so() {
+        let zone = zone();
+        let stranger = serve(|_| answer(404, "<html>not here</html>")).await;
+        let nameless = serve(|request| match request.uri().path() {
+            "/api/v1/servers/localhost" => answer(200, r#"{"daemon_type": "", "version": ""}"#),
+            _ => answer(404, "Not Found"),
+        })
+        .await;
+        for url in [stranger, nameless] {
+            let client = client(&url, "k");
+            let answers = [
+                client.zone(&zone).await.map(drop),
+                client.read(&zone).await.map(drop),
+                client.delete(&zone).await.map(drop),
+                client.patch(&zone, &[]).await.map(drop),
+            ];
+            for answer in answers {
+                let error = answer.unwrap_err();
+                assert!(matches!(error, ServerError::Protocol { .. }), "{error:?}");
+                let text = error.to_string();
+                assert!(text.contains("PDNS_API_URL") && text.contains("PDNS_API_VHOST"), "{text}");
+            }
+        }
+        let server = serve(|request| match request.uri().path() {
+            "/api/v1/servers/localhost" => answer(200, SERVER),
+            _ => answer(404, "Not Found"),
+        })
+        .await;
+        let client = client(&server, "k");
+        assert_eq!(client.zone(&zone).await, Ok(None));
+        assert_eq!(client.read(&zone).await, Ok(None));
+        assert_eq!(client.delete(&zone).await, Ok(false));
+        assert_eq!(client.patch(&zone, &[]).await, Err(ServerError::NoZone));
+    }
+
     #[tokio::test]
     async fn errors_are_classified_by_status_and_carry_the_servers_words() {
         for (status, class) in [
@@ -340,10 +384,12 @@ mod transport {
     #[tokio::test]
     async fn a_path_prefix_is_kept_and_every_request_asks_for_json_with_the_key() {
         let url = serve(|request| {
-            let right = request.uri().path() == "/behind/a/proxy/api/v1/servers/localhost/zones/=5Fa.example.com."
-                && request.headers()["accept"] == "application/json"
-                && request.headers()["x-api-key"] == "k";
-            answer(if right { 404 } else { 500 }, "")
+            let right = request.headers()["accept"] == "application/json" && request.headers()["x-api-key"] == "k";
+            match request.uri().path().strip_prefix("/behind/a/proxy/api/v1/servers/localhost") {
+                Some("/zones/=5Fa.example.com.") if right => answer(404, ""),
+                Some("") if right => answer(200, SERVER),
+                _ => answer(500, ""),
+            }
         })
         .await;
         let client = client(&format!("{url}/behind/a/proxy/"), "k");
@@ -391,7 +437,10 @@ mod transport {
     async fn a_key_file_is_read_again_for_every_call() {
         let url = serve(|request| {
             let right = request.headers()["x-api-key"] == "second";
-            answer(if right { StatusCode::NOT_FOUND.as_u16() } else { 500 }, "")
+            match request.uri().path() {
+                "/api/v1/servers/localhost" if right => answer(200, SERVER),
+                _ => answer(if right { StatusCode::NOT_FOUND.as_u16() } else { 500 }, ""),
+            }
         })
         .await;
         let file = std::env::temp_dir().join(format!("signpost-provider-key-{}", std::process::id()));
