@@ -83,9 +83,10 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         (Some(refusal), None) => ZoneOutcome::Refused(refusal),
         (None, None) => ZoneOutcome::Kept,
     };
+    let before = memory.ledger.clone();
     let listed = unlist.iter().filter(|key| memory.ledger.entries.remove(*key).is_some()).count();
     if let (Some(holder), Some(zone), true) = (&holder, key.zone(), listed > 0)
-        && let Err(error) = write_ledger(system, zone, holder, &mut memory).await
+        && let Err(error) = write_ledger(system, zone, holder, &mut memory, before).await
     {
         // An object whose record stays may only go once the ledger no longer claims that record.
         decided.retain(|verdict| !verdict.release);
@@ -118,6 +119,12 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
                 }
             }
         }
+    }
+    if let (Some(holder), None) = (&holder, key.zone())
+        && holder.identity.deleting
+    {
+        // No zone has such a name, so there is nothing of it on the server.
+        outcome = release(system, holder).await;
     }
     for loser in losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
         // It never held the zone, so there is nothing of it on the server.
@@ -156,11 +163,22 @@ async fn take_step(
     match step {
         ZoneStep::Keep | ZoneStep::Release => Ok(()),
         ZoneStep::Create(new) => {
-            if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !memory.ledger.zone {
+            let marked = memory.ledger.zone;
+            if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !marked {
+                let before = memory.ledger.clone();
                 memory.ledger.zone = true;
-                write_ledger(system, zone, holder, memory).await.map_err(ZoneOutcome::NotWritten)?;
+                write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
             }
-            let info = system.server.create(new).await.map_err(ZoneOutcome::Failed)?;
+            let info = match system.server.create(new).await {
+                Ok(info) => info,
+                Err(error) => {
+                    // It was certainly not made by this call, and a try before whose end is not known cannot have
+                    // made it either, unless this one ran into it: who makes the zone from now on is somebody else.
+                    let ours = marked && error.class() != ErrorClass::Refused;
+                    memory.ledger.zone &= error.is_uncertain() || ours;
+                    return Err(ZoneOutcome::Failed(error));
+                }
+            };
             memory.present = Some(fresh(new, info));
             memory.read_at = Some(system.clock.now());
             Ok(())
@@ -218,6 +236,7 @@ async fn write_records(
     let mut end = atoms.len();
     if let (Some(holder), false) = (holder, new.is_empty()) {
         system.prune(zone, &mut memory.ledger);
+        let before = memory.ledger.clone();
         let mut bytes = memory.ledger.bytes();
         let fits = |(key, _): &&(RecordKey, Digest)| {
             bytes += Ledger::line_bytes(key);
@@ -230,7 +249,7 @@ async fn write_records(
         for (key, digest) in new.into_iter().take(room) {
             memory.ledger.entries.entry(key).or_default().insert(digest);
         }
-        if let Err(error) = write_ledger(system, zone, holder, memory).await {
+        if let Err(error) = write_ledger(system, zone, holder, memory, before).await {
             tracing::warn!(%zone, %error, "the ledger could not be written");
             let failed = ServerError::Paused {
                 why: format!("the zone object cannot be written: {error}"),
@@ -341,18 +360,23 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
     changed
 }
 
-/// Writes what is in flight to the zone object, before it is.
+/// Writes what is in flight to the zone object, before it is. Where that fails the ledger is what it was before:
+/// nothing may be taken for listed that is not.
 async fn write_ledger(
     system: &PowerDnsSystem,
     zone: &ZoneName,
     holder: &Arc<ZoneObject>,
     memory: &mut ZoneMemory,
+    before: Ledger,
 ) -> Result<(), WriteError> {
     let mut status = memory.said.clone().unwrap_or_else(|| (*holder.status).clone());
     status.in_flight = memory.ledger.lines(zone);
     let value = serde_json::to_value(&status).map_err(|error| WriteError::Invalid(error.to_string()))?;
     system.world.zone_said(&holder.identity.id, &status);
-    system.writer.write(&finish::object_status(&holder.identity, value)).await?;
+    if let Err(error) = system.writer.write(&finish::object_status(&holder.identity, value)).await {
+        memory.ledger = before;
+        return Err(error);
+    }
     memory.said = Some(status);
     Ok(())
 }

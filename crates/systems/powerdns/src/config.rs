@@ -100,7 +100,7 @@ impl PowerDnsConfig {
             }
             Ok(_) => {}
             Err(error) => {
-                problem("PDNS_API_URL", format!("{:?} is not a URL ({error}); write http://host:8081", self.url));
+                problem("PDNS_API_URL", format!("it is not a URL ({error}); write http://host:8081"));
             }
         }
         match &self.key {
@@ -170,5 +170,9 @@ mod tests {
         let problems = config.validate();
         assert_eq!(problems.len(), 1);
         assert!(!problems[0].to_string().contains("hunter2"));
+        let config = PowerDnsConfig::new("http://me:hunter2@dns:port", KeySource::Text(ApiKey::new("k")));
+        let problems = config.validate();
+        assert_eq!(problems.len(), 1);
+        assert!(!problems[0].to_string().contains("hunter2"), "{}", problems[0]);
     }
 }

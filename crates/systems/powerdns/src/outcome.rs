@@ -108,7 +108,7 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
         if outcome != ZoneOutcome::Released {
             say_zone(&mut report, holder, &zone_says, zone, &mut memory, now);
         }
-    } else if let Some(holder) = &holder {
+    } else if let (Some(holder), false) = (&holder, outcome == ZoneOutcome::Released) {
         push_status(&mut report, holder, zone_status(holder, &zone_says, None, Vec::new(), now), &zone_says);
     }
     if let Some(holder) = &holder {

@@ -7,6 +7,7 @@
 
 mod crash;
 mod faults;
+mod ledger;
 mod ownership;
 mod records;
 mod regressions;

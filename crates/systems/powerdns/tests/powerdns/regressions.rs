@@ -280,8 +280,13 @@ on_both! {
         rig.zone().await;
         server.replace_api_key("the-new-key").await;
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
-        let status = rig.until("RRset", "www", "Failed").await;
-        assert_eq!(condition(&status, "Ready")["reason"], "ProviderUnauthorized");
+        // While the server comes up with its new key it cannot be reached at all; then it refuses the old one.
+        let status = eventually("the key is refused", PATIENCE, || async {
+            let status = rig.get("RRset", "www").await["status"].clone();
+            let refused = condition(&status, "Ready")["reason"] == "ProviderUnauthorized";
+            if refused && status["syncStatus"] == "Failed" { Ok(status) } else { Err(status.to_string()) }
+        })
+        .await;
         assert!(!status.to_string().contains("the-new-key"));
         std::fs::write(&file, "the-new-key\n").unwrap();
         rig.until("RRset", "www", "Succeeded").await;

@@ -1,0 +1,133 @@
+//! What the zone object says is on its way is true, whatever fails. Sandbox and in-memory server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use signpost_apis::powerdns::{FINALIZER, RRset, Zone};
+use signpost_dns::{Fqdn, ZoneName};
+use signpost_provider_powerdns::{Call, Fault, MemoryServer, NewZone, ServerError, ZoneServer, ZoneSettings};
+use signpost_sandbox::{FaultPlan, Session};
+use signpost_system_powerdns::Pace;
+use signpost_testkit::{Cluster, eventually, sandbox_cluster};
+
+use crate::rig::{PATIENCE, fast, rrset, start_with, zone_spec};
+
+const NAME: &str = "ledger.example";
+
+async fn world() -> (Cluster, Api<Zone>, Api<RRset>) {
+    let cluster = sandbox_cluster().await;
+    cluster.install(&signpost_apis::powerdns::crds()).await;
+    let namespace = cluster.namespace("ledger").await;
+    let zones = Api::namespaced(cluster.client(), &namespace);
+    let sets = Api::namespaced(cluster.client(), &namespace);
+    (cluster, zones, sets)
+}
+
+async fn until_zone(zones: &Api<Zone>, sync: &str) {
+    eventually(&format!("the zone is {sync} and its ledger clear"), PATIENCE, || async {
+        let status = zones.get(NAME).await.unwrap().status.unwrap_or_default();
+        if status.sync_status.as_deref() == Some(sync) && status.in_flight.is_empty() { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_made_by_hand_after_its_creation_was_refused_is_not_adopted() {
+    let refused = ServerError::Refused { words: "no".into() };
+    let conflict = ServerError::Conflict { words: "there already".into() };
+    for error in [refused, conflict] {
+        let (cluster, zones, _) = world().await;
+        let server = MemoryServer::new();
+        server.set_gate(Some(Arc::new(move |call| match call {
+            Call::Create(_) => Fault::Before(error.clone()),
+            _ => Fault::None,
+        })));
+        let mut spec = zone_spec();
+        spec["adoptionPolicy"] = json!("Refuse");
+        let object = Zone::new(NAME, serde_json::from_value(spec).unwrap());
+        zones.create(&PostParams::default(), &object).await.unwrap();
+        let replica = start_with(cluster.client(), Arc::new(server.clone()), fast());
+        until_zone(&zones, "Failed").await;
+        replica.stop().await;
+        server.set_gate(None);
+        let by_hand = NewZone {
+            name: ZoneName::parse(NAME).unwrap(),
+            kind: "Native".into(),
+            nameservers: vec![Fqdn::parse("ns9.elsewhere.example").unwrap()],
+            settings: ZoneSettings::default(),
+        };
+        server.create(&by_hand).await.unwrap();
+        let replica = start_with(cluster.client(), Arc::new(server.clone()), fast());
+        eventually("the zone is somebody else's", PATIENCE, || async {
+            let status = zones.get(NAME).await.unwrap().status.unwrap_or_default();
+            let foreign = status.conditions.iter().any(|condition| condition.reason == "ForeignRecord");
+            if foreign { Ok(()) } else { Err(status) }
+        })
+        .await;
+        zones.delete(NAME, &DeleteParams::default()).await.unwrap();
+        eventually("the object is gone", PATIENCE, || async { zones.get_opt(NAME).await.unwrap().map_or(Ok(()), Err) })
+            .await;
+        assert!(server.contents(&by_hand.name).is_some());
+        replica.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_while_the_ledger_cannot_be() {
+    let (cluster, zones, sets) = world().await;
+    let server = MemoryServer::new();
+    let object = Zone::new(NAME, serde_json::from_value(zone_spec()).unwrap());
+    zones.create(&PostParams::default(), &object).await.unwrap();
+    let (refuse, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (refusing, count) = (refuse.clone(), refused.clone());
+    let session = Session::new(FaultPlan::new(move |info, _| {
+        let status = info.is_write() && info.resource == "zones" && info.subresource == "status";
+        if status && refusing.load(Ordering::SeqCst) {
+            count.fetch_add(1, Ordering::SeqCst);
+            return signpost_sandbox::Fault::status(403, "Forbidden", "not now");
+        }
+        signpost_sandbox::Fault::None
+    }));
+    let client = cluster.sandbox().unwrap().session_client(&session);
+    let pace = Pace { resync: Duration::from_mins(10), ..fast() };
+    let replica = start_with(client, Arc::new(server.clone()), pace);
+    until_zone(&zones, "Succeeded").await;
+    refuse.store(true, Ordering::SeqCst);
+    let spec = serde_json::from_value(rrset(NAME, "Zone", "www", "A", &["192.0.2.1"])).unwrap();
+    sets.create(&PostParams::default(), &RRset::new("www", spec)).await.unwrap();
+    let patches = || server.log().iter().filter(|call| matches!(call, Call::Patch(..))).count();
+    eventually("it was tried three times", PATIENCE, || async {
+        let so_far = refused.load(Ordering::SeqCst);
+        if so_far >= 3 || patches() > 0 { Ok(()) } else { Err(so_far) }
+    })
+    .await;
+    assert_eq!(patches(), 0, "what is not in the ledger is not sent");
+    refuse.store(false, Ordering::SeqCst);
+    eventually("it is served", PATIENCE, || async { if patches() == 1 { Ok(()) } else { Err(patches()) } }).await;
+    until_zone(&zones, "Succeeded").await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_whose_name_is_none_can_be_deleted() {
+    let (cluster, zones, _) = world().await;
+    let name = "x".repeat(70);
+    let mut object = Zone::new(&name, serde_json::from_value(zone_spec()).unwrap());
+    object.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    zones.create(&PostParams::default(), &object).await.unwrap();
+    let replica = start_with(cluster.client(), Arc::new(MemoryServer::new()), fast());
+    zones.delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually("the object is gone", PATIENCE, || async { zones.get_opt(&name).await.unwrap().map_or(Ok(()), Err) })
+        .await;
+    replica.stop().await;
+}
