@@ -380,3 +380,24 @@ async fn write_ledger(
     memory.said = Some(status);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_dns::Fqdn;
+    use signpost_provider_powerdns::{MemoryServer, ZoneServer, ZoneSettings};
+
+    #[tokio::test]
+    async fn name_servers_that_were_taken_off_are_not_remembered() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let nameservers = vec![Fqdn::parse("ns1.example.org").unwrap()];
+        let new = NewZone { name: zone.clone(), kind: "Native".into(), nameservers, settings: ZoneSettings::default() };
+        let info = MemoryServer::new().create(&new).await.unwrap();
+        let mut memory = ZoneMemory { present: Some(fresh(&new, info)), ..ZoneMemory::default() };
+        assert!(memory.present.as_ref().unwrap().apex_ns.is_some());
+        let key = RecordKey::new(zone.name().clone(), RecordType::Ns);
+        let atom = Atom { name: zone.name().clone(), deletes: vec![key], write: None, waiting: vec![] };
+        remember(&zone, &[atom], &[AtomOutcome::Done { serial: Some(8) }], &mut memory);
+        assert_eq!(memory.present.unwrap().apex_ns, None);
+    }
+}

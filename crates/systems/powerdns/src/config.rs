@@ -39,6 +39,9 @@ pub struct Pace {
     pub zones_at_once: usize,
     /// Only zones at or below this name.
     pub only: Option<ZoneName>,
+    /// Whether only the objects of one namespace are seen: a ClusterZone's record sets are then not all known, and
+    /// nothing is deleted because no object of it is seen.
+    pub partial_view: bool,
 }
 
 impl Default for Pace {
@@ -49,6 +52,7 @@ impl Default for Pace {
             retry_refused: Duration::from_mins(5),
             zones_at_once: 8,
             only: None,
+            partial_view: false,
         }
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Snapshot {
     pub(crate) full: bool,
     /// Whether a name is looked at because an object is gone.
     pub(crate) left: bool,
+    /// Whether the ledger may list what objects wrote that this process does not see.
+    pub(crate) shared: bool,
 }
 
 impl World {

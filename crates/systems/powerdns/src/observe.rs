@@ -14,7 +14,7 @@ use crate::{
     index::Snapshot,
     memory::{Ledger, Present, ZoneMemory},
     plan::{Observed, ServerView},
-    record::ZoneKey,
+    record::{ZoneKey, ZoneObject},
 };
 
 pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<ObjectId>>) -> Observed {
@@ -34,6 +34,8 @@ pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<Obje
         let holds = memory.ledger_of.as_ref() == Some(&identity.uid);
         (identity.created, !holds, claimant.status.id.is_none(), identity.uid.clone(), identity.id.clone())
     });
+    let wide = |holder: &Arc<ZoneObject>| holder.identity.id.namespace.is_none();
+    snapshot.shared = system.pace.partial_view && snapshot.claimants.first().is_some_and(wide);
     load_ledger(&mut memory, &snapshot, &zone);
     let server = if needs_server(&snapshot) {
         look(system, &mut memory, &zone, snapshot.full).await.unwrap_or_else(|error| {

@@ -4,6 +4,7 @@
 //!  atoms ─► chunks (5,000 sets, 1.9 MB, never splitting a name) ─► PATCH ─ ok ─► done
 //!                                             422 names one ─► drop it, send the rest again
 //!                                             422 names none ─► send the halves
+//!                          500, and the server still reads ─► send the halves, so often and no more
 //! ```
 
 use std::collections::VecDeque;
@@ -17,6 +18,8 @@ use crate::plan::Atom;
 
 /// So many refused atoms are dropped one at a time before a chunk is halved instead.
 const NAMED_DROPS: usize = 16;
+/// So often in one round something is set apart after a plain 500; a database that is down is not asked for long.
+const MAX_SPLITS: usize = 32;
 /// Calls made for one round at most; the rest waits for the next.
 const MAX_CALLS: usize = 400;
 
@@ -40,7 +43,7 @@ pub(crate) enum AtomOutcome {
 pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom]) -> (Vec<AtomOutcome>, usize) {
     let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
     let mut waiting: VecDeque<Chunk> = chunks(atoms).into();
-    let mut calls = 0;
+    let (mut calls, mut splits) = (0, 0);
     while let Some(mut chunk) = waiting.pop_front() {
         if calls == MAX_CALLS {
             break;
@@ -62,6 +65,21 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
                     outcomes[chunk.members.remove(at)] = AtomOutcome::Refused(words);
                     chunk.drops += 1;
                     waiting.push_front(chunk);
+                } else {
+                    let (first, second) = halves(atoms, chunk.members);
+                    waiting.push_front(Chunk { members: second, drops: 0 });
+                    waiting.push_front(Chunk { members: first, drops: 0 });
+                }
+            }
+            // One record that the database trips over fails alone, as long as the zone can be read at all.
+            Err(error @ ServerError::Failed { status: 500, .. })
+                if splits < MAX_SPLITS
+                    && (chunk.members.len() > 1 || !waiting.is_empty())
+                    && (splits > 0 || server.zone(zone).await.is_ok()) =>
+            {
+                splits += 1;
+                if let [only] = *chunk.members {
+                    outcomes[only] = AtomOutcome::Failed(error);
                 } else {
                     let (first, second) = halves(atoms, chunk.members);
                     waiting.push_front(Chunk { members: second, drops: 0 });

@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
+use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::{Fqdn, RecordKey, RecordType};
-use signpost_provider_powerdns::{Call, CommentChange, MemoryServer, NewZone, SetContent, ZoneSettings};
+use signpost_provider_powerdns::{
+    Call, CommentChange, MemoryServer, NewZone, Patched, ServerInfo, SetContent, ZoneContents, ZoneInfo, ZoneSettings,
+};
 
 use crate::{digest::Digest, plan::Write};
 
@@ -145,6 +148,68 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     let (outcomes, calls) = send(&server, &zone(), &atoms).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert_eq!(calls, 1);
+}
+
+/// A server whose database trips over one name.
+struct Poisoned(MemoryServer);
+
+impl ZoneServer for Poisoned {
+    fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
+        self.0.server()
+    }
+    fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
+        self.0.zone(zone)
+    }
+    fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
+        self.0.read(zone)
+    }
+    fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
+        self.0.create(zone)
+    }
+    fn configure<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        settings: &'a ZoneSettings,
+    ) -> BoxFuture<'a, Result<(), ServerError>> {
+        self.0.configure(zone, settings)
+    }
+    fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
+        if changes.iter().any(|change| change.name.undotted().starts_with("poison")) {
+            let error = ServerError::Failed { status: 500, words: "value too long for a column".into() };
+            return futures::future::ready(Err(error)).boxed();
+        }
+        self.0.patch(zone, changes)
+    }
+    fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
+        self.0.delete(zone)
+    }
+    fn health(&self) -> signpost_provider_powerdns::Health {
+        self.0.health()
+    }
+}
+
+#[tokio::test]
+async fn one_record_the_database_trips_over_fails_alone() {
+    let server = Poisoned(server().await);
+    let mut atoms: Vec<Atom> =
+        (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    atoms.insert(1234, atom("poison", &[], Some((RecordType::A, "192.0.2.1"))));
+    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    for (at, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), at != 1234, "{at} {outcome:?}");
+    }
+    assert!(matches!(outcomes[1234], AtomOutcome::Failed(_)));
+    assert!(calls <= 32, "{calls} calls");
+}
+
+#[tokio::test]
+async fn a_database_that_takes_nothing_is_not_hammered() {
+    let server = Poisoned(server().await);
+    let atoms: Vec<Atom> =
+        (0..1_000).map(|n| atom(&format!("poison{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
+    assert!(calls <= 33, "{calls} calls");
 }
 
 #[test]

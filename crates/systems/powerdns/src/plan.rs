@@ -265,7 +265,8 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
             }
         }
         let deleted: BTreeSet<RecordKey> = plan.atoms.iter().flat_map(|atom| atom.deletes.iter().cloned()).collect();
-        for key in plan.memory.ours_by_ledger().filter(|key| !deleted.contains(key)).collect::<Vec<_>>() {
+        let listed = plan.memory.ours_by_ledger().filter(|key| !snapshot.shared && !deleted.contains(key));
+        for key in listed.collect::<Vec<_>>() {
             plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
         }
     }
@@ -279,10 +280,10 @@ fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Opt
     }
     let mut orphans = Vec::new();
     for (name, records) in &snapshot.names {
-        orphans.extend(NamePlan { plan, zone, holder, name, records, now }.make());
+        orphans.extend(NamePlan { plan, zone, holder, name, records, shared: snapshot.shared, now }.make());
     }
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
-    if snapshot.full {
+    if snapshot.full && !snapshot.shared {
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
         // An object that was given a name that is none before it could say what it wrote: any of these may be its.
         let nameless = snapshot
@@ -331,13 +332,14 @@ struct NamePlan<'a> {
     holder: Option<&'a Arc<ZoneObject>>,
     name: &'a Fqdn,
     records: &'a [Arc<Record>],
+    shared: bool,
     now: Timestamp,
 }
 
 impl NamePlan<'_> {
     /// Adds atoms and verdicts; returns what only the ledger knows of.
     fn make(self) -> Vec<RecordKey> {
-        let Self { plan, zone, holder, name, records, now } = self;
+        let Self { plan, zone, holder, name, records, shared, now } = self;
         if let Some(verdict) = at_rest(plan, zone, holder, name, records, now) {
             plan.decided.push(verdict);
             return Vec::new();
@@ -498,6 +500,10 @@ impl NamePlan<'_> {
         }
 
         let mut orphans = Vec::new();
+        // Where objects are seen, one that is not may stand beside them; a name that lost its last one was all theirs.
+        if shared && !records.is_empty() {
+            return orphans;
+        }
         for key in plan.memory.ledger.at(name) {
             // Objects that could not be understood keep what they wrote.
             let wanted = wants.contains_key(&key) || unwanted.contains(&key);

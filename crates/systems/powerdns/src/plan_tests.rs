@@ -419,6 +419,24 @@ fn an_edit_to_nonsense_before_the_status_is_written_leaves_what_is_served() {
 }
 
 #[test]
+fn what_the_ledger_of_a_shared_zone_says_of_unseen_objects_is_left_alone() {
+    let scene = Scene::new()
+        .object("www", 1, "www", "A", "192.0.2.1", wrote("www", "A", "192.0.2.1"))
+        .on_server("www", "A", "192.0.2.1")
+        .on_server("www", "TXT", "\"theirs\"")
+        .on_server("far", "A", "192.0.2.1")
+        .in_ledger("www", "TXT", "\"theirs\"")
+        .in_ledger("far", "A", "192.0.2.1")
+        .in_ledger("soon", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "-www.example.com. TXT\n-far.example.com. A\nwww: ok, keeps its record\n");
+    let key = ZoneKey::Zone(zone());
+    let memory = scene.plan().memory;
+    let snapshot = Snapshot { shared: true, ..scene.world.snapshot(&key, &Touched::All) };
+    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory }, now());
+    assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
+}
+
+#[test]
 fn a_pass_over_some_names_does_not_forget_what_the_guard_held() {
     let mut scene = Scene::new().object("www", 1, "www", "A", "192.0.2.1", json!({}));
     for n in 0..12 {
