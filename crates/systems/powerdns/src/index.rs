@@ -29,6 +29,9 @@ use crate::{
 /// The queue of this system.
 pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
 
+/// Names kept that lost an object and were not looked at yet.
+const MAX_LEFT: usize = 1024;
+
 /// The index.
 pub(crate) struct World {
     state: RwLock<State>,
@@ -364,9 +367,16 @@ impl World {
             state.unlist(&old);
             let home = state.homes.entry(old.home.clone()).or_default();
             home.left.extend(old.names().cloned());
-            (old.home.clone(), old.identity.id.clone())
+            // A replica that does not lead takes no snapshot: from here on, everything is looked at instead.
+            let touch = if home.left.len() > MAX_LEFT {
+                home.left.clear();
+                Touch::All
+            } else {
+                Touch::One(old.identity.id.clone())
+            };
+            (old.home.clone(), touch)
         };
-        self.queue.touch(touched.0, Touch::One(touched.1));
+        self.queue.touch(touched.0, touched.1);
     }
 }
 

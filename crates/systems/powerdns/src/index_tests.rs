@@ -90,3 +90,18 @@ async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
     Index::<Zone>::deleted(&world, &ObjectId::new("Zone", Some("ns"), "example.com"));
     assert_eq!(world.snapshot(&key(), &Touched::All).names.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_that_nobody_looks_at_are_not_collected_for_ever() {
+    let (world, queue) = world();
+    for n in 0..3_000 {
+        let name = format!("host-{n}");
+        let mut set = rrset(5 + n, 1, &json!({}));
+        set.metadata.name = Some(name.clone());
+        set.spec.name.clone_from(&name);
+        Index::<RRset>::applied(&world, &set);
+        Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), &name));
+    }
+    assert!(world.snapshot(&key(), &Touched::none()).names.len() <= 1024);
+    assert_eq!(queue.try_next().map(|job| job.touched), Some(Touched::All), "everything is looked at instead");
+}

@@ -166,7 +166,8 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
     let refusal = zone_plan::server_refusal(&error);
     for record in records(snapshot) {
         if record.identity.deleting {
-            let wrote = record.seen.applied.is_some() || in_ledger(plan, record);
+            let inherited = not_served(plan, record).is_none() && record.inherited().is_some();
+            let wrote = record.seen.applied.is_some() || inherited || in_ledger(plan, record);
             let says = if wrote { Says::Failed(refusal.clone()) } else { Says::Succeeded };
             plan.decided.push(Verdict { release: !wrote, ..Verdict::carried(record, says) });
         } else if let Some(says) = not_served(plan, record) {
@@ -295,9 +296,9 @@ fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Opt
         for key in alone {
             // Not there, not what was to be written, or the zone object's own: not to be deleted.
             if plan.memory.is_ours_by_ledger(&key) && !of_zone(&key) {
-                orphans.push(key)
+                orphans.push(key);
             } else {
-                plan.forget.push(key)
+                plan.forget.push(key);
             }
         }
     }
@@ -390,7 +391,12 @@ impl NamePlan<'_> {
         let wrote = |record: &Record| {
             let applied =
                 record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
-            applied.map(|applied| applied.key.clone())
+            // Only what is there exactly as the object wants it is taken for PowerDNS-Operator's.
+            let inherited = || {
+                let (key, digest) = record.inherited().filter(|_| served_by(holder, record))?;
+                (there.get(&key) == Some(&digest)).then_some(key)
+            };
+            applied.map(|applied| applied.key.clone()).or_else(inherited)
         };
         let stays = |record: &Record| record.stays_behind(holder.map(|holder| &**holder));
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
@@ -515,9 +521,9 @@ impl NamePlan<'_> {
                 continue;
             }
             if plan.memory.is_ours_by_ledger(&key) && !of_zone(&key) {
-                orphans.push(key)
+                orphans.push(key);
             } else {
-                plan.forget.push(key)
+                plan.forget.push(key);
             }
         }
         orphans
@@ -555,6 +561,10 @@ fn not_served(plan: &Plan, record: &Record) -> Option<Says> {
         }
         _ => Some(Says::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),
     }
+}
+
+fn served_by(holder: Option<&Arc<ZoneObject>>, record: &Record) -> bool {
+    holder.is_some_and(|holder| holder.identity.id == record.zone)
 }
 
 fn in_ledger(plan: &Plan, record: &Record) -> bool {

@@ -437,6 +437,29 @@ fn what_the_ledger_of_a_shared_zone_says_of_unseen_objects_is_left_alone() {
 }
 
 #[test]
+fn what_powerdns_operator_wrote_goes_with_its_object_also_when_that_was_never_seen_alive() {
+    let theirs = |sync: &str| {
+        deleting(json!({
+            "metadata": { "finalizers": ["dns.cav.enablers.ob/external-resources"] }, "status": { "syncStatus": sync },
+        }))
+    };
+    let scene = |sync: &str| Scene::new().object("www", 1, "www", "A", "192.0.2.1", theirs(sync));
+    let served = scene("Succeeded").on_server("www", "A", "192.0.2.1");
+    assert_eq!(served.words(), "-www.example.com. A www leaves\n");
+    let other = scene("Succeeded").on_server("www", "A", "203.0.113.1");
+    assert_eq!(other.words(), "www: ok, goes\n", "not what it asked for, so not its own");
+    let failed = scene("Failed").on_server("www", "A", "192.0.2.1");
+    assert_eq!(failed.words(), "www: ok, goes\n", "it never wrote anything");
+    let heir = served.object("heir", 2, "www", "A", "192.0.2.1", json!({}));
+    assert_eq!(heir.words(), "heir: ok, keeps its record\nwww: ok, goes\n");
+    let key = ZoneKey::Zone(zone());
+    let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
+    let snapshot = scene("Succeeded").world.snapshot(&key, &Touched::All);
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default() }, now());
+    assert!(plan.decided.iter().all(|verdict| !verdict.release), "it waits for the server");
+}
+
+#[test]
 fn a_pass_over_some_names_does_not_forget_what_the_guard_held() {
     let mut scene = Scene::new().object("www", 1, "www", "A", "192.0.2.1", json!({}));
     for n in 0..12 {

@@ -312,6 +312,14 @@ impl Record {
         self.retain || (self.owned && holder.is_none_or(|holder| holder.identity.id != self.zone))
     }
 
+    /// What PowerDNS-Operator wrote for an object that is on its way out before its status could say so: its
+    /// finalizer is the same, and it says that it succeeded.
+    pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {
+        let wrote = self.identity.held && self.seen.applied.is_none() && self.seen.sync == Some(Sync::Succeeded);
+        let digest = self.desired.as_ref().ok().filter(|_| wrote && self.identity.deleting)?.digest;
+        Some((self.key()?, digest))
+    }
+
     /// Why it can never be written as it is.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         self.desired.as_ref().err().or(self.name.as_ref().err()).map(|refusal| &**refusal)

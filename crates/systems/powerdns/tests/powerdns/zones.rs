@@ -216,6 +216,27 @@ on_both! {
         rig.until_served("mail", "A", &["192.0.2.2"]).await;
     }
 
+    async fn a_retained_zone_keeps_the_records_of_objects_that_kubernetes_deletes_after_it(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["deletionPolicy"] = json!("Retain");
+        rig.put("Zone", &rig.zone, spec).await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        let owner = json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone", "name": rig.zone,
+            "uid": rig.get("Zone", &rig.zone).await["metadata"]["uid"],
+        });
+        let patch = json!({ "metadata": { "ownerReferences": [owner] } });
+        let params = kube::api::PatchParams::default();
+        rig.api("RRset").patch("www", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        // An API server without a garbage collector needs somebody to do its work.
+        let _ = rig.api("RRset").delete("www", &kube::api::DeleteParams::default()).await;
+        rig.until_gone("RRset", "www").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+    }
+
     async fn a_zone_named_by_its_spec_can_have_an_underscore_and_upper_case(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         let mut spec = zone_spec();
