@@ -316,3 +316,34 @@ impl Retries {
         resync.map_or(Outcome::Done, |after| Outcome::Check { after })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{digest::Digest, plan::Write, record::content};
+    use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType};
+    use signpost_provider_powerdns::CommentChange;
+
+    #[test]
+    fn a_refused_edit_leaves_what_was_written_before_it_in_the_ledger() {
+        let name = Fqdn::parse("www.example.com").unwrap();
+        let key = RecordKey::new(name.clone(), RecordType::A);
+        let set = |address: &str| content(300, &[Rdata::parse(&RecordType::A, address).unwrap()], None);
+        let digest = |address: &str| Digest::of_content(RecordType::A, &set(address));
+        let (served, refused) = (digest("192.0.2.1"), digest("192.0.2.2"));
+        let mut memory = ZoneMemory::default();
+        memory.ledger.entries.insert(key.clone(), [served, refused].into());
+        let write = Write {
+            key: key.clone(),
+            content: Arc::new(set("192.0.2.2")),
+            digest: refused,
+            comment: CommentChange::Keep,
+            ledger: true,
+        };
+        let atom = Atom { name, deletes: vec![], write: Some(write), waiting: vec![] };
+        let became = AtomOutcome::Refused("no".to_owned());
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(atom_says(&atom, &became, &Pace::default(), now, &mut memory, &mut Retries::default()).is_some());
+        assert!(memory.ledger.lists(&key, served) && !memory.ledger.lists(&key, refused));
+    }
+}
