@@ -15,7 +15,7 @@ const ROUNDS: usize = 25;
 /// Between two changes, so that each is a single one and none waits for company.
 const QUIET: Duration = Duration::from_millis(1200);
 const SIZE: usize = 10_000;
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {

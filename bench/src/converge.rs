@@ -9,7 +9,7 @@ use crate::strategies::{self, Direct};
 use crate::world;
 use crate::{Bench, seconds};
 
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// What one run of one mode showed.
 struct Run {

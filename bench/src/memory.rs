@@ -20,7 +20,7 @@ use crate::{Bench, seconds};
 const SIZE: usize = 10_000;
 const REGISTERED: usize = 300;
 const RELISTS: usize = 20;
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An Ingress with three rules, TLS, the annotations of a usual set-up and what `kubectl apply` leaves behind.
 pub(crate) fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<Ingress> {

@@ -9,7 +9,7 @@ use crate::figure::{Figure, Goal};
 use crate::{Bench, memory, seconds, world};
 
 const SIZE: usize = 1000;
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {

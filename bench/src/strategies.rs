@@ -25,7 +25,7 @@ pub(crate) struct Direct {
 impl Direct {
     /// Calls to this server.
     pub(crate) fn new(server: &PowerDns) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+        let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build()?;
         Ok(Self { http, base: format!("{}/api/v1/servers/localhost/zones", server.api_url()), key: server.api_key() })
     }
 

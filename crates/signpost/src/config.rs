@@ -75,7 +75,7 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
         .health_address
         .parse()
         .map_err(|_| {
-            take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address))
+            take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address));
         })
         .ok();
     let identity = match args.identity.trim() {
