@@ -42,7 +42,11 @@ pub struct Process {
 pub fn read(args: &RunArgs) -> Result<Config, Vec<String>> {
     let mut problems = Vec::new();
     let process = process(&args.process, &mut problems);
-    let powerdns = powerdns(&args.powerdns, &mut problems);
+    let mut powerdns = powerdns(&args.powerdns, &mut problems);
+    if let Some(powerdns) = &mut powerdns {
+        // Others may hold names of a shared zone in namespaces that are not watched here.
+        powerdns.pace.partial_view = !args.process.watch_namespace.trim().is_empty();
+    }
     let pihole = pihole(&args.pihole, &args.process).map(|settings| {
         settings.resolve().map_err(|wrong| problems.extend(wrong.iter().map(ToString::to_string))).ok()
     });

@@ -54,6 +54,19 @@ struct State {
     followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
 }
 
+impl World {
+    /// After a restore of the cluster no version says which of two states is newer.
+    fn forget_versions(&self) {
+        let mut state = self.write();
+        for zone in state.zones.values_mut() {
+            Arc::make_mut(zone).identity.version = 0;
+        }
+        for record in state.records.values_mut() {
+            Arc::make_mut(record).identity.version = 0;
+        }
+    }
+}
+
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").finish_non_exhaustive()
@@ -480,6 +493,9 @@ macro_rules! index {
             }
             fn deleted(&self, id: &ObjectId) {
                 self.$deleted(id);
+            }
+            fn rewound(&self) {
+                self.forget_versions();
             }
         }
     };

@@ -105,3 +105,16 @@ async fn names_that_nobody_looks_at_are_not_collected_for_ever() {
     assert!(world.snapshot(&key(), &Touched::none()).names.len() <= 1024);
     assert_eq!(queue.try_next().map(|job| job.touched), Some(Touched::All), "everything is looked at instead");
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_of_the_cluster_an_older_version_is_news() {
+    let (world, queue) = world();
+    Index::<RRset>::applied(&world, &rrset(50, 3, &json!({})));
+    touched(&queue);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    Index::<RRset>::rewound(&world);
+    Index::<RRset>::applied(&world, &rrset(7, 2, &json!({})));
+    assert_eq!(touched(&queue), [key()]);
+    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    assert_eq!(world.record(&id).unwrap().identity.version, 7);
+}
