@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::net::UdpSocket;
 
-use crate::figure::{Figure, Goal};
+use crate::figure::{Figure, Figures, Goal};
 use crate::strategies::Direct;
 use crate::world::{self, address, host};
 use crate::{Bench, seconds};
@@ -18,7 +18,7 @@ const SIZE: usize = 10_000;
 const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Runs the benchmark.
-pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<()> {
     let direct = Direct::new(&bench.powerdns)?;
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-change").await;
@@ -63,11 +63,12 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     world::clear(&client, &namespace).await?;
     direct.delete_zone(zone).await?;
     direct.delete_zone(bare).await?;
-    Ok(vec![
+    figures.extend([
         Figure::new("change.bare_patch", seconds(patch) * 1000.0, "ms", Goal::Told),
         Figure::new("change.served", seconds(change) * 1000.0, "ms", Goal::Told),
         Figure::new("change.of_bare_patch", seconds(change) / seconds(patch), "x", Goal::AtMost(3.0)),
-    ])
+    ]);
+    Ok(())
 }
 
 async fn served(socket: &UdpSocket, bench: &Bench, zone: &str, n: usize, edition: u8) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figure::{Figure, Goal};
+use crate::figure::{Figure, Figures, Goal};
 use crate::strategies::{self, Direct};
 use crate::world;
 use crate::{Bench, seconds};
@@ -22,8 +22,7 @@ struct Run {
 }
 
 /// Runs the benchmark.
-pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<()> {
     let direct = Direct::new(&bench.powerdns)?;
     let client = bench.cluster.client();
 
@@ -52,7 +51,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     world::clear(&client, &namespace).await?;
     figures.push(Figure::new("converge.bare.1000", seconds(bare), "s", Goal::Told));
 
-    let waiting = waiting(bench, &direct, 1000, &mut figures).await?;
+    let waiting = waiting(bench, &direct, 1000, figures).await?;
     figures.push(Figure::new(
         "converge.waiting.1000.speedup",
         seconds(per_record) / seconds(waiting.served),
@@ -67,7 +66,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         Goal::AtMost(1.5),
     ));
 
-    let many = self::waiting(bench, &direct, 10_000, &mut figures).await?;
+    let many = self::waiting(bench, &direct, 10_000, figures).await?;
     figures.push(Figure::new(
         "converge.waiting.growth",
         seconds(many.served) / seconds(waiting.served),
@@ -77,12 +76,11 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     figures.push(Figure::new("converge.waiting.10000.patches", count(many.patches), "PATCHes", Goal::AtMost(49.0)));
     figures.push(Figure::new("converge.waiting.10000.rss", many.rss, "MB", Goal::AtMost(60.0)));
 
-    arriving(bench, &direct, 1000, &mut figures).await?;
-    arriving(bench, &direct, 10_000, &mut figures).await?;
-    Ok(figures)
+    arriving(bench, &direct, 1000, figures).await?;
+    arriving(bench, &direct, 10_000, figures).await
 }
 
-async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Figure>) -> anyhow::Result<Run> {
+async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures) -> anyhow::Result<Run> {
     bench.say(&format!("waiting: {n} record sets exist, the operator starts"));
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-waiting").await;
@@ -135,7 +133,7 @@ async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Fig
     Ok(run)
 }
 
-async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Figure>) -> anyhow::Result<()> {
+async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures) -> anyhow::Result<()> {
     bench.say(&format!("arriving: the operator runs, {n} record sets are created"));
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-arriving").await;
@@ -176,7 +174,7 @@ async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Vec<Fi
     Ok(())
 }
 
-fn tell(figures: &mut Vec<Figure>, name: &str, run: &Run, n: usize) {
+fn tell(figures: &mut Figures, name: &str, run: &Run, n: usize) {
     figures.push(Figure::new(format!("{name}.served"), seconds(run.served), "s", Goal::Told));
     figures.push(Figure::new(format!("{name}.reported"), seconds(run.reported), "s", Goal::Told));
     figures.push(Figure::new(format!("{name}.patches_sent"), count(run.patches), "PATCHes", Goal::Told));

@@ -51,6 +51,30 @@ impl Figure {
     }
 }
 
+/// The figures of a run, printed as they are measured.
+#[derive(Debug, Default)]
+pub(crate) struct Figures(Vec<Figure>);
+
+impl Figures {
+    /// Prints a figure and keeps it.
+    #[allow(clippy::print_stdout)] // this is the program's output
+    pub(crate) fn push(&mut self, figure: Figure) {
+        println!("{}", figure.line());
+        self.0.push(figure);
+    }
+
+    /// Everything measured so far.
+    pub(crate) fn all(&self) -> &[Figure] {
+        &self.0
+    }
+}
+
+impl Extend<Figure> for Figures {
+    fn extend<T: IntoIterator<Item = Figure>>(&mut self, figures: T) {
+        figures.into_iter().for_each(|figure| self.push(figure));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

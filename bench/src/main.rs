@@ -21,7 +21,7 @@ use anyhow::Context;
 use clap::Parser;
 use signpost_testkit::{Backend, Cluster, PowerDns, PowerDnsOptions};
 
-use figure::Figure;
+use figure::Figures;
 
 const BENCHES: [&str; 4] = ["converge", "change", "memory", "pihole"];
 
@@ -77,6 +77,7 @@ impl Bench {
             ("PIHOLE_API_TOKEN", signpost_testkit::pihole::V6Options::default().password.unwrap_or_default()),
             ("PIHOLE_API_DIALECT", "v6".to_owned()),
             ("DEFAULT_TARGET_IP", "10.0.0.1".to_owned()),
+            ("OWNER_ID", "b".to_owned()),
         ];
         operator::Operator::start(&self.operator, &environment, &self.logs.path().join(format!("{namespace}.log")))
     }
@@ -98,26 +99,22 @@ async fn main() -> anyhow::Result<ExitCode> {
         PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await.context("no PowerDNS; run dev/setup")?;
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures = Figures::default();
     for name in BENCHES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
-        let measured = match name {
-            "converge" => converge::run(&bench).await,
-            "change" => change::run(&bench).await,
-            "memory" => memory::run(&bench).await,
-            "pihole" => pihole::run(&bench).await,
+        match name {
+            "converge" => converge::run(&bench, &mut figures).await,
+            "change" => change::run(&bench, &mut figures).await,
+            "memory" => memory::run(&bench, &mut figures).await,
+            "pihole" => pihole::run(&bench, &mut figures).await,
             other => anyhow::bail!("no benchmark is called {other}"),
         }
         .with_context(|| format!("{name}; the operator's logs are in {}", bench.logs.path().display()))?;
-        for figure in &measured {
-            println!("{}", figure.line());
-        }
-        figures.extend(measured);
     }
     if let Some(folder) = args.json.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    std::fs::write(&args.json, serde_json::to_string_pretty(&figures)?)?;
-    let short = figures.iter().filter(|figure| !figure.ok).count();
-    println!("{} figures, {short} short", figures.len());
+    std::fs::write(&args.json, serde_json::to_string_pretty(figures.all())?)?;
+    let short = figures.all().iter().filter(|figure| !figure.ok).count();
+    println!("{} figures, {short} short", figures.all().len());
     Ok(if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

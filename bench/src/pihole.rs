@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use signpost_testkit::pihole::{Counters, PiholeV6, V6Options};
 use tokio::net::UdpSocket;
 
-use crate::figure::{Figure, Goal};
+use crate::figure::{Figure, Figures, Goal};
 use crate::{Bench, memory, seconds, world};
 
 const SIZE: usize = 1000;
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Runs the benchmark.
-pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<()> {
     bench.say("one call per record: 1,000 PUTs");
     let per_record = per_record().await?;
 
     bench.say("creating 1,000 registered Ingresses");
-    let namespace = bench.cluster.namespace("bench-pihole").await;
+    let namespace = bench.cluster.namespace("home").await;
     memory::create(bench, &namespace, SIZE, SIZE).await?;
     let pihole = PiholeV6::start().await;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let (rss, cpu) = (operator.rss_mb()?, operator.cpu_seconds()?);
     operator.stop().await?;
     let Counters { logins, writes, most_writes_at_once, .. } = pihole.counters();
-    Ok(vec![
+    figures.extend([
         Figure::new("pihole.per_record.1000", seconds(per_record), "s", Goal::Told),
         Figure::new("pihole.served.1000", seconds(served), "s", Goal::Told),
         Figure::new("pihole.speedup", seconds(per_record) / seconds(served), "x", Goal::Told),
@@ -40,7 +40,8 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         Figure::new("pihole.logins", count(logins), "logins", Goal::AtMost(1.0)),
         Figure::new("pihole.writes", count(writes), "writes", Goal::AtMost(3.0)),
         Figure::new("pihole.most_writes_in_flight", count(most_writes_at_once), "writes", Goal::AtMost(1.0)),
-    ])
+    ]);
+    Ok(())
 }
 
 /// Waits until every host answers.
