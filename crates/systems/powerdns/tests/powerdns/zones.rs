@@ -269,6 +269,7 @@ impl Rig {
     /// Deletes the zone behind the operator's back.
     pub async fn server_delete(&self) {
         use signpost_provider_powerdns::ZoneServer;
-        assert!(self.server.delete(&self.zone_name()).await.unwrap());
+        let zone = self.zone_name();
+        assert!(crate::rig::by_hand("deleting the zone", async || self.server.delete(&zone).await).await);
     }
 }
