@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::task::Poll;
 
 use anyhow::Context;
 use signpost_engine::lease::LeaseOptions;
@@ -55,12 +56,18 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
     }
 
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = config.process.identity, "signpost started");
+    let mut running = std::pin::pin!(operator.run(stop));
+    // Polled once before anybody can ask: from then on readiness knows what it is waiting for.
+    let first = futures::poll!(running.as_mut());
     let serving = CancellationToken::new();
     let server = tokio::spawn({
         let serving = serving.clone();
         async move { health.serve(listener, serving).await }
     });
-    let ended = operator.run(stop).await;
+    let ended = match first {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => running.await,
+    };
     if let Some(pihole) = pihole {
         pihole.close().await;
     }
