@@ -281,7 +281,8 @@ impl Drop for PowerDns {
     }
 }
 
-/// The tables and indexes that the `gsqlite3` backend's queries name.
+/// The tables and indexes that the `gsqlite3` backend's queries name. Without `records_by_zone` a lookup inside a zone
+/// scans the zone, which no installation does.
 const SQLITE_TABLES: &str = "
 PRAGMA journal_mode = WAL;
 CREATE TABLE domains (id INTEGER PRIMARY KEY, name VARCHAR(255) NOT NULL COLLATE NOCASE UNIQUE, master VARCHAR(128),
@@ -292,6 +293,7 @@ CREATE TABLE records (id INTEGER PRIMARY KEY, domain_id INTEGER REFERENCES domai
   name VARCHAR(255), type VARCHAR(10), content VARCHAR(65535), ttl INTEGER, prio INTEGER, disabled BOOLEAN DEFAULT 0,
   ordername VARCHAR(255), auth BOOL DEFAULT 1);
 CREATE INDEX records_by_name ON records (name, type);
+CREATE INDEX records_by_zone ON records (domain_id, name, type);
 CREATE INDEX records_by_order ON records (domain_id, ordername);
 CREATE TABLE supermasters (ip VARCHAR(64) NOT NULL, nameserver VARCHAR(255) NOT NULL, account VARCHAR(40) NOT NULL,
   PRIMARY KEY (ip, nameserver));
@@ -299,11 +301,13 @@ CREATE TABLE comments (id INTEGER PRIMARY KEY, domain_id INTEGER REFERENCES doma
   name VARCHAR(255) NOT NULL, type VARCHAR(10) NOT NULL, modified_at INT NOT NULL, account VARCHAR(40),
   comment VARCHAR(65535) NOT NULL);
 CREATE INDEX comments_by_name ON comments (domain_id, name, type);
+CREATE INDEX comments_by_time ON comments (domain_id, modified_at);
 CREATE TABLE domainmetadata (id INTEGER PRIMARY KEY, domain_id INT REFERENCES domains (id) ON DELETE CASCADE,
   kind VARCHAR(32) COLLATE NOCASE, content TEXT);
 CREATE INDEX domainmetadata_by_domain ON domainmetadata (domain_id);
 CREATE TABLE cryptokeys (id INTEGER PRIMARY KEY, domain_id INT REFERENCES domains (id) ON DELETE CASCADE,
   flags INT NOT NULL, active BOOL, published BOOL DEFAULT 1, content TEXT);
+CREATE INDEX cryptokeys_by_domain ON cryptokeys (domain_id);
 CREATE TABLE tsigkeys (id INTEGER PRIMARY KEY, name VARCHAR(255) COLLATE NOCASE, algorithm VARCHAR(50) COLLATE NOCASE,
   secret VARCHAR(255), UNIQUE (name, algorithm));
 ";
