@@ -47,8 +47,13 @@ pub enum PiholeError {
         /// The line.
         line: String,
     },
+    /// The Pi-hole takes no comments, so lines cannot carry a marker.
+    #[error(
+        "the Pi-hole refuses comments (FTL before 6.0.3), so its records are listed in a ConfigMap instead; upgrade the Pi-hole"
+    )]
+    CommentsRefused,
     /// One of our lines was refused.
-    #[error("the Pi-hole refuses {line:?}: {why} (Pi-hole FTL before 6.0.3 refuses comments: upgrade it)")]
+    #[error("the Pi-hole refuses {line:?}: {why}")]
     LineRefused {
         /// The line.
         line: Line,
@@ -155,6 +160,7 @@ impl PiholeError {
             Self::SeatsFull => "SeatsFull",
             Self::RateLimited { .. } => "RateLimited",
             Self::BadForeignLine { .. } => "BadForeignLine",
+            Self::CommentsRefused => "CommentsRefused",
             Self::LineRefused { .. } => "LineRefused",
             Self::WrongDialect { .. } => "WrongDialect",
             Self::NotAPihole { .. } => "NotAPihole",
@@ -183,6 +189,7 @@ impl PiholeError {
             | Self::Setup { .. } => ErrorClass::Instance,
             Self::LineRefused { .. } | Self::Unsupported { .. } => ErrorClass::Permanent,
             Self::Unauthorized
+            | Self::CommentsRefused
             | Self::WrongDialect { .. }
             | Self::NotAPihole { .. }
             | Self::Redirected { .. }

@@ -57,7 +57,7 @@ impl Dialect {
 }
 
 /// What the server behind a connection can do.
-#[allow(clippy::struct_excessive_bools)] // Four questions, each with an answer of its own.
+#[allow(clippy::struct_excessive_bools)] // Five questions, each with an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Many changes in one write, all or nothing.
@@ -66,15 +66,19 @@ pub struct Capabilities {
     pub marker: bool,
     /// One line can be deleted without touching another of the same name.
     pub exact_delete: bool,
-    /// Aliases and IPv6 addresses can be stored.
-    pub all_types: bool,
+    /// IPv6 addresses can be stored.
+    pub ipv6: bool,
+    /// Aliases can be stored, and be told from other people's.
+    pub aliases: bool,
 }
 
 impl Capabilities {
     /// What the token dialect offers.
-    pub const SPEC: Self = Self { batch: false, marker: false, exact_delete: false, all_types: false };
+    pub const SPEC: Self = Self { batch: false, marker: false, exact_delete: false, ipv6: false, aliases: false };
     /// What Pi-hole v6 offers.
-    pub const V6: Self = Self { batch: true, marker: true, exact_delete: true, all_types: true };
+    pub const V6: Self = Self { batch: true, marker: true, exact_delete: true, ipv6: true, aliases: true };
+    /// What Pi-hole v6 offers before FTL 6.0.3, which takes no comments.
+    pub const V6_WITHOUT_COMMENTS: Self = Self { marker: false, aliases: false, ..Self::V6 };
 }
 
 /// Everything a Pi-hole holds, in its order.

@@ -3,10 +3,13 @@
 //! One change is a PUT or DELETE of exactly that line; several are one PATCH of the whole list, read anew right
 //! before, with every other line byte-identical and in its place. A list too large for one PATCH (the server drops
 //! bodies above 64 KiB) is changed line by line, additions first.
+//!
+//! FTL before 6.0.3 refuses comments. That shows when the first line with one is refused although nothing else is odd about it;
+//! from then on lists say that lines can carry no marker.
 
 mod session;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -31,6 +34,8 @@ const REFUSALS: usize = 16;
 pub struct V6Dialect {
     sessions: Sessions,
     writing: Mutex<()>,
+    /// Whether a line with a comment has been refused for its comment.
+    refuses_comments: AtomicBool,
 }
 
 /// One of the two lists.
@@ -70,7 +75,8 @@ impl V6Dialect {
     /// Prepares the connection; nothing is sent.
     pub fn new(connection: Connection) -> Result<Self, PiholeError> {
         let http = Http::new(&connection)?;
-        Ok(Self { sessions: Sessions::new(http, connection.token), writing: Mutex::new(()) })
+        let sessions = Sessions::new(http, connection.token);
+        Ok(Self { sessions, writing: Mutex::new(()), refuses_comments: AtomicBool::new(false) })
     }
 
     /// Whether `/api/auth` answers as a Pi-hole v6 does; takes no session.
@@ -101,8 +107,9 @@ impl V6Dialect {
 
     async fn read_all(&self) -> Result<Listing, PiholeError> {
         let trouble = self.http().quickly(|| self.sessions.trouble()).await?;
+        let plain = self.refuses_comments.load(Ordering::Relaxed);
         Ok(Listing {
-            capabilities: Capabilities::V6,
+            capabilities: if plain { Capabilities::V6_WITHOUT_COMMENTS } else { Capabilities::V6 },
             hosts: self.http().quickly(|| self.read(List::Hosts)).await?,
             cnames: self.http().quickly(|| self.read(List::Cnames)).await?,
             trouble,
@@ -244,6 +251,9 @@ impl V6Dialect {
             applied.stopped =
                 Some(PiholeError::Protocol { what: "dns.cnameRecords is too large for one request".into() });
         }
+        if applied.stopped == Some(PiholeError::CommentsRefused) {
+            self.refuses_comments.store(true, Ordering::Relaxed);
+        }
         applied
     }
 }
@@ -259,12 +269,27 @@ fn blame(reply: &Reply, list: List, sent: &[&Line], ours: &[&Line]) -> Option<Pi
     let trouble = reply.trouble();
     let index = index_in(&trouble.hint, list)?;
     match sent.get(index) {
+        Some(line) if ours.contains(line) && list == List::Hosts && is_first_comment(line, &sent[..index]) => {
+            Some(PiholeError::CommentsRefused)
+        }
         Some(line) if ours.contains(line) => {
             Some(PiholeError::LineRefused { line: (*line).clone(), why: trouble.hint })
         }
         Some(line) => Some(PiholeError::BadForeignLine { index, line: line.as_str().chars().take(200).collect() }),
         None => None,
     }
+}
+
+/// Whether a refused line of ours has nothing odd but its comment, and no line before it shows that comments are taken.
+fn is_first_comment(line: &Line, before: &[&Line]) -> bool {
+    let parts = line.address_parts();
+    let plain =
+        |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    line.is_marked()
+        && parts.ip.is_some()
+        && parts.names.len() == 1
+        && parts.names.iter().all(plain)
+        && before.iter().all(|line| line.comment().is_none())
 }
 
 /// What an unexpected answer of the configuration API means.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{close_in, hosts_line, line, v6};
 use signpost_provider_pihole::{
-    ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url,
+    Capabilities, ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url,
 };
 use signpost_testkit::dig;
 use signpost_testkit::pihole::{PiholeV6, TlsFront, Upset, V6Options};
@@ -242,6 +242,48 @@ async fn a_line_of_ours_that_is_refused_does_not_stop_the_others() {
     assert_eq!(server.hosts(), ["10.0.0.1 a.lan", "10.0.0.1 c.lan"]);
     let alone = pihole.apply(&add(&["10.0.0.1 *.d.lan"])).await;
     assert_eq!((alone.refused.len(), alone.stopped), (1, None));
+}
+
+#[tokio::test]
+async fn a_pihole_that_takes_no_comments_is_recognised_by_the_first_one_it_refuses() {
+    for lines in
+        [&["10.0.0.1 a.lan # signpost=home"][..], &["10.0.0.1 a.lan # signpost=home", "10.0.0.1 b.lan # signpost=home"]]
+    {
+        let (server, pihole) = v6(V6Options { comments: false, ..V6Options::default() }).await;
+        server.edit(|hosts, _| hosts.push("10.0.0.9 mine.lan".into()));
+        assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6, "it is not asked before it matters");
+        let applied = pihole.apply(&add(lines)).await;
+        assert_eq!((applied.stopped, applied.writes), (Some(PiholeError::CommentsRefused), 1));
+        assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6_WITHOUT_COMMENTS);
+        assert_eq!(pihole.apply(&add(&["10.0.0.1 a.lan"])).await.stopped, None);
+        assert_eq!(server.hosts(), ["10.0.0.9 mine.lan", "10.0.0.1 a.lan"]);
+    }
+}
+
+#[tokio::test]
+async fn a_line_refused_for_something_else_says_nothing_about_comments() {
+    let (server, pihole) = v6(V6Options::default()).await;
+    let odd = pihole.apply(&add(&["10.0.0.1 *.a.lan # signpost=home"])).await;
+    assert_eq!((odd.refused.len(), odd.stopped), (1, None), "the name is odd");
+    server.edit(|hosts, _| hosts.push("10.0.0.9 mine.lan # upstairs".into()));
+    let hint = "dns.hosts[1]: for a reason of its own";
+    let body = serde_json::json!({"error": {"key": "bad_request", "message": "Invalid value", "hint": hint}});
+    server.upset(Upset { body, ..Upset::status("PUT", "/api/config", 400, 1) });
+    let refused = pihole.apply(&add(&["10.0.0.1 a.lan # signpost=home"])).await;
+    assert_eq!((refused.refused.len(), refused.stopped), (1, None), "another comment is there");
+    assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
+}
+
+#[tokio::test]
+async fn row_36_a_connection_is_given_three_seconds_and_an_answer_ten() {
+    let timing = Connection::new(parse_base_url("http://127.0.0.1:9").unwrap(), Secret::Value("x".into())).timing;
+    assert_eq!((timing.connect, timing.total), (Duration::from_secs(3), Duration::from_secs(10)));
+    assert_eq!(
+        timing.quick.map(|pause| pause.as_millis()),
+        [500, 1000, 2000],
+        "row 40: quick retries inside an attempt"
+    );
+    assert_eq!(timing.login_again, Duration::from_millis(1500));
 }
 
 #[tokio::test]

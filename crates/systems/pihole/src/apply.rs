@@ -3,7 +3,7 @@
 //! What counts as done is what the second look shows, not what the answers said. It can be cut off anywhere: the next
 //! pass starts from what is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,6 +26,8 @@ pub(crate) const ROUNDS: u32 = 3;
 pub struct Plan {
     pub(crate) observed: Observed,
     pub(crate) planned: Planned,
+    /// Lines that are not sent again, with what the Pi-hole said to them.
+    pub(crate) spared: BTreeMap<Line, String>,
 }
 
 /// What was done.
@@ -64,6 +66,7 @@ pub(crate) enum Waits {
 
 impl PiholeSystem {
     pub(crate) fn decide(&self, observed: Observed, now: Timestamp) -> Plan {
+        let mut spared = BTreeMap::new();
         let planned = match &observed.sight {
             Sight::Unneeded | Sight::Failed(_) => Planned::default(),
             Sight::Seen { listing, ownership } => {
@@ -77,21 +80,27 @@ impl PiholeSystem {
                     (held.map(|(fingerprint, _)| fingerprint), may_restart)
                 };
                 let snapshot = &observed.snapshot;
-                plan::plan(&World {
+                let mut planned = plan::plan(&World {
                     snapshot,
                     listing,
                     ownership,
                     policy: &self.policy,
                     confirmed: held.as_ref(),
                     may_restart,
-                })
+                });
+                if let Some((others, refused)) = &observed.instance.memory().refused
+                    && *others == plan::other_lines(listing, ownership)
+                {
+                    spared = spare(&mut planned, refused, &observed.touched);
+                }
+                planned
             }
         };
-        Plan { observed, planned }
+        Plan { observed, planned, spared }
     }
 
     pub(crate) async fn carry_out(&self, plan: Plan) -> Applied {
-        let Plan { observed: Observed { instance, snapshot, touched, sight }, planned } = plan;
+        let Plan { observed: Observed { instance, snapshot, touched, sight }, planned, mut spared } = plan;
         let now = self.clock.now();
         let mut applied = Applied {
             instance: Arc::clone(&instance),
@@ -113,7 +122,13 @@ impl PiholeSystem {
             Sight::Unneeded => {}
             Sight::Failed(failure) => applied.failure = Some(failure),
             Sight::Seen { listing, ownership } => {
-                self.write(&instance, listing, ownership, &planned, &mut applied, &mut refusals, now).await;
+                let write = self.write(&instance, listing, ownership, &planned, &mut applied, &mut refusals, now);
+                let Some((refused, others)) = write.await else {
+                    self.remember(&instance, &planned, &mut applied, refusals, now);
+                    return applied;
+                };
+                spared.extend(refused);
+                instance.memory().refused = (!spared.is_empty()).then_some((others, spared));
             }
         }
         self.remember(&instance, &planned, &mut applied, refusals, now);
@@ -130,16 +145,17 @@ impl PiholeSystem {
         applied: &mut Applied,
         refusals: &mut Vec<Refusal>,
         now: Timestamp,
-    ) {
+    ) -> Option<(BTreeMap<Line, String>, u64)> {
         let fail = |operation, cause: Cause| Some(Failure { operation, cause });
         let mut after = before;
+        let mut for_good = BTreeMap::new();
         if let Some(trouble) = after.trouble.clone() {
             // Nothing is written into a Pi-hole that would refuse it, or forget it at its next restart.
             applied.failure = fail("check settings", trouble.into());
         } else if !planned.changes.is_empty() {
             if let Err(error) = self.announce(instance, &mut ownership, &planned.changes).await {
                 applied.failure = fail("write ledger", error.into());
-                return;
+                return None;
             }
             let changes = planned.change_set();
             let outcome = instance.pihole.apply(&changes).await;
@@ -152,11 +168,12 @@ impl PiholeSystem {
                 Ok(listing) => after = listing,
                 Err(error) => {
                     applied.failure.get_or_insert(Failure { operation: "list", cause: error.into() });
-                    return;
+                    return None;
                 }
             }
             let refused: BTreeSet<&Line> = outcome.refused.iter().map(|(line, _)| line).collect();
             for (line, error) in &outcome.refused {
+                for_good.insert(line.clone(), error.to_string());
                 let change = planned.changes.iter().find(|change| change.add.as_ref() == Some(line));
                 refusals.push(Refusal {
                     ingress: change.and_then(|change| change.ingress.clone()),
@@ -192,6 +209,7 @@ impl PiholeSystem {
         self.index.confirm(&instance.name, applied.snapshot.released.keys().filter(settled).cloned());
         instance.memory().present = Some(Arc::new(present));
         applied.looked = true;
+        Some((for_good, plan::other_lines(&after, &ownership)))
     }
 
     /// The ledger of a Pi-hole, read once.
@@ -239,7 +257,7 @@ impl PiholeSystem {
         changes: &[Change],
         applied: &Applied,
     ) -> Result<(), LedgerError> {
-        let Ownership::Ledger(ledger) = ownership else { return Ok(()) };
+        let (Ownership::Ledger(ledger) | Ownership::Marker { unmarked: ledger, .. }) = ownership;
         let present: BTreeSet<&Line> = after.hosts.iter().collect();
         let uncertain: BTreeSet<Line> = match applied.failure {
             Some(_) => changes.iter().filter_map(|change| change.add.clone()).collect(),
@@ -308,6 +326,33 @@ impl PiholeSystem {
         }
         applied.news.extend(problems.into_iter().map(|(ingress, problem)| refusal_of(ingress, &problem)));
     }
+}
+
+/// Takes out of a plan what the Pi-hole has refused and would refuse again: neither the Ingress nor anything there has changed.
+fn spare(
+    planned: &mut Planned,
+    refused: &BTreeMap<Line, String>,
+    touched: &Touched<IngressKey>,
+) -> BTreeMap<Line, String> {
+    let mut spared = BTreeMap::new();
+    let changed = |ingress: &IngressKey| matches!(touched, Touched::Some(keys) if keys.contains(ingress));
+    let (out, keep) = std::mem::take(&mut planned.changes).into_iter().partition(|change| {
+        change.add.as_ref().is_some_and(|line| refused.contains_key(line))
+            && !change.ingress.as_ref().is_some_and(changed)
+    });
+    planned.changes = keep;
+    let out: Vec<Change> = out;
+    for Change { add, host, ingress, .. } in out {
+        let Some((line, message)) = add.and_then(|line| refused.get_key_value(&line)) else { continue };
+        spared.insert(line.clone(), message.clone());
+        planned.refusals.push(Refusal {
+            ingress,
+            host: Some(host),
+            reason: Reason::LineRefused,
+            message: message.clone(),
+        });
+    }
+    spared
 }
 
 fn operation_of(changes: &[Change]) -> &'static str {

@@ -1,12 +1,12 @@
 //! One Pi-hole and what is remembered of it between passes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_planning::Fingerprint;
-use signpost_provider_pihole::Pihole;
+use signpost_provider_pihole::{Line, Pihole};
 
 use crate::ledger::Versioned;
 use crate::plan::Refusal;
@@ -37,6 +37,8 @@ pub(crate) struct Memory {
     pub(crate) said: BTreeSet<Refusal>,
     /// The trouble that has been said already.
     pub(crate) trouble: Option<&'static str>,
+    /// The lines that were refused for good, with what was said, and what other people's lines were then.
+    pub(crate) refused: Option<(u64, BTreeMap<Line, String>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
 }

@@ -126,10 +126,12 @@ impl PiholeSystem {
             Ok(listing) => listing,
             Err(error) => return failed("list", error.into()),
         };
+        let ledger = self.ledger_of(instance).await;
         let ownership = if listing.capabilities.marker {
-            Ownership::Marker(self.policy.owner.clone())
+            // Only a Pi-hole that was upgraded has lines in a ledger. One that cannot be read costs no more than their markers.
+            Ownership::Marker { owner: self.policy.owner.clone(), unmarked: ledger.unwrap_or_default() }
         } else {
-            match self.ledger_of(instance).await {
+            match ledger {
                 Ok(ledger) => Ownership::Ledger(ledger),
                 Err(error) => return failed("read ledger", error.into()),
             }

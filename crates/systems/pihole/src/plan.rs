@@ -9,6 +9,7 @@
 //! holds a claimed host alone. Nothing that could not be read ever causes a deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use signpost_dns::Fqdn;
@@ -23,9 +24,39 @@ use crate::ledger::Ledger;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
     /// By the marker in it.
-    Marker(OwnerId),
+    Marker {
+        /// Who writes the marker.
+        owner: OwnerId,
+        /// What was written without one, before the Pi-hole could hold comments. Such lines get their marker.
+        unmarked: Ledger,
+    },
     /// By our ledger.
     Ledger(Ledger),
+}
+
+impl Ownership {
+    /// The address and host of a `dns.hosts` line of ours.
+    fn own_address(&self, line: &Line) -> Option<(IpAddr, Fqdn)> {
+        let listed = |ledger: &Ledger| {
+            let parts = line.address_parts();
+            let ([name], Some(ip)) = (parts.names.as_slice(), parts.ip) else { return None };
+            Fqdn::parse(name).ok().filter(|host| ledger.holds(host, ip)).map(|host| (ip, host))
+        };
+        match self {
+            Self::Marker { owner, unmarked } => {
+                line.own_address(owner).or_else(|| if line.comment().is_none() { listed(unmarked) } else { None })
+            }
+            Self::Ledger(ledger) => listed(ledger),
+        }
+    }
+
+    /// The alias and target of a `dns.cnameRecords` line of ours.
+    fn own_alias(&self, line: &Line) -> Option<(Fqdn, Fqdn)> {
+        match self {
+            Self::Marker { owner, .. } => line.own_alias(owner),
+            Self::Ledger(_) => None,
+        }
+    }
 }
 
 /// Everything a plan is made from.
@@ -261,26 +292,13 @@ fn sort<'a>(world: &World<'a>, claimed: impl Fn(&Fqdn) -> bool) -> Sorted<'a> {
     };
     for line in &world.listing.hosts {
         let parts = line.address_parts();
-        let own = match world.ownership {
-            Ownership::Marker(owner) => line.own_address(owner),
-            Ownership::Ledger(ledger) => match (parts.ip, parts.names.as_slice()) {
-                (Some(ip), [name]) => {
-                    Fqdn::parse(name).ok().filter(|host| ledger.holds(host, ip)).map(|host| (ip, host))
-                }
-                _ => None,
-            },
-        };
-        let own = own.map(|(ip, host)| (host, Slot::of(ip), Value::Address(ip)));
+        let own = world.ownership.own_address(line).map(|(ip, host)| (host, Slot::of(ip), Value::Address(ip)));
         let slot = parts.ip.map_or(Slot::A, Slot::of);
         let value = parts.ip.map(Value::Address);
         file(line, own, parts.names.iter().map(|name| (*name, slot, value.clone())).collect());
     }
     for line in &world.listing.cnames {
-        let own = match world.ownership {
-            Ownership::Marker(owner) => line.own_alias(owner),
-            Ownership::Ledger(_) => None,
-        };
-        let own = own.map(|(alias, target)| (alias, Slot::Cname, Value::Name(target)));
+        let own = world.ownership.own_alias(line).map(|(alias, target)| (alias, Slot::Cname, Value::Name(target)));
         let parts = line.alias_parts();
         let target = parts.target.and_then(|target| Fqdn::parse(target).ok()).map(Value::Name);
         file(line, own, parts.aliases.iter().map(|name| (*name, Slot::Cname, target.clone())).collect());
@@ -449,14 +467,23 @@ impl Claimed<'_, '_> {
         let refuse = |planned: &mut Planned, reason, message| {
             planned.refuse(Some(&self.holder.key), Some(self.host), reason, message);
         };
-        if slot != Slot::A && !capabilities.all_types {
-            let message =
-                format!("this Pi-hole's API holds IPv4 addresses only, not {value} for {}", self.host.undotted());
+        let holds = match slot {
+            Slot::A => true,
+            Slot::Aaaa => capabilities.ipv6,
+            Slot::Cname => capabilities.aliases,
+        };
+        if !holds {
+            let message = format!("this Pi-hole can hold no record of this type: {value} for {}", self.host.undotted());
             return refuse(planned, Reason::Unsupported, message);
         }
+        let owner = match self.world.ownership {
+            Ownership::Marker { owner, .. } => Some(owner),
+            Ownership::Ledger(_) => None,
+        };
         let own = self.own(slot);
-        let (right, stale): (Vec<&Sighting<'_>>, Vec<&Sighting<'_>>) =
-            own.iter().partition(|held| held.value.as_ref() == Some(&value));
+        let (right, stale): (Vec<&Sighting<'_>>, Vec<&Sighting<'_>>) = own
+            .iter()
+            .partition(|held| held.value.as_ref() == Some(&value) && (owner.is_none() || held.line.is_marked()));
         if !right.is_empty() && stale.is_empty() {
             return;
         }
@@ -482,10 +509,6 @@ impl Claimed<'_, '_> {
                 return refuse(planned, Reason::SharedLine, message);
             }
         }
-        let owner = match self.world.ownership {
-            Ownership::Marker(owner) if capabilities.marker => Some(owner),
-            Ownership::Marker(_) | Ownership::Ledger(_) => None,
-        };
         let line = match &value {
             Value::Address(ip) => Line::address(*ip, self.host, owner),
             Value::Name(name) => Line::alias(self.host, name, owner),
@@ -535,25 +558,23 @@ fn conflicts(ours: Slot, theirs: Slot) -> bool {
     ours == theirs || ours == Slot::Cname || theirs == Slot::Cname
 }
 
+/// Identifies the lines that are not ours without keeping them.
+pub(crate) fn other_lines(listing: &Listing, ownership: &Ownership) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for line in listing.hosts.iter().filter(|line| ownership.own_address(line).is_none()) {
+        line.hash(&mut hasher);
+    }
+    for line in listing.cnames.iter().filter(|line| ownership.own_alias(line).is_none()) {
+        line.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 /// The hosts that have a record of ours.
 pub(crate) fn own_hosts(listing: &Listing, ownership: &Ownership) -> BTreeSet<Fqdn> {
-    match ownership {
-        Ownership::Marker(owner) => listing
-            .hosts
-            .iter()
-            .filter_map(|line| line.own_address(owner).map(|(_, host)| host))
-            .chain(listing.cnames.iter().filter_map(|line| line.own_alias(owner).map(|(alias, _)| alias)))
-            .collect(),
-        Ownership::Ledger(ledger) => listing
-            .hosts
-            .iter()
-            .filter_map(|line| {
-                let parts = line.address_parts();
-                let ([name], Some(ip)) = (parts.names.as_slice(), parts.ip) else { return None };
-                Fqdn::parse(name).ok().filter(|host| ledger.holds(host, ip))
-            })
-            .collect(),
-    }
+    let hosts = listing.hosts.iter().filter_map(|line| ownership.own_address(line).map(|(_, host)| host));
+    let aliases = listing.cnames.iter().filter_map(|line| ownership.own_alias(line).map(|(alias, _)| alias));
+    hosts.chain(aliases).collect()
 }
 
 /// What `pihole.io/managed-hosts` should say: the hosts of this Ingress that have a record of ours somewhere.

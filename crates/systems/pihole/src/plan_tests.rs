@@ -12,6 +12,10 @@ fn owner() -> OwnerId {
     OwnerId::parse("home").unwrap()
 }
 
+fn marked() -> Ownership {
+    Ownership::Marker { owner: owner(), unmarked: Ledger::default() }
+}
+
 fn policy() -> Policy {
     Policy::new(owner(), "192.168.1.10".parse().unwrap())
 }
@@ -46,7 +50,7 @@ fn listing(hosts: &[&str], cnames: &[&str]) -> Listing {
 
 fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
     let ownership = if listing.capabilities.marker {
-        Ownership::Marker(policy.owner.clone())
+        marked()
     } else {
         Ownership::Ledger(Ledger::from_text("192.168.1.10 ours.lan\n"))
     };
@@ -147,7 +151,7 @@ fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
     let lines: Vec<String> = (0..30).map(|n| format!("10.0.0.1 h{n}.lan # signpost=home")).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let listing = listing(&lines, &[]);
-    let (nobody, policy, ownership) = (snapshot(&[]), policy(), Ownership::Marker(owner()));
+    let (nobody, policy, ownership) = (snapshot(&[]), policy(), marked());
     let world = |confirmed| World {
         snapshot: &nobody,
         listing: &listing,
@@ -196,7 +200,7 @@ fn aliases_wait_while_the_resolver_may_not_restart_and_addresses_do_not() {
         claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan"))),
         claimant("other", 1, &["b.lan"], to("10.0.0.1")),
     ]);
-    let (listing, policy, ownership) = (listing(&[], &[]), policy(), Ownership::Marker(owner()));
+    let (listing, policy, ownership) = (listing(&[], &[]), policy(), marked());
     let plan = plan(&World {
         snapshot: &snapshot,
         listing: &listing,
@@ -253,4 +257,38 @@ fn the_view_shows_what_is_there_and_never_what_was_forged() {
     let present = |host: &Fqdn| ["a.lan", "old.lan"].contains(&host.undotted());
     assert_eq!(view(&own, holder, present, true).as_deref(), Some("a.lan,old.lan"));
     assert_eq!(view(&own, holder, |_| false, true), None);
+}
+
+#[test]
+fn what_was_written_before_the_pihole_took_comments_gets_its_marker_and_still_goes_when_nobody_claims_it() {
+    let wanted = snapshot(&[claimant("app", 1, &["kept.lan"], to("192.168.1.10"))]);
+    let listing = listing(&["192.168.1.10 kept.lan", "192.168.1.10 gone.lan", "192.168.1.10 mine.lan"], &[]);
+    let unmarked = Ledger::from_text("192.168.1.10 kept.lan\n192.168.1.10 gone.lan\n");
+    let (policy, ownership) = (policy(), Ownership::Marker { owner: owner(), unmarked });
+    let plan = plan(&World {
+        snapshot: &wanted,
+        listing: &listing,
+        ownership: &ownership,
+        policy: &policy,
+        confirmed: None,
+        may_restart: true,
+    });
+    assert_eq!(adds(&plan), ["192.168.1.10 kept.lan # signpost=home"]);
+    assert_eq!(removes(&plan), ["192.168.1.10 kept.lan", "192.168.1.10 gone.lan"]);
+}
+
+#[test]
+fn without_comments_addresses_of_both_kinds_are_held_and_aliases_are_not() {
+    let both = Target::Addresses {
+        v4: Wanted::Value("192.168.1.10".parse().unwrap()),
+        v6: Wanted::Value("fd00::10".parse().unwrap()),
+    };
+    let wanted = snapshot(&[
+        claimant("app", 1, &["app.lan"], both),
+        claimant("www", 1, &["www.lan"], Target::Alias(fqdn("app.lan"))),
+    ]);
+    let plain = Listing { capabilities: Capabilities::V6_WITHOUT_COMMENTS, ..listing(&[], &[]) };
+    let plan = planned(&wanted, &plain, &policy());
+    assert_eq!(adds(&plan), ["192.168.1.10 app.lan", "fd00::10 app.lan"]);
+    assert_eq!(plan.refusals.iter().map(|refusal| refusal.reason).collect::<Vec<_>>(), [Reason::Unsupported]);
 }

@@ -68,6 +68,10 @@ impl PiholeSystem {
 
     /// How long to leave a Pi-hole alone after a failure.
     fn pause(&self, applied: &Applied, failure: &Failure) -> RetryClass {
+        if failure.cause == Cause::Pihole(PiholeError::CommentsRefused) {
+            // The next look takes the ledger for what the lines cannot carry.
+            return RetryClass::Now;
+        }
         let longest = self.policy.backoff * 10;
         let class = match &failure.cause {
             Cause::Pihole(error) => error.class(),

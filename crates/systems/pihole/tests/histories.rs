@@ -468,8 +468,8 @@ fn calm(server: &Server, clusters: &[Cluster]) {
 }
 
 /// The same with a ledger: one cluster, a person whose records have addresses of their own.
-async fn play_with_ledger(steps: &[Step]) {
-    let server = Server::new(Capabilities::SPEC);
+async fn play_with_ledger(steps: &[Step], capabilities: Capabilities) {
+    let server = Server::new(capabilities);
     let mut cluster = Cluster::new("home", &server);
     let ours = |line: &Line| line.as_str().starts_with("192.168.1.");
     for step in steps {
@@ -521,6 +521,11 @@ proptest! {
 
     #[test]
     fn a_persons_records_survive_every_history_with_a_ledger(steps in steps()) {
-        run(play_with_ledger(&steps));
+        run(play_with_ledger(&steps, Capabilities::SPEC));
+    }
+
+    #[test]
+    fn a_persons_records_survive_every_history_where_lines_can_carry_no_marker(steps in steps()) {
+        run(play_with_ledger(&steps, Capabilities::V6_WITHOUT_COMMENTS));
     }
 }

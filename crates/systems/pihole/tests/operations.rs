@@ -7,16 +7,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, connection, logs, serves, spec, until, v6};
+use common::{Bed, Both, Draft, PATIENCE, TARGET, http_status, logs, named, serves, spec, until, v6};
 use serde_json::json;
-use signpost_provider_pihole::{Dialect, connect};
-use signpost_system_pihole::{Instance, Policy, TARGET_CNAME, TARGET_IP, TARGET_IPV6};
+use signpost_system_pihole::{Policy, TARGET_CNAME, TARGET_IP, TARGET_IPV6};
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
 use signpost_testkit::{dig, eventually, on_both, try_dig};
-
-fn named(name: &str, url: &str, token: &str) -> Instance {
-    Instance::new(name, connect(connection(url, token), Dialect::Auto).unwrap())
-}
 
 on_both! {
     async fn row_17_errors_are_retried_until_the_record_is_there(cluster) {
@@ -74,14 +69,30 @@ on_both! {
         serves(server.dns(), "app.lan", &[TARGET]).await;
     }
 
-    async fn row_33_a_record_that_is_refused_is_not_sent_again_and_again(cluster) {
+    async fn row_33_a_record_that_is_refused_is_not_sent_again_until_the_ingress_or_the_pihole_changes(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeSpec::start().await;
-        server.upset(Upset::status("POST", "/admin", 400, 1));
-        let _running = bed.start(vec![spec(&server)]);
-        bed.register("app", &["a.lan", "b.lan"]).await;
-        serves(server.dns(), "b.lan", &[TARGET]).await;
-        assert!(bed.event("LineRefused").await.contains("a.lan"));
+        server.upset(Upset::status("POST", "/admin", 400, 2));
+        let policy = Policy { resync: Some(Duration::from_millis(200)), ..bed.policy() };
+        let running = bed.start_with(policy, vec![spec(&server)]);
+        bed.register("one", &["one.lan"]).await;
+        bed.register("two", &["two.lan"]).await;
+        let posts = || server.requests().iter().filter(|request| request.starts_with("POST")).count();
+        until("both are refused", || posts() == 2).await;
+        for name in ["one", "two"] {
+            until("it is said", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
+        }
+        let looks = server.counters().requests;
+        until("it has looked again and again", || server.counters().requests > looks + 6).await;
+        assert_eq!(posts(), 2, "nothing has changed, so nothing is sent");
+        assert!(running.metrics.encode().contains("signpost_pihole_refusals{instance=\"spec\",reason=\"LineRefused\"} 2"));
+        bed.set_hosts("one", &["one.lan", "more.lan"]).await;
+        serves(server.dns(), "one.lan", &[TARGET]).await;
+        serves(server.dns(), "more.lan", &[TARGET]).await;
+        assert_eq!(posts(), 4, "one Ingress has changed, the other has not");
+        server.add("mine.lan", "10.0.0.1");
+        serves(server.dns(), "two.lan", &[TARGET]).await;
+        assert_eq!(bed.events().await.iter().filter(|(reason, _)| reason == "LineRefused").count(), 2, "told once each");
     }
 
     async fn row_33_somebodys_invalid_line_is_named_once_for_the_instance(cluster) {
@@ -215,7 +226,7 @@ on_both! {
         let (health, stop) = (running.health.clone(), tokio_util::sync::CancellationToken::new());
         let token = stop.clone();
         let serving = tokio::spawn(async move { health.serve(listener, token).await });
-        let status = |path: &'static str| { let url = format!("{base}{path}"); async move { http_status(&url).await } };
+        let status = |path: &'static str| { let url = format!("{base}{path}"); async move { http_status(&url).await.unwrap() } };
         assert_eq!(status("/healthz").await, 200);
         running.is_ready().await;
         assert_eq!(status("/readyz").await, 200);
@@ -368,71 +379,4 @@ on_both! {
         serves(server.dns(), "app.lan", &[TARGET]).await;
         bed.shows("app", Some("app.lan")).await;
     }
-}
-
-async fn http_status(url: &str) -> u16 {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let rest = url.strip_prefix("http://").unwrap();
-    let (host, path) = rest.split_once('/').unwrap();
-    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
-    stream
-        .write_all(format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap()
-}
-
-/// The rights the operator really uses: what `examples/pihole/rbac.yaml` grants, tried on the real API server.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn row_43_the_rights_in_the_example_are_enough() {
-    let Some(cluster) = signpost_testkit::real_cluster().await else { return };
-    let bed = Bed::new(cluster).await;
-    let text =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml")).unwrap();
-    for document in text.split("\n---\n") {
-        let mut object: kube::core::DynamicObject = serde_saphyr::from_str(document).unwrap();
-        let kind = object.types.as_ref().unwrap().kind.clone();
-        if kind == "Namespace" {
-            continue;
-        }
-        let cluster_wide = kind.starts_with("Cluster");
-        if !cluster_wide {
-            object.metadata.namespace = Some(bed.namespace.clone());
-        }
-        if let Some(subjects) = object.data.get_mut("subjects").and_then(|subjects| subjects.as_array_mut()) {
-            for subject in subjects {
-                subject["namespace"] = json!(bed.namespace);
-            }
-        }
-        let gvk = kube::core::GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
-        let resource = kube::core::ApiResource::from_gvk(&gvk);
-        let api: kube::Api<kube::core::DynamicObject> = if cluster_wide {
-            kube::Api::all_with(bed.cluster.client(), &resource)
-        } else {
-            kube::Api::namespaced_with(bed.cluster.client(), &bed.namespace, &resource)
-        };
-        let name = object.metadata.name.clone().unwrap();
-        api.patch(&name, &kube::api::PatchParams::apply("test").force(), &kube::api::Patch::Apply(&object))
-            .await
-            .unwrap();
-    }
-    let user = format!("system:serviceaccount:{}:signpost", bed.namespace);
-    let client = bed.cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
-    let piholes = Both::start().await;
-    piholes.v6.edit(|hosts, _| hosts.push("10.0.0.1 taken.lan".into()));
-    let policy = Policy { finalizer: true, ..bed.policy() };
-    let _running = Running::start(client, Some(&bed.namespace), policy, piholes.instances());
-    bed.register("app", &["app.lan", "taken.lan"]).await;
-    piholes.serve("app.lan", &[TARGET]).await;
-    bed.shows("app", Some("app.lan,taken.lan")).await;
-    bed.event("ForeignRecord").await;
-    eventually("the ledger is written", PATIENCE, || async {
-        let ledger = bed.ledger("spec").await;
-        if ledger.contains("app.lan") { Ok(()) } else { Err(ledger) }
-    })
-    .await;
-    bed.delete("app").await;
-    piholes.serve("app.lan", &[]).await;
 }

@@ -15,11 +15,13 @@ mod v6;
 mod v6_config;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{StatusCode, header};
+use http::{Method, StatusCode, header};
 use serde_json::Value;
+use tokio::sync::watch;
 
 pub use spec::PiholeSpec;
 pub use tls::TlsFront;
@@ -69,13 +71,33 @@ impl Upset {
 }
 
 /// What both stand-ins keep.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Book {
     counters: Counters,
     in_flight: u64,
     requests: Vec<String>,
     violations: Vec<String>,
     upsets: Vec<Upset>,
+    /// Whether writes that have begun wait before they end.
+    held: watch::Sender<bool>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            counters: Counters::default(),
+            in_flight: 0,
+            requests: Vec::new(),
+            violations: Vec::new(),
+            upsets: Vec::new(),
+            held: watch::Sender::new(false),
+        }
+    }
+}
+
+/// Where a stand-in keeps its book.
+trait Keeps: Send + 'static {
+    fn book(&mut self) -> &mut Book;
 }
 
 impl Book {
@@ -114,6 +136,76 @@ impl Book {
         let fine = violations.is_empty() || std::thread::panicking();
         assert!(fine, "{who} was used against its contract:\n  {}", violations.join("\n  "));
     }
+}
+
+/// What a test may ask of either stand-in, and do to it.
+macro_rules! open_book {
+    ($server:ty) => {
+        impl $server {
+            /// Misbehaves for some requests.
+            pub fn upset(&self, upset: $crate::pihole::Upset) {
+                $crate::pihole::lock(&self.state).book.upsets.push(upset);
+            }
+
+            /// Lets writes begin and none end until [`Self::release_writes`]: they are in flight for as long as a test likes.
+            pub fn hold_writes(&self) {
+                $crate::pihole::lock(&self.state).book.held.send_replace(true);
+            }
+
+            /// Lets writes end again.
+            pub fn release_writes(&self) {
+                $crate::pihole::lock(&self.state).book.held.send_replace(false);
+            }
+
+            /// What was asked so far.
+            pub fn counters(&self) -> $crate::pihole::Counters {
+                $crate::pihole::lock(&self.state).book.counters
+            }
+
+            /// Every request, in order, as `METHOD path`.
+            pub fn requests(&self) -> Vec<String> {
+                $crate::pihole::lock(&self.state).book.requests.clone()
+            }
+
+            /// Takes note of what was asked against the contract.
+            pub fn take_violations(&self) -> Vec<String> {
+                std::mem::take(&mut $crate::pihole::lock(&self.state).book.violations)
+            }
+        }
+    };
+}
+use open_book;
+
+/// Notes a request and answers it, or misbehaves if that is due.
+async fn noted<T: Keeps>(
+    state: &Arc<Mutex<T>>,
+    method: &Method,
+    target: &str,
+    path: &str,
+    reply: impl Future<Output = Response>,
+) -> Response {
+    let upset = {
+        let mut inner = lock(state);
+        inner.book().note(method.as_str(), target);
+        inner.book().upset(method.as_str(), path)
+    };
+    match upset {
+        None => reply.await,
+        Some(upset) => {
+            if upset.effective {
+                reply.await;
+            }
+            plain(upset.status, &upset.body)
+        }
+    }
+}
+
+/// The time a write takes, and longer while writes are held.
+async fn takes_its_time<T: Keeps>(state: &Arc<Mutex<T>>, time: Duration) {
+    tokio::time::sleep(time).await;
+    let mut held = lock(state).book().held.subscribe();
+    // The sender lives in the book, and the book as long as the server.
+    let _ = held.wait_for(|held| !held).await;
 }
 
 fn lock<T>(mutex: &Arc<Mutex<T>>) -> MutexGuard<'_, T> {

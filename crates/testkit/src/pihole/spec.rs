@@ -8,13 +8,13 @@ use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use http::Method;
+use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::dns::{self, Zone};
-use super::{Book, Counters, Upset, answer, empty, lock, plain};
+use super::{Book, Keeps, answer, empty, lock, noted, open_book, plain, takes_its_time};
 
 const PATH: &str = "/admin/api/dns/local";
 
@@ -96,25 +96,13 @@ impl PiholeSpec {
     pub fn set_write_time(&self, time: Duration) {
         lock(&self.state).write_time = time;
     }
+}
 
-    /// Misbehaves for some requests.
-    pub fn upset(&self, upset: Upset) {
-        lock(&self.state).book.upsets.push(upset);
-    }
+open_book!(PiholeSpec);
 
-    /// What was asked so far.
-    pub fn counters(&self) -> Counters {
-        lock(&self.state).book.counters
-    }
-
-    /// Every request, in order, as `METHOD path`.
-    pub fn requests(&self) -> Vec<String> {
-        lock(&self.state).book.requests.clone()
-    }
-
-    /// Takes note of what was asked against the contract.
-    pub fn take_violations(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.state).book.violations)
+impl Keeps for Inner {
+    fn book(&mut self) -> &mut Book {
+        &mut self.book
     }
 }
 
@@ -131,40 +119,31 @@ async fn serve(State(state): State<Arc<Mutex<Inner>>>, request: Request) -> Resp
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method, parts.uri.path().to_owned());
     let body = to_bytes(body, 1 << 20).await.unwrap_or_default();
-    let upset = {
-        let mut inner = lock(&state);
-        inner.book.note(method.as_str(), &path);
-        inner.book.upset(method.as_str(), &path)
-    };
-    if let Some(upset) = &upset
-        && !upset.effective
-    {
-        return plain(upset.status, &upset.body);
-    }
-    let bearer = format!("Bearer {}", lock(&state).token);
-    if parts.headers.get("authorization").and_then(|value| value.to_str().ok()) != Some(bearer.as_str()) {
+    let reply = respond(&state, &method, &path, &parts.headers, &body);
+    noted(&state, &method, &path, &path, reply).await
+}
+
+async fn respond(state: &Arc<Mutex<Inner>>, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> Response {
+    let bearer = format!("Bearer {}", lock(state).token);
+    if headers.get("authorization").and_then(|value| value.to_str().ok()) != Some(bearer.as_str()) {
         return plain(401, &json!({"error": "unauthorized"}));
     }
-    let json = parts.headers.get("content-type").is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
-    let reply = match (&method, path.strip_prefix(PATH)) {
+    let json = headers.get("content-type").is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    match (method, path.strip_prefix(PATH)) {
         (&Method::GET, Some("")) => {
             let data: Vec<Value> =
-                lock(&state).records.iter().map(|(domain, ip)| json!({"domain": domain, "ip": ip})).collect();
+                lock(state).records.iter().map(|(domain, ip)| json!({"domain": domain, "ip": ip})).collect();
             plain(200, &json!({ "data": data }))
         }
-        (&Method::POST, Some("")) => create(&state, json, &body).await,
+        (&Method::POST, Some("")) => create(state, json, body).await,
         (&Method::DELETE, Some(rest)) if rest.len() > 1 && rest.starts_with('/') && !rest[1..].contains('/') => {
             let domain = percent_decode_str(&rest[1..]).decode_utf8_lossy().into_owned();
-            delete(&state, &domain).await
+            delete(state, &domain).await
         }
         _ => {
-            lock(&state).book.violation(format!("{method} {path} is not part of the dialect"));
+            lock(state).book.violation(format!("{method} {path} is not part of the dialect"));
             answer(404, json!({}))
         }
-    };
-    match upset {
-        Some(upset) => plain(upset.status, &upset.body),
-        None => reply,
     }
 }
 
@@ -182,7 +161,7 @@ async fn create(state: &Arc<Mutex<Inner>>, json: bool, body: &[u8]) -> Response 
     if snapshot.iter().any(|(name, _)| name == domain) {
         lock(state).book.violation(format!("POST for {domain}, which exists: the dialect does not say what that does"));
     }
-    tokio::time::sleep(pause).await;
+    takes_its_time(state, pause).await;
     snapshot.push((domain.to_owned(), ip.to_owned()));
     end(state, snapshot);
     plain(201, &json!({"domain": domain, "ip": ip}))
@@ -190,7 +169,7 @@ async fn create(state: &Arc<Mutex<Inner>>, json: bool, body: &[u8]) -> Response 
 
 async fn delete(state: &Arc<Mutex<Inner>>, domain: &str) -> Response {
     let (mut snapshot, pause) = begin(state);
-    tokio::time::sleep(pause).await;
+    takes_its_time(state, pause).await;
     let before = snapshot.len();
     snapshot.retain(|(name, _)| name != domain);
     let found = snapshot.len() < before;

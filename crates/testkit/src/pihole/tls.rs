@@ -1,4 +1,4 @@
-//! HTTPS in front of a stand-in, with a certificate like a Pi-hole's own: its own authority, good for `pi.hole` only.
+//! HTTPS in front of a server, with a certificate like a Pi-hole's own (its own authority, good for `pi.hole` only), or for an address.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,19 @@ pub struct TlsFront {
 impl TlsFront {
     /// Opens HTTPS in front of the server at `to`.
     pub async fn open(to: SocketAddr) -> Self {
-        let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/pi.hole.crt")).expect("a certificate");
-        let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/pi.hole.key")).expect("a key");
+        let certificate = include_bytes!("tls/pi.hole.crt");
+        Self::start(to, certificate, include_bytes!("tls/pi.hole.key"), include_bytes!("tls/ca.crt")).await
+    }
+
+    /// The same with a certificate for `127.0.0.1`, from another authority.
+    pub async fn open_by_address(to: SocketAddr) -> Self {
+        let certificate = include_bytes!("tls/local.crt");
+        Self::start(to, certificate, include_bytes!("tls/local.key"), include_bytes!("tls/local-ca.crt")).await
+    }
+
+    async fn start(to: SocketAddr, certificate: &[u8], key: &[u8], authority: &[u8]) -> Self {
+        let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -46,7 +57,7 @@ impl TlsFront {
         });
         let dir = tempfile::tempdir().expect("a temporary directory");
         let ca_file = dir.path().join("tls_ca.crt");
-        std::fs::write(&ca_file, include_bytes!("tls/ca.crt")).expect("the temporary directory is writable");
+        std::fs::write(&ca_file, authority).expect("the temporary directory is writable");
         Self { addr, ca_file, _dir: dir, task }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::dns::{self, Zone};
-use super::{Book, Counters, Upset, answer, empty, lock, plain, v6_config};
+use super::{Book, Keeps, answer, empty, lock, noted, open_book, v6_config};
 
 /// How a Pi-hole v6 is set up.
 #[allow(clippy::struct_excessive_bools)] // Switches of the real server, each its own.
@@ -47,8 +47,10 @@ pub struct V6Options {
     pub restart: Duration,
     /// How long after the answer a restart begins.
     pub restart_delay: Duration,
-    /// How long a write takes; overlapping ones lose each other's lines.
+    /// How long a write to an empty list takes; overlapping ones lose each other's lines.
     pub write_time: Duration,
+    /// How much longer it takes for every line that is there already: each write stores the whole list.
+    pub line_time: Duration,
     /// What a refused login stalls for once the limit is reached.
     pub stall: Duration,
 }
@@ -68,6 +70,7 @@ impl Default for V6Options {
             restart: Duration::from_millis(300),
             restart_delay: Duration::from_millis(20),
             write_time: Duration::from_millis(1),
+            line_time: Duration::ZERO,
             stall: Duration::from_millis(250),
         }
     }
@@ -219,25 +222,13 @@ impl PiholeV6 {
         lock(&self.state).book.counters.restarts += 1;
         let _ = self.restart.send(time);
     }
+}
 
-    /// Misbehaves for some requests.
-    pub fn upset(&self, upset: Upset) {
-        lock(&self.state).book.upsets.push(upset);
-    }
+open_book!(PiholeV6);
 
-    /// What was asked so far.
-    pub fn counters(&self) -> Counters {
-        lock(&self.state).book.counters
-    }
-
-    /// Every request, in order, as `METHOD path`.
-    pub fn requests(&self) -> Vec<String> {
-        lock(&self.state).book.requests.clone()
-    }
-
-    /// Takes note of what was asked against the contract.
-    pub fn take_violations(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.state).book.violations)
+impl Keeps for Inner {
+    fn book(&mut self) -> &mut Book {
+        &mut self.book
     }
 }
 
@@ -288,21 +279,8 @@ async fn serve(State(state): State<Arc<Mutex<Inner>>>, request: Request) -> Resp
     let (method, path) = (parts.method, parts.uri.path().to_owned());
     let target = parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
     let body = to_bytes(body, 1 << 20).await.unwrap_or_default();
-    let upset = {
-        let mut inner = lock(&state);
-        inner.book.note(method.as_str(), &target);
-        inner.book.upset(method.as_str(), &path)
-    };
-    if let Some(upset) = &upset
-        && !upset.effective
-    {
-        return plain(upset.status, &upset.body);
-    }
-    let reply = route(&state, &method, &path, parts.uri.query(), &parts.headers, &body).await;
-    match upset {
-        Some(upset) => plain(upset.status, &upset.body),
-        None => reply,
-    }
+    let reply = route(&state, &method, &path, parts.uri.query(), &parts.headers, &body);
+    noted(&state, &method, &target, &path, reply).await
 }
 
 async fn route(

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::v6::{Caller, Inner, error};
-use super::{answer, empty, lock};
+use super::{answer, empty, lock, takes_its_time};
 
 /// Request bodies above this are dropped.
 const BODY_LIMIT: usize = 64 * 1024;
@@ -165,7 +165,7 @@ async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) 
         let comments = lock(state).options.comments;
         validate(list, &items, comments).map_err(|hint| error(400, "bad_request", "Invalid value", Some(&hint)))
     };
-    tokio::time::sleep(pause).await;
+    takes_its_time(state, pause).await;
     end(state, list, reply.is_ok().then_some(items), save);
     reply.map_or_else(|refused| refused, |()| answer(201, json!({})))
 }
@@ -176,7 +176,7 @@ async fn delete(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &st
         Err(reply) => return *reply,
     };
     let found = items.iter().position(|present| present == item).map(|index| items.remove(index)).is_some();
-    tokio::time::sleep(pause).await;
+    takes_its_time(state, pause).await;
     end(state, list, found.then_some(items), save);
     if found { empty(204) } else { answer(404, json!({})) }
 }
@@ -208,7 +208,7 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
     };
     let comments = lock(state).options.comments;
     let valid = validate(list, &items, comments);
-    tokio::time::sleep(pause).await;
+    takes_its_time(state, pause).await;
     if let Err(hint) = valid {
         end(state, list, None, save);
         return error(400, "bad_request", "Config item validation failed", Some(&hint));
@@ -226,7 +226,10 @@ fn begin(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, patch: bool) -> 
         return Err(Box::new(reply));
     }
     inner.book.write_begins();
-    Ok((list.items(&inner), inner.options.write_time, !inner.options.read_only))
+    let items = list.items(&inner);
+    let lines = u32::try_from(items.len()).unwrap_or(u32::MAX);
+    let time = inner.options.write_time + inner.options.line_time * lines;
+    Ok((items, time, !inner.options.read_only))
 }
 
 fn end(state: &Arc<Mutex<Inner>>, list: List, items: Option<Vec<String>>, save: bool) {

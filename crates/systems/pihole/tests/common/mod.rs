@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 pub mod logs;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -226,6 +227,20 @@ impl Running {
         self.installed.take();
     }
 
+    /// How many changes of Ingresses the operator has seen by its watch.
+    pub fn watched(&self) -> u64 {
+        let text = self.metrics.encode();
+        let lines = text.lines().filter(|line| line.starts_with("signpost_watch_events_total{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// How many Ingresses the operator knows.
+    pub fn known(&self) -> u64 {
+        let text = self.metrics.encode();
+        let lines = text.lines().filter(|line| line.starts_with("signpost_objects{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
     pub async fn is_ready(&self) {
         eventually("the operator is ready", PATIENCE, || async {
             if self.health.is_ready() { Ok(()) } else { Err(self.health.checks()) }
@@ -257,6 +272,24 @@ pub fn v6(server: &PiholeV6) -> Instance {
 
 pub fn spec(server: &PiholeSpec) -> Instance {
     Instance::new("spec", connect(connection(&server.url(), PiholeSpec::TOKEN), Dialect::Auto).unwrap())
+}
+
+/// A Pi-hole by a name of its own, so that what is said about it can be told from other tests.
+pub fn named(name: &str, url: &str, token: &str) -> Instance {
+    Instance::new(name, connect(connection(url, token), Dialect::Auto).unwrap())
+}
+
+/// The status of one GET.
+pub async fn http_status(url: &str) -> Result<u16, std::io::Error> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = tokio::net::TcpStream::connect(host).await?;
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    text.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(|| std::io::Error::other(text))
 }
 
 /// A Pi-hole of each dialect, side by side.

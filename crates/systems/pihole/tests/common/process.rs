@@ -1,0 +1,107 @@
+//! The operator as a process of its own: started with settings in its environment, as a pod is, and watched from outside.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use signpost_testkit::eventually;
+
+use super::{Bed, PATIENCE, TARGET};
+
+/// Says to the test binary that it is to be the operator.
+pub const OPERATE: &str = "SIGNPOST_TEST_OPERATE";
+
+/// A child that operates. Killed when dropped.
+pub struct Process {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts the operator on a test's namespace with the three settings that have to be given, and more.
+    pub fn start(bed: &Bed, url: &str, token: &str, more: &[(&str, &str)]) -> Self {
+        let kubeconfig = bed.cluster.kubeconfig();
+        let settings = [
+            ("KUBECONFIG", kubeconfig.to_str().unwrap()),
+            ("WATCH_NAMESPACE", &bed.namespace),
+            ("POD_NAMESPACE", &bed.namespace),
+            ("PIHOLE_URL", url),
+            ("PIHOLE_API_TOKEN", token),
+            ("DEFAULT_TARGET_IP", TARGET),
+        ];
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_child_process_operates", "--nocapture", "--test-threads=1"])
+            .env(OPERATE, "1")
+            .envs(settings)
+            .envs(more.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (stderr, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut heard = heard.lock().unwrap();
+                heard.push_str(&line);
+                heard.push('\n');
+            }
+        });
+        Self { child, said, reader: Some(reader) }
+    }
+
+    /// Everything it has printed.
+    pub fn text(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Its log lines.
+    pub fn lines(&self) -> Vec<Map<String, Value>> {
+        let text = self.text();
+        text.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits for a log line with this message, about this Ingress (`namespace/name`).
+    pub async fn says(&self, message: &str, ingress: &str) -> Map<String, Value> {
+        eventually(&format!("{message:?} about {ingress}"), PATIENCE, || async {
+            let found = self
+                .lines()
+                .into_iter()
+                .find(|line| line["msg"] == message && line.get("ingress").is_some_and(|of| of == ingress));
+            found.ok_or_else(|| self.text())
+        })
+        .await
+    }
+
+    /// Resident memory in KiB.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Waits until it ends by itself, or after it was asked to: exit code and everything it printed.
+    pub async fn ended(mut self) -> (i32, String) {
+        drop(self.child.stdin.take());
+        let code = eventually("the process has ended", Duration::from_secs(30), || {
+            let ended = self.child.try_wait().unwrap();
+            std::future::ready(ended.and_then(|status| status.code()).ok_or("still running"))
+        })
+        .await;
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        (code, self.text())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,316 @@
+//! What the operator makes of the answers of a Pi-hole, of both dialects and of old versions; and the rights it uses for it.
+
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, logs, named, serves, until, v6};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+use signpost_provider_pihole::{Dialect, Timing, connect};
+use signpost_sandbox::{Fault, FaultPlan};
+use signpost_system_pihole::{HOSTS, Instance, Policy, TARGET_IP};
+use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
+use signpost_testkit::{eventually, on_both};
+
+fn writes(requests: &[String]) -> Vec<&str> {
+    requests.iter().map(String::as_str).filter(|request| !request.starts_with("GET")).collect()
+}
+
+async fn ledger_is_empty(bed: &Bed, instance: &str) {
+    eventually("the ledger is empty", PATIENCE, || async {
+        let ledger = bed.ledger(instance).await;
+        if ledger.is_empty() { Ok(()) } else { Err(ledger) }
+    })
+    .await;
+}
+
+/// What `examples/pihole/rbac.yaml` grants, for one namespace.
+struct Rights(Vec<DynamicObject>);
+
+impl Rights {
+    fn of_the_example(namespace: &str) -> Self {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut objects: Vec<DynamicObject> =
+            text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect();
+        objects.retain(|object| object.types.as_ref().unwrap().kind != "Namespace");
+        for object in &mut objects {
+            if !object.types.as_ref().unwrap().kind.starts_with("Cluster") {
+                object.metadata.namespace = Some(namespace.to_owned());
+            }
+            for subject in object.data.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+                subject["namespace"] = json!(namespace);
+            }
+        }
+        Self(objects)
+    }
+
+    /// Gives them to the service account, and answers with a client that has them and no other.
+    async fn client(self, bed: &Bed) -> kube::Client {
+        for object in &self.0 {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap());
+            let api: kube::Api<DynamicObject> = match &object.metadata.namespace {
+                Some(namespace) => kube::Api::namespaced_with(bed.cluster.client(), namespace, &resource),
+                None => kube::Api::all_with(bed.cluster.client(), &resource),
+            };
+            let params = kube::api::PatchParams::apply("test").force();
+            let name = object.metadata.name.clone().unwrap();
+            api.patch(&name, &params, &kube::api::Patch::Apply(object)).await.unwrap();
+        }
+        let Some(sandbox) = bed.cluster.sandbox() else {
+            let user = format!("system:serviceaccount:{}:signpost", bed.namespace);
+            return bed.cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
+        };
+        // The sandbox decides about no rights: here the roles themselves do.
+        let own = bed.namespace.clone();
+        sandbox.client_with(FaultPlan::new(move |info, _| {
+            let granted = info.resource.is_empty()
+                || self.0.iter().any(|object| {
+                    let here = object.metadata.namespace.is_none() || info.namespace == own;
+                    here && object.data.get("rules").and_then(Value::as_array).is_some_and(|rules| {
+                        rules.iter().any(|rule| {
+                            let has =
+                                |field: &str, value: &str| rule[field].as_array().unwrap().contains(&json!(value));
+                            let resource = [info.resource.as_str(), info.subresource.as_str()].join("/");
+                            has("apiGroups", &info.group)
+                                && has("resources", resource.trim_end_matches('/'))
+                                && has("verbs", &info.verb)
+                        })
+                    })
+                });
+            if granted {
+                return Fault::None;
+            }
+            eprintln!("not granted: {info:?}");
+            Fault::status(403, "Forbidden", "not granted")
+        }))
+    }
+}
+
+on_both! {
+    async fn row_31_and_51_records_are_listed_created_and_deleted_with_the_documented_calls_and_the_right_secret(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
+        piholes.v6.change_password("not yet");
+        piholes.spec.set_token("not yet");
+        bed.register("app", &["app.lan"]).await;
+        let instances = vec![
+            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
+            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
+        ];
+        let _running = bed.start(instances);
+        for name in [&v6, &spec] {
+            until("the secret is refused", || !logs::of_instance(name, "pi-hole api error").is_empty()).await;
+            assert_eq!(logs::of_instance(name, "pi-hole api error")[0].field("reason"), "Unauthorized");
+        }
+        assert_eq!(piholes.writes(), 0);
+        piholes.v6.change_password(PiholeV6::PASSWORD);
+        piholes.spec.set_token(PiholeSpec::TOKEN);
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        bed.delete("app").await;
+        piholes.serve("app.lan", &[]).await;
+        let (path, line) = ("/admin/api/dns/local", format!("{TARGET}%20app.lan%20%23%20signpost%3Dhome"));
+        let asked = piholes.spec.requests();
+        assert_eq!(writes(&asked), [format!("POST {path}"), format!("DELETE {path}/app.lan")]);
+        assert!(asked.iter().filter(|request| request.starts_with("GET")).all(|request| *request == format!("GET {path}")));
+        let asked = piholes.v6.requests();
+        let changes: Vec<&str> = writes(&asked).into_iter().filter(|request| !request.starts_with("POST /api/auth")).collect();
+        assert_eq!(changes, [format!("PUT /api/config/dns/hosts/{line}"), format!("DELETE /api/config/dns/hosts/{line}")]);
+    }
+
+    async fn row_32_any_2xx_is_success(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
+        let instances = vec![
+            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
+            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
+        ];
+        let _running = bed.start(instances);
+        for status in [200, 201, 202, 204] {
+            let (name, host) = (format!("app-{status}"), format!("app-{status}.lan"));
+            for (create, delete) in [(true, false), (false, true)] {
+                let (v6_method, spec_method) = if create { ("PUT", "POST") } else { ("DELETE", "DELETE") };
+                piholes.v6.upset(Upset { effective: true, ..Upset::status(v6_method, "/api/config", status, 1) });
+                piholes.spec.upset(Upset { effective: true, ..Upset::status(spec_method, "/admin", status, 1) });
+                if create {
+                    bed.register(&name, &[&host]).await;
+                    piholes.serve(&host, &[TARGET]).await;
+                    bed.shows(&name, Some(&host)).await;
+                }
+                if delete {
+                    bed.delete(&name).await;
+                    piholes.serve(&host, &[]).await;
+                }
+            }
+        }
+        for name in [&v6, &spec] {
+            assert!(logs::of_instance(name, "pi-hole api error").is_empty());
+        }
+    }
+
+    async fn row_35_a_404_is_success_on_delete_and_worth_another_try_elsewhere(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
+        let instances = vec![
+            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
+            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
+        ];
+        let _running = bed.start(instances);
+        bed.register("app", &["app.lan"]).await;
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        // Somebody was faster: the record is gone, and the answer says so.
+        piholes.v6.upset(Upset { effective: true, ..Upset::status("DELETE", "/api/config", 404, 1) });
+        piholes.spec.upset(Upset { effective: true, ..Upset::status("DELETE", "/admin", 404, 1) });
+        bed.delete("app").await;
+        piholes.serve("app.lan", &[]).await;
+        until("the deletion is said for both", || logs::about(&bed.path("app"), "dns record deleted").len() == 2).await;
+        ledger_is_empty(&bed, &spec).await;
+        for name in [&v6, &spec] {
+            assert!(logs::of_instance(name, "pi-hole api error").is_empty());
+        }
+        piholes.spec.upset(Upset::status("POST", "/admin", 404, 1));
+        piholes.v6.upset(Upset::status("PUT", "/api/config", 404, 1));
+        bed.register("next", &["next.lan"]).await;
+        serves(piholes.spec.dns(), "next.lan", &[TARGET]).await;
+        assert_eq!(logs::of_instance(&spec, "pi-hole api error").len(), 1, "tried again after an error");
+        assert!(bed.event("LineRefused").await.contains("404"), "on a Pi-hole v6 it is a path that will never be right");
+    }
+
+    async fn row_36_and_40_a_restart_costs_quick_retries_and_not_the_pause_after_an_error(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let name = format!("quick-{}", bed.namespace);
+        // The pauses of production: whoever waits for the one after an error is not back in time.
+        let policy = Policy { backoff: Duration::from_mins(30), ..bed.policy() };
+        let mut connection = common::connection(&server.url(), PiholeV6::PASSWORD);
+        connection.timing = Timing::default();
+        let _running = bed.start_with(policy, vec![Instance::new(&name, connect(connection, Dialect::Auto).unwrap())]);
+        bed.register("one", &["one.lan"]).await;
+        serves(server.dns(), "one.lan", &[TARGET]).await;
+        server.restart_for(Duration::from_millis(700));
+        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        bed.register("two", &["two.lan"]).await;
+        until("two.lan is there", || server.hosts().iter().any(|line| line.contains("two.lan"))).await;
+        assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
+        assert_eq!(server.counters().logins, 1, "with the same session");
+    }
+
+    async fn row_43_the_rights_in_the_example_are_enough(cluster) {
+        let bed = Bed::new(cluster).await;
+        let client = Rights::of_the_example(&bed.namespace).client(&bed).await;
+        let piholes = Both::start().await;
+        piholes.v6.edit(|hosts, _| hosts.push("10.0.0.1 taken.lan".into()));
+        let policy = Policy { finalizer: true, ..bed.policy() };
+        let _running = Running::start(client, Some(&bed.namespace), policy, piholes.instances());
+        bed.register("app", &["app.lan", "taken.lan"]).await;
+        piholes.serve("app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan,taken.lan")).await;
+        bed.event("ForeignRecord").await;
+        eventually("the ledger is written", PATIENCE, || async {
+            let ledger = bed.ledger("spec").await;
+            if ledger.contains("app.lan") { Ok(()) } else { Err(ledger) }
+        }).await;
+        bed.delete("app").await;
+        piholes.serve("app.lan", &[]).await;
+        eventually("the Ingress is gone", PATIENCE, || async {
+            match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
+        }).await;
+    }
+
+    async fn row_52_hosts_come_from_the_rules_from_the_annotation_from_neither_and_from_both(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        bed.register("rules", &["one.lan", "two.lan"]).await;
+        bed.create(Draft::new("annotation", &[]).any_host().registered().annotate(HOSTS, "three.lan, four.lan")).await;
+        bed.create(Draft::new("neither", &[]).any_host().registered()).await;
+        bed.create(Draft::new("both", &["rule.lan"]).registered().annotate(HOSTS, "five.lan,not a host")).await;
+        bed.create(Draft::new("mixed", &["six.lan", "*.six.lan"]).any_host().registered()).await;
+        let _running = bed.start(piholes.instances());
+        let wanted = ["one.lan", "two.lan", "three.lan", "four.lan", "five.lan", "six.lan"];
+        for host in wanted {
+            piholes.serve(host, &[TARGET]).await;
+        }
+        for (name, view) in [("rules", Some("one.lan,two.lan")), ("annotation", Some("four.lan,three.lan")), ("neither", None), ("both", Some("five.lan")), ("mixed", Some("six.lan"))] {
+            bed.shows(name, view).await;
+        }
+        assert_eq!((piholes.v6.hosts().len(), piholes.spec.records().len()), (wanted.len(), wanted.len()));
+    }
+
+    async fn row_53_addresses_are_the_default_the_annotations_and_never_an_invalid_one(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        bed.register("default", &["default.lan"]).await;
+        bed.create(Draft::new("own", &["own.lan"]).registered().annotate(TARGET_IP, " 10.1.2.3 ")).await;
+        bed.create(Draft::new("bad", &["bad.lan"]).registered().annotate(TARGET_IP, "10.1.2")).await;
+        let _running = bed.start(piholes.instances());
+        piholes.serve("default.lan", &[TARGET]).await;
+        piholes.serve("own.lan", &["10.1.2.3"]).await;
+        until("it is said", || logs::about(&bed.path("bad"), "invalid annotation").len() == 1).await;
+        piholes.serve("bad.lan", &[]).await;
+        bed.annotate("own", TARGET_IP, None).await;
+        piholes.serve("own.lan", &[TARGET]).await;
+    }
+
+    async fn row_55_a_list_above_64_kib_is_changed_line_by_line_and_stays_the_users(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let user: Vec<String> = (0..2400).map(|n| format!("10.9.0.1 somebody-{n:04}.lan")).collect();
+        server.edit(|hosts, _| hosts.clone_from(&user));
+        for n in 0..12 {
+            bed.register(&format!("app-{n}"), &[&format!("app-{n}.lan")]).await;
+        }
+        let running = bed.start(vec![v6(&server)]);
+        for n in 0..12 {
+            serves(server.dns(), &format!("app-{n}.lan"), &[TARGET]).await;
+        }
+        assert_eq!(server.hosts()[..user.len()], user[..]);
+        bed.annotate("app-3", TARGET_IP, Some("10.1.2.3")).await;
+        serves(server.dns(), "app-3.lan", &["10.1.2.3"]).await;
+        let asked = server.requests();
+        assert!(!writes(&asked).iter().any(|request| request.starts_with("PATCH")), "no request that the Pi-hole would drop");
+        for n in 0..12 {
+            bed.delete(&format!("app-{n}")).await;
+        }
+        until("only the user's are left", || server.hosts() == user).await;
+        assert_eq!((server.counters().most_writes_at_once, server.counters().logins), (1, 1));
+        drop(running);
+    }
+
+    async fn an_ftl_before_6_0_3_takes_no_markers_and_a_ledger_stands_in_until_it_is_upgraded(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { comments: false, ..V6Options::default() }).await;
+        let user = ["10.0.0.1 mine.lan".to_owned(), format!("{TARGET} same-address.lan")];
+        server.edit(|hosts, _| hosts.extend(user.clone()));
+        bed.register("one", &["one.lan", "two.lan"]).await;
+        bed.register("other", &["other.lan"]).await;
+        let running = bed.start(vec![v6(&server)]);
+        serves(server.dns(), "two.lan", &[TARGET]).await;
+        serves(server.dns(), "other.lan", &[TARGET]).await;
+        assert!(bed.event("CommentsRefused").await.contains("ConfigMap"));
+        assert!(bed.ledger("v6").await.contains("one.lan"));
+        bed.set_hosts("one", &["two.lan"]).await;
+        serves(server.dns(), "one.lan", &[]).await;
+        running.stop().await;
+        bed.delete("other").await;
+        // Down while an Ingress was deleted: the ledger knows what was ours.
+        let running = bed.start(vec![v6(&server)]);
+        serves(server.dns(), "other.lan", &[]).await;
+        running.stop().await;
+        assert_eq!(server.hosts(), [&user[..], &[format!("{TARGET} two.lan")]].concat());
+        server.set(|options| options.comments = true);
+        let _running = bed.start(vec![v6(&server)]);
+        until("the line has its marker", || server.hosts().contains(&format!("{TARGET} two.lan # signpost=home"))).await;
+        ledger_is_empty(&bed, "v6").await;
+        bed.delete("one").await;
+        until("only the user's are left", || server.hosts() == user).await;
+    }
+}

@@ -1,0 +1,200 @@
+//! The operator as a process, on the sandbox and on the real API server: settings, readiness, memory and log lines as a pod has them.
+
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::process::{OPERATE, Process};
+use common::{Bed, Draft, TARGET, http_status, serves, until};
+use futures::StreamExt;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde_json::json;
+use signpost_engine::{Operator, OperatorOptions, client, logs};
+use signpost_system_pihole::{MANAGED_HOSTS, PiholeSettings, REGISTER, TARGET_IP, install};
+use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
+use signpost_testkit::{eventually, free_port, on_both};
+use tokio_util::sync::CancellationToken;
+
+/// Is the operator when a parent test asks for it: settings from the environment, until standard input ends.
+#[test]
+fn a_child_process_operates() {
+    if std::env::var_os(OPERATE).is_none() {
+        return;
+    }
+    let given = |name: &str| std::env::var(name).ok();
+    let settings = PiholeSettings {
+        url: given("PIHOLE_URL"),
+        token: given("PIHOLE_API_TOKEN"),
+        default_target_ip: given("DEFAULT_TARGET_IP"),
+        dialect: given("PIHOLE_API_DIALECT"),
+        owner_id: given("OWNER_ID"),
+        conflict_policy: given("CONFLICT_POLICY"),
+        resync: given("PIHOLE_RESYNC"),
+        watch_namespace: given("WATCH_NAMESPACE"),
+        log_level: given("LOG_LEVEL"),
+        operator_namespace: given("POD_NAMESPACE"),
+        ..PiholeSettings::default()
+    };
+    let config = settings.resolve().unwrap_or_else(|problems| {
+        for problem in problems {
+            eprintln!("{problem}");
+        }
+        std::process::exit(2)
+    });
+    logs::init(given("LOG_LEVEL").as_deref().unwrap_or("info"), logs::Format::Json).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = client::connect(None).await.unwrap();
+        let options = OperatorOptions { namespace: config.watch_namespace.clone(), ..OperatorOptions::default() };
+        let mut operator = Operator::new(client, options);
+        let installed = install(&mut operator, config).unwrap();
+        let stop = CancellationToken::new();
+        if let Some(address) = given("HEALTH") {
+            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+            let (health, stop) = (operator.health(), stop.clone());
+            tokio::spawn(async move { health.serve(listener, stop).await });
+        }
+        let asked = stop.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            asked.cancel();
+        });
+        operator.run(stop).await.unwrap();
+        installed.close().await;
+    });
+    std::process::exit(0)
+}
+
+on_both! {
+    async fn row_20_and_21_with_a_thousand_ingresses_a_process_is_ready_in_time_and_stays_small(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let each = |n: usize| {
+            let bed = &bed;
+            async move {
+                let hosts = [format!("a{n}.lan"), format!("www-{n}.lan"), format!("api-{n}.lan")];
+                let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+                let first = hosts[0];
+                // What kubectl leaves behind is most of an Ingress.
+                let applied = "x".repeat(1500);
+                let draft = Draft::new(&format!("app-{n}"), &hosts).registered().annotate("pihole.io/hosts", first);
+                bed.create(draft.annotate("kubectl.kubernetes.io/last-applied-configuration", &applied)).await;
+            }
+        };
+        futures::stream::iter((0..1000).map(each)).buffer_unordered(32).collect::<Vec<()>>().await;
+        let health = format!("127.0.0.1:{}", free_port());
+        let process = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[("HEALTH", &health)]);
+        let url = format!("http://{health}/readyz");
+        eventually("it is ready within 30 seconds", Duration::from_secs(30), || async {
+            match http_status(&url).await {
+                Ok(200) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        }).await;
+        until("every name is there", || server.hosts().len() == 1000).await;
+        eventually("every view is written", Duration::from_mins(2), || async {
+            let list = bed.api.list(&ListParams::default()).await.unwrap();
+            let shown = list.items.iter().filter(|ingress| ingress.annotations().contains_key(MANAGED_HOSTS)).count();
+            if shown == 1000 { Ok(()) } else { Err(shown) }
+        }).await;
+        let resident = process.resident();
+        eprintln!("resident with 1,000 Ingresses, not optimised: {resident} KiB");
+        assert!(resident < 64 * 1024, "{resident} KiB");
+        assert_eq!((server.counters().logins, server.counters().writes), (1, 1));
+        assert_eq!(process.ended().await.0, 0);
+        assert_eq!(server.sessions(), 0, "the session is given back");
+    }
+
+    async fn row_25_to_29_and_50_settings_as_people_give_them_make_a_working_operator(cluster) {
+        let bed = Bed::new(cluster.clone()).await;
+        let elsewhere = Bed::new(cluster).await;
+        elsewhere.register("app", &["elsewhere.lan"]).await;
+        bed.register("app", &["app.lan"]).await;
+        for pasted in ["", "/", "/admin", "/admin/", "/api"] {
+            // A Pi-hole without a password takes any token, which still has to be given.
+            let server = PiholeV6::with(V6Options { password: None, ..V6Options::default() }).await;
+            let process = Process::start(&bed, &format!("{}{pasted}", server.url()), "unused", &[]);
+            serves(server.dns(), "app.lan", &[TARGET]).await;
+            process.says("dns record created", &bed.path("app")).await;
+            assert_eq!(server.hosts().len(), 1, "the namespace that is named, and no other");
+            let (code, text) = process.ended().await;
+            assert_eq!(code, 0, "{text}");
+            assert!(!text.contains("\"DEBUG\""), "info is the default: {text}");
+        }
+        for (level, said) in [("debug", true), ("info", true), ("warn", false), ("error", false)] {
+            let server = PiholeSpec::start().await;
+            let process = Process::start(&bed, &server.url(), PiholeSpec::TOKEN, &[("LOG_LEVEL", level), ("OWNER_ID", level)]);
+            serves(server.dns(), "app.lan", &[TARGET]).await;
+            let (_, text) = process.ended().await;
+            assert_eq!(text.contains("dns record created"), said, "{level}: {text}");
+            assert_eq!(text.contains("reconcile started"), level == "debug", "{level}: {text}");
+        }
+    }
+
+    async fn row_25_to_30_and_50_wrong_settings_are_all_listed_at_once_and_nothing_is_touched(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        bed.register("app", &["app.lan"]).await;
+        let version = bed.get("app").await.metadata.resource_version;
+        let wrong = [("DEFAULT_TARGET_IP", "01.2.3.4"), ("LOG_LEVEL", "loud"), ("CONFLICT_POLICY", "maybe"), ("PIHOLE_RESYNC", "often")];
+        let (code, text) = Process::start(&bed, "pi.hole", " ", &wrong).ended().await;
+        assert_ne!(code, 0);
+        for setting in ["PIHOLE_URL", "PIHOLE_API_TOKEN", "DEFAULT_TARGET_IP", "LOG_LEVEL", "CONFLICT_POLICY", "PIHOLE_RESYNC"] {
+            assert!(text.lines().any(|line| line.starts_with(&format!("{setting}: "))), "{setting} is missing in {text}");
+        }
+        for (name, value) in wrong {
+            let (code, text) = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[(name, value)]).ended().await;
+            let problems = text.lines().filter(|line| line.contains(&format!("{name}: "))).count();
+            assert!(code != 0 && problems == 1, "{name}: {code}, {text}");
+        }
+        assert_eq!(server.counters().requests, 0);
+        assert_eq!(bed.get("app").await.metadata.resource_version, version);
+    }
+
+    async fn row_47_to_49_log_lines_are_flat_json_with_time_level_and_msg_first(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let process = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[("LOG_LEVEL", "debug")]);
+        bed.create(Draft::new("app", &["app.lan"]).registered().annotate(TARGET_IP, "192.168.1.100")).await;
+        let created = process.says("dns record created", &bed.path("app")).await;
+        assert_eq!((&created["host"], &created["ip"]), (&json!("app.lan"), &json!("192.168.1.100")));
+        bed.annotate("app", TARGET_IP, Some("192.168.1.101")).await;
+        let updated = process.says("dns record updated", &bed.path("app")).await;
+        assert_eq!((&updated["host"], &updated["old_ip"], &updated["new_ip"]), (&json!("app.lan"), &json!("192.168.1.100"), &json!("192.168.1.101")));
+        bed.annotate("app", TARGET_IP, Some("nonsense")).await;
+        let invalid = process.says("invalid annotation", &bed.path("app")).await;
+        assert_eq!((&invalid["annotation"], &invalid["value"]), (&json!(TARGET_IP), &json!("nonsense")));
+        bed.create(Draft::new("none", &[]).any_host().annotate(REGISTER, "true")).await;
+        let skipped = process.says("ingress skipped (no hosts)", &bed.path("none")).await;
+        bed.delete("app").await;
+        let deleted = process.says("dns record deleted", &bed.path("app")).await;
+        assert_eq!(deleted["host"], "app.lan");
+        let started = process.says("reconcile started", &bed.path("app")).await;
+        server.upset(Upset::status("PUT", "/api/config", 500, 1));
+        bed.register("late", &["late.lan"]).await;
+        let error = process.says("pi-hole api error", &bed.path("late")).await;
+        assert_eq!(error["operation"], "create");
+        let failed = process.says("reconcile failed", &bed.path("late")).await;
+        assert!(error["error"].as_str().unwrap().contains("500") && failed["error"].as_str().unwrap().contains("500"));
+        for (line, level) in [
+            (&started, "DEBUG"), (&created, "INFO"), (&updated, "INFO"), (&deleted, "INFO"),
+            (&invalid, "WARN"), (&skipped, "WARN"), (&error, "ERROR"), (&failed, "ERROR"),
+        ] {
+            assert_eq!(line["level"], level, "{line:?}");
+        }
+        let (_, text) = process.ended().await;
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('{')).collect();
+        for raw in &lines {
+            let line: serde_json::Map<String, serde_json::Value> = serde_json::from_str(raw).unwrap();
+            assert!(line["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{raw}");
+            assert!(line.values().all(|value| !value.is_object() && !value.is_array()), "{raw} is flat");
+            let place = |key: &str| raw.find(&format!("\"{key}\":")).unwrap();
+            assert!(place("time") < place("level") && place("level") < place("msg"), "{raw}");
+        }
+        assert!(!text.contains(PiholeV6::PASSWORD), "no secret");
+    }
+}
