@@ -13,7 +13,7 @@ use signpost_provider_pihole::{Line, Listing};
 
 use crate::PiholeSystem;
 use crate::index::{IngressKey, Problem, Snapshot};
-use crate::instance::Instance;
+use crate::instance::{Instance, Refused};
 use crate::ledger::{Ledger, LedgerError, Versioned};
 use crate::observe::{Cause, Failure, Observed, Sight};
 use crate::plan::{self, Change, Ownership, Planned, Reason, Refusal, Slot, Value, World};
@@ -27,7 +27,7 @@ pub struct Plan {
     pub(crate) observed: Observed,
     pub(crate) planned: Planned,
     /// Lines that are not sent again, with what the Pi-hole said to them.
-    pub(crate) spared: BTreeMap<Line, String>,
+    pub(crate) spared: BTreeMap<Line, Refused>,
 }
 
 /// What was done.
@@ -91,7 +91,7 @@ impl PiholeSystem {
                 if let Some((others, refused)) = &observed.instance.memory().refused
                     && *others == plan::other_lines(listing, ownership)
                 {
-                    spared = spare(&mut planned, refused, &observed.touched);
+                    spared = spare(&mut planned, refused, snapshot);
                 }
                 planned
             }
@@ -145,7 +145,7 @@ impl PiholeSystem {
         applied: &mut Applied,
         refusals: &mut Vec<Refusal>,
         now: Timestamp,
-    ) -> Option<(BTreeMap<Line, String>, u64)> {
+    ) -> Option<(BTreeMap<Line, Refused>, u64)> {
         let fail = |operation, cause: Cause| Some(Failure { operation, cause });
         let mut after = before;
         let mut for_good = BTreeMap::new();
@@ -173,8 +173,9 @@ impl PiholeSystem {
             }
             let refused: BTreeSet<&Line> = outcome.refused.iter().map(|(line, _)| line).collect();
             for (line, error) in &outcome.refused {
-                for_good.insert(line.clone(), error.to_string());
                 let change = planned.changes.iter().find(|change| change.add.as_ref() == Some(line));
+                let claimant = change.and_then(|change| applied.snapshot.claimant(change.ingress.as_ref()?));
+                for_good.insert(line.clone(), Refused { message: error.to_string(), claimant });
                 refusals.push(Refusal {
                     ingress: change.and_then(|change| change.ingress.clone()),
                     host: change.map(|change| change.host.clone()),
@@ -329,28 +330,23 @@ impl PiholeSystem {
 }
 
 /// Takes out of a plan what the Pi-hole has refused and would refuse again: neither the Ingress nor anything there has changed.
-fn spare(
-    planned: &mut Planned,
-    refused: &BTreeMap<Line, String>,
-    touched: &Touched<IngressKey>,
-) -> BTreeMap<Line, String> {
+fn spare(planned: &mut Planned, refused: &BTreeMap<Line, Refused>, snapshot: &Snapshot) -> BTreeMap<Line, Refused> {
     let mut spared = BTreeMap::new();
-    let changed = |ingress: &IngressKey| matches!(touched, Touched::Some(keys) if keys.contains(ingress));
-    let (out, keep) = std::mem::take(&mut planned.changes).into_iter().partition(|change| {
-        change.add.as_ref().is_some_and(|line| refused.contains_key(line))
-            && !change.ingress.as_ref().is_some_and(changed)
-    });
-    planned.changes = keep;
-    let out: Vec<Change> = out;
-    for Change { add, host, ingress, .. } in out {
-        let Some((line, message)) = add.and_then(|line| refused.get_key_value(&line)) else { continue };
-        spared.insert(line.clone(), message.clone());
-        planned.refusals.push(Refusal {
-            ingress,
-            host: Some(host),
-            reason: Reason::LineRefused,
-            message: message.clone(),
-        });
+    for change in std::mem::take(&mut planned.changes) {
+        let now = change.ingress.as_ref().and_then(|ingress| snapshot.claimant(ingress));
+        let before = change.add.as_ref().and_then(|line| refused.get_key_value(line));
+        match before.filter(|(_, before)| match (&before.claimant, &now) {
+            (Some(before), Some(now)) => before.asks_the_same(now),
+            (before, now) => before.is_none() && now.is_none(),
+        }) {
+            None => planned.changes.push(change),
+            Some((line, before)) => {
+                spared.insert(line.clone(), before.clone());
+                let Change { ingress, host, .. } = change;
+                let message = before.message.clone();
+                planned.refusals.push(Refusal { ingress, host: Some(host), reason: Reason::LineRefused, message });
+            }
+        }
     }
     spared
 }

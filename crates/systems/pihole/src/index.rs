@@ -166,6 +166,11 @@ impl Claimant {
             .filter_map(|name| Fqdn::parse(name.trim()).ok())
     }
 
+    /// Whether it is the same life of the Ingress, asking for the same records.
+    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
+        (&self.uid, &self.hosts, &self.target) == (&other.uid, &other.hosts, &other.target)
+    }
+
     /// Equal but for the version it was read at.
     fn same(&self, other: &Self) -> bool {
         let without_version = |claimant: &Self| {
@@ -329,6 +334,14 @@ pub struct Snapshot {
     pub released: BTreeMap<Fqdn, IngressKey>,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
+}
+
+impl Snapshot {
+    /// One Ingress.
+    pub fn claimant(&self, key: &IngressKey) -> Option<Arc<Claimant>> {
+        let place = self.claimants.binary_search_by(|claimant| claimant.key.cmp(key)).ok()?;
+        self.claimants.get(place).cloned()
+    }
 }
 
 impl IngressIndex {

@@ -8,6 +8,7 @@ use signpost_dns::Fqdn;
 use signpost_planning::Fingerprint;
 use signpost_provider_pihole::{Line, Pihole};
 
+use crate::index::Claimant;
 use crate::ledger::Versioned;
 use crate::plan::Refusal;
 
@@ -37,10 +38,19 @@ pub(crate) struct Memory {
     pub(crate) said: BTreeSet<Refusal>,
     /// The trouble that has been said already.
     pub(crate) trouble: Option<&'static str>,
-    /// The lines that were refused for good, with what was said, and what other people's lines were then.
-    pub(crate) refused: Option<(u64, BTreeMap<Line, String>)>,
+    /// The lines that were refused for good, and what other people's lines were then.
+    pub(crate) refused: Option<(u64, BTreeMap<Line, Refused>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
+}
+
+/// A line that was refused for good.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    /// What was said.
+    pub(crate) message: String,
+    /// The Ingress it was for, as it was then.
+    pub(crate) claimant: Option<Arc<Claimant>>,
 }
 
 impl Instance {
