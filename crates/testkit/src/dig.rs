@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hickory_proto::op::{Message, Metadata, Query};
+use hickory_proto::op::{Edns, Message, Metadata, Query};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
@@ -55,14 +55,31 @@ pub async fn dig(server: SocketAddr, name: &str, rtype: &str) -> Answer {
     }
 }
 
+/// The same as a validating resolver asks: signatures and proofs come along.
+pub async fn dig_signed(server: SocketAddr, name: &str, rtype: &str) -> Answer {
+    match ask(server, name, rtype, true).await {
+        Ok(answer) => answer,
+        Err(error) => panic!("{name} {rtype}: {error}"),
+    }
+}
+
 /// Asks `server` for `name` and `rtype` (`A`, `TXT`, `TYPE65535`, …).
 pub async fn try_dig(server: SocketAddr, name: &str, rtype: &str) -> Result<Answer, DigError> {
+    ask(server, name, rtype, false).await
+}
+
+async fn ask(server: SocketAddr, name: &str, rtype: &str, signed: bool) -> Result<Answer, DigError> {
     let mut absolute = Name::from_ascii(name).map_err(|error| DigError::Question(error.to_string()))?;
     absolute.set_fqdn(true);
     let rtype = parse_type(rtype)?;
     let mut message = Message::query();
     message.metadata.recursion_desired = false;
     message.add_query(Query::query(absolute, rtype));
+    if signed {
+        let mut edns = Edns::new();
+        edns.set_max_payload(4096).set_dnssec_ok(true);
+        message.set_edns(edns);
+    }
     let query = message.to_vec().map_err(|error| DigError::Question(error.to_string()))?;
     let answer = parse(&over_udp(server, &query).await?)?;
     let answer = if answer.metadata.truncation { parse(&over_tcp(server, &query).await?)? } else { answer };

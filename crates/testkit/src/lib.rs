@@ -24,8 +24,9 @@ mod wait;
 
 pub use binaries::{Binary, find_binary};
 pub use cluster::{Cluster, real_cluster, sandbox_cluster};
-pub use dig::{Answer, DigError, dig, try_dig};
+pub use dig::{Answer, DigError, dig, dig_signed, try_dig};
 pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
+pub use pihole::TlsFront;
 pub use powerdns::{Backend, PowerDns, PowerDnsOptions};
 pub use process::free_port;
 pub use wait::{eventually, eventually_within, skip};

@@ -54,7 +54,7 @@ pub enum OptionsError {
     #[error("{0} is not a base URL: write one such as http://powerdns:8081")]
     Url(Url),
     /// The certificate file cannot be read.
-    #[error("cannot read the certificates in {path}: {why}")]
+    #[error("PDNS_API_CA_PATH: cannot read the certificates in {path}: {why}")]
     Ca {
         /// The file.
         path: String,
@@ -179,7 +179,7 @@ impl PowerDnsClient {
     }
 
     async fn attempt(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
-        let unreachable = |error: reqwest::Error| ServerError::Unreachable { why: full(&error.without_url()) };
+        let unreachable = |error: reqwest::Error| ServerError::Unreachable { why: connection(&error.without_url()) };
         let Ok(_slot) = self.slots.acquire().await else {
             return Err(ServerError::Unreachable { why: "the client is closed".to_owned() });
         };
@@ -260,6 +260,31 @@ fn classify(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> R
         code @ 300..400 => ServerError::Failed { status: code, words: "redirects are not followed".to_owned() },
         code => ServerError::Failed { status: code, words },
     })
+}
+
+/// What went wrong with a connection, and what to do where that can be told.
+fn connection(error: &reqwest::Error) -> String {
+    let why = full(error);
+    if is_about_the_certificate(error) {
+        return format!("{why}: PDNS_API_CA_PATH must hold the authority that signed the server's certificate");
+    }
+    why
+}
+
+fn is_about_the_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        // An I/O error hides what it carries from the chain of causes.
+        let carried = error.downcast_ref().and_then(std::io::Error::get_ref);
+        if carried.is_some_and(|carried| is_about_the_certificate(carried)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// An error with its causes, which `Display` of an HTTP error leaves out.

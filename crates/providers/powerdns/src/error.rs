@@ -27,6 +27,9 @@ pub enum ServerError {
         /// When the next call may go through.
         retry_after: Duration,
     },
+    /// This process may not write any more: no call was made.
+    #[error("nothing was sent to the PowerDNS server: this replica does not lead any more")]
+    NotLeading,
     /// 401 or 403.
     #[error("the PowerDNS server refuses the API key ({status}): check PDNS_API_KEY or PDNS_API_KEY_FILE")]
     Unauthorised {
@@ -99,9 +102,11 @@ impl ServerError {
     /// What it means for the next try.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Failed { .. } | Self::Protocol { .. } => {
-                ErrorClass::Transient
-            }
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Failed { .. }
+            | Self::Protocol { .. }
+            | Self::NotLeading => ErrorClass::Transient,
             Self::Paused { retry_after, .. } => ErrorClass::Throttled(Some(*retry_after)),
             Self::Throttled { retry_after, .. } => ErrorClass::Throttled(*retry_after),
             Self::Unauthorised { .. } | Self::Key { .. } => ErrorClass::Unauthorised,
@@ -116,6 +121,7 @@ impl ServerError {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Failed { .. } | Self::Protocol { .. } => true,
             Self::Paused { .. }
+            | Self::NotLeading
             | Self::Throttled { .. }
             | Self::Unauthorised { .. }
             | Self::Key { .. }

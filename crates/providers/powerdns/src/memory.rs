@@ -149,12 +149,12 @@ impl MemoryServer {
         call: Call,
         run: impl FnOnce(&mut State) -> Result<T, ServerError> + Send,
     ) -> Result<T, ServerError> {
-        let fault = {
+        let gate = {
             let mut state = self.lock();
             state.log.push(call.clone());
-            state.gate.clone().map_or(Fault::None, |gate| gate(&call))
+            state.gate.clone()
         };
-        match fault {
+        match gate.map_or(Fault::None, |gate| gate(&call)) {
             Fault::None => run(&mut self.lock()),
             Fault::Before(error) => Err(error),
             Fault::After(error) => run(&mut self.lock()).and(Err(error)),
