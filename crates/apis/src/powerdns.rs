@@ -251,55 +251,67 @@ pub struct ZoneSpec {
     pub adoption_policy: AdoptionPolicy,
 }
 
-/// What the operator last saw and did about a zone.
-#[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ZoneStatus {
-    /// The server's identifier of the zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// The zone's canonical name, with its trailing dot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The zone's kind as the server reports it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// The SOA serial as the server last reported it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 4_294_967_295_i64))]
-    pub serial: Option<i64>,
-    /// The serial the secondaries were last notified of.
-    #[serde(default, rename = "notified_serial", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 4_294_967_295_i64))]
-    pub notified_serial: Option<i64>,
-    /// The serial the server answers with, after SOA-EDIT.
-    #[serde(default, rename = "edited_serial", skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 4_294_967_295_i64))]
-    pub edited_serial: Option<i64>,
-    /// The masters as the server reports them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub masters: Vec<String>,
-    /// Whether the server says the zone is signed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dnssec: Option<bool>,
-    /// The catalog the server says the zone is in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub catalog: Option<String>,
-    /// Pending, Succeeded or Failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync_status: Option<String>,
-    /// Available and Ready.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    pub conditions: Vec<Condition>,
-    /// The generation of the spec this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// The ledger: record sets that are being written and are not yet in the status of their object, each as
-    /// "NAME TYPE DIGEST". Whatever is listed here and wanted by no object is taken off the server again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub in_flight: Vec<String>,
+/// A status: fields of its own, and those that every status has.
+macro_rules! status {
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, Default, PartialEq)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $($fields)*
+            /// Pending, Succeeded or Failed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub sync_status: Option<String>,
+            /// Available and Ready.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+            pub conditions: Vec<Condition>,
+            /// The generation of the spec this status speaks of.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub observed_generation: Option<i64>,
+        }
+    };
+}
+
+status! {
+    /// What the operator last saw and did about a zone.
+    pub struct ZoneStatus {
+        /// The server's identifier of the zone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub id: Option<String>,
+        /// The zone's canonical name, with its trailing dot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub name: Option<String>,
+        /// The zone's kind as the server reports it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub kind: Option<String>,
+        /// The SOA serial as the server last reported it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 0, max = 4_294_967_295_i64))]
+        pub serial: Option<i64>,
+        /// The serial the secondaries were last notified of.
+        #[serde(default, rename = "notified_serial", skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 0, max = 4_294_967_295_i64))]
+        pub notified_serial: Option<i64>,
+        /// The serial the server answers with, after SOA-EDIT.
+        #[serde(default, rename = "edited_serial", skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 0, max = 4_294_967_295_i64))]
+        pub edited_serial: Option<i64>,
+        /// The masters as the server reports them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub masters: Vec<String>,
+        /// Whether the server says the zone is signed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub dnssec: Option<bool>,
+        /// The catalog the server says the zone is in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub catalog: Option<String>,
+        /// The ledger: record sets that are being written and are not yet in the status of their object, each as
+        /// "NAME TYPE DIGEST". Whatever is listed here and wanted by no object is taken off the server again.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[x_kube(merge_strategy = ListMerge::Atomic)]
+        pub in_flight: Vec<String>,
+    }
 }
 
 /// Which zone a record set belongs to.
@@ -403,33 +415,23 @@ pub struct AppliedSet {
     pub hash: String,
 }
 
-/// What the operator last did about a record set.
-#[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct RRsetStatus {
-    /// The absolute name, with its trailing dot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_entry_name: Option<String>,
-    /// When the record set was last written to the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_update_time: Option<Time>,
-    /// Pending, Succeeded or Failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync_status: Option<String>,
-    /// Available and Ready.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    pub conditions: Vec<Condition>,
-    /// The generation of the spec this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// The zone's SOA serial after this record set was last written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 4_294_967_295_i64))]
-    pub serial: Option<i64>,
-    /// What this object has written to the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied: Option<AppliedSet>,
+status! {
+    /// What the operator last did about a record set.
+    pub struct RRsetStatus {
+        /// The absolute name, with its trailing dot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub dns_entry_name: Option<String>,
+        /// When the record set was last written to the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub last_update_time: Option<Time>,
+        /// The zone's SOA serial after this record set was last written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 0, max = 4_294_967_295_i64))]
+        pub serial: Option<i64>,
+        /// What this object has written to the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub applied: Option<AppliedSet>,
+    }
 }
 
 /// The root of a cluster-scoped twin: same spec and status, other name and scope.

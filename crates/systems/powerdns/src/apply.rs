@@ -41,6 +41,7 @@ pub(crate) struct Applied {
     pub(crate) guarded: Option<Refusal>,
     pub(crate) full: bool,
     pub(crate) left: bool,
+    pub(crate) shared: bool,
 }
 
 /// What became of the zone itself.
@@ -74,6 +75,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         unreachable,
         full,
         left,
+        shared,
     } = plan;
     for key in forget {
         memory.ledger.entries.remove(&key);
@@ -133,7 +135,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         }
     }
     let atoms = atoms.into_iter().zip(outcomes).collect();
-    Applied { key, memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left }
+    Applied { key, memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left, shared }
 }
 
 async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
@@ -207,6 +209,8 @@ fn fresh(new: &NewZone, info: signpost_provider_powerdns::ZoneInfo) -> Present {
         sets: std::collections::BTreeMap::new(),
         commented: std::collections::BTreeSet::new(),
         apex_ns: None,
+        // The server makes one, unless the zone's content comes from elsewhere.
+        has_soa: !matches!(new.kind.as_str(), "Slave" | "Consumer"),
     };
     if !new.nameservers.is_empty() {
         let records: Vec<_> = new.nameservers.iter().cloned().map(signpost_dns::Rdata::Ns).collect();
@@ -338,6 +342,7 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
                         *digests = [write.digest].into();
                     }
                     present.sets.insert(write.key.clone(), write.digest);
+                    present.has_soa |= write.key.rtype == RecordType::Soa;
                     if write.content.comment.is_some() {
                         present.commented.insert(write.key.clone());
                     } else {

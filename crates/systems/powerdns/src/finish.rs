@@ -15,8 +15,9 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
 use serde_json::json;
-use signpost_apis::powerdns::{API_VERSION, ClusterRRset, RRset};
+use signpost_apis::powerdns::{API_VERSION, ClusterRRset, RRset, ZoneStatus};
 use signpost_engine::{Clock, Event, EventKind, ObjectId, ObjectWrite, Recorder, Touch, WriteError, Writer};
 
 use crate::{
@@ -102,6 +103,13 @@ impl Finisher {
         for _ in 0..start {
             let finisher = self.clone();
             runtime.spawn(async move { finisher.work().await });
+        }
+    }
+
+    /// Tells the writer what status a zone object has, so that it is not taken for the one that was written last.
+    pub(crate) fn saw_zone_status<K: Resource<DynamicType = ()>>(&self, object: &K, status: &ZoneStatus) {
+        if let Ok(status) = serde_json::to_value(status) {
+            self.inner.writer.known_status(object, &status);
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use kube::core::ObjectMeta;
+use kube::Resource;
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetSpec, RRsetStatus, Zone, ZoneSpec, ZoneStatus};
 use signpost_dns::{Fqdn, RecordKey, ZoneName};
 use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
@@ -46,12 +46,19 @@ struct State {
     zones: BTreeMap<Arc<ObjectId>, Arc<ZoneObject>>,
     /// Claimants of a zone name, oldest first.
     claimants: BTreeMap<ZoneKey, Vec<Arc<ObjectId>>>,
-    /// What the status of a zone object should be, as last said.
-    said: BTreeMap<Arc<ObjectId>, u64>,
+    /// What the status of a zone object should be, as last said, and the status it was last seen to stray to.
+    said: BTreeMap<Arc<ObjectId>, Said>,
     records: HashMap<Arc<ObjectId>, Arc<Record>>,
     homes: BTreeMap<ZoneKey, Home>,
     /// Record sets by the zone object they refer to.
     followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
+}
+
+/// A zone object's status, hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    wanted: u64,
+    strayed: Option<u64>,
 }
 
 impl World {
@@ -199,23 +206,27 @@ impl World {
 
     /// Remembers what a zone object's status should be, so that its echo is told from somebody else's change.
     pub(crate) fn zone_said(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
-        self.write().said.insert(id.clone(), status_hash(status));
+        let wanted = status_hash(status);
+        let mut state = self.write();
+        if state.said.get(id).is_none_or(|said| said.wanted != wanted) {
+            state.said.insert(id.clone(), Said { wanted, strayed: None });
+        }
     }
 
     /// Folds the object that the API server answered to a write of ours, without waiting for the watch.
     pub(crate) fn written(&self, id: &ObjectId, object: serde_json::Value) {
         match id.kind {
             "RRset" => fold::<RRset>(object, |object| {
-                self.record_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+                self.record_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
             }),
             "ClusterRRset" => fold::<ClusterRRset>(object, |object| {
-                self.record_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+                self.record_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
             }),
             "Zone" => fold::<Zone>(object, |object| {
-                self.zone_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+                self.zone_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
             }),
             "ClusterZone" => fold::<ClusterZone>(object, |object| {
-                self.zone_applied(id.clone(), &object.metadata, &object.spec, object.status.as_ref(), Source::Answer);
+                self.zone_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
             }),
             _ => {}
         }
@@ -232,16 +243,16 @@ impl World {
         }
     }
 
-    fn zone_applied(
+    fn zone_applied<K: Resource<DynamicType = ()>>(
         &self,
         id: ObjectId,
-        meta: &ObjectMeta,
+        object: &K,
         spec: &ZoneSpec,
         status: Option<&ZoneStatus>,
         source: Source,
     ) {
         let id = Arc::new(id);
-        let new = ZoneObject::of(id.clone(), meta, spec, status);
+        let new = ZoneObject::of(id.clone(), object.meta(), spec, status);
         if !self.minds(&new.key) {
             return;
         }
@@ -261,12 +272,15 @@ impl World {
                     && old.identity.deleting == new.identity.deleting
                     && (old.identity.held == new.identity.held || new.identity.held)
             });
+            let strays = state.stray(&new);
             if unchanged {
-                if state.said.get(&id).is_some_and(|said| *said != status_hash(&*new.status)) {
-                    touched.push((new.key.clone(), Touch::One(id.clone())));
-                }
+                touched.extend(strays.then(|| (new.key.clone(), Touch::One(id.clone()))));
             } else {
                 touched.push((new.key.clone(), Touch::All));
+            }
+            // What somebody else wrote is written over; what is only an older write of ours, the writer knows better.
+            if let (Source::Watch, true, Some(finisher)) = (source, strays, self.finisher.get()) {
+                finisher.saw_zone_status(object, &new.status);
             }
             let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
             let key = new.key.clone();
@@ -300,16 +314,16 @@ impl World {
         }
     }
 
-    fn record_applied(
+    fn record_applied<K: Resource<DynamicType = ()>>(
         &self,
         id: ObjectId,
-        meta: &ObjectMeta,
+        object: &K,
         spec: &RRsetSpec,
         status: Option<&RRsetStatus>,
         source: Source,
     ) {
         let id = Arc::new(id);
-        let mut new = Record::of(id, meta, spec, status);
+        let mut new = Record::of(id, object.meta(), spec, status);
         let mut touched = Vec::new();
         let mut finish = None;
         {
@@ -410,6 +424,17 @@ fn fold<K: serde::de::DeserializeOwned>(object: serde_json::Value, applied: impl
 }
 
 impl State {
+    /// Whether a zone object's status is not what was said of it. One that stays as it is although it was written over,
+    /// because somebody else holds a field of it, is told once.
+    fn stray(&mut self, zone: &ZoneObject) -> bool {
+        let seen = status_hash(&*zone.status);
+        let Some(said) = self.said.get_mut(&zone.identity.id) else { return false };
+        let strayed = (said.wanted != seen).then_some(seen);
+        let news = strayed.is_some() && said.strayed != strayed;
+        said.strayed = strayed;
+        news
+    }
+
     fn claim(&mut self, key: ZoneKey, id: &Arc<ObjectId>) {
         let zones = &self.zones;
         let line = self.claimants.entry(key).or_default();
@@ -489,7 +514,7 @@ macro_rules! index {
         impl Index<$kind> for World {
             fn applied(&self, object: &$kind) {
                 let id = ObjectId::of(object);
-                self.$applied(id, &object.metadata, &object.spec, object.status.as_ref(), Source::Watch);
+                self.$applied(id, object, &object.spec, object.status.as_ref(), Source::Watch);
             }
             fn deleted(&self, id: &ObjectId) {
                 self.$deleted(id);

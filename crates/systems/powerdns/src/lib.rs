@@ -12,10 +12,12 @@
 mod apply;
 mod config;
 mod digest;
+mod fenced;
 mod finish;
 mod index;
 mod memory;
 mod metrics;
+mod name_plan;
 mod observe;
 mod outcome;
 mod patch;
@@ -44,6 +46,7 @@ use signpost_engine::{
 use thiserror::Error;
 
 use crate::{
+    fenced::Fenced,
     finish::Finisher,
     index::{World, Zones},
     memory::{Ledger, ZoneMemory},
@@ -98,7 +101,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     let system = PowerDnsSystem {
         world,
         queue: queue.clone(),
-        server,
+        server: Arc::new(Fenced::new(server, operator.writer())),
         writer: operator.writer(),
         clock: operator.clock(),
         health: operator.health(),

@@ -56,6 +56,8 @@ pub(crate) struct Present {
     pub(crate) commented: BTreeSet<RecordKey>,
     /// TTL and hosts of the apex NS set, whose TTL is kept as it is.
     pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
+    /// Whether there is a start of authority; a zone without one is not served.
+    pub(crate) has_soa: bool,
 }
 
 /// A record set the server refused.
@@ -68,15 +70,21 @@ pub(crate) struct Rejection {
 
 impl Present {
     pub(crate) fn of(contents: &ZoneContents) -> Self {
-        let mut present =
-            Self { info: contents.info.clone(), sets: BTreeMap::new(), commented: BTreeSet::new(), apex_ns: None };
+        let apex = contents.info.name.name();
+        let mut present = Self {
+            info: contents.info.clone(),
+            sets: BTreeMap::new(),
+            commented: BTreeSet::new(),
+            apex_ns: None,
+            has_soa: contents.sets.iter().any(|set| set.rtype == RecordType::Soa && set.name == *apex),
+        };
         for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
             let key = RecordKey::new(set.name.clone(), set.rtype);
             let ours = |account: &str| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&account);
             if set.comments.iter().any(|comment| ours(&comment.account)) {
                 present.commented.insert(key.clone());
             }
-            if set.rtype == RecordType::Ns && set.name == *contents.info.name.name() {
+            if set.rtype == RecordType::Ns && set.name == *apex {
                 let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
                 present.apex_ns = Some((set.ttl, hosts));
             }
@@ -101,6 +109,16 @@ pub(crate) fn canonical_host(host: &str) -> String {
 ///
 /// It is written to the zone object before a batch and cleared after it. What it lists and nobody wants is provably
 /// ours, as long as the server has exactly what the ledger says was to be written.
+///
+/// It is one list with one writer, so nothing is lost by writing it whole. Within a cluster the writer is the leader: a
+/// successor reads the list before it writes, and its predecessor is fenced before each change of the server and of the
+/// object. Another cluster has a zone object of its own, and so a list of its own.
+///
+/// Processes that watch one namespace each and share a ClusterZone do write over each other's lines. What one of them has
+/// in flight stays in its memory all the same, so a line only matters if that process also dies before the status of the
+/// object says what the line said. Then the object, if it is still there, finds its record in place; if it was deleted
+/// in that moment, the record stays behind. Too little is deleted, never too much: in such a zone (`Snapshot::shared`)
+/// a line whose object is not seen deletes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     /// More than one digest where a set was changed again before its object could say so.

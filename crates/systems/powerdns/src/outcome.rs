@@ -46,7 +46,8 @@ impl ZoneReport {
 }
 
 pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
-    let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left } = applied;
+    let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left, shared } =
+        applied;
     let mut verdicts = decided;
     let mut retry = Retries::default();
     let mut zone_says = zone_verdict(&outcome, &mut retry);
@@ -106,10 +107,11 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
             memory.ledger = settled;
         }
         if outcome != ZoneOutcome::Released {
-            say_zone(&mut report, holder, &zone_says, zone, &mut memory, now);
+            say_zone(&mut report, holder, &zone_says, zone, &mut memory, shared, now);
         }
     } else if let (Some(holder), false) = (&holder, outcome == ZoneOutcome::Released) {
-        push_status(&mut report, holder, zone_status(holder, &zone_says, None, Vec::new(), now), &zone_says);
+        let status = zone_status(holder, &zone_says, None, Vec::new(), now);
+        push_status(&mut report, holder, &holder.status, status, &zone_says);
     }
     if let Some(holder) = &holder {
         for loser in losers.iter().filter(|loser| !loser.identity.deleting) {
@@ -117,7 +119,7 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
             let says = Says::Failed(Refusal::new(Reason::ClaimedByAnother, message));
             // It has no zone, so it has no identifier of one either.
             let status = ZoneStatus { id: None, serial: None, ..zone_status(loser, &says, None, Vec::new(), now) };
-            push_status(&mut report, loser, status, &says);
+            push_status(&mut report, loser, &loser.status, status, &says);
         }
     }
     if let (Some(refusal), Some(holder)) = (&guarded, &holder) {
@@ -141,20 +143,25 @@ fn say_zone(
     says: &Says,
     zone: &ZoneName,
     memory: &mut ZoneMemory,
+    shared: bool,
     now: Timestamp,
 ) {
     let mut base = (**holder).clone();
     if let Some(said) = &memory.said {
         base.status = Arc::new(said.clone());
     }
+    // What somebody else made of it is put right. Where other processes say their part about the same object, that
+    // would be a quarrel without end: there, only what is news is said.
+    let seen = if shared { base.status.clone() } else { holder.status.clone() };
     let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *says == Says::Succeeded);
     let status = zone_status(&base, says, info, memory.ledger.lines(zone), now);
     memory.said = Some(status.clone());
-    push_status(report, &base, status, says);
+    push_status(report, &base, &seen, status, says);
 }
 
-fn push_status(report: &mut ZoneReport, zone: &ZoneObject, status: ZoneStatus, says: &Says) {
-    if status == *zone.status {
+/// Says a status unless it was said before and is seen; the writer leaves out what the API server has already.
+fn push_status(report: &mut ZoneReport, zone: &ZoneObject, seen: &ZoneStatus, status: ZoneStatus, says: &Says) {
+    if status == *zone.status && status == *seen {
         return;
     }
     let Ok(value) = serde_json::to_value(&status) else { return };

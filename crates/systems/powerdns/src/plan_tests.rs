@@ -9,7 +9,10 @@ use signpost_apis::powerdns::{RRset, Zone};
 use signpost_engine::{Index, ObjectId, Queue, Touched};
 use signpost_provider_powerdns::{ServerSet, ZoneContents, ZoneInfo};
 
-use crate::{index::World, memory::Ledger};
+use crate::{
+    index::World,
+    memory::{Ledger, Present},
+};
 
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
@@ -110,7 +113,7 @@ impl Scene {
             soa_edit_api: "DEFAULT".into(),
             api_rectify: false,
         };
-        let present = self.present.then(|| Present::of(&ZoneContents { info, sets }));
+        let present = self.present.then(|| Present { has_soa: true, ..Present::of(&ZoneContents { info, sets }) });
         let key = ZoneKey::Zone(zone());
         let memory =
             ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };

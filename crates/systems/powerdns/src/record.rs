@@ -119,11 +119,13 @@ pub(crate) struct ZoneObject {
 impl ZoneObject {
     pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>) -> Self {
         let name = spec.zone_name.as_deref().unwrap_or(&id.name);
+        let mut status = status.cloned().unwrap_or_default();
+        only_ours(&mut status.conditions);
         Self {
             key: ZoneKey::of(name),
             identity: Identity::of(id, meta),
             spec: Arc::new(spec.clone()),
-            status: Arc::new(status.cloned().unwrap_or_default()),
+            status: Arc::new(status),
         }
     }
 }
@@ -202,6 +204,12 @@ pub(crate) fn since(conditions: &[Condition], type_: &str) -> Option<Since> {
     Some(Since { status: condition.status == "True", at: condition.last_transition_time.0 })
 }
 
+/// Conditions of others are none of our business and must not make a status look changed.
+fn only_ours(conditions: &mut Vec<Condition>) {
+    conditions.retain(|condition| ["Available", "Ready"].contains(&condition.type_.as_str()));
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
 /// A hash of a status as it would be written.
 pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
     use std::hash::{DefaultHasher, Hasher};
@@ -213,9 +221,7 @@ pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
 impl Seen {
     fn of(status: &RRsetStatus) -> Self {
         let mut ours = status.clone();
-        // Conditions of others are none of our business and must not make a status look changed.
-        ours.conditions.retain(|condition| ["Available", "Ready"].contains(&condition.type_.as_str()));
-        ours.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        only_ours(&mut ours.conditions);
         Self {
             available: since(&status.conditions, "Available"),
             ready: since(&status.conditions, "Ready"),
@@ -366,6 +372,10 @@ fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
         };
         Refusal::new(reason, format!("spec.{error}"))
     })?;
+    if set.records.iter().any(Rdata::has_automatic_hint) {
+        let message = "spec.records: a hint of auto is not supported, because a PowerDNS on LMDB can no longer read a zone with such a record; write the addresses, or leave the hint out";
+        return Err(Refusal::new(Reason::Unsupported, message));
+    }
     let comment = spec.comment.as_deref().filter(|comment| !comment.is_empty());
     let content = content(ttl.seconds(), &set.records.into_iter().collect::<Vec<_>>(), comment);
     Ok(Desired { rtype, digest: Digest::of_content(rtype, &content), content: Arc::new(content) })

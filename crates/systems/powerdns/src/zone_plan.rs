@@ -53,13 +53,15 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Presen
     let info = &present.info;
     let differs = |have: &str, want: &str| (!have.eq_ignore_ascii_case(want)).then(|| want.to_owned());
     let sorted = |list: &[String]| list.iter().map(|item| canonical_master(item)).collect::<BTreeSet<_>>();
+    let signed = spec.dnssec.unwrap_or(info.dnssec) && !secondary;
     let settings = ZoneSettings {
         kind: differs(&info.kind, spec.kind.as_str()),
         masters: (secondary && sorted(&info.masters) != sorted(&spec.masters)).then(|| spec.masters.clone()),
         catalog: differs(&info.catalog, &catalog),
         account: spec.account.as_deref().filter(|account| *account != info.account).map(str::to_owned),
         soa_edit_api: differs(&info.soa_edit_api, spec.soa_edit_api.as_str()),
-        api_rectify: spec.api_rectify.filter(|rectify| *rectify != info.api_rectify),
+        // What is written to a signed zone has no valid answer until it is rectified.
+        api_rectify: spec.api_rectify.or(signed.then_some(true)).filter(|rectify| *rectify != info.api_rectify),
         dnssec: spec.dnssec.filter(|signed| *signed != info.dnssec),
     };
     Ok(if settings.is_empty() { ZoneStep::Keep } else { ZoneStep::Configure(settings) })
@@ -88,11 +90,13 @@ fn nameservers(spec: &ZoneSpec) -> Result<Vec<Fqdn>, Refusal> {
     spec.nameservers.iter().enumerate().map(parse).collect()
 }
 
-/// The record sets at the apex that the zone object itself asks for and the server does not have.
+/// The record sets at the apex that the zone object itself asks for and the server does not have. A start of authority
+/// is asked for without words, unless a record set is one.
 pub(crate) fn apex(
     zone: &ZoneName,
     holder: &Arc<ZoneObject>,
     memory: &ZoneMemory,
+    soa_elsewhere: bool,
     now: Timestamp,
 ) -> Result<Vec<Atom>, Refusal> {
     let apex = zone.name();
@@ -110,7 +114,9 @@ pub(crate) fn apex(
         atoms.push(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] });
         Ok(())
     };
-    if let Some(soa) = &holder.spec.soa {
+    let missing = memory.present.as_ref().is_some_and(|present| !present.has_soa) && !soa_elsewhere;
+    let soa = holder.spec.soa.clone().or_else(|| missing.then(|| first_soa(zone, &holder.spec)));
+    if let Some(soa) = &soa {
         let content = soa_content(soa)?;
         let digest = Digest::of_content(RecordType::Soa, &content);
         let key = RecordKey::new(apex.clone(), RecordType::Soa);
@@ -129,6 +135,20 @@ pub(crate) fn apex(
         }
     }
     Ok(atoms)
+}
+
+/// What a zone starts with that the server made without one, because its content was to come from elsewhere.
+fn first_soa(zone: &ZoneName, spec: &ZoneSpec) -> SoaSpec {
+    let primary = spec.nameservers.first().cloned().unwrap_or_else(|| zone.to_string());
+    SoaSpec {
+        primary,
+        mailbox: format!("hostmaster.{zone}"),
+        refresh: 10_800,
+        retry: 3_600,
+        expire: 604_800,
+        minimum: 3_600,
+        ttl: 3_600,
+    }
 }
 
 fn soa_content(soa: &SoaSpec) -> Result<SetContent, Refusal> {

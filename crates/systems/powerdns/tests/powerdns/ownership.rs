@@ -3,7 +3,7 @@
 use serde_json::json;
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{PATIENCE, Rig, condition, zone_spec};
 
 on_both! {
     async fn a_record_written_by_a_process_that_died_goes_with_its_object(cluster) {
@@ -83,7 +83,7 @@ on_both! {
         rig.served("mail", "www", "MX", &["10 mail.example.org."]).await;
         rig.put("RRset", "older", rig.rrset("www", "CNAME", &["web.example.org."])).await;
         let status = rig.until("RRset", "older", "Failed").await;
-        assert_eq!(crate::rig::condition(&status, "Ready")["reason"], "CnameConflict");
+        assert_eq!(condition(&status, "Ready")["reason"], "CnameConflict");
         rig.until_served("www", "MX", &["10 mail.example.org."]).await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;
         rig.delete("RRset", "mail").await;
@@ -121,5 +121,67 @@ on_both! {
         let params = kube::api::PatchParams::default();
         rig.api("RRset").patch_status("www", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
         rig.until("RRset", "www", "Succeeded").await;
+    }
+    async fn a_changed_status_of_a_zone_is_put_right(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let cluster_zone = format!("wide.{}", rig.zone);
+        rig.zone().await;
+        rig.put("ClusterZone", &cluster_zone, zone_spec()).await;
+        for (kind, name) in [("Zone", &rig.zone), ("ClusterZone", &cluster_zone)] {
+            let before = rig.until(kind, name, "Succeeded").await;
+            for patch in [
+                json!({ "syncStatus": "Failed", "serial": 1, "id": "nonsense" }),
+                json!({ "conditions": null, "observedGeneration": 0 }),
+                json!({ "syncStatus": "Failed", "serial": 1, "id": "nonsense" }),
+            ] {
+                rig.set_status(kind, name, patch).await;
+                eventually("the status is as it was", PATIENCE, || async {
+                    let status = rig.get(kind, name).await["status"].clone();
+                    let same = ["syncStatus", "serial", "id", "observedGeneration"]
+                        .iter()
+                        .all(|field| status[*field] == before[*field])
+                        && condition(&status, "Ready")["status"] == "True"
+                        && condition(&status, "Available")["status"] == "True";
+                    if same { Ok(()) } else { Err(status.to_string()) }
+                })
+                .await;
+            }
+        }
+    }
+
+    async fn a_condition_of_somebody_else_on_a_zone_is_left_alone(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.at_rest().await;
+        let audited = json!({
+            "type": "Audited", "status": "True", "reason": "Looked", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        rig.set_status("Zone", &rig.zone, json!({ "conditions": [audited] })).await;
+        let types = |object: &serde_json::Value| {
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let mut types: Vec<String> = conditions.iter().map(|c| c["type"].as_str().unwrap().to_owned()).collect();
+            types.sort();
+            types
+        };
+        eventually("ours are back", PATIENCE, || async {
+            let types = types(&rig.get("Zone", &rig.zone).await);
+            if types == ["Audited", "Available", "Ready"] { Ok(()) } else { Err(types) }
+        })
+        .await;
+        rig.after_a_resync().await;
+        let version = rig.get("Zone", &rig.zone).await["metadata"]["resourceVersion"].clone();
+        rig.after_a_resync().await;
+        let after = rig.get("Zone", &rig.zone).await;
+        assert_eq!(after["metadata"]["resourceVersion"], version, "nothing is written again");
+        assert_eq!(types(&after), ["Audited", "Available", "Ready"]);
+    }
+}
+
+impl Rig {
+    /// Changes a status as `kubectl edit --subresource=status` does.
+    async fn set_status(&self, kind: &str, name: &str, status: serde_json::Value) {
+        let params = kube::api::PatchParams { field_manager: Some("kubectl-edit".into()), ..Default::default() };
+        let patch = kube::api::Patch::Merge(json!({ "status": status }));
+        self.api(kind).patch_status(name, &params, &patch).await.unwrap();
     }
 }

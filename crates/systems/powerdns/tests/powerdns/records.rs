@@ -3,7 +3,7 @@
 use serde_json::json;
 use signpost_testkit::on_both;
 
-use crate::rig::{Rig, condition, rrset, zone_spec};
+use crate::rig::{Rig, condition, lmdb_server, rrset, zone_spec};
 
 on_both! {
     async fn an_address_is_created_with_its_comment_ttl_finalizer_and_series(cluster) {
@@ -111,6 +111,24 @@ on_both! {
         assert_eq!(rig.proxy.writes(), writes, "it is not even sent");
     }
 
+    async fn a_hint_that_the_server_should_fill_in_fails_and_is_not_sent(cluster) {
+        // On LMDB a zone with such a record cannot be read any more.
+        let Some(server) = lmdb_server().await else { return };
+        let rig = Rig::on(cluster, server).await;
+        rig.zone().await;
+        let writes = rig.at_rest().await;
+        for (object, rtype, hint) in [("four", "HTTPS", "ipv4hint=auto"), ("six", "SVCB", "ipv6hint=auto")] {
+            rig.put("RRset", object, rig.rrset(object, rtype, &[&format!("1 . alpn=h2 {hint}")])).await;
+            let status = rig.until("RRset", object, "Failed").await;
+            let ready = condition(&status, "Ready");
+            assert_eq!(ready["reason"], "Unsupported");
+            assert!(ready["message"].as_str().unwrap().contains("auto"), "{ready}");
+        }
+        assert_eq!(rig.proxy.writes(), writes, "they are not even sent");
+        rig.served("given", "given", "HTTPS", &["1 . alpn=h2 ipv4hint=192.0.2.1"]).await;
+        assert!(rig.set("given", "HTTPS").await.is_some(), "the zone can be read");
+    }
+
     async fn a_duplicate_fails_and_names_the_holder(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         rig.zone().await;
@@ -158,6 +176,22 @@ on_both! {
         rig.until_gone("ClusterRRset", &name).await;
         rig.until("RRset", "test", "Succeeded").await;
         rig.until_served("test", "A", &["2.2.2.2"]).await;
+    }
+
+    async fn a_cluster_record_set_is_created_and_deleted(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("ClusterZone", &rig.zone, zone_spec()).await;
+        let name = format!("test.{}", rig.zone);
+        rig.put("ClusterRRset", &name, rrset(&rig.zone, "ClusterZone", "test", "A", &["1.1.1.1"])).await;
+        let status = rig.until("ClusterRRset", &name, "Succeeded").await;
+        assert_eq!(status["dnsEntryName"], rig.fqdn("test"));
+        rig.until_served("test", "A", &["1.1.1.1"]).await;
+        let metrics = rig.metrics();
+        let series = metrics.lines().filter(|line| line.starts_with("clusterrrsets_status{") && line.contains(&name));
+        assert_eq!(series.filter(|line| line.contains("status=\"Succeeded\"")).count(), 1);
+        rig.delete("ClusterRRset", &name).await;
+        rig.until_gone("ClusterRRset", &name).await;
+        rig.until_served("test", "A", &[]).await;
     }
 
     async fn a_record_set_is_created_updated_and_deleted(cluster) {

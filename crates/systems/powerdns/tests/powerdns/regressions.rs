@@ -43,6 +43,7 @@ on_both! {
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         rig.until("RRset", "www", "Succeeded").await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;
+        assert_eq!(rig.proxy.seen().iter().filter(|seen| seen.faulty).count(), 2, "it was refused twice");
     }
 
     async fn a_zone_and_its_record_sets_can_be_applied_together(cluster) {

@@ -36,8 +36,12 @@ pub struct Rig {
     key: KeySource,
     timeout: Duration,
     pace: Pace,
+    tune: Tune,
     running: Option<Running>,
 }
+
+/// A last word on the configuration.
+type Tune = Box<dyn Fn(&mut PowerDnsConfig) + Send + Sync>;
 
 struct Running {
     stop: CancellationToken,
@@ -101,6 +105,7 @@ impl Rig {
             server: direct(&server.api_url(), key.clone()),
             pace: Pace { only: Some(ZoneName::parse(&zone).unwrap()), ..fast() },
             timeout: Duration::from_secs(5),
+            tune: Box::new(|_| {}),
             running: None,
             cluster,
             namespace,
@@ -123,11 +128,17 @@ impl Rig {
         change(&mut self.pace);
     }
 
+    /// Changes any other setting, from the next start on.
+    pub fn tune(&mut self, change: impl Fn(&mut PowerDnsConfig) + Send + Sync + 'static) {
+        self.tune = Box::new(change);
+    }
+
     pub fn start(&mut self) {
         let mut operator = Operator::new(self.cluster.client(), OperatorOptions::default());
         let mut config = PowerDnsConfig::new(self.proxy.url(), self.key.clone());
         config.timeout = self.timeout;
         config.pace = self.pace.clone();
+        (self.tune)(&mut config);
         install(&mut operator, &config).unwrap();
         self.running = Some(run(operator));
     }

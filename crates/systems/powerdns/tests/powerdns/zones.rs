@@ -25,6 +25,18 @@ on_both! {
         assert!(series[0].contains("status=\"Succeeded\""), "{series:?}");
     }
 
+    async fn a_zone_goes_from_the_server_with_its_object(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.put("Zone", &rig.zone, json!({ "kind": "Master", "nameservers": ["ns1.example.org"] })).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        assert_eq!(rig.contents().await.unwrap().info.kind, "Master");
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+        let ours = |line: &&str| line.starts_with("zones_status{") && line.contains(&rig.zone);
+        assert_eq!(rig.metrics().lines().filter(ours).count(), 0);
+    }
+
     async fn changed_name_servers_are_served_and_the_serial_rises(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         rig.zone().await;
