@@ -240,7 +240,7 @@ pub struct ZoneSpec {
     /// The start of authority. Left out, the server's own default is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soa: Option<SoaSpec>,
-    /// Whether the server rectifies the zone after every change. Left out: off for zones created here, unless signed.
+    /// Whether the server rectifies the zone after every change. Left out: on for a signed zone, off for one that is created here unsigned, otherwise not touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_rectify: Option<bool>,
     /// Delete (the default): the zone goes from the server with this object. Retain: it stays.
