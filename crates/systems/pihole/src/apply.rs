@@ -16,7 +16,8 @@ use crate::index::{IngressKey, Problem, Snapshot};
 use crate::instance::{Instance, Refused};
 use crate::ledger::{Ledger, LedgerError, Versioned};
 use crate::observe::{Cause, Failure, Observed, Sight};
-use crate::plan::{self, Change, Ownership, Planned, Reason, Refusal, Slot, Value, World};
+use crate::ownership::Ownership;
+use crate::plan::{self, Change, Planned, Reason, Refusal, Slot, Value, World};
 
 /// How often a write that did not stay is repeated at once.
 pub(crate) const ROUNDS: u32 = 3;

@@ -16,6 +16,7 @@ mod index;
 mod instance;
 mod ledger;
 mod observe;
+mod ownership;
 mod plan;
 mod report;
 
@@ -38,7 +39,8 @@ pub use index::{
 };
 pub use instance::Instance;
 pub use ledger::{ConfigMaps, Ledger, LedgerError, LedgerStore, Versioned};
-pub use plan::{Change, Held, Ownership, Planned, Reason, Refusal, Slot, Value, World, plan};
+pub use ownership::Ownership;
+pub use plan::{Change, Held, Planned, Reason, Refusal, Slot, Value, World, plan};
 
 use figures::{Figures, Voice};
 
@@ -159,7 +161,7 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
         concurrency: instances.len().max(1),
         // Every request has its own deadline; thousands of them, one by one, may take minutes.
         deadline: Duration::from_mins(15),
-        gather: Gather { idle: policy.gather, busy: policy.gather },
+        gather: Gather { idle: policy.gather, busy: policy.gather, storm: Duration::ZERO },
     };
     let ledgers = ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str());
     let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());

@@ -10,7 +10,7 @@ use crate::PiholeSystem;
 use crate::index::{IngressKey, Snapshot};
 use crate::instance::Instance;
 use crate::ledger::LedgerError;
-use crate::plan::Ownership;
+use crate::ownership::Ownership;
 
 /// What was seen.
 #[derive(Debug)]

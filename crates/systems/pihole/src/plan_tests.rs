@@ -1,8 +1,9 @@
 //! The plan on plain data: who holds a host, what is ours, what is never touched.
 
-use signpost_provider_pihole::Capabilities;
+use signpost_provider_pihole::{Capabilities, OwnerId};
 
 use super::*;
+use crate::ledger::Ledger;
 
 fn fqdn(name: &str) -> Fqdn {
     Fqdn::parse(name).unwrap()
