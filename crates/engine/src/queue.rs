@@ -111,14 +111,23 @@ pub struct Gather {
     /// Longest pause between the end of one pass and the start of the next when touches keep coming. The pause grows with the time that
     /// they have kept coming, so that a short burst is not held up and a long one needs few passes.
     pub busy: Duration,
+    /// Longest pause in a storm: many objects in every pass, and the next one touched within [`LULL`] of the last. It ends with the storm,
+    /// so a last change does not wait for it. Not longer than `busy`: there is none.
+    pub storm: Duration,
 }
 
 /// How much of the time a key has been busy for it pauses before its next pass, in percent.
 const PAUSE_PERCENT: u32 = 7;
+/// The same in a storm.
+const STORM_PERCENT: u32 = 15;
+/// How much longer the pause of a storm may be for each object of the last pass: about what its status costs the API server anyway.
+const STORM_PER_OBJECT: Duration = Duration::from_millis(10);
+/// A storm is over when nothing was touched for this long.
+const LULL: Duration = Duration::from_millis(50);
 
 impl Default for Gather {
     fn default() -> Self {
-        Self { idle: Duration::ZERO, busy: Duration::from_millis(300) }
+        Self { idle: Duration::ZERO, busy: Duration::from_millis(300), storm: Duration::from_secs(2) }
     }
 }
 
@@ -167,6 +176,10 @@ struct Entry<O> {
     finished: Option<Instant>,
     /// When the first pass of an unbroken row of passes began.
     busy_since: Option<Instant>,
+    /// The first and the last touch that no pass has taken yet.
+    touches: Option<(Instant, Instant)>,
+    /// Objects of the last pass, 0 for a full one.
+    batch: u32,
     not_before: Option<Instant>,
     attempts: u32,
     slow_attempts: u32,
@@ -180,6 +193,8 @@ impl<O> Default for Entry<O> {
             running: false,
             finished: None,
             busy_since: None,
+            touches: None,
+            batch: 0,
             not_before: None,
             attempts: 0,
             slow_attempts: 0,
@@ -265,9 +280,9 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
                 retry.touched.merge(touch.into());
                 return;
             }
-            let quiet = now + gather.idle;
-            let at = entry.finished.map_or(quiet, |finished| quiet.max(finished + entry.pause(gather)));
-            entry.plan(at, Why::Touched, touch.into());
+            entry.touches = Some((entry.touches.map_or(now, |(first, _)| first), now));
+            entry.plan(now, Why::Touched, touch.into());
+            entry.gather(gather);
         });
     }
 
@@ -335,10 +350,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         self.change(key.clone(), |entry, gather, rng| {
             entry.running = false;
             entry.finished = Some(now);
-            let pause = entry.pause(gather);
-            for plan in entry.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
-                plan.at = plan.at.max(now + pause);
-            }
+            entry.gather(gather);
             match outcome {
                 Outcome::Done => entry.succeeded(),
                 Outcome::Check { after } => {
@@ -424,9 +436,17 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         entry.plans = rest;
         entry.due = None;
         entry.not_before = None;
-        if entry.finished.is_none_or(|finished| now > finished + self.gather.busy) {
+        let (asked, _) = entry.touches.unwrap_or((now, now));
+        if !entry.plans.iter().any(|plan| plan.why == Why::Touched) {
+            entry.touches = None;
+        }
+        if entry.finished.is_none_or(|finished| asked > finished + self.gather.busy) {
             entry.busy_since = Some(now);
         }
+        entry.batch = match &touched {
+            Touched::All => 0,
+            Touched::Some(objects) => u32::try_from(objects.len()).unwrap_or(u32::MAX),
+        };
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })
@@ -445,10 +465,22 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
 }
 
 impl<O: Ord> Entry<O> {
-    /// How long to wait after the last pass for more to do.
-    fn pause(&self, gather: Gather) -> Duration {
-        let busy_for = self.finished.zip(self.busy_since).map_or(Duration::ZERO, |(finished, since)| finished - since);
-        gather.busy.min(busy_for * PAUSE_PERCENT / 100)
+    /// Sets when what was touched is worked on: after a pause since the last pass, and in a storm when it ends or has been waited for long
+    /// enough.
+    fn gather(&mut self, gather: Gather) {
+        let Some((first, last)) = self.touches else { return };
+        let mut at = first + gather.idle;
+        if let Some(finished) = self.finished {
+            let busy_for = self.busy_since.map_or(Duration::ZERO, |since| finished - since);
+            at = at.max(finished + gather.busy.min(busy_for * PAUSE_PERCENT / 100));
+            let storm = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(self.batch));
+            if storm > gather.busy {
+                at = at.max((last + LULL).min(finished + storm.min(busy_for * STORM_PERCENT / 100)));
+            }
+        }
+        for plan in self.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
+            plan.at = at;
+        }
     }
 
     fn succeeded(&mut self) {

@@ -108,7 +108,7 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
     let options = DriveOptions {
         concurrency,
         deadline: Duration::from_secs(10),
-        gather: Gather { idle: Duration::ZERO, busy: Duration::ZERO },
+        gather: Gather { idle: Duration::ZERO, busy: Duration::ZERO, storm: Duration::ZERO },
     };
     let stop = CancellationToken::new();
     let driver = Driver::new(Fake(script.clone()), queue.clone(), options, outlets);

@@ -19,7 +19,7 @@ fn started(gather: Gather) -> Names {
 }
 
 fn eager() -> Names {
-    started(Gather { idle: Duration::ZERO, busy: Duration::ZERO })
+    started(Gather { idle: Duration::ZERO, busy: Duration::ZERO, storm: Duration::ZERO })
 }
 
 /// How long until the next job, and the job.
@@ -73,7 +73,7 @@ async fn touching_everything_wins_over_touching_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_pauses_longer_the_longer_it_is_busy_and_an_idle_one_not_at_all() {
-    let queue = started(Gather { idle: Duration::ZERO, busy: Duration::from_millis(50) });
+    let queue = started(Gather { storm: Duration::ZERO, busy: Duration::from_millis(50), ..Gather::default() });
     queue.touch("a", Touch::One(1));
     let (waited, job) = wait(&queue).await;
     assert_eq!(waited, Duration::ZERO);
@@ -100,6 +100,45 @@ async fn a_key_pauses_longer_the_longer_it_is_busy_and_an_idle_one_not_at_all() 
     queue.finish(&job.key, Outcome::Done);
     queue.touch("a", Touch::One(6));
     assert_eq!(wait(&queue).await.0, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_changes_is_few_passes_and_its_last_change_does_not_wait() {
+    const EVERY: Duration = Duration::from_millis(5);
+    let queue = started(Gather::default());
+    let worker = queue.clone();
+    let passes = tokio::spawn(async move {
+        let (mut passes, mut seen) = (0, 0);
+        while seen < 10_000 {
+            let job = worker.next().await;
+            let Touched::Some(objects) = &job.touched else { panic!("a storm is not a full pass") };
+            (passes, seen) = (passes + 1, seen + objects.len());
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            worker.finish(&job.key, Outcome::Done);
+        }
+        (passes, Instant::now())
+    });
+    for object in 0..10_000 {
+        queue.touch("a", Touch::One(object));
+        tokio::time::sleep(EVERY).await;
+    }
+    let last = Instant::now() - EVERY;
+    let (passes, ended) = passes.await.unwrap();
+    assert!(passes < 50, "{passes} passes for a storm of 50 s");
+    assert!(ended - last < Duration::from_millis(400), "the last change waited {:?}", ended - last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_steady_trickle_is_not_held_up_like_a_storm() {
+    let queue = started(Gather::default());
+    for object in 0..1_000 {
+        queue.touch("a", Touch::One(object));
+        let (waited, job) = wait(&queue).await;
+        assert!(waited <= Duration::from_millis(300), "change {object} waited {waited:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        queue.finish(&job.key, Outcome::Done);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,13 @@
 //! Finalizers and statuses of record sets, after serving and behind its back.
 //!
 //! ```text
-//!  verdicts ─► one line of object ids ─► up to 16 workers ─► finalizer, then status, from the newest verdict
+//!  verdicts ─► one line of object ids ─► up to 16 workers ─► finalizer, then at the end of the line again
+//!                                                          ├► status, from the newest verdict
 //!                                                          └► all of a zone done ─► the zone looks at its ledger
 //! ```
+//!
+//! The status does not follow the finalizer at once where others wait: the API server writes from its watch cache, and
+//! does the whole write twice when that has not seen the finalizer yet.
 //!
 //! A write is made up only when its turn comes, so ten thousand waiting ones cost ten thousand pointers. Each is one
 //! finalizer patch and one status, and none where the object says so already.
@@ -65,6 +69,8 @@ struct Line {
 enum Finished {
     /// As it should be; true when something was written.
     Yes(bool),
+    /// The finalizer is on; the status is for its next turn.
+    Held,
     /// To be tried again after this long.
     Later(Duration),
 }
@@ -135,6 +141,10 @@ impl Finisher {
             let (wrote, later) = match self.finish(&id).await {
                 Finished::Yes(wrote) => (wrote, None),
                 Finished::Later(after) => (false, Some(after)),
+                Finished::Held => {
+                    self.stay(id, zone);
+                    continue;
+                }
             };
             let again = self.lock().in_hand.remove(&id).unwrap_or(false);
             if let Some(after) = later {
@@ -149,6 +159,15 @@ impl Finisher {
             }
             self.leave(&id, zone, wrote);
         }
+    }
+
+    /// Goes to the end of the line without leaving it.
+    fn stay(&self, id: Arc<ObjectId>, zone: ZoneKey) {
+        let mut line = self.lock();
+        line.in_hand.remove(&id);
+        line.zones.entry(zone.clone()).or_default().1 = true;
+        line.queued.insert(id.clone());
+        line.waiting.push_back((id, zone));
     }
 
     fn leave(&self, id: &Arc<ObjectId>, zone: ZoneKey, wrote: bool) {
@@ -203,6 +222,9 @@ impl Finisher {
                         self.announce(identity, verdict);
                         self.note_futile(&world, id, wanted);
                         return Finished::Yes(true);
+                    }
+                    if world.record(id).is_some_and(|record| record.identity.held) {
+                        return Finished::Held;
                     }
                 }
                 Err(WriteError::Gone) => return Finished::Yes(wrote),
