@@ -1,4 +1,9 @@
-//! `pihole`: 1,000 Ingresses → every name answered by the Pi-hole stand-in, against one call per record on another stand-in in the same run.
+//! `pihole`: 1,000 Ingresses → every name answered by a Pi-hole stand-in, against one call per record on another stand-in in the same run.
+//!
+//! On a real Pi-hole a write costs time, because every one stores the whole list: with FTL v6.4.1 on two cores, 100 PUTs took 11 ms each on a
+//! short list with a connection each, 48 ms each on one connection, and 70 ms each on top of 1,000 lines; a PATCH of 1,000 lines took 18 ms.
+//! Both sides are held to the least of that: 11 ms for a write, and 22 ms more for every 1,000 lines that are there. What one call per
+//! record costs on a stand-in whose writes cost nothing is printed too.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +15,24 @@ use crate::{Bench, memory, seconds, world};
 
 const SIZE: usize = 1000;
 const DEADLINE: Duration = Duration::from_mins(2);
+/// What a write to an empty list costs on both sides.
+const WRITE: Duration = Duration::from_millis(11);
+/// What it costs more for each line that is there.
+const LINE: Duration = Duration::from_micros(22);
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<()> {
-    bench.say("one call per record: 1,000 PUTs");
-    let per_record = per_record().await?;
+    bench.say("one call per record: 1,000 PUTs, on a stand-in whose writes cost nothing");
+    let free = V6Options { write_time: Duration::ZERO, ..V6Options::default() };
+    let per_record_free = per_record(free).await?;
+    bench.say("one call per record: 1,000 PUTs, each as slow as on a real Pi-hole at its fastest");
+    let costly = V6Options { write_time: WRITE, line_time: LINE, ..V6Options::default() };
+    let per_record = per_record(costly.clone()).await?;
 
     bench.say("creating 1,000 registered Ingresses");
     let namespace = bench.cluster.namespace("home").await;
     memory::create(bench, &namespace, SIZE, SIZE).await?;
-    let pihole = PiholeV6::start().await;
+    let pihole = PiholeV6::with(costly).await;
 
     bench.say("starting the operator");
     let kubeconfig = bench.cluster.kubeconfig();
@@ -31,9 +44,17 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     operator.stop().await?;
     let Counters { logins, writes, most_writes_at_once, .. } = pihole.counters();
     figures.extend([
-        Figure::new("pihole.per_record.1000", seconds(per_record), "s", Goal::Told),
-        Figure::new("pihole.served.1000", seconds(served), "s", Goal::Told),
-        Figure::new("pihole.speedup", seconds(per_record) / seconds(served), "x", Goal::Told),
+        Figure::new("pihole.stand_in.write", seconds(WRITE) * 1000.0, "ms", Goal::Told),
+        Figure::new("pihole.stand_in.write_per_1000_lines", seconds(LINE) * 1_000_000.0, "ms", Goal::Told),
+        Figure::new("pihole.one_call_per_record.1000.writes_cost_nothing", seconds(per_record_free), "s", Goal::Told),
+        Figure::new("pihole.one_call_per_record.1000", seconds(per_record), "s", Goal::Told),
+        Figure::new("pihole.start_to_all_answered.1000", seconds(served), "s", Goal::Told),
+        Figure::new(
+            "pihole.speedup_over_one_call_per_record",
+            seconds(per_record) / seconds(served),
+            "x",
+            Goal::AtLeast(20.0),
+        ),
         Figure::new("pihole.start_to_ready", seconds(ready), "s", Goal::AtMost(30.0)),
         Figure::new("pihole.rss.1000", rss, "MB", Goal::AtMost(64.0)),
         Figure::new("pihole.cpu", cpu, "s", Goal::Told),
@@ -59,8 +80,8 @@ async fn answered(pihole: &PiholeV6, deadline: Duration) -> anyhow::Result<Insta
 }
 
 /// One login, then one PUT per record, one after the other, as a client without batches does.
-async fn per_record() -> anyhow::Result<Duration> {
-    let pihole = PiholeV6::start().await;
+async fn per_record(options: V6Options) -> anyhow::Result<Duration> {
+    let pihole = PiholeV6::with(options).await;
     let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
     let start = Instant::now();
     let login: serde_json::Value = http
