@@ -1,0 +1,338 @@
+//! `dev/setup` when something is in its way: it says which part, which log and what to do, and leaves nothing behind.
+//!
+//! It runs with a PATH of its own: the usual tools, and stand-ins for go, apt-get, df, id and sleep that do as each test says.
+
+// A test that cannot do its work must fail at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TOOLS: &[&str] = &[
+    "bash", "sh", "env", "dirname", "mkdir", "rm", "mv", "mktemp", "tail", "sed", "grep", "wc", "awk", "paste", "cat",
+    "chmod", "flock", "ls",
+];
+
+/// Builds a "server" that knows its version, or fails as it is told to.
+const GO: &str = r#"#!/bin/sh
+if [ "$1" = env ]; then
+  case $2 in GOVERSION) echo "${GO_VERSION:-go1.26.8}" ;; *) echo /somewhere ;; esac
+  exit 0
+fi
+echo "a/package"
+echo "$$" >>"$NOTES/go.pids"
+case $(cat "$NOTES/go" 2>/dev/null) in
+  broken) echo "main.go:7:1: syntax error: unexpected newline" >&2; exit 1 ;;
+  full) echo "write /somewhere/b001: no space left on device" >&2; exit 1 ;;
+  throttled) echo "reading example.org/module: 429 Too Many Requests" >&2; exit 1 ;;
+  throttled-once) echo works >"$NOTES/go"; echo "example.org/module: 429 Too Many Requests" >&2; exit 1 ;;
+  hang) "$REAL_SLEEP" 600 & echo "$!" >>"$NOTES/go.pids"; wait ;;
+esac
+while [ "$1" != -o ]; do shift; done
+case $2 in *etcd) version="etcd Version: 3.6.16" ;; *) version="Kubernetes v1.36.3" ;; esac
+printf '#!/bin/sh\necho "%s"\n' "$version" >"$2"
+chmod +x "$2"
+"#;
+const APT_GET: &str = r#"#!/bin/sh
+echo "$*" >>"$NOTES/apt-get.calls"
+case $(cat "$NOTES/apt-get" 2>/dev/null) in
+  no-network) echo "E: Failed to fetch: Temporary failure resolving 'deb.example.org'" >&2; exit 100 ;;
+  no-package) case "$*" in *install*) echo "E: Unable to locate package pdns-server" >&2; exit 100 ;; esac ;;
+esac
+"#;
+const SLEEP: &str = "#!/bin/sh\ncase $1 in 0.5) exec \"$REAL_SLEEP\" 0.01 ;; esac\necho \"$1\" >>\"$NOTES/pauses\"\n";
+const DF: &str = "#!/bin/sh\necho head\necho \"disk 9 9 ${FREE_KB:-9999999} 1% /\"\n";
+const ID: &str = "#!/bin/sh\necho \"${AS_USER:-0}\"\n";
+
+/// A machine with nothing on it.
+struct Machine {
+    folder: tempfile::TempDir,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() };
+        for folder in ["bin", "notes", "home"] {
+            std::fs::create_dir(machine.at(folder)).unwrap();
+        }
+        for tool in TOOLS {
+            std::os::unix::fs::symlink(which(tool), machine.at("bin").join(tool)).unwrap();
+        }
+        for (name, text) in [("go", GO), ("apt-get", APT_GET), ("sleep", SLEEP), ("df", DF), ("id", ID)] {
+            machine.script(name, text);
+        }
+        machine
+    }
+
+    /// One on which go does as told, apt-get too.
+    fn with(tool: &str, behaviour: &str) -> Self {
+        let machine = Self::new();
+        std::fs::write(machine.at("notes").join(tool), behaviour).unwrap();
+        machine
+    }
+
+    fn set(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    fn without(self, tool: &str) -> Self {
+        std::fs::remove_file(self.at("bin").join(tool)).unwrap();
+        self
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        let path = self.at("bin").join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.at("home/.cache/signpost")
+    }
+
+    fn notes(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at("notes").join(name)).unwrap_or_default()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(which("bash"));
+        command
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/setup"))
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.at("bin"))
+            .env("HOME", self.at("home"))
+            .env("NOTES", self.at("notes"))
+            .env("REAL_SLEEP", which("sleep"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn setup(&self, arguments: &[&str]) -> Run {
+        Run::of(&self.command(arguments).output().unwrap())
+    }
+
+    /// Starts it and waits until its build is under way.
+    fn start_hanging(&self) -> Child {
+        let child = self.command(&["etcd"]).spawn().unwrap();
+        wait_until("the build runs", || self.notes("go.pids").lines().count() == 2);
+        child
+    }
+
+    /// Nothing half-made in the cache, and nothing of the build still running.
+    fn is_clean(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.cache())
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("half-made"))
+            .collect();
+        assert_eq!(left, Vec::<String>::new());
+        for pid in self.notes("go.pids").lines() {
+            wait_until(&format!("process {pid} is gone"), || !runs(pid));
+        }
+    }
+}
+
+/// What it said and how it ended.
+struct Run {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// It ended with this code and told of all these.
+    fn said(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
+        for word in words {
+            assert!(
+                self.err.contains(word) || self.out.contains(word),
+                "{word:?} is not in:\n{}\n{}",
+                self.out,
+                self.err
+            );
+        }
+    }
+}
+
+fn which(tool: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(tool))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("{tool} is not on PATH"))
+}
+
+/// A zombie waits for its parent and runs no more.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_wrong_usage() {
+    let run = Machine::new().setup(&["etcd", "kubernetes"]);
+    run.said(2, &["unknown argument kubernetes", "etcd kube powerdns", "--help"]);
+    Machine::new().setup(&["--help"]).said(0, &["Exit codes", "SIGNPOST_CACHE", "KUBEBUILDER_ASSETS"]);
+}
+
+#[test]
+fn what_is_built_is_there_the_second_time_and_what_is_given_is_not_built() {
+    let machine = Machine::new();
+    machine.setup(&["--check", "etcd"]).said(1, &["missing  etcd 3.6.16", "dev/setup etcd"]);
+    machine.setup(&["etcd"]).said(0, &["etcd 3.6.16: done", "Everything is here"]);
+    machine.setup(&["etcd"]).said(0, &["there already"]);
+    machine.setup(&["--check", "etcd"]).said(0, &["ok       etcd"]);
+    assert_eq!(machine.notes("go.pids").lines().count(), 1, "built once");
+    machine.is_clean();
+    let assets = machine.cache().join("bin").display().to_string();
+    let given = Machine::new().without("go").set("KUBEBUILDER_ASSETS", assets);
+    given.setup(&["etcd"]).said(0, &["from KUBEBUILDER_ASSETS"]);
+}
+
+#[test]
+fn without_go_or_with_an_old_one_it_says_what_to_install() {
+    let run = Machine::new().without("go").setup(&["etcd", "kube"]);
+    run.said(1, &["no go on PATH", "KUBEBUILDER_ASSETS", "failed: etcd kube"]);
+    let run = Machine::new().set("GO_VERSION", "go1.19.8").setup(&["kube"]);
+    run.said(1, &["Kubernetes needs Go 1.26", "go1.19.8"]);
+}
+
+#[test]
+fn a_failed_build_names_the_part_the_log_and_what_to_do_and_the_others_are_tried() {
+    let machine = Machine::with("go", "broken");
+    let run = machine.setup(&["etcd", "kube"]);
+    let log = machine.cache().join("log/etcd.log").display().to_string();
+    run.said(
+        1,
+        &[
+            "etcd failed",
+            &log,
+            "syntax error",
+            "run: dev/setup etcd",
+            "kube failed",
+            "run: dev/setup kube",
+            "failed: etcd kube",
+        ],
+    );
+    assert!(machine.notes("pauses").is_empty(), "a broken build is not tried again");
+    machine.is_clean();
+    // What was in the way is gone: the next run goes on.
+    std::fs::remove_file(machine.at("notes/go")).unwrap();
+    machine.setup(&["etcd", "kube"]).said(0, &["Everything is here"]);
+}
+
+#[test]
+fn a_registry_that_throttles_is_tried_again_with_growing_pauses() {
+    let machine = Machine::with("go", "throttled-once");
+    machine.setup(&["etcd"]).said(0, &["the network failed (try 1), again in 5 s", "done"]);
+    let machine = Machine::with("go", "throttled");
+    machine
+        .setup(&["etcd"])
+        .said(1, &["etcd failed", "429 Too Many Requests", "Wait a minute and run: dev/setup etcd"]);
+    assert_eq!(machine.notes("pauses"), "5\n15\n45\n90\n");
+    machine.is_clean();
+}
+
+#[test]
+fn a_full_disk_is_told_from_a_broken_build() {
+    let machine = Machine::with("go", "full");
+    machine.setup(&["etcd"]).said(1, &["a disk is full", "SIGNPOST_CACHE and GOCACHE"]);
+    machine.is_clean();
+    let machine = Machine::new().set("FREE_KB", "102400");
+    machine.setup(&["etcd"]).said(1, &["only 100 MB are free", "SIGNPOST_CACHE"]);
+    assert!(machine.notes("go.pids").is_empty(), "nothing was begun");
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named() {
+    // Neither can be written to, not even by root.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for cache in ["/proc/signpost".to_owned(), file.path().join("cache").display().to_string()] {
+        let run = Machine::new().set("SIGNPOST_CACHE", cache.as_str()).setup(&["etcd"]);
+        run.said(1, &[&format!("cannot write to {cache}"), "Set SIGNPOST_CACHE"]);
+    }
+    let mut homeless = Machine::new().command(&["etcd"]);
+    Run::of(&homeless.env_remove("HOME").output().unwrap()).said(1, &["neither SIGNPOST_CACHE nor HOME is set"]);
+}
+
+#[test]
+fn an_interrupt_ends_the_build_and_everything_it_started() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let machine = Machine::with("go", "hang");
+        let child = machine.start_hanging();
+        assert!(Command::new(which("kill")).args([signal, &child.id().to_string()]).status().unwrap().success());
+        let run = Run::of(&child.wait_with_output().unwrap());
+        run.said(130, &["interrupted", "Run it again"]);
+        machine.is_clean();
+        // And it does go on.
+        std::fs::remove_file(machine.at("notes/go")).unwrap();
+        machine.setup(&["etcd"]).said(0, &["Everything is here"]);
+    }
+}
+
+#[test]
+fn a_second_one_waits_for_the_first() {
+    let machine = Machine::with("go", "hang");
+    let first = machine.start_hanging();
+    let second = machine.command(&["etcd"]).spawn().unwrap();
+    // It waits without a build of its own; the first one is interrupted, and then it is its turn.
+    wait_until("the second waits", || {
+        std::fs::read_to_string(format!("/proc/{}/task/{0}/children", second.id())).is_ok_and(|list| {
+            list.split_whitespace().any(|pid| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "flock")
+            })
+        })
+    });
+    assert_eq!(machine.notes("go.pids").lines().count(), 2, "one build at a time");
+    std::fs::remove_file(machine.at("notes/go")).unwrap();
+    Command::new(which("kill")).args(["-INT", &first.id().to_string()]).status().unwrap();
+    Run::of(&first.wait_with_output().unwrap()).said(130, &["interrupted"]);
+    Run::of(&second.wait_with_output().unwrap()).said(0, &["another dev/setup is at work", "Everything is here"]);
+    machine.is_clean();
+}
+
+#[test]
+fn packages_that_cannot_be_had_are_named_with_the_way_to_get_them() {
+    // sqlite3 and dig are not on this PATH, so something is missing wherever this runs.
+    let run = Machine::new().set("AS_USER", "1000").setup(&["powerdns"]);
+    run.said(1, &["missing:", "sqlite3, dig", "run: sudo apt-get install pdns-server"]);
+    let run = Machine::new().without("apt-get").setup(&["powerdns"]);
+    run.said(1, &["There is no apt-get here", "PowerDNS 4.7 or newer"]);
+    let machine = Machine::with("apt-get", "no-package");
+    let log = machine.cache().join("log/powerdns.log").display().to_string();
+    machine
+        .setup(&["powerdns"])
+        .said(1, &["powerdns failed", &log, "Unable to locate package", "run: dev/setup powerdns"]);
+    assert!(machine.notes("apt-get.calls").contains("install -y --no-install-recommends pdns-server"));
+    let machine = Machine::with("apt-get", "no-network");
+    machine.setup(&["powerdns"]).said(1, &["the network or a registry is in the way", "dev/setup powerdns"]);
+    assert_eq!(machine.notes("pauses"), "5\n15\n45\n90\n");
+    // Installed, they say, and yet it is not there.
+    Machine::new().setup(&["powerdns"]).said(1, &["still missing: ", "dig"]);
+}
