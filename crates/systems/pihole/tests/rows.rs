@@ -12,7 +12,7 @@ use common::{Bed, Both, Draft, TARGET, logs, until};
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
-use signpost_system_pihole::{REGISTER, TARGET_IP, read};
+use signpost_system_pihole::{REGISTER, Reason, TARGET_IP, read};
 use signpost_testkit::on_both;
 
 fn root() -> PathBuf {
@@ -109,6 +109,35 @@ on_both! {
         assert!(logs::about(&bed.path("bad"), "reconcile failed").is_empty(), "skipped, and no error");
         running.is_ready().await;
         piholes.serve("bad.lan", &[]).await;
+    }
+}
+
+/// The words in quotes after `=> ` in a source file.
+fn quoted(source: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join(source)).unwrap();
+    let word = |line: &str| Some(line.split_once("=> \"")?.1.split_once('"')?.0.to_owned());
+    text.lines().filter_map(word).collect()
+}
+
+#[test]
+fn every_reason_is_explained_and_every_variable_is_documented() {
+    let page = std::fs::read_to_string(root().join("docs/troubleshoot-pihole.md")).unwrap();
+    let mut reasons: BTreeSet<String> = Reason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
+    reasons.extend(quoted("crates/providers/pihole/src/error.rs"));
+    reasons.extend(quoted("crates/systems/pihole/src/observe.rs"));
+    assert!(reasons.contains("AppSudoOff") && reasons.contains("Unsettled") && reasons.len() > 25, "{reasons:?}");
+    for reason in reasons {
+        let row = page.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{reason}`")));
+        let what_to_do = row.and_then(|row| row.trim_end_matches('|').rsplit('|').next()).unwrap_or_default();
+        assert!(!what_to_do.trim().is_empty(), "{reason} is not explained");
+    }
+    let page = std::fs::read_to_string(root().join("docs/homelab-pihole.md")).unwrap();
+    let settings = std::fs::read_to_string(root().join("crates/systems/pihole/src/config.rs")).unwrap();
+    let variables: Vec<&str> =
+        settings.lines().filter_map(|line| line.trim().strip_prefix("/// `")?.split('`').next()).collect();
+    assert!(variables.contains(&"PIHOLE_URL") && variables.len() >= 15, "{variables:?}");
+    for variable in variables {
+        assert!(page.contains(&format!("`{variable}`")), "{variable} is not documented");
     }
 }
 
