@@ -25,6 +25,8 @@ use crate::{
 
 /// Largest answer read; a zone of a million records is larger, and is said so.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// Longest wait that is taken at its word: whoever asks for a day is asked again before.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Largest error text read.
 const MAX_ERROR: usize = 64 * 1024;
 
@@ -196,8 +198,8 @@ impl PowerDnsClient {
         let status = response.status();
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let serial = header("X-PDNS-New-Serial").and_then(|serial| serial.parse().ok());
-        let retry_after =
-            header("Retry-After").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let retry_after = header("Retry-After").and_then(|seconds| seconds.trim().parse().ok());
+        let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
         let limit = if status.is_success() { MAX_ANSWER } else { MAX_ERROR };
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {

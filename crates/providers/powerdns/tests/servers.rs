@@ -363,7 +363,24 @@ mod transport {
     }
 
     #[tokio::test]
-    async fn retry_after_is_passed_on() {
+    async fn retry_after_is_passed_on_within_reason() {
+        let for_ever = "18446744073709551615";
+        for (asked, taken) in
+            [("7", Some(7)), ("0", Some(0)), ("86400", Some(300)), (for_ever, Some(300)), ("soon", None)]
+        {
+            let url = serve(move |_| {
+                let mut response = answer(429, "busy");
+                response.headers_mut().insert("retry-after", asked.parse().unwrap());
+                response
+            })
+            .await;
+            let error = client(&url, "k").zone(&zone()).await.unwrap_err();
+            assert_eq!(error.class(), ErrorClass::Throttled(taken.map(Duration::from_secs)), "{asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unavailable_with_retry_after_is_a_wait() {
         let url = serve(|_| {
             let mut response = answer(503, "busy");
             response.headers_mut().insert("retry-after", "7".parse().unwrap());

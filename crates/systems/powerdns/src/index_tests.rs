@@ -118,3 +118,30 @@ async fn after_a_restore_of_the_cluster_an_older_version_is_news() {
     let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
     assert_eq!(world.record(&id).unwrap().identity.version, 7);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_status_that_somebody_changed_touches_its_zone_once_and_an_echo_does_not() {
+    let (world, queue) = world();
+    let seen = |version: u64, serial: u64| {
+        let object = json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+            "metadata": { "name": "example.com", "namespace": "ns", "uid": "z1", "resourceVersion": version.to_string(),
+                "generation": 1, "creationTimestamp": "2026-02-01T00:00:00Z" },
+            "spec": { "kind": "Native" },
+            "status": { "serial": serial },
+        });
+        Index::<Zone>::applied(&world, &serde_json::from_value(object).unwrap());
+    };
+    let mut news = Vec::new();
+    seen(1, 7);
+    touched(&queue);
+    let id = Arc::new(ObjectId::new("Zone", Some("ns"), "example.com"));
+    world.zone_said(&id, &ZoneStatus { serial: Some(7), ..ZoneStatus::default() });
+    // An echo, a change, the same once more, the repair, the same change again.
+    for (version, serial) in [(2, 7), (3, 1), (4, 1), (5, 7), (6, 1)] {
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        seen(version, serial);
+        news.push(!touched(&queue).is_empty());
+    }
+    assert_eq!(news, [false, true, false, false, true]);
+}

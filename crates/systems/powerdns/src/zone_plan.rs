@@ -192,3 +192,74 @@ pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
     let reason = if matches!(error, ServerError::Paused { .. }) { Reason::ProviderUnreachable } else { reason };
     Refusal::new(reason, error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use signpost_engine::ObjectId;
+    use signpost_provider_powerdns::{ZoneContents, ZoneInfo};
+
+    fn zone() -> ZoneName {
+        ZoneName::parse("example.com").unwrap()
+    }
+
+    fn holder(spec: Value) -> Arc<ZoneObject> {
+        let id = Arc::new(ObjectId::new("Zone", Some("ns"), "example.com"));
+        let spec = serde_json::from_value(spec).unwrap();
+        Arc::new(ZoneObject::of(id, &kube::core::ObjectMeta::default(), &spec, None))
+    }
+
+    /// A zone without any record.
+    fn present(dnssec: bool, api_rectify: bool) -> Present {
+        let info = ZoneInfo {
+            id: "example.com.".into(),
+            name: zone(),
+            kind: "Native".into(),
+            serial: 7,
+            notified_serial: 0,
+            edited_serial: 7,
+            masters: vec![],
+            dnssec,
+            catalog: String::new(),
+            account: String::new(),
+            soa_edit_api: "DEFAULT".into(),
+            api_rectify,
+        };
+        Present::of(&ZoneContents { info, sets: vec![] })
+    }
+
+    #[test]
+    fn a_signed_zone_is_rectified_unless_the_spec_says_otherwise_and_never_unsigned_unasked() {
+        let sent = |spec: Value, present: Present| match step(&zone(), &holder(spec), Some(&present)).unwrap() {
+            ZoneStep::Configure(settings) => (settings.dnssec, settings.api_rectify),
+            ZoneStep::Keep => (None, None),
+            other => panic!("{other:?}"),
+        };
+        let plain = || json!({ "kind": "Native" });
+        let signed = || json!({ "kind": "Native", "dnssec": true });
+        assert_eq!(sent(plain(), present(false, false)), (None, None));
+        assert_eq!(sent(plain(), present(false, true)), (None, None));
+        assert_eq!(sent(plain(), present(true, false)), (None, Some(true)));
+        assert_eq!(sent(plain(), present(true, true)), (None, None));
+        assert_eq!(sent(signed(), present(false, false)), (Some(true), Some(true)));
+        assert_eq!(sent(json!({ "kind": "Native", "dnssec": false }), present(true, true)), (Some(false), None));
+        let by_hand = json!({ "kind": "Native", "dnssec": true, "apiRectify": false });
+        assert_eq!(sent(by_hand, present(true, true)), (None, Some(false)));
+    }
+
+    #[test]
+    fn a_zone_without_a_start_of_authority_gets_one_unless_a_record_set_is_one() {
+        let holder = holder(json!({ "kind": "Native", "nameservers": ["ns1.example.org"] }));
+        let memory = ZoneMemory { present: Some(present(false, false)), ..ZoneMemory::default() };
+        let types = |memory: &ZoneMemory, elsewhere| {
+            let atoms = apex(&zone(), &holder, memory, elsewhere, Timestamp::UNIX_EPOCH).unwrap();
+            atoms.into_iter().filter_map(|atom| atom.write).map(|write| write.key.rtype).collect::<Vec<_>>()
+        };
+        assert_eq!(types(&memory, false), [RecordType::Soa, RecordType::Ns]);
+        assert_eq!(types(&memory, true), [RecordType::Ns]);
+        let with_one = Present { has_soa: true, ..present(false, false) };
+        let memory = ZoneMemory { present: Some(with_one), ..ZoneMemory::default() };
+        assert_eq!(types(&memory, false), [RecordType::Ns]);
+    }
+}

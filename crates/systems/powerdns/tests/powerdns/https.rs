@@ -17,7 +17,7 @@ on_both! {
         rig.proxy.forget();
         let to = url.clone();
         rig.tune(move |config| {
-            config.url = to.clone();
+            config.url.clone_from(&to);
             config.ca_path = Some(wrong.clone());
         });
         rig.start();
@@ -37,7 +37,7 @@ on_both! {
         rig.stop().await;
         let to = url.clone();
         rig.tune(move |config| {
-            config.url = to.clone();
+            config.url.clone_from(&to);
             config.ca_path = Some(right.clone());
         });
         rig.start();
@@ -49,7 +49,7 @@ on_both! {
         // None at all, on request.
         rig.stop().await;
         rig.tune(move |config| {
-            config.url = url.clone();
+            config.url.clone_from(&url);
             config.insecure = true;
         });
         rig.start();

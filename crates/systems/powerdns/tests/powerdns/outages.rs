@@ -116,7 +116,7 @@ on_both! {
         other.zone().await;
 
         server.pause();
-        let resume_at = tokio::time::Instant::now() + Duration::from_secs(60);
+        let resume_at = tokio::time::Instant::now() + Duration::from_mins(1);
         rig.proxy.forget();
         rig.put("RRset", "new", rig.rrset("new", "A", &["192.0.2.2"])).await;
         rig.put("RRset", "elsewhere", rrset(&second, "Zone", "elsewhere", "A", &["192.0.2.3"])).await;
