@@ -21,7 +21,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Method, StatusCode, header};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use spec::PiholeSpec;
 pub use tls::TlsFront;
@@ -80,6 +80,16 @@ struct Book {
     upsets: Vec<Upset>,
     /// Whether writes that have begun wait before they end.
     held: watch::Sender<bool>,
+    /// The request that is never answered.
+    strike: Option<Strike>,
+}
+
+/// A request that is never answered, as when its sender dies.
+#[derive(Clone, Debug)]
+struct Strike {
+    left: u64,
+    effective: bool,
+    reached: Arc<Notify>,
 }
 
 impl Default for Book {
@@ -91,6 +101,7 @@ impl Default for Book {
             violations: Vec::new(),
             upsets: Vec::new(),
             held: watch::Sender::new(false),
+            strike: None,
         }
     }
 }
@@ -108,6 +119,18 @@ impl Book {
 
     fn violation(&mut self, text: String) {
         self.violations.push(text);
+    }
+
+    /// The strike, if this is its request.
+    fn struck(&mut self) -> Option<Strike> {
+        let strike = self.strike.as_mut()?;
+        match strike.left.checked_sub(1) {
+            Some(left) => {
+                strike.left = left;
+                None
+            }
+            None => self.strike.take(),
+        }
     }
 
     /// The upset for this request, if one is due.
@@ -157,6 +180,21 @@ macro_rules! open_book {
                 $crate::pihole::lock(&self.state).book.held.send_replace(false);
             }
 
+            /// Never answers the request that is so many from now (0: the next one), whether it takes effect or not: its sender may die
+            /// there. Notified when it is reached.
+            pub fn strike(&self, after: u64, effective: bool) -> std::sync::Arc<tokio::sync::Notify> {
+                let reached = std::sync::Arc::<tokio::sync::Notify>::default();
+                let strike =
+                    $crate::pihole::Strike { left: after, effective, reached: std::sync::Arc::clone(&reached) };
+                $crate::pihole::lock(&self.state).book.strike = Some(strike);
+                reached
+            }
+
+            /// Takes a strike back that was not reached.
+            pub fn spare(&self) {
+                $crate::pihole::lock(&self.state).book.strike = None;
+            }
+
             /// What was asked so far.
             pub fn counters(&self) -> $crate::pihole::Counters {
                 $crate::pihole::lock(&self.state).book.counters
@@ -184,11 +222,19 @@ async fn noted<T: Keeps>(
     path: &str,
     reply: impl Future<Output = Response>,
 ) -> Response {
-    let upset = {
+    let (strike, upset) = {
         let mut inner = lock(state);
-        inner.book().note(method.as_str(), target);
-        inner.book().upset(method.as_str(), path)
+        let book = inner.book();
+        book.note(method.as_str(), target);
+        (book.struck(), book.upset(method.as_str(), path))
     };
+    if let Some(strike) = strike {
+        if strike.effective {
+            reply.await;
+        }
+        strike.reached.notify_one();
+        return std::future::pending().await;
+    }
     match upset {
         None => reply.await,
         Some(upset) => {

@@ -86,3 +86,18 @@ async fn the_token_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_de
     assert_eq!(http.post(&url).bearer_auth(PiholeSpec::TOKEN).json(&extra).send().await.unwrap().status(), 400);
     assert_eq!(pihole.take_violations().len(), 2);
 }
+
+#[tokio::test]
+async fn a_struck_request_is_never_answered_and_takes_effect_or_not() {
+    for effective in [false, true] {
+        let (pihole, caller) = v6(V6Options::default()).await;
+        let reached = pihole.strike(1, effective);
+        assert_eq!(caller.get("/api/config/dns/hosts").await.0, 200, "the one before is answered");
+        tokio::select! {
+            answer = caller.put("10.0.0.1 a.lan") => panic!("answered {answer:?}"),
+            () = reached.notified() => {}
+        }
+        assert_eq!(pihole.hosts().len(), usize::from(effective));
+        assert_eq!(caller.put("10.0.0.1 b.lan").await.0, 201, "and so is the one after");
+    }
+}
