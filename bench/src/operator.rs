@@ -64,10 +64,26 @@ impl Operator {
         bail!("the operator was not ready after {deadline:?}; /readyz said: {last}")
     }
 
+    /// One of the operator's own counters.
+    pub(crate) async fn counter(&self, name: &str) -> anyhow::Result<f64> {
+        let text = reqwest::get(format!("http://{}/metrics", self.health)).await?.text().await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("/metrics has no {name}"))?.parse()?)
+    }
+
     /// Resident memory in MB.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<f64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most resident memory it ever had, in MB.
+    pub(crate) fn peak_mb(&self) -> anyhow::Result<f64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let line = status.lines().find(|line| line.starts_with(field)).with_context(|| format!("no {field}"))?;
         let kilobytes: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
         Ok(kilobytes / 1024.0)
     }

@@ -7,13 +7,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use signpost_testkit::PowerDns;
 
-use crate::world::{WRITERS, address, host, rrsets};
+use crate::world::{address, at_full_speed, host, rrsets};
 
 /// Plain calls to the PowerDNS API.
 pub(crate) struct Direct {
@@ -77,11 +76,16 @@ impl Direct {
     }
 }
 
-/// A status of the size that an operator of these kinds writes.
+/// The status that the operator measured here writes, field by field, so that the end state is the same.
 fn status(zone: &str, n: usize) -> Value {
-    json!({"status": {"dnsEntryName": format!("{}.{zone}.", host(n)), "syncStatus": "Succeeded", "observedGeneration": 1,
-        "conditions": [{"type": "Available", "status": "True", "reason": "Succeeded", "message": "Succeeded",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+    let name = format!("{}.{zone}.", host(n));
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": "True", "reason": "Succeeded", "message": "Succeeded", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    json!({"status": {"dnsEntryName": name, "syncStatus": "Succeeded", "observedGeneration": 1, "serial": 1,
+        "lastUpdateTime": "2026-01-01T00:00:00Z", "conditions": [condition("Available"), condition("Ready")],
+        "applied": {"zone": format!("{zone}."), "name": name, "type": "A", "hash": format!("{n:032x}")}}})
 }
 
 /// The per-record strategy over record sets that exist already; returns when the last name is served (its last PATCH is answered).
@@ -125,33 +129,24 @@ pub(crate) async fn bare(
     zone: &str,
     count: usize,
 ) -> anyhow::Result<Duration> {
-    let api = rrsets(client, namespace);
+    let api = &rrsets(client, namespace);
+    let merge = &PatchParams::default();
+    let name = |n| format!("{}.{zone}", host(n));
     let start = Instant::now();
-    let each = |status_too: bool| {
-        let api = api.clone();
-        stream::iter(0..count)
-            .map(move |n| {
-                let api = api.clone();
-                async move {
-                    let name = format!("{}.{zone}", host(n));
-                    let merge = PatchParams::default();
-                    if status_too {
-                        api.patch_status(&name, &merge, &Patch::Merge(status(zone, n))).await?;
-                    } else {
-                        let finalizer = json!({"metadata": {"finalizers": ["bench.signpost/external"]}});
-                        api.patch_metadata(&name, &merge, &Patch::Merge(finalizer)).await?;
-                    }
-                    anyhow::Ok(())
-                }
-            })
-            .buffer_unordered(WRITERS)
-            .try_collect::<Vec<()>>()
-    };
-    each(false).await?;
+    at_full_speed(0..count, async |n| {
+        let finalizer = json!({"metadata": {"finalizers": ["bench.signpost/external"]}});
+        api.patch_metadata(&name(n), merge, &Patch::Merge(finalizer)).await?;
+        Ok(())
+    })
+    .await?;
     let changes: Vec<Value> = (0..count).map(|n| Direct::replace(zone, n, 0)).collect();
     for chunk in changes.chunks(5000) {
         direct.patch(zone, chunk).await?;
     }
-    each(true).await?;
+    at_full_speed(0..count, async |n| {
+        api.patch_status(&name(n), merge, &Patch::Merge(status(zone, n))).await?;
+        Ok(())
+    })
+    .await?;
     Ok(start.elapsed())
 }

@@ -16,6 +16,14 @@ use tokio::net::UdpSocket;
 /// Clients that write to the API server at once; more gains nothing on two cores.
 pub(crate) const WRITERS: usize = 16;
 
+/// Does `each` for every item, as many at once as the API server can use; the first error ends it.
+pub(crate) async fn at_full_speed<T, F: Future<Output = anyhow::Result<()>>>(
+    items: impl IntoIterator<Item = T>,
+    each: impl Fn(T) -> F,
+) -> anyhow::Result<()> {
+    stream::iter(items).map(each).buffer_unordered(WRITERS).try_collect().await
+}
+
 /// API of a powerdns kind in a namespace.
 pub(crate) fn api(client: &Client, kind: &str, plural: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = ApiResource {
@@ -75,20 +83,14 @@ pub(crate) async fn create_rrsets(
     zone: &str,
     count: usize,
 ) -> anyhow::Result<Duration> {
-    let api = rrsets(client, namespace);
+    let api = &rrsets(client, namespace);
     let start = Instant::now();
-    stream::iter(0..count)
-        .map(|n| {
-            let api = api.clone();
-            async move {
-                let object: DynamicObject = serde_json::from_value(rrset(namespace, zone, n, 0))?;
-                api.create(&PostParams::default(), &object).await?;
-                anyhow::Ok(())
-            }
-        })
-        .buffer_unordered(WRITERS)
-        .try_collect::<Vec<()>>()
-        .await?;
+    at_full_speed(0..count, async |n| {
+        let object: DynamicObject = serde_json::from_value(rrset(namespace, zone, n, 0))?;
+        api.create(&PostParams::default(), &object).await?;
+        Ok(())
+    })
+    .await?;
     Ok(start.elapsed())
 }
 
@@ -100,20 +102,13 @@ pub(crate) async fn change_rrsets(
     count: usize,
     edition: u8,
 ) -> anyhow::Result<()> {
-    let api = rrsets(client, namespace);
-    stream::iter(0..count)
-        .map(|n| {
-            let api = api.clone();
-            async move {
-                let patch = json!({"spec": {"records": [address(n, edition)]}});
-                api.patch(&format!("{}.{zone}", host(n)), &PatchParams::default(), &Patch::Merge(patch)).await?;
-                anyhow::Ok(())
-            }
-        })
-        .buffer_unordered(WRITERS)
-        .try_collect::<Vec<()>>()
-        .await?;
-    Ok(())
+    let api = &rrsets(client, namespace);
+    at_full_speed(0..count, async |n| {
+        let patch = json!({"spec": {"records": [address(n, edition)]}});
+        api.patch(&format!("{}.{zone}", host(n)), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Asks for one A record; `None` when the name is not there (yet).
@@ -207,7 +202,7 @@ pub(crate) async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
 /// Removes what a benchmark made, without waiting for an operator: finalizers go first.
 pub(crate) async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
     for (kind, plural) in [("RRset", "rrsets"), ("Zone", "zones")] {
-        let api = api(client, kind, plural, Some(namespace));
+        let api = &api(client, kind, plural, Some(namespace));
         let names: Vec<String> = api
             .list_metadata(&kube::api::ListParams::default())
             .await?
@@ -215,18 +210,13 @@ pub(crate) async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()
             .iter()
             .map(ResourceExt::name_any)
             .collect();
-        stream::iter(names)
-            .map(|name| {
-                let api = api.clone();
-                async move {
-                    let patch = json!({"metadata": {"finalizers": null}});
-                    let _ = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-                    let _ = api.delete(&name, &DeleteParams::background()).await;
-                }
-            })
-            .buffer_unordered(WRITERS)
-            .collect::<Vec<()>>()
-            .await;
+        at_full_speed(names, async |name| {
+            let patch = json!({"metadata": {"finalizers": null}});
+            let _ = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            let _ = api.delete(&name, &DeleteParams::background()).await;
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }
