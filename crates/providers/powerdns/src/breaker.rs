@@ -47,6 +47,8 @@ struct State {
     pause: Duration,
     /// Set while the one trial call of a half-open breaker is under way.
     trial: bool,
+    /// Whether the last failure was the key's.
+    refused_key: bool,
 }
 
 impl Breaker {
@@ -58,6 +60,7 @@ impl Breaker {
                 open_until: None,
                 pause: FIRST_PAUSE,
                 trial: false,
+                refused_key: false,
             }),
         }
     }
@@ -80,7 +83,7 @@ impl Breaker {
             Health::Unknown | Health::Up => String::from("it failed before"),
         };
         let retry_after = until.saturating_duration_since(now).max(Duration::from_millis(100));
-        Err(ServerError::Paused { why, retry_after })
+        Err(ServerError::Paused { why, retry_after, refused_key: state.refused_key })
     }
 
     /// A call that was admitted was given up before it had an answer.
@@ -90,7 +93,14 @@ impl Breaker {
 
     pub(crate) fn succeeded(&self) {
         let mut state = self.lock();
-        *state = State { health: Health::Up, failures: 0, open_until: None, pause: FIRST_PAUSE, trial: false };
+        *state = State {
+            health: Health::Up,
+            failures: 0,
+            open_until: None,
+            pause: FIRST_PAUSE,
+            trial: false,
+            refused_key: false,
+        };
     }
 
     pub(crate) fn failed(&self, error: &ServerError) {
@@ -98,11 +108,11 @@ impl Breaker {
         let trial = std::mem::take(&mut state.trial);
         state.failures = state.failures.saturating_add(1);
         state.health = Health::Down { why: error.to_string() };
-        let refused_key = matches!(error, ServerError::Unauthorised { .. } | ServerError::Key { .. });
+        state.refused_key = matches!(error, ServerError::Unauthorised { .. } | ServerError::Key { .. });
         if trial {
             state.pause = (state.pause * 2).min(LONGEST_PAUSE);
         }
-        if trial || refused_key || state.failures >= THRESHOLD {
+        if trial || state.refused_key || state.failures >= THRESHOLD {
             state.open_until = Some(Instant::now() + state.pause);
         }
     }
@@ -155,9 +165,11 @@ mod tests {
     async fn a_refused_key_opens_it_at_once() {
         let breaker = Breaker::new();
         breaker.failed(&ServerError::Unauthorised { status: 401 });
-        assert!(breaker.admit().is_err());
+        assert!(matches!(breaker.admit(), Err(ServerError::Paused { refused_key: true, .. })));
         tokio::time::advance(Duration::from_millis(1100)).await;
         assert!(breaker.admit().is_ok());
+        breaker.failed(&down());
+        assert!(matches!(breaker.admit(), Err(ServerError::Paused { refused_key: false, .. })));
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ pub enum ServerError {
         why: String,
         /// When the next call may go through.
         retry_after: Duration,
+        /// Whether that failure was a refused or unreadable key.
+        refused_key: bool,
     },
     /// This process may not write any more: no call was made.
     #[error("nothing was sent to the PowerDNS server: this replica does not lead any more")]

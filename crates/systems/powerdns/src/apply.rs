@@ -255,11 +255,7 @@ async fn write_records(
         }
         if let Err(error) = write_ledger(system, zone, holder, memory, before).await {
             tracing::warn!(%zone, %error, "the ledger could not be written");
-            let failed = ServerError::Paused {
-                why: format!("the zone object cannot be written: {error}"),
-                retry_after: std::time::Duration::from_millis(500),
-            };
-            return vec![AtomOutcome::Failed(failed); atoms.len()];
+            return vec![AtomOutcome::NotListed(error); atoms.len()];
         }
     }
     let (mut outcomes, calls) = patch::send(&*system.server, zone, &atoms[..end]).await;
@@ -355,7 +351,7 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
                 }
             }
             AtomOutcome::Failed(error) => lost |= error.is_uncertain() || *error == ServerError::NoZone,
-            AtomOutcome::Refused(_) | AtomOutcome::Deferred => {}
+            AtomOutcome::Refused(_) | AtomOutcome::NotListed(_) | AtomOutcome::Deferred => {}
         }
     }
     if lost {

@@ -118,7 +118,7 @@ pub(crate) fn canonical_host(host: &str) -> String {
 /// in flight stays in its memory all the same, so a line only matters if that process also dies before the status of the
 /// object says what the line said. Then the object, if it is still there, finds its record in place; if it was deleted
 /// in that moment, the record stays behind. Too little is deleted, never too much: in such a zone (`Snapshot::shared`)
-/// a line whose object is not seen deletes nothing.
+/// a line deletes something only at a name whose last object was seen to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
     /// More than one digest where a set was changed again before its object could say so.

@@ -246,6 +246,10 @@ fn atom_says(
             retry.server(error, Some(objects()));
             Some(server_refusal(error))
         }
+        AtomOutcome::NotListed(error) => {
+            retry.transient.merge(objects());
+            Some(Refusal::new(Reason::ZoneNotReady, format!("the zone object cannot be written: {error}")))
+        }
         AtomOutcome::Deferred => Some(not_tried()),
     }
 }

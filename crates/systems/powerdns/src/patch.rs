@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 
 use signpost_dns::ZoneName;
+use signpost_engine::WriteError;
 use signpost_provider_powerdns::{
     Action, Change, ErrorClass, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneServer,
 };
@@ -35,6 +36,8 @@ pub(crate) enum AtomOutcome {
     Refused(String),
     /// The call failed.
     Failed(ServerError),
+    /// The zone object could not be written, and what the ledger does not list is not sent.
+    NotListed(WriteError),
     /// Not tried in this round.
     Deferred,
 }

@@ -189,7 +189,11 @@ pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
         ErrorClass::Unauthorised => Reason::ProviderUnauthorized,
     };
     // A pause says how long it lasts in its class, not in its text, so that the text stays the same from try to try.
-    let reason = if matches!(error, ServerError::Paused { .. }) { Reason::ProviderUnreachable } else { reason };
+    let reason = match error {
+        ServerError::Paused { refused_key: true, .. } => Reason::ProviderUnauthorized,
+        ServerError::Paused { refused_key: false, .. } => Reason::ProviderUnreachable,
+        _ => reason,
+    };
     Refusal::new(reason, error.to_string())
 }
 

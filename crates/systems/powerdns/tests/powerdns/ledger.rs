@@ -112,6 +112,15 @@ async fn nothing_is_written_while_the_ledger_cannot_be() {
     })
     .await;
     assert_eq!(patches(), 0, "what is not in the ledger is not sent");
+    eventually("the record set says what it waits for", PATIENCE, || async {
+        let status = sets.get("www").await.unwrap().status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let told = ready.is_some_and(|ready| {
+            ready.reason == "ZoneNotReady" && ready.message.contains("the zone object cannot be written")
+        });
+        if told { Ok(()) } else { Err(status) }
+    })
+    .await;
     refuse.store(false, Ordering::SeqCst);
     eventually("it is served", PATIENCE, || async { if patches() == 1 { Ok(()) } else { Err(patches()) } }).await;
     until_zone(&zones, "Succeeded").await;
