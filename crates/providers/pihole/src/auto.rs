@@ -2,9 +2,9 @@
 //!
 //! | the token dialect's list call answers | then `GET /api/auth` | verdict |
 //! |---|---|---|
-//! | 200 with an object | not asked | spec |
-//! | 401/403 without Pi-hole's own error shape | not asked | spec, wrong token |
-//! | 400 with a hint at `/api`, 404, a redirect, HTML | has a `session` | v6 |
+//! | 200 with an object and a list `data` in it | not asked | spec |
+//! | 401/403 with an object that is not Pi-hole's own error | not asked | spec, wrong token |
+//! | 400 with a hint at `/api`, 404, a redirect, HTML, anything else | has a `session` | v6 |
 //! | the same | anything else | neither: an error, tried again later |
 //! | refused, no answer, 5xx, 429 | not asked | undecided: never guessed |
 //!
@@ -58,9 +58,10 @@ impl AutoDialect {
         let shape = reply.json().filter(serde_json::Value::is_object);
         let pihole_shape =
             shape.as_ref().is_some_and(|value| value.get("session").is_some() || value["error"]["key"].is_string());
+        let listed = shape.as_ref().is_some_and(|value| value["data"].is_array());
         let verdict = match status {
-            200 | 401 | 403 if shape.is_some() && !pihole_shape => Dialect::Spec,
-            401 | 403 if !pihole_shape => Dialect::Spec,
+            200 if listed && !pihole_shape => Dialect::Spec,
+            401 | 403 if shape.is_some() && !pihole_shape => Dialect::Spec,
             429 => return Err(PiholeError::RateLimited { retry_after: reply.retry_after }),
             500..=599 => return Err(PiholeError::Server { status, detail: reply.trouble().to_string() }),
             _ if self.v6.has_session_endpoint().await? => Dialect::V6,
@@ -68,6 +69,8 @@ impl AutoDialect {
                 let location = reply.location.clone().unwrap_or_else(|| "nowhere".into());
                 return Err(PiholeError::Redirected { status, location });
             }
+            // Somebody asks for a secret without saying in which dialect.
+            401 | 403 => return Err(PiholeError::Unauthorized),
             _ => return Err(PiholeError::NotAPihole { status }),
         };
         self.decide(Some(verdict));
@@ -104,7 +107,10 @@ impl AutoDialect {
 
     /// Drops the verdict when an answer shows that the server is not what it was.
     fn doubt(&self, error: &PiholeError) {
-        if matches!(error, PiholeError::WrongDialect { .. } | PiholeError::NotAPihole { .. }) {
+        if matches!(
+            error,
+            PiholeError::WrongDialect { .. } | PiholeError::NotAPihole { .. } | PiholeError::Protocol { .. }
+        ) {
             self.decide(None);
         }
     }

@@ -162,6 +162,31 @@ async fn auto_never_guesses_from_a_server_that_is_down_or_failing() {
 }
 
 #[tokio::test]
+async fn auto_takes_no_answer_without_a_list_for_the_token_dialect() {
+    let server = PiholeV6::start().await;
+    let pihole = AutoDialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
+    // Something in front of the Pi-hole answers for it: it is asked who it is all the same.
+    for (status, body) in [(200, json!({"status": "ok"})), (200, json!([])), (401, json!("log in first"))] {
+        let pihole = AutoDialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
+        server.upset(Upset { body, ..Upset::status("GET", "/admin", status, 1) });
+        assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
+    }
+    let nobody = json!({"neither": "nor"});
+    server.upset(Upset { body: nobody.clone(), ..Upset::status("GET", "/admin", 200, 1) });
+    server.upset(Upset { body: nobody, ..Upset::status("GET", "/api/auth", 200, 1) });
+    assert_eq!(pihole.list().await.unwrap_err(), PiholeError::NotAPihole { status: 200 });
+    assert_eq!(pihole.dialect(), None);
+    assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
+    // An answer that stops fitting drops the verdict, and the next list finds it anew.
+    let broken = json!({"config": {}});
+    server.upset(Upset { body: broken, ..Upset::status("GET", "/api/config/dns/hosts", 200, 1) });
+    assert_eq!(pihole.list().await.unwrap_err().reason(), "Protocol");
+    assert_eq!(pihole.dialect(), None);
+    assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
+    assert_eq!(server.counters().logins, 4, "the session is kept: one for each of four connections");
+}
+
+#[tokio::test]
 async fn auto_says_when_no_pihole_is_there_and_when_it_is_sent_elsewhere() {
     let router = axum::Router::new().fallback(|| async { (axum::http::StatusCode::NOT_FOUND, "<html>nginx</html>") });
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

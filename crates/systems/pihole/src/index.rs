@@ -231,6 +231,10 @@ fn hosts_of(ingress: &Ingress, problems: &mut Vec<Problem>) -> Vec<Fqdn> {
         None => ingress.hosts().collect(),
     };
     let mut hosts = BTreeSet::new();
+    if let Some(beyond) = names.get(MOST_HOSTS) {
+        let error = format!("one Ingress registers {MOST_HOSTS} hosts at most; this one and what follows is left out");
+        problems.push(Problem::Host { host: shorten(beyond), error });
+    }
     for name in names.into_iter().take(MOST_HOSTS) {
         match usable_host(name) {
             Ok(host) => {

@@ -50,6 +50,16 @@ fn row_52_hosts_from_rules_from_the_annotation_empty_and_mixed() {
 }
 
 #[test]
+fn hosts_beyond_a_thousand_are_left_out_and_said_so() {
+    let many: Vec<String> = (0..1002).map(|n| format!("h{n:04}.lan")).collect();
+    let claimant = registered(&[(HOSTS, &many.join(","))], &[]);
+    assert_eq!(claimant.hosts.len(), 1000);
+    assert!(
+        matches!(&claimant.problems[..], [Problem::Host { host, error }] if host == "h1000.lan" && error.contains("1000"))
+    );
+}
+
+#[test]
 fn row_53_addresses_default_override_and_invalid() {
     let v4 = |claimant: Claimant| match claimant.target {
         Target::Addresses { v4, .. } => v4,

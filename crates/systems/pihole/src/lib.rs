@@ -21,7 +21,7 @@ mod plan;
 mod report;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -169,24 +169,42 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
     installed
 }
 
-/// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it.
+/// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it, and one that is slow to
+/// answer delays no other.
 async fn watch_health(health: Health, instances: Vec<Arc<Instance>>) {
-    loop {
-        let answers = futures::future::join_all(
-            instances.iter().map(|instance| async { (&instance.name, instance.pihole.probe().await) }),
-        )
-        .await;
-        let silent: Vec<String> = answers
-            .iter()
-            .filter_map(|(name, answer)| answer.as_ref().err().map(|error| format!("{name}: {error}")))
-            .collect();
-        let ready = silent.len() < answers.len() || answers.is_empty();
-        let check = match (silent.is_empty(), ready) {
-            (true, _) => Check::Ok,
-            (false, true) => Check::degraded(silent.join("; ")),
-            (false, false) => Check::failing(format!("no Pi-hole answers: {}", silent.join("; "))),
-        };
-        health.set("pihole", check);
-        tokio::time::sleep(if ready { PROBE_EVERY } else { PROBE_AGAIN }).await;
+    let unheard = |instance: &Arc<Instance>| (instance.name.clone(), Some("no answer yet".to_owned()));
+    let silent: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(instances.iter().map(unheard).collect());
+    let each = instances.iter().map(|instance| {
+        let (health, silent) = (&health, &silent);
+        async move {
+            loop {
+                let answer = instance.pihole.probe().await.err().map(|error| error.to_string());
+                let check = {
+                    let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
+                    silent.insert(instance.name.clone(), answer);
+                    judge(&silent)
+                };
+                let pause = if matches!(check, Check::Failing { .. }) { PROBE_AGAIN } else { PROBE_EVERY };
+                health.set("pihole", check);
+                tokio::time::sleep(pause).await;
+            }
+        }
+    });
+    if instances.is_empty() {
+        health.set("pihole", Check::Ok);
+    }
+    futures::future::join_all(each).await;
+}
+
+/// What the silence of some Pi-holes means for readiness.
+fn judge(silent: &BTreeMap<String, Option<String>>) -> Check {
+    let reasons: Vec<String> =
+        silent.iter().filter_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?))).collect();
+    if reasons.is_empty() {
+        Check::Ok
+    } else if reasons.len() < silent.len() {
+        Check::degraded(reasons.join("; "))
+    } else {
+        Check::failing(format!("no Pi-hole answers: {}", reasons.join("; ")))
     }
 }
