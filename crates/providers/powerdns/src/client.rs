@@ -171,13 +171,7 @@ impl PowerDnsClient {
         if !matches!(result, Err(ServerError::NoZone)) {
             return result;
         }
-        match self.server().await {
-            Ok(server) if server.daemon_type.is_empty() => Err(not_a_server("it has no daemon_type")),
-            Ok(_) => result,
-            Err(ServerError::NoZone) => Err(not_a_server("404 for the server as well")),
-            Err(ServerError::Protocol { why }) => Err(not_a_server(&why)),
-            Err(error) => Err(error),
-        }
+        self.server().await.and(result)
     }
 
     async fn attempt(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
@@ -304,10 +298,11 @@ fn full(error: &dyn std::error::Error) -> String {
     error::words(&text)
 }
 
-/// What a 404 is worth from something that does not say it is a PowerDNS server.
+/// What an answer is worth from something that does not say it is a PowerDNS server.
 fn not_a_server(why: &str) -> ServerError {
-    let why =
-        format!("404 from something that does not name itself a server ({why}): check PDNS_API_URL and PDNS_API_VHOST");
+    let why = format!(
+        "it comes from something that does not name itself a server ({why}): check PDNS_API_URL and PDNS_API_VHOST"
+    );
     ServerError::Protocol { why }
 }
 
@@ -334,8 +329,13 @@ fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, ServerError> {
 impl ZoneServer for PowerDnsClient {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
         async {
-            let answer = self.call(Method::GET, self.base.clone(), None).await?;
-            wire::server(&answer.body)
+            let answer = self.call(Method::GET, self.base.clone(), None).await;
+            match answer.and_then(|answer| wire::server(&answer.body)) {
+                Ok(server) if server.daemon_type.is_empty() => Err(not_a_server("it has no daemon_type")),
+                Err(ServerError::NoZone) => Err(not_a_server("404")),
+                Err(ServerError::Protocol { why }) => Err(not_a_server(&why)),
+                answer => answer,
+            }
         }
         .boxed()
     }

@@ -427,8 +427,8 @@ impl State {
     /// Whether a zone object's status is not what was said of it. One that stays as it is although it was written over,
     /// because somebody else holds a field of it, is told once.
     fn stray(&mut self, zone: &ZoneObject) -> bool {
-        let seen = status_hash(&*zone.status);
         let Some(said) = self.said.get_mut(&zone.identity.id) else { return false };
+        let seen = status_hash(&*zone.status);
         let strayed = (said.wanted != seen).then_some(seen);
         let news = strayed.is_some() && said.strayed != strayed;
         said.strayed = strayed;

@@ -22,6 +22,7 @@ mod observe;
 mod outcome;
 mod patch;
 mod plan;
+mod probe;
 mod record;
 mod report;
 mod zone_plan;
@@ -64,7 +65,7 @@ pub enum InstallError {
     Client(#[from] OptionsError),
 }
 
-/// Adds the system to an operator, with a PowerDNS server behind it.
+/// Adds the system to an operator, with a PowerDNS server behind it. Must be called inside a tokio runtime.
 pub fn install(operator: &mut Operator, config: &PowerDnsConfig) -> Result<(), InstallError> {
     let problems = config.validate();
     let options = match config.client_options() {
@@ -75,7 +76,7 @@ pub fn install(operator: &mut Operator, config: &PowerDnsConfig) -> Result<(), I
     Ok(())
 }
 
-/// Adds the system to an operator, with any server behind it.
+/// Adds the system to an operator, with any server behind it. Must be called inside a tokio runtime.
 pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: Pace) {
     let queue: Zones = Queue::new();
     let world = Arc::new(World::new(queue.clone(), pace.only.clone()));
@@ -92,6 +93,8 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     operator.watch::<ClusterZone>(Need::Required, world.clone() as Arc<dyn Index<ClusterZone>>);
     operator.watch::<RRset>(Need::Required, world.clone() as Arc<dyn Index<RRset>>);
     operator.watch::<ClusterRRset>(Need::Required, world.clone() as Arc<dyn Index<ClusterRRset>>);
+    operator.health().set(probe::CHECK, Check::failing("the PowerDNS server has not answered yet"));
+    tokio::spawn(probe::probe(server.clone(), operator.health(), Arc::downgrade(&world)));
     let options = DriveOptions {
         concurrency: pace.zones_at_once,
         // Every call has its own deadline; a round of many chunks may take several of them.
@@ -148,7 +151,7 @@ impl PowerDnsSystem {
             signpost_provider_powerdns::Health::Unknown | signpost_provider_powerdns::Health::Up => Check::Ok,
             signpost_provider_powerdns::Health::Down { why } => Check::failing(why),
         };
-        self.health.set("powerdns", check);
+        self.health.set(probe::CHECK, check);
     }
 }
 

@@ -219,8 +219,8 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
         decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
         return;
     }
-    let soa = RecordKey::new(zone.name().clone(), RecordType::Soa);
-    let soa_elsewhere = records(snapshot).any(|record| record.key().as_ref() == Some(&soa));
+    let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
+    let soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
     match zone_plan::apex(zone, &holder, &plan.memory, soa_elsewhere, now) {
         Ok(atoms) => plan.atoms = atoms,
         Err(refusal) => plan.zone_refusal = Some(refusal),

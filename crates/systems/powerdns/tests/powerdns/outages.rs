@@ -61,6 +61,36 @@ on_both! {
         }
     }
 
+    async fn readiness_names_a_server_that_cannot_be_asked_before_there_is_any_zone(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        let until_ready = async |rig: &Rig| {
+            eventually("the server is known", PATIENCE, || async {
+                let said = rig.readiness();
+                if said == Some(signpost_engine::health::Check::Ok) { Ok(()) } else { Err(said) }
+            })
+            .await;
+        };
+        until_ready(&rig).await;
+        for (fault, part) in [
+            (Fault::status(401), "PDNS_API_KEY"),
+            (Fault::CutBefore, "cannot be reached"),
+            (Fault::status(404), "PDNS_API_VHOST"),
+            (Fault::Answer { status: 200, headers: vec![], body: "<html>login</html>".into() }, "PDNS_API_URL"),
+        ] {
+            rig.stop().await;
+            rig.proxy.add(Rule::every(fault));
+            rig.start();
+            eventually(&format!("readiness says {part}"), PATIENCE, || async {
+                let said = format!("{:?}", rig.readiness());
+                if said.contains("Failing") && said.contains(part) { Ok(()) } else { Err(said) }
+            })
+            .await;
+            rig.proxy.clear();
+            until_ready(&rig).await;
+        }
+        assert_eq!(rig.proxy.writes(), 0);
+    }
+
     async fn a_rotated_key_is_taken_up_and_readiness_comes_back(cluster) {
         let Some(server) = own_server().await else { return };
         let mut rig = Rig::on(cluster, &server).await;

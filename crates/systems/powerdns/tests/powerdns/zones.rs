@@ -259,6 +259,45 @@ on_both! {
         rig.put("RRset", "dc", crate::rig::rrset("msdcs", "Zone", "dc", "A", &["192.0.2.1"])).await;
         rig.until("RRset", "dc", "Succeeded").await;
         rig.until_served("dc._msdcs", "A", &["192.0.2.1"]).await;
+        // An object without a dot in its name leaves it to the operator what is inside the zone.
+        let (inside, outside) = (rig.fqdn("gc._msdcs"), rig.fqdn("gc"));
+        rig.put("RRset", "inside", crate::rig::rrset("msdcs", "Zone", &inside, "A", &["192.0.2.2"])).await;
+        rig.put("RRset", "outside", crate::rig::rrset("msdcs", "Zone", &outside, "A", &["192.0.2.3"])).await;
+        rig.until_served("gc._msdcs", "A", &["192.0.2.2"]).await;
+        let status = rig.until("RRset", "outside", "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "OutsideZone");
+    }
+
+    async fn an_absolute_name_is_held_against_the_name_of_the_zone_object(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let mut spec = zone_spec();
+        spec["zoneName"] = json!(format!("_tcp.{}", rig.zone));
+        let object = format!("tcp.{}", rig.zone);
+        rig.put("Zone", &object, spec).await;
+        let absolute = crate::rig::rrset(&object, "Zone", &rig.fqdn("ldap._tcp"), "A", &["192.0.2.1"]);
+        let error = rig.try_put("RRset", &rig.namespace, "ldap", absolute).await.unwrap_err().to_string();
+        assert!(error.contains("drop the trailing dot"), "{error}");
+        rig.put("RRset", "ldap", crate::rig::rrset(&object, "Zone", "ldap", "A", &["192.0.2.1"])).await;
+        rig.until_served("ldap._tcp", "A", &["192.0.2.1"]).await;
+    }
+
+    async fn a_delegation_and_the_zone_it_leads_to_are_no_duplicates(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let child = format!("child.{}", rig.zone);
+        rig.put("Zone", &child, json!({ "kind": "Native", "nameservers": ["ns3.example.org"] })).await;
+        rig.until("Zone", &child, "Succeeded").await;
+        rig.served("delegation", "child", "NS", &["ns3.example.org."]).await;
+        rig.put("RRset", "above", rig.rrset("child", "DS", &["12345 8 2 49FD46E6C4B45C55D4AC69CBD3CD34AC1AFE51DE8B91B5C2A0B0AAF7B10A9C2E"])).await;
+        rig.until("RRset", "above", "Succeeded").await;
+        rig.put("RRset", "below", crate::rig::rrset(&child, "Zone", "@", "TXT", &["\"below\""])).await;
+        rig.until("RRset", "below", "Succeeded").await;
+        rig.until_served("child", "TXT", &["\"below\""]).await;
+        rig.until_served("child", "NS", &["ns3.example.org."]).await;
+        assert!(rig.set("child", "NS").await.is_some(), "and the parent has its delegation");
+        rig.delete("RRset", "delegation").await;
+        rig.until_gone("RRset", "delegation").await;
+        rig.until_served("child", "NS", &["ns3.example.org."]).await;
     }
 
     async fn a_start_of_authority_in_the_spec_is_served(cluster) {
