@@ -252,7 +252,7 @@ impl PiholeSettings {
                 }
             }
         }
-        if self.instances_file.is_none() || self.url.is_some() {
+        if self.instances_file.is_none() || given(self.url.as_ref()).is_some() {
             let entry = InstanceEntry {
                 name: "pihole".to_owned(),
                 url: self.url.clone().unwrap_or_default(),
@@ -462,8 +462,10 @@ mod tests {
         let both = PiholeSettings { instances_file: Some(path.clone()), ..settings() };
         let names: Vec<String> = both.resolve().unwrap().instances.into_iter().map(|instance| instance.name).collect();
         assert_eq!(names, ["one", "two", "pihole"]);
-        let alone = PiholeSettings { url: None, token: None, ..both.clone() };
-        assert_eq!(alone.resolve().unwrap().instances.len(), 2);
+        for url in [None, Some(String::new())] {
+            let alone = PiholeSettings { url, token: None, ..both.clone() };
+            assert_eq!(alone.resolve().unwrap().instances.len(), 2);
+        }
         std::fs::write(&path, "instances:\n- {name: one, url: 'http://10.0.0.1', token: s3cret, extra: s3cret}\n")
             .unwrap();
         let text = format!("{:?} {both:?}", both.validate());

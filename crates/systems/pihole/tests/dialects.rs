@@ -313,4 +313,58 @@ on_both! {
         bed.delete("one").await;
         until("only the user's are left", || server.hosts() == user).await;
     }
+
+    async fn row_34_and_41_trouble_of_a_whole_pihole_is_one_event_and_one_metric_and_over_when_it_is_mended(cluster) {
+        type Change = fn(&mut V6Options);
+        let troubles: [(&str, &str, Change, Change); 4] = [
+            ("EnvLocked", "FTLCONF_dns_hosts", |options| options.env_locked = true, |options| options.env_locked = false),
+            ("ReadOnly", "misc.readOnly", |options| options.read_only = true, |options| options.read_only = false),
+            ("TwoFactor", "app password", |options| options.totp = true, |options| options.totp = false),
+            ("SeatsFull", "max_sessions", |options| options.seats = 0, |options| options.seats = 16),
+        ];
+        for (reason, advice, breaks, mends) in troubles {
+            let bed = Bed::new(cluster.clone()).await;
+            let server = PiholeV6::start().await;
+            server.edit(|hosts, _| hosts.push("10.0.0.1 mine.lan".into()));
+            server.set(breaks);
+            for name in ["one", "two", "three"] {
+                bed.register(name, &[&format!("{name}.lan")]).await;
+            }
+            let running = bed.start(vec![v6(&server)]);
+            assert!(bed.event(reason).await.contains(advice), "{reason} says what to do");
+            let metric = format!("signpost_pihole_trouble{{instance=\"v6\",reason=\"{reason}\"}} 1");
+            until("the metric says so", || running.metrics.encode().contains(&metric)).await;
+            bed.register("four", &["four.lan"]).await;
+            assert_eq!(server.counters().writes, 0, "{reason}: nothing is tried that cannot work");
+            server.set(mends);
+            for name in ["one", "four"] {
+                serves(server.dns(), &format!("{name}.lan"), &[TARGET]).await;
+            }
+            until("the metric is gone", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
+            let told = bed.events().await.into_iter().filter(|(seen, _)| seen == reason).count();
+            assert_eq!(told, 1, "{reason}: once for the Pi-hole, not once for each Ingress");
+            assert_eq!(server.hosts()[0], "10.0.0.1 mine.lan");
+        }
+    }
+
+    async fn row_34_a_right_app_password_that_is_refused_for_its_rate_is_tried_once_more_and_nobody_is_alarmed(cluster) {
+        let bed = Bed::new(cluster).await;
+        let options = V6Options { app_password: Some("app".into()), app_sudo: true, ..V6Options::default() };
+        let server = PiholeV6::with(options).await;
+        let name = format!("trap-{}", bed.namespace);
+        bed.register("app", &["app.lan"]).await;
+        // Two other tools have logged in within this second.
+        server.next_second();
+        for _ in 0..2 {
+            connect(common::connection(&server.url(), "app"), Dialect::V6).unwrap().list().await.unwrap();
+        }
+        let mut connection = common::connection(&server.url(), "app");
+        connection.timing = Timing::default();
+        let _running = bed.start(vec![Instance::new(&name, connect(connection, Dialect::V6).unwrap())]);
+        until("the third is refused", || server.counters().login_attempts == 3).await;
+        server.next_second();
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        assert_eq!((server.counters().login_attempts, server.counters().logins), (4, 3));
+        assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
+    }
 }

@@ -15,7 +15,7 @@ use kube::api::ListParams;
 use serde_json::json;
 use signpost_engine::{Operator, OperatorOptions, client, logs};
 use signpost_system_pihole::{MANAGED_HOSTS, PiholeSettings, REGISTER, TARGET_IP, install};
-use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
+use signpost_testkit::pihole::{PiholeSpec, PiholeV6, TlsFront, Upset, V6Options};
 use signpost_testkit::{eventually, free_port, on_both};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,7 @@ fn a_child_process_operates() {
         token: given("PIHOLE_API_TOKEN"),
         default_target_ip: given("DEFAULT_TARGET_IP"),
         dialect: given("PIHOLE_API_DIALECT"),
+        instances_file: given("PIHOLE_INSTANCES_FILE").map(Into::into),
         owner_id: given("OWNER_ID"),
         conflict_policy: given("CONFLICT_POLICY"),
         resync: given("PIHOLE_RESYNC"),
@@ -196,5 +197,40 @@ on_both! {
             assert!(place("time") < place("level") && place("level") < place("msg"), "{raw}");
         }
         assert!(!text.contains(PiholeV6::PASSWORD), "no secret");
+    }
+
+    async fn several_piholes_from_a_file_converge_each_by_itself_one_of_them_over_tls(cluster) {
+        let bed = Bed::new(cluster).await;
+        let (primary, second, older) = (PiholeV6::start().await, PiholeV6::start().await, PiholeSpec::start().await);
+        let front = TlsFront::open(primary.addr()).await;
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("token");
+        std::fs::write(&token, format!("{}\n", PiholeV6::PASSWORD)).unwrap();
+        let instances = json!({"instances": [
+            {"name": "primary", "url": front.url(), "token": PiholeV6::PASSWORD, "dialect": "v6", "caFile": front.ca_file(), "serverName": "pi.hole"},
+            {"name": "second", "url": second.url(), "tokenFile": token},
+            {"name": "older", "url": older.url(), "token": PiholeSpec::TOKEN, "dialect": "spec"},
+        ]});
+        let file = dir.path().join("instances.yaml");
+        std::fs::write(&file, instances.to_string()).unwrap();
+        let process = Process::start(&bed, "", "", &[("PIHOLE_INSTANCES_FILE", file.to_str().unwrap())]);
+        bed.register("one", &["one.lan"]).await;
+        for dns in [primary.dns(), second.dns(), older.dns()] {
+            serves(dns, "one.lan", &[TARGET]).await;
+        }
+        second.restart_for(Duration::from_secs(2));
+        until("one is away", || std::net::TcpStream::connect(second.addr()).is_err()).await;
+        bed.register("two", &["two.lan"]).await;
+        bed.delete("one").await;
+        for dns in [primary.dns(), older.dns()] {
+            serves(dns, "two.lan", &[TARGET]).await;
+            serves(dns, "one.lan", &[]).await;
+        }
+        let caught_up = || second.hosts().len() == 1 && second.hosts()[0].contains("two.lan");
+        until("it catches up when it is back", caught_up).await;
+        let (code, text) = process.ended().await;
+        assert_eq!(code, 0, "{text}");
+        assert_eq!((primary.sessions(), second.sessions()), (0, 0), "both sessions are given back");
+        assert!(!text.contains(PiholeV6::PASSWORD) && !text.contains(PiholeSpec::TOKEN));
     }
 }
