@@ -4,6 +4,8 @@
 //! sees that in the listing. There is no update: an address changes by DELETE and POST, the POST repeated at once
 //! when it fails.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::Method;
@@ -79,13 +81,28 @@ impl SpecDialect {
         }
     }
 
-    async fn create(&self, line: &Line) -> Result<(), PiholeError> {
+    /// Whether the record is there by now.
+    async fn holds(&self, line: &Line) -> Result<bool, PiholeError> {
+        let reply = self.call(Method::GET, PATH, None).await?;
+        Ok(Self::read_list(reply)?.hosts.contains(line))
+    }
+
+    /// Creates a record. Whether one that exists may be created again, the dialect does not say: before any attempt but the first one it
+    /// is looked up, because the answer may be all that got lost.
+    async fn create(&self, line: &Line, first: bool) -> Result<(), PiholeError> {
         let parts = line.address_parts();
         let (Some(std::net::IpAddr::V4(ip)), [domain]) = (parts.ip, parts.names.as_slice()) else {
             return Err(PiholeError::Unsupported { dialect: "spec", line: line.clone() });
         };
         let body = serde_json::json!({ "domain": domain, "ip": ip.to_string() });
-        let reply = self.http.quickly(|| self.call(Method::POST, PATH, Some(&body))).await?;
+        let again = AtomicBool::new(!first);
+        let attempt = || async {
+            if again.swap(true, Ordering::Relaxed) && self.holds(line).await? {
+                return Ok(None);
+            }
+            self.call(Method::POST, PATH, Some(&body)).await.map(Some)
+        };
+        let Some(reply) = self.http.quickly(attempt).await? else { return Ok(()) };
         match reply.status.as_u16() {
             200..=299 => Ok(()),
             401 | 403 => Err(PiholeError::Unauthorized),
@@ -119,16 +136,16 @@ impl SpecDialect {
     async fn put_in_place(&self, old: Option<&Line>, line: &Line, writes: &mut u32) -> Result<(), PiholeError> {
         let Some(old) = old else {
             *writes += 1;
-            return self.create(line).await;
+            return self.create(line, true).await;
         };
         *writes += 1;
         self.delete(old).await?;
         *writes += 1;
-        match self.create(line).await {
+        match self.create(line, true).await {
             // The name is gone for now: one more attempt at once keeps the hole short.
             Err(error) if !matches!(error, PiholeError::LineRefused { .. }) => {
                 *writes += 1;
-                self.create(line).await
+                self.create(line, false).await
             }
             done => done,
         }

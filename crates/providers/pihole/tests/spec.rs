@@ -12,8 +12,8 @@ use serde_json::json;
 use signpost_provider_pihole::{
     AutoDialect, Capabilities, ChangeSet, Dialect, ErrorClass, Pihole, PiholeError, SpecDialect, V6Dialect,
 };
-use signpost_testkit::dig;
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset};
+use signpost_testkit::{Fault, FaultProxy, Rule, dig};
 
 const PATH: &str = "/admin/api/dns/local";
 
@@ -48,6 +48,26 @@ async fn an_address_changes_by_delete_and_post_and_the_post_is_repeated_at_once(
     let applied = pihole.apply(&changes(&["10.0.0.2 app.lan"], &["10.0.0.1 app.lan"])).await;
     assert_eq!((applied.writes, applied.stopped), (3, None));
     assert_eq!(server.records(), [("app.lan".to_owned(), "10.0.0.2".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_record_whose_answer_got_lost_is_not_created_twice() {
+    let (server, _) = spec().await;
+    let proxy = FaultProxy::start(&server.url()).await;
+    let pihole = SpecDialect::new(close_in(&proxy.url(), PiholeSpec::TOKEN)).unwrap();
+    // The connection breaks before the answer arrives.
+    proxy.add(Rule::nth(1, Fault::CutAfter).method(axum::http::Method::POST));
+    assert_eq!(pihole.apply(&changes(&["10.0.0.1 a.lan"], &[])).await.stopped, None);
+    // The connection breaks before the request arrives.
+    proxy.add(Rule::nth(1, Fault::CutBefore).method(axum::http::Method::POST));
+    assert_eq!(pihole.apply(&changes(&["10.0.0.1 b.lan"], &[])).await.stopped, None);
+    // A proxy gives up on a creation that succeeds.
+    server.upset(Upset { effective: true, ..Upset::status("POST", PATH, 504, 1) });
+    assert_eq!(pihole.apply(&changes(&["10.0.0.2 a.lan"], &["10.0.0.1 a.lan"])).await.stopped, None);
+    let records = |records: &[(&str, &str)]| {
+        records.iter().map(|(name, ip)| ((*name).to_owned(), (*ip).to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(server.records(), records(&[("b.lan", "10.0.0.1"), ("a.lan", "10.0.0.2")]));
 }
 
 #[tokio::test]
