@@ -367,4 +367,19 @@ on_both! {
         assert_eq!((server.counters().login_attempts, server.counters().logins), (4, 3));
         assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
     }
+
+    async fn row_33_a_server_of_the_other_dialect_is_named_and_nothing_is_given_up_for_ever(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        let name = format!("other-{}", bed.namespace);
+        bed.register("app", &["app.lan"]).await;
+        let spoken = |dialect| Instance::new(&name, connect(common::connection(&server.url(), PiholeV6::PASSWORD), dialect).unwrap());
+        let running = bed.start(vec![spoken(Dialect::Spec)]);
+        assert!(bed.event("WrongDialect").await.contains("PIHOLE_API_DIALECT=auto"));
+        until("it is tried again", || logs::of_instance(&name, "pi-hole api error").len() > 1).await;
+        assert_eq!((server.counters().writes, server.counters().login_attempts), (0, 0));
+        running.stop().await;
+        let _running = bed.start(vec![spoken(Dialect::Auto)]);
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+    }
 }

@@ -12,7 +12,7 @@ use common::{Bed, Both, Draft, TARGET, logs, until};
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
-use signpost_system_pihole::{REGISTER, Reason, TARGET_IP, read};
+use signpost_system_pihole::{PiholeSettings, REGISTER, Reason, TARGET_IP, read};
 use signpost_testkit::on_both;
 
 fn root() -> PathBuf {
@@ -55,6 +55,37 @@ fn the_demo_ingresses_show_two_good_ones_a_wildcard_and_one_that_does_not_ask() 
     }
     assert_eq!((hosts.len(), problems), (3, 1), "{hosts:?}");
     assert!(hosts.values().all(|count| *count > 0));
+}
+
+#[test]
+fn the_settings_in_the_examples_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = dir.path().to_str().unwrap();
+    for file in ["token", "primary-ca.crt"] {
+        std::fs::write(dir.path().join(file), "something").unwrap();
+    }
+    let here = |text: &str| text.replace("/etc/signpost/pihole", mounted);
+    let deployment = documents(&root().join("examples/pihole/deployment.yaml")).pop().unwrap();
+    let container = deployment.data["spec"]["template"]["spec"]["containers"][0].clone();
+    let mut given: BTreeMap<String, String> = BTreeMap::new();
+    for variable in container["env"].as_array().unwrap() {
+        given.insert(variable["name"].as_str().unwrap().to_owned(), here(variable["value"].as_str().unwrap()));
+    }
+    let one = PiholeSettings {
+        url: given.remove("PIHOLE_URL"),
+        token_file: given.remove("PIHOLE_API_TOKEN_FILE").map(Into::into),
+        default_target_ip: given.remove("DEFAULT_TARGET_IP"),
+        owner_id: given.remove("OWNER_ID"),
+        ..PiholeSettings::default()
+    };
+    assert!(given.is_empty(), "{given:?} are no settings of this system");
+    assert_eq!(one.resolve().unwrap().instances.len(), 1);
+
+    let secret = documents(&root().join("examples/pihole/two-piholes.yaml")).pop().unwrap();
+    let file = dir.path().join("instances.yaml");
+    std::fs::write(&file, here(secret.data["stringData"]["instances.yaml"].as_str().unwrap())).unwrap();
+    let two = PiholeSettings { url: None, token_file: None, instances_file: Some(file), ..one };
+    assert_eq!(two.resolve().unwrap().instances.len(), 2);
 }
 
 on_both! {
