@@ -14,8 +14,8 @@ use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 
 use crate::{
-    COMMENT_ACCOUNT, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer,
-    ZoneSettings, encode, memory_rules as rules,
+    Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings, encode,
+    memory_rules as rules,
     types::{Action, Change, Comment, CommentChange, ServerSet},
 };
 
@@ -192,13 +192,11 @@ impl MemoryZone {
                 Action::Replace { content, comment } => {
                     rules::acceptable(&self.info.name, name, *rtype, content)?;
                     rules::compatible(&self.info.name, name, *rtype, self.types_at(name))?;
-                    let kept = self.sets.get(&key).map(|held| held.comments.clone()).unwrap_or_default();
-                    let comments = match (comment, &content.comment) {
-                        (CommentChange::Keep, _) => kept,
-                        (CommentChange::Set, Some(content)) => {
-                            vec![Comment { content: content.to_string(), account: COMMENT_ACCOUNT.to_owned() }]
+                    let comments = match comment {
+                        CommentChange::Keep => {
+                            self.sets.get(&key).map(|held| held.comments.clone()).unwrap_or_default()
                         }
-                        (CommentChange::Clear | CommentChange::Set, _) => Vec::new(),
+                        CommentChange::Are(comments) => comments.to_vec(),
                     };
                     if *rtype == RecordType::Soa
                         && let Some(serial) = content.records.first().and_then(|soa| rules::soa_serial(soa))

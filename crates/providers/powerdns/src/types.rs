@@ -58,6 +58,8 @@ pub struct Comment {
     pub content: String,
     /// Who wrote it.
     pub account: String,
+    /// When, in seconds since 1970, where the server says so. One that is written without it is of now.
+    pub modified_at: Option<u64>,
 }
 
 /// A record set as the server has it.
@@ -128,14 +130,12 @@ pub struct SetContent {
 }
 
 /// What to do about comments when a set is replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommentChange {
     /// Leave them alone; backends without comments accept nothing else.
     Keep,
-    /// Remove them.
-    Clear,
-    /// Write the one in the content.
-    Set,
+    /// From now on there are these and no others.
+    Are(Arc<[Comment]>),
 }
 
 /// One change of a record set.

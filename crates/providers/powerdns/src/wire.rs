@@ -12,7 +12,6 @@ use serde::{
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 
 use crate::{
-    COMMENT_ACCOUNT,
     error::ServerError,
     types::{
         Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneSettings,
@@ -94,6 +93,7 @@ struct WireComment {
     content: String,
     #[serde(default)]
     account: String,
+    modified_at: Option<u64>,
 }
 
 impl<'de> Deserialize<'de> for Sets {
@@ -126,7 +126,11 @@ impl<'de> Deserialize<'de> for Sets {
                         comments: set
                             .comments
                             .into_iter()
-                            .map(|WireComment { content, account }| Comment { content, account })
+                            .map(|WireComment { content, account, modified_at }| Comment {
+                                content,
+                                account,
+                                modified_at,
+                            })
                             .collect(),
                     });
                 }
@@ -249,6 +253,8 @@ impl Serialize for Change {
         struct OutComment<'a> {
             content: &'a str,
             account: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            modified_at: Option<u64>,
         }
         let Self { name, rtype, action } = self;
         let mut change = serializer.serialize_struct("Change", 6)?;
@@ -262,14 +268,13 @@ impl Serialize for Change {
                 let records: Vec<Out<'_>> =
                     content.records.iter().map(|content| Out { content, disabled: false }).collect();
                 change.serialize_field("records", &records)?;
-                match (comment, &content.comment) {
-                    (CommentChange::Keep, _) => {}
-                    (CommentChange::Set, Some(content)) => {
-                        change.serialize_field("comments", &[OutComment { content, account: COMMENT_ACCOUNT }])?;
-                    }
-                    (CommentChange::Clear | CommentChange::Set, _) => {
-                        change.serialize_field::<[OutComment<'_>; 0]>("comments", &[])?;
-                    }
+                if let CommentChange::Are(comments) = comment {
+                    let out = comments.iter().map(|Comment { content, account, modified_at }| OutComment {
+                        content,
+                        account,
+                        modified_at: *modified_at,
+                    });
+                    change.serialize_field("comments", &out.collect::<Vec<_>>())?;
                 }
             }
         }

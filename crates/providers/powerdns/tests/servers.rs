@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_provider_powerdns::{
-    Action, ApiKey, Change, ClientOptions, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient,
+    Action, ApiKey, Change, ClientOptions, Comment, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient,
     ServerError, ServerSet, SetContent, ZoneServer, ZoneSettings,
 };
 use signpost_testkit::PowerDns;
@@ -240,18 +240,27 @@ async fn comments_are_kept_set_and_cleared_on_sqlite_and_in_memory() {
     let servers = [Some(&memory as &dyn ZoneServer), sqlite.as_ref().map(|server| server as &dyn ZoneServer)];
     for server in servers.into_iter().flatten() {
         server.create(&new_zone(&zone)).await.unwrap();
-        let write = |comment: Option<&str>, change: CommentChange| {
-            let records = Box::new([Box::from("192.0.2.1")]);
-            let content = Arc::new(SetContent { ttl: 300, records, comment: comment.map(Box::from) });
-            let action = Action::Replace { content, comment: change };
+        let write = |comment: CommentChange| {
+            let content = SetContent { ttl: 300, records: Box::new([Box::from("192.0.2.1")]), comment: None };
+            let action = Action::Replace { content: Arc::new(content), comment };
             Change { name: zone.resolve("www").unwrap(), rtype: RecordType::A, action }
         };
-        let comments = || async { set(server, &zone, "www", "A").await.unwrap().comments };
-        server.patch(&zone, &[write(Some("hello"), CommentChange::Set)]).await.unwrap();
-        assert_eq!((comments().await[0].content.as_str(), comments().await[0].account.as_str()), ("hello", "signpost"));
-        server.patch(&zone, &[write(None, CommentChange::Keep)]).await.unwrap();
-        assert_eq!(comments().await.len(), 1);
-        server.patch(&zone, &[write(None, CommentChange::Clear)]).await.unwrap();
+        let comments = || async {
+            let mut comments = set(server, &zone, "www", "A").await.unwrap().comments;
+            comments.sort_by(|a, b| a.account.cmp(&b.account));
+            comments
+        };
+        let comment = |account: &str, modified_at: u64| Comment {
+            content: "hello".into(),
+            account: account.into(),
+            modified_at: Some(modified_at),
+        };
+        let both = [comment("admin", 1_700_000_000), comment("signpost", 1_800_000_000)];
+        server.patch(&zone, &[write(CommentChange::Are(both.clone().into()))]).await.unwrap();
+        assert_eq!(comments().await, both);
+        server.patch(&zone, &[write(CommentChange::Keep)]).await.unwrap();
+        assert_eq!(comments().await, both);
+        server.patch(&zone, &[write(CommentChange::Are(Arc::default()))]).await.unwrap();
         assert_eq!(comments().await, []);
     }
 }

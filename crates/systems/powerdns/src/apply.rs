@@ -208,6 +208,7 @@ fn fresh(new: &NewZone, info: signpost_provider_powerdns::ZoneInfo) -> Present {
         info,
         sets: std::collections::BTreeMap::new(),
         commented: std::collections::BTreeSet::new(),
+        beside: std::collections::BTreeMap::new(),
         apex_ns: None,
         // The server makes one, unless the zone's content comes from elsewhere.
         has_soa: !matches!(new.kind.as_str(), "Slave" | "Consumer"),
@@ -320,6 +321,7 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
                 for key in &atom.deletes {
                     present.sets.remove(key);
                     present.commented.remove(key);
+                    present.beside.remove(key);
                     if key.rtype == RecordType::Ns && key.name == *zone.name() {
                         present.apex_ns = None;
                     }

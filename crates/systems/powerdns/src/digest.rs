@@ -114,7 +114,8 @@ mod tests {
         let digest = Digest::of_server(&base);
         assert_ne!(digest, Digest::of_server(&ServerSet { ttl: 301, ..base.clone() }));
         assert_ne!(digest, Digest::of_server(&ServerSet { disabled: true, ..base.clone() }));
-        let comment = |account: &str| vec![Comment { content: "note".into(), account: account.into() }];
+        let comment =
+            |account: &str| vec![Comment { content: "note".into(), account: account.into(), modified_at: None }];
         assert_eq!(digest, Digest::of_server(&ServerSet { comments: comment("admin"), ..base.clone() }));
         for ours in ["signpost", "powerdns-operator"] {
             assert_ne!(digest, Digest::of_server(&ServerSet { comments: comment(ours), ..base.clone() }));

@@ -112,6 +112,11 @@ impl Finisher {
         }
     }
 
+    /// Forgets an object that is gone.
+    pub(crate) fn forget(&self, id: &ObjectId) {
+        self.lock().futile.remove(id);
+    }
+
     /// Tells the writer what status a zone object has, so that it is not taken for the one that was written last.
     pub(crate) fn saw_zone_status<K: Resource<DynamicType = ()>>(&self, object: &K, status: &ZoneStatus) {
         if let Ok(status) = serde_json::to_value(status) {

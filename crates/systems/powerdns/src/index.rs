@@ -135,12 +135,16 @@ impl World {
     pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>) -> Snapshot {
         let mut state = self.write();
         let left = state.homes.get_mut(key).map(|home| std::mem::take(&mut home.left)).unwrap_or_default();
+        if state.homes.get(key).is_some_and(|home| home.members.is_empty()) {
+            state.homes.remove(key);
+        }
         let state = &*state;
         let claimants =
             state.claimants.get(key).into_iter().flatten().filter_map(|id| state.zones.get(id).cloned()).collect();
         let mut snapshot =
             Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
-        let Some(home) = state.homes.get(key) else { return snapshot };
+        let nothing = Home::default();
+        let home = state.homes.get(key).unwrap_or(&nothing);
         let lookup = |ids: &[Arc<ObjectId>]| ids.iter().filter_map(|id| state.records.get(id).cloned()).collect();
         match touched {
             Touched::All => {
@@ -165,6 +169,12 @@ impl World {
             }
         }
         snapshot
+    }
+
+    /// Whether any object has to do with this key.
+    pub(crate) fn knows(&self, key: &ZoneKey) -> bool {
+        let state = self.read();
+        state.claimants.contains_key(key) || state.homes.contains_key(key)
     }
 
     /// The record set as it is known now.
@@ -403,6 +413,9 @@ impl World {
             };
             (old.home.clone(), touch)
         };
+        if let Some(finisher) = self.finisher.get() {
+            finisher.forget(id);
+        }
         self.queue.touch(touched.0, touched.1);
     }
 }

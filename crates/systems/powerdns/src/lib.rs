@@ -135,7 +135,7 @@ impl PowerDnsSystem {
     }
 
     pub(crate) fn memorise(&self, key: ZoneKey, memory: ZoneMemory) {
-        if memory != ZoneMemory::default() {
+        if memory != ZoneMemory::default() && self.world.knows(&key) {
             self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(key, memory);
         }
     }

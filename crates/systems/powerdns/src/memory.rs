@@ -3,13 +3,16 @@
 //!
 //! In: reads of the server and the outcome of our own writes. Out: lookups. Lost memory costs one full read, nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::Fingerprint;
-use signpost_provider_powerdns::{COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo};
+use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo};
 
 use crate::digest::Digest;
 
@@ -54,6 +57,8 @@ pub(crate) struct Present {
     pub(crate) sets: BTreeMap<RecordKey, Digest>,
     /// Sets that carry a comment of ours.
     pub(crate) commented: BTreeSet<RecordKey>,
+    /// Comments of others, which stay when ours is written.
+    pub(crate) beside: BTreeMap<RecordKey, Arc<[Comment]>>,
     /// TTL and hosts of the apex NS set, whose TTL is kept as it is.
     pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
     /// Whether there is a start of authority; a zone without one is not served.
@@ -75,14 +80,19 @@ impl Present {
             info: contents.info.clone(),
             sets: BTreeMap::new(),
             commented: BTreeSet::new(),
+            beside: BTreeMap::new(),
             apex_ns: None,
             has_soa: contents.sets.iter().any(|set| set.rtype == RecordType::Soa && set.name == *apex),
         };
         for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
             let key = RecordKey::new(set.name.clone(), set.rtype);
-            let ours = |account: &str| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&account);
-            if set.comments.iter().any(|comment| ours(&comment.account)) {
+            let ours = |comment: &&Comment| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&&*comment.account);
+            if set.comments.iter().any(|comment| ours(&comment)) {
                 present.commented.insert(key.clone());
+            }
+            let others: Arc<[Comment]> = set.comments.iter().filter(|comment| !ours(comment)).cloned().collect();
+            if !others.is_empty() {
+                present.beside.insert(key.clone(), others);
             }
             if set.rtype == RecordType::Ns && set.name == *apex {
                 let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();

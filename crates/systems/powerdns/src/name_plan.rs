@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Candidates, Claim, Reason, Refusal, admit};
-use signpost_provider_powerdns::{CommentChange, SetContent};
+use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, CommentChange, SetContent};
 
 use crate::{
     digest::Digest,
@@ -258,10 +258,16 @@ fn claimed(key: &RecordKey, holder: &str) -> Refusal {
     Refusal::new(Reason::ClaimedByAnother, format!("{key} is held by {holder}"))
 }
 
+/// Ours is written, or taken off; those of others stay.
 fn comment_change(present: Option<&Present>, key: &RecordKey, content: &SetContent) -> CommentChange {
+    let others = || present.and_then(|present| present.beside.get(key)).cloned().unwrap_or_default();
     match &content.comment {
-        Some(_) => CommentChange::Set,
-        None if present.is_some_and(|present| present.commented.contains(key)) => CommentChange::Clear,
+        Some(text) => {
+            let account = COMMENT_ACCOUNT.to_owned();
+            let ours = Comment { content: text.to_string(), account, modified_at: None };
+            CommentChange::Are(std::iter::once(ours).chain(others().iter().cloned()).collect())
+        }
+        None if present.is_some_and(|present| present.commented.contains(key)) => CommentChange::Are(others()),
         None => CommentChange::Keep,
     }
 }

@@ -335,6 +335,41 @@ mod tests {
     use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType};
     use signpost_provider_powerdns::CommentChange;
 
+    /// A pass over a zone that needed nothing, as it ends for an object with this status.
+    fn quiet_pass(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Said {
+        let id = Arc::new(ObjectId::new("ClusterZone", None, "example.com"));
+        let spec = serde_json::from_value(serde_json::json!({ "kind": "Native" })).unwrap();
+        let holder = ZoneObject::of(id, &kube::core::ObjectMeta::default(), &spec, Some(status));
+        let applied = Applied {
+            key: ZoneKey::of("example.com"),
+            memory,
+            holder: Some(Arc::new(holder)),
+            losers: vec![],
+            zone: ZoneOutcome::Kept,
+            atoms: vec![],
+            decided: vec![],
+            guarded: None,
+            full: true,
+            left: false,
+            shared,
+        };
+        say(&Pace::default(), applied, Timestamp::UNIX_EPOCH, |_, _| {})
+    }
+
+    #[test]
+    fn a_zone_status_that_strayed_is_said_again_unless_others_say_their_part_about_it_too() {
+        let first = quiet_pass(&ZoneStatus::default(), ZoneMemory::default(), false);
+        let [(_, said, _)] = &*first.report.statuses else { panic!("one status") };
+        let strayed = ZoneStatus { sync_status: Some("Failed".into()), ..said.clone() };
+        let again = |seen: &ZoneStatus, shared| {
+            let statuses = quiet_pass(seen, first.memory.clone(), shared).report.statuses;
+            statuses.into_iter().map(|(_, status, _)| status).collect::<Vec<_>>()
+        };
+        assert_eq!(again(said, false), []);
+        assert_eq!(again(&strayed, false), [said.clone()]);
+        assert_eq!(again(&strayed, true), []);
+    }
+
     #[test]
     fn a_refused_edit_leaves_what_was_written_before_it_in_the_ledger() {
         let name = Fqdn::parse("www.example.com").unwrap();

@@ -153,7 +153,7 @@ fn changes(atoms: &[Atom], members: &[usize]) -> Vec<Change> {
             changes.push(Change { name: key.name.clone(), rtype: key.rtype, action: Action::Delete });
         }
         for write in group().filter_map(|atom| atom.write.as_ref()) {
-            let action = Action::Replace { content: write.content.clone(), comment: write.comment };
+            let action = Action::Replace { content: write.content.clone(), comment: write.comment.clone() };
             changes.push(Change { name: write.key.name.clone(), rtype: write.key.rtype, action });
         }
         at = end;

@@ -33,6 +33,7 @@
 //! | an object of a wrong type cannot be deleted | `a_record_set_of_an_invalid_type_can_be_deleted` |
 //! | a changed type leaves the old one, or a gap | `an_address_becomes_an_alias_in_one_patch` |
 //! | a comment or a catalog cannot be removed | `a_removed_comment_is_removed`, `a_removed_catalog_is_removed` |
+//! | comments of others are lost | `comments_of_others_stay_when_ours_is_written_or_removed` |
 //! | spelling and order are written again for ever | `reordered_records_are_not_written`, `an_expanded_ipv6_address_is_written_once`, `an_undotted_alias_is_written_once` |
 //! | the serial goes down | `the_serial_never_goes_down_when_a_start_of_authority_is_written`, `settings::a_start_of_authority_in_the_spec_never_takes_the_serial_back` |
 //! | Consumer and Slave zones are impossible or useless | `a_consumer_zone_is_created`, `a_slave_zone_has_its_masters` |

@@ -1,12 +1,12 @@
 //! Flaws that operators of this kind have had, each with its test.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use signpost_provider_powerdns::{KeySource, ZoneServer};
+use signpost_provider_powerdns::{Action, Change, Comment, CommentChange, KeySource, SetContent, ZoneServer};
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, condition, own_server, rrset, zone_spec};
+use crate::rig::{PATIENCE, Rig, by_hand, condition, own_server, rrset, zone_spec};
 
 on_both! {
     async fn deleting_a_duplicate_keeps_the_winner(cluster) {
@@ -105,6 +105,41 @@ on_both! {
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         rig.until("RRset", "www", "Succeeded").await;
         assert_eq!(rig.set("www", "A").await.unwrap().comments, []);
+    }
+
+    async fn comments_of_others_stay_when_ours_is_written_or_removed(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        let spec = |comment: Option<&str>| {
+            let mut spec = rig.rrset("www", "A", &["192.0.2.1"]);
+            if let Some(comment) = comment {
+                spec["comment"] = json!(comment);
+            }
+            spec
+        };
+        rig.put("RRset", "www", spec(Some("ours"))).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        let set = rig.set("www", "A").await.unwrap();
+        let theirs = Comment { content: "ticket 7".into(), account: "admin".into(), modified_at: Some(1_700_000_000) };
+        let both: Vec<Comment> = set.comments.iter().cloned().chain([theirs.clone()]).collect();
+        let content = SetContent { ttl: set.ttl, records: set.contents.into(), comment: None };
+        let action = Action::Replace { content: Arc::new(content), comment: CommentChange::Are(both.into()) };
+        let (zone, changes) = (rig.zone_name(), [Change { name: set.name, rtype: set.rtype, action }]);
+        by_hand("adding a comment", async || rig.server.patch(&zone, &changes).await).await;
+        let writes = rig.at_rest().await;
+        assert_eq!(rig.after_a_resync().await, writes, "a comment of somebody else is no difference");
+        let comments = || async {
+            let mut comments = rig.set("www", "A").await.unwrap().comments;
+            comments.sort_by(|a, b| a.account.cmp(&b.account));
+            comments
+        };
+        rig.put("RRset", "www", spec(Some("changed"))).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        let now = comments().await;
+        assert_eq!((&now[0], now[1].content.as_str(), now.len()), (&theirs, "changed", 2), "{now:?}");
+        rig.put("RRset", "www", spec(None)).await;
+        rig.until("RRset", "www", "Succeeded").await;
+        assert_eq!(comments().await, [theirs]);
     }
 
     async fn a_removed_catalog_is_removed(cluster) {
