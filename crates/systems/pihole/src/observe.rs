@@ -93,6 +93,10 @@ impl PiholeSystem {
                 }
             }
         }
+        if job.touched == Touched::All {
+            // Somebody else may have led, and written it, since it was read.
+            instance.memory().ledger = None;
+        }
         let sight = if self.matters(&job.touched, &snapshot) { self.read(&instance).await } else { Sight::Unneeded };
         Some(Observed { instance, snapshot, touched: job.touched.clone(), sight })
     }

@@ -8,6 +8,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, logs, named, serves, until, v6};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 use signpost_provider_pihole::{Dialect, Timing, connect};
@@ -381,5 +382,28 @@ on_both! {
         running.stop().await;
         let _running = bed.start(vec![spoken(Dialect::Auto)]);
         serves(server.dns(), "app.lan", &[TARGET]).await;
+    }
+
+    async fn a_ledger_that_another_leader_wrote_is_read_again_at_the_next_full_look(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        server.add("mine.lan", TARGET);
+        let policy = Policy { resync: Some(Duration::from_millis(200)), ..bed.policy() };
+        let _running = bed.start_with(policy, vec![named("led", &server.url(), PiholeSpec::TOKEN)]);
+        bed.register("app", &["app.lan"]).await;
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        bed.shows("app", Some("app.lan")).await;
+        // Another replica led for a while: it created a record whose Ingress is gone by now.
+        let api = kube::Api::<ConfigMap>::namespaced(bed.cluster.client(), &bed.namespace);
+        let patch = json!({"data": {"hosts": format!("{TARGET} app.lan\n{TARGET} theirs.lan\n")}});
+        let params = kube::api::PatchParams::default();
+        server.add("theirs.lan", TARGET);
+        api.patch("signpost-pihole-home-led", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
+        serves(server.dns(), "theirs.lan", &[]).await;
+        eventually("it is struck out", PATIENCE, || async {
+            let ledger = bed.ledger("led").await;
+            if ledger == format!("{TARGET} app.lan\n") { Ok(()) } else { Err(ledger) }
+        }).await;
+        assert_eq!(server.records().len(), 2, "the user's and the one that is claimed");
     }
 }

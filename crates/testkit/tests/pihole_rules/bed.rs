@@ -49,6 +49,8 @@ async fn an_upset_answers_so_many_requests_wrongly_and_no_more() {
     assert_eq!(seen, [503, 503, 200]);
 }
 
+/// The token dialect as it was asked for: `GET /admin/api/dns/local` answers `{"data":[{"domain":…,"ip":…}]}`; `POST` of
+/// `{"domain":…,"ip":…}` answers 201; `DELETE /admin/api/dns/local/{domain}` answers 204, and 404 when nothing is there.
 #[tokio::test]
 async fn the_token_dialect_lists_creates_and_deletes_by_name() {
     let pihole = PiholeSpec::start().await;
@@ -72,6 +74,7 @@ async fn the_token_dialect_lists_creates_and_deletes_by_name() {
     }
 }
 
+/// The token dialect as it was asked for: every request carries `Authorization: Bearer <token>`, and there are no other paths and fields.
 #[tokio::test]
 async fn the_token_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_define() {
     let pihole = PiholeSpec::start().await;
