@@ -1,6 +1,10 @@
 //! What is to be done about the zone itself: its settings, its apex NS and its start of authority. Pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::{SoaSpec, ZoneSpec};
@@ -67,9 +71,14 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Presen
     Ok(if settings.is_empty() { ZoneStep::Keep } else { ZoneStep::Configure(settings) })
 }
 
-/// A master's address without the port that is the default anyway.
+/// A master's address in one spelling, with its port; what is no address is left to the server to refuse.
 fn canonical_master(master: &str) -> String {
-    master.strip_suffix(":53").filter(|address| !address.contains(':')).unwrap_or(master).to_owned()
+    let bare = master.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(master);
+    let with_default_port = || bare.parse().map(|address: IpAddr| SocketAddr::new(address, 53));
+    master
+        .parse()
+        .or_else(|_| with_default_port())
+        .map_or_else(|_| master.to_owned(), |address: SocketAddr| address.to_string())
 }
 
 fn catalog(spec: &ZoneSpec) -> Result<String, Refusal> {
@@ -250,6 +259,21 @@ mod tests {
         assert_eq!(sent(json!({ "kind": "Native", "dnssec": false }), present(true, true)), (Some(false), None));
         let by_hand = json!({ "kind": "Native", "dnssec": true, "apiRectify": false });
         assert_eq!(sent(by_hand, present(true, true)), (None, Some(false)));
+    }
+
+    #[test]
+    fn masters_are_compared_as_addresses() {
+        for (one, other) in [
+            ("192.0.2.53", "192.0.2.53:53"),
+            ("2001:0db8:0:0::53", "2001:db8::53"),
+            ("[2001:db8::53]", "[2001:DB8::53]:53"),
+        ] {
+            assert_eq!(canonical_master(one), canonical_master(other));
+        }
+        for (one, other) in [("192.0.2.53", "192.0.2.53:5300"), ("[2001:db8::53]:5300", "2001:db8::53")] {
+            assert_ne!(canonical_master(one), canonical_master(other));
+        }
+        assert_eq!(canonical_master("no address"), "no address");
     }
 
     #[test]

@@ -179,7 +179,7 @@ on_both! {
     async fn a_slave_zone_has_no_name_servers_and_no_records_of_its_own(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         // As manifests for PowerDNS-Operator have it, where name servers were mandatory.
-        let spec = json!({ "kind": "Slave", "nameservers": ["ns1.example.org"], "masters": ["192.0.2.53:53"] });
+        let spec = json!({ "kind": "Slave", "nameservers": ["ns1.example.org"], "masters": ["192.0.2.53:53", "2001:0db8::0053", "[2001:db8::54]:53", "[2001:db8::55]:5300"] });
         let status = rig.put_zone(spec).await;
         assert_eq!(status["kind"], "Slave");
         assert!(rig.contents().await.unwrap().sets.iter().all(|set| set.rtype.as_str() != "NS"));
@@ -187,7 +187,7 @@ on_both! {
         let status = rig.until_refused("RRset", "www", "ZoneNotAvailable").await;
         assert!(condition(&status, "Ready")["message"].as_str().unwrap().contains("masters"), "{status}");
         let writes = rig.at_rest().await;
-        assert_eq!(rig.after_a_resync().await, writes, "the default port is no difference");
+        assert_eq!(rig.after_a_resync().await, writes, "the spelling of an address is no difference");
         // Once it is a zone of one's own, its records are served.
         rig.put_zone(zone_spec()).await;
         rig.until("RRset", "www", "Succeeded").await;
