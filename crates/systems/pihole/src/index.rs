@@ -307,6 +307,8 @@ fn shorten(text: &str) -> String {
 struct Released {
     by: IngressKey,
     pending: BTreeSet<String>,
+    /// Whether an event told of it. A list that lacks an object may be a list of less than there was.
+    seen: bool,
 }
 
 /// All Ingresses that concern us.
@@ -336,6 +338,8 @@ pub struct Snapshot {
     pub claimants: Vec<Arc<Claimant>>,
     /// Hosts that lost their last claim while we looked, and who had it.
     pub released: BTreeMap<Fqdn, IngressKey>,
+    /// Of these, the ones an event told of.
+    pub seen: BTreeSet<Fqdn>,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
 }
@@ -373,14 +377,11 @@ impl IngressIndex {
     /// What is known now, for one instance.
     pub fn snapshot(&self, instance: &str) -> Snapshot {
         let state = self.lock();
+        let released = || state.released.iter().filter(|(_, released)| released.pending.contains(instance));
         Snapshot {
             claimants: state.claimants.values().cloned().collect(),
-            released: state
-                .released
-                .iter()
-                .filter(|(_, released)| released.pending.contains(instance))
-                .map(|(host, released)| (host.clone(), released.by.clone()))
-                .collect(),
+            released: released().map(|(host, released)| (host.clone(), released.by.clone())).collect(),
+            seen: released().filter(|(_, released)| released.seen).map(|(host, _)| host.clone()).collect(),
             blind: !state.unreadable.is_empty(),
         }
     }
@@ -439,7 +440,7 @@ impl IngressIndex {
         let kept = new.as_ref().map(|new| new.hosts.as_slice()).unwrap_or_default();
         for host in old.iter().flat_map(|old| &old.hosts).filter(|host| kept.binary_search(host).is_err()) {
             let pending = self.instances.iter().cloned().collect();
-            state.released.insert(host.clone(), Released { by: key.clone(), pending });
+            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true });
         }
         state.changed = Instant::now();
         drop(state);
@@ -471,6 +472,9 @@ impl Index<Ingress> for IngressIndex {
     }
 
     fn listed(&self) {
+        for released in self.lock().released.values_mut() {
+            released.seen = false;
+        }
         for instance in &self.instances {
             self.queue.touch(instance.clone(), Touch::All);
         }

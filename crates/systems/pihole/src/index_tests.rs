@@ -115,6 +115,9 @@ async fn a_host_is_released_until_every_pihole_has_confirmed() {
     index.confirm("one", [Fqdn::parse("a.lan").unwrap(), Fqdn::parse("b.lan").unwrap()]);
     assert!(index.snapshot("one").released.is_empty());
     assert_eq!(index.snapshot("two").released.len(), 2);
+    assert_eq!(index.snapshot("two").seen.len(), 2, "events told of both");
+    index.listed();
+    assert!(index.snapshot("two").seen.is_empty(), "a new list may lack what was not deleted");
 }
 
 #[tokio::test]

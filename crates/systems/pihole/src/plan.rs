@@ -322,7 +322,12 @@ pub fn plan(world: &World<'_>) -> Planned {
             planned.refuse(last, Some(host), Reason::SharedLine, message);
             continue;
         }
-        deletions.push(delete(host, *slot, last.cloned(), own));
+        let change = delete(host, *slot, last.cloned(), own);
+        if world.snapshot.seen.contains(host) {
+            planned.changes.push(change);
+        } else {
+            deletions.push(change);
+        }
     }
     brake(world, &sorted, deletions, &mut planned);
     if !world.may_restart {
@@ -344,7 +349,7 @@ fn viewers(snapshot: &Snapshot) -> BTreeMap<Fqdn, IngressKey> {
     snapshot.claimants.iter().flat_map(shown).collect()
 }
 
-/// Lets deletions through, or holds them all back when there are too many at once.
+/// Lets deletions through that nobody was seen to ask for, or holds them all back when there are too many at once.
 fn brake(world: &World<'_>, sorted: &Sorted<'_>, deletions: Vec<Change>, planned: &mut Planned) {
     let lines: Vec<&Line> = deletions.iter().flat_map(|change| &change.remove).collect();
     match DeletionGuard::PIHOLE.check(sorted.lines, lines, world.confirmed, Permission::Guarded) {

@@ -167,6 +167,11 @@ fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
     assert_eq!(plan(&world(Some(&fingerprint))).changes.len(), 30);
     let ten = listing_of(10);
     assert_eq!(planned(&nobody, &ten, &policy).changes.len(), 10, "ten may always go");
+    let gone = |n: usize| (fqdn(&format!("h{n}.lan")), IngressKey::new("default", "gone"));
+    let mut released = Snapshot { released: (0..30).map(gone).collect(), ..Snapshot::default() };
+    assert!(planned(&released, &listing, &policy).held.is_some(), "a list without them is no proof");
+    released.seen = (0..30).map(|n| gone(n).0).collect();
+    assert_eq!(planned(&released, &listing, &policy).changes.len(), 30, "their Ingresses were seen to go");
 }
 
 fn listing_of(count: usize) -> Listing {

@@ -262,6 +262,21 @@ on_both! {
         until("the second look lets them go", || server.hosts().is_empty()).await;
     }
 
+    async fn row_14_what_is_deleted_before_our_eyes_goes_at_once_however_much_it_is(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::start().await;
+        // Whoever waits for a second look waits longer than this test.
+        let policy = Policy { brake: std::time::Duration::from_mins(10), ..bed.policy() };
+        let _running = bed.start_with(policy, vec![v6(&server)]);
+        server.edit(|hosts, _| hosts.push("10.0.0.1 mine.lan".into()));
+        for n in 0..20 {
+            bed.register(&format!("app-{n}"), &[&format!("app-{n}.lan")]).await;
+        }
+        until("all are there", || server.hosts().len() == 21).await;
+        bed.api.delete_collection(&kube::api::DeleteParams::default(), &kube::api::ListParams::default()).await.unwrap();
+        until("all are gone", || server.hosts() == ["10.0.0.1 mine.lan"]).await;
+    }
+
     async fn row_14_with_gc_off_orphans_stay_but_what_is_deleted_before_our_eyes_goes(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
