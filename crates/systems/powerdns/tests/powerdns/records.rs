@@ -309,3 +309,84 @@ on_both! {
         rig.until_served("anything.wild", "A", &["192.0.2.1"]).await;
     }
 }
+
+/// A type and a record of it as people spell them, which is not always as the server does.
+const SPELLINGS: &[(&str, &str)] = &[
+    ("A", "192.0.2.1"),
+    ("AAAA", "2001:0DB8:0::0001"),
+    ("AFSDB", "1  AFS.example.org."),
+    ("ALIAS", "Target.example.org."),
+    ("APL", "1:192.168.32.0/21 !1:192.168.38.0/28"),
+    ("CAA", "0 issue \"letsencrypt.org; validationmethods=dns-01\""),
+    ("CDNSKEY", "257 3 13 mdsswUyr3DPW132mOi8V9xESWE8jTo0dxCjjnopKl+GqJxpVXckHAeF+KkxLbxILfDLUT0rAK9iUzy1L53eKGQ=="),
+    ("CDS", "12345 8 2 49fd46e6c4b45c55d4ac69cbd3cd34ac1afe51de8b91b5c2a0b0aaf7b10a9c2e"),
+    ("CERT", "1 0 0 MQ=="),
+    ("CNAME", "Target.example.org"),
+    ("CSYNC", "66 3 A NS AAAA"),
+    ("DHCID", "AAIBY2/AuCccgoJbsaxcQc9TUapptP69lOjxfNuVAA2kjEA="),
+    ("DNAME", "Target.example.org"),
+    ("DS", "12345 8 2 49fd46e6c4b45c55d4ac69cbd3cd34ac1afe51de8b91b5c2a0b0aaf7b10a9c2e"),
+    ("EUI48", "00-00-5E-00-53-2A"),
+    ("EUI64", "00-00-5E-EF-10-00-00-2A"),
+    ("HINFO", "\"PC\" \"Linux\""),
+    ("HTTPS", "1 . alpn=\"h3,h2\" port=443"),
+    ("IPSECKEY", "10 1 2 192.0.2.38 AQNRU3mG7TVTO2BkR47usntb102uFJtugbo6BSGvgqt4AQ=="),
+    ("KX", "10 kx.example.org."),
+    ("L32", "10 10.1.2.0"),
+    ("L64", "10 2001:0DB8:1140:1000"),
+    ("LOC", "52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m"),
+    ("LP", "10 L64.example.org."),
+    ("LUA", "A \"ifportup(443, {'192.0.2.1'})\""),
+    ("MINFO", "a.example.org. b.example.org."),
+    ("MX", "10   mail.example.org"),
+    ("NAPTR", "100 50 \"s\" \"z3950+I2L+I2C\" \"\" _z3950._tcp.example.org"),
+    ("NID", "10 0014:4FFF:FF20:EE64"),
+    ("NS", "NS1.example.org"),
+    ("OPENPGPKEY", "bWFpbA=="),
+    ("PTR", "Host.example.org"),
+    ("RP", "Admin.example.org. people.example.org."),
+    ("SMIMEA", "3 1 1 d2abde240d7cd3ee6b4b28c54df034b97983a1d16e8a410e4561cb106618e971"),
+    ("SPF", "\"v=spf1 -all\""),
+    ("SRV", "1 2 443   Web.example.org"),
+    ("SSHFP", "1 1 AABBCCDDEEFF00112233445566778899AABBCCDD"),
+    ("SVCB", "2 Svc.example.org. port=8443 alpn=h2"),
+    ("TLSA", "3 1 1 D2ABDE240D7CD3EE6B4B28C54DF034B97983A1D16E8A410E4561CB106618E971"),
+    ("TXT", "\"first\"   \"second; with \\\"quotes\\\" and \\\\\""),
+    ("TYPE65534", "\\# 4 0A000001"),
+    ("URI", "10 1 \"https://example.org/\""),
+    (
+        "ZONEMD",
+        "2018031500 1 1 FEBE3D4CE2EC2FFA4BA99D46CD69D6D29711E55217057BEE7EB1A7B641A47BA7FED2DD5B97AE499FAFA4F22C6BD647DE",
+    ),
+];
+
+/// Every spelling is accepted, and a read of all records finds nothing to write.
+async fn spellings_read_back(mut rig: Rig) {
+    rig.stop().await;
+    rig.set_pace(|pace| pace.full_read = std::time::Duration::from_millis(1));
+    rig.start();
+    rig.zone().await;
+    for (rtype, record) in SPELLINGS {
+        let name = rtype.to_lowercase();
+        rig.put("RRset", &name, rig.rrset(&format!("{name}.types"), rtype, &[record])).await;
+    }
+    for (rtype, _) in SPELLINGS {
+        rig.until("RRset", &rtype.to_lowercase(), "Succeeded").await;
+    }
+    rig.at_rest().await;
+    let (writes, patches) = (rig.after_a_resync().await, rig.proxy.seen());
+    let last = patches.iter().rfind(|seen| seen.method == http::Method::PATCH).map(|seen| seen.body.clone());
+    rig.proxy.forget();
+    assert_eq!(rig.after_a_resync().await, 0, "{writes} writes so far, the last {last:?}");
+}
+
+on_both! {
+    async fn every_spelling_is_written_once_on_sqlite(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        spellings_read_back(rig).await;
+    }
+    async fn every_spelling_is_written_once_on_lmdb(cluster) {
+        let Some(server) = lmdb_server().await else { return };
+        spellings_read_back(Rig::on(cluster, server).await).await;
+    }
+}
