@@ -1,7 +1,8 @@
 //! The way to the API server, and clear words when there is none.
 //!
 //! In: a kubeconfig path, or the usual places (`KUBECONFIG`, `~/.kube/config`, the pod's service account). Out: a client that was heard by
-//! the API server once, or an error that says what to do next. The client does not retry by itself: the hub and the writer do, by class.
+//! the API server once, or an error that says what to do next. The client does not retry by itself: the hub and the writer do, by class,
+//! and when the API server names a time to wait, they hear of it.
 
 use std::{
     env,
@@ -12,9 +13,13 @@ use std::{
 
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tokio::time::timeout;
+use tower::util::AndThenLayer;
+
+mod retry_after;
 
 /// Longest time for a connection, and for the first answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,7 +112,8 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     config.default_retry = false;
     config.connect_timeout = Some(PATIENCE);
     let url = config.cluster_url.to_string();
-    let client = Client::try_from(config)
+    let client = ClientBuilder::try_from(config)
+        .map(|builder| builder.with_layer(&AndThenLayer::new(retry_after::told)).build())
         .map_err(|error| ConnectError::Credentials { url: url.clone(), reason: whole_story(&error) })?;
     match timeout(PATIENCE, client.apiserver_version()).await {
         Ok(Ok(version)) => {

@@ -19,6 +19,7 @@ use tracing::Instrument;
 use crate::{
     clock::Clock,
     events::{Event, Recorder},
+    lease::Fence,
     metrics::Metrics,
     queue::{Gather, Job, Queue, Touched},
     write::{ObjectWrite, Writer},
@@ -134,6 +135,7 @@ pub(crate) struct Outlets {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) fence: Fence,
 }
 
 /// A system and its queue, ready to be driven.
@@ -205,7 +207,7 @@ impl<S: System> Driver<S> {
 
     async fn pass(&self, job: &JobOf<S>) -> (Outcome<S::Object>, &'static str) {
         let Self { system, options, outlets, .. } = self;
-        let Outlets { writer, recorder, metrics, clock } = outlets;
+        let Outlets { writer, recorder, metrics, clock, fence } = outlets;
         let overrun = |step: &'static str| {
             tracing::warn!(step, deadline = ?options.deadline, "step took too long; the pass will be tried again");
             (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "deadline")
@@ -219,12 +221,13 @@ impl<S: System> Driver<S> {
         let plan = system.plan(observed, clock.now());
         metrics.step(S::NAME, "plan", began.elapsed());
 
-        if !writer.may_write() {
-            // Woken up after the lease ran out: somebody else is at it.
-            return (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "fenced");
-        }
         let began = Instant::now();
-        let Ok(applied) = timeout(options.deadline, system.apply(plan)).await else { return overrun("apply") };
+        let applied = match fence.guard(timeout(options.deadline, system.apply(plan))).await {
+            Some(Ok(applied)) => applied,
+            Some(Err(_)) => return overrun("apply"),
+            // The lease ran out, perhaps while this process was asleep: somebody else is at it.
+            None => return (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "fenced"),
+        };
         metrics.step(S::NAME, "apply", began.elapsed());
 
         let began = Instant::now();

@@ -1,10 +1,11 @@
 //! Kubernetes events, said once.
 //!
 //! In: events from reports. Out: core/v1 Events; the same object, reason and note within ten minutes counts up one event instead of
-//! making another. Recording never waits, never fails a pass, keeps a bounded memory and a bounded rate.
+//! making another. Recording never waits, never fails a pass, keeps a bounded memory and a bounded rate. Only the leader publishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -20,11 +21,11 @@ use kube::{
 };
 use serde_json::json;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Instant, timeout},
 };
 
-use crate::{clock::Clock, metrics::Metrics, write::FIELD_MANAGER};
+use crate::{clock::Clock, lease::Fence, metrics::Metrics, write::FIELD_MANAGER};
 
 /// The same thing said again within this time counts up.
 const WINDOW: Duration = Duration::from_mins(10);
@@ -74,16 +75,44 @@ impl EventKind {
 /// Records events. Cloning gives another handle to the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    queue: mpsc::Sender<Event>,
+    queue: mpsc::Sender<Entry>,
     metrics: Metrics,
+}
+
+/// What goes through the queue.
+#[derive(Debug)]
+enum Entry {
+    Event(Event),
+    /// Not said again while the API server still has it, also by another life of this process.
+    Once(Event),
+    /// Answered when everything before it is published or given up.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Recorder {
     /// Hands over an event and returns at once. Dropped (and counted) when too many are waiting.
     pub fn record(&self, mut event: Event) {
         cut(&mut event.note, NOTE_LIMIT);
-        if self.queue.try_send(event).is_err() {
+        self.hand_over(Entry::Event(event));
+    }
+
+    /// The same for what is found again at every start: a restart is no reason to say it again.
+    pub(crate) fn record_once(&self, mut event: Event) {
+        cut(&mut event.note, NOTE_LIMIT);
+        self.hand_over(Entry::Once(event));
+    }
+
+    fn hand_over(&self, entry: Entry) {
+        if self.queue.try_send(entry).is_err() {
             self.metrics.events("dropped");
+        }
+    }
+
+    /// Waits until everything recorded so far is published or given up.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.queue.send(Entry::Flush(done)).await.is_ok() {
+            let _ = flushed.await;
         }
     }
 }
@@ -93,6 +122,7 @@ pub(crate) fn recorder(
     client: Client,
     identity: &str,
     clock: Arc<dyn Clock>,
+    fence: Fence,
     metrics: Metrics,
 ) -> (Recorder, Publisher) {
     let (send, receive) = mpsc::channel(WAITING);
@@ -101,6 +131,7 @@ pub(crate) fn recorder(
         client,
         identity: identity.to_owned(),
         clock,
+        fence,
         metrics: metrics.clone(),
         said: BTreeMap::new(),
         order: VecDeque::new(),
@@ -111,7 +142,7 @@ pub(crate) fn recorder(
     (Recorder { queue: send, metrics }, publisher)
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Saying {
     uid: String,
     reason: String,
@@ -128,10 +159,11 @@ struct Said {
 
 /// The other end of a [`Recorder`]: what writes its events.
 pub(crate) struct Publisher {
-    queue: mpsc::Receiver<Event>,
+    queue: mpsc::Receiver<Entry>,
     client: Client,
     identity: String,
     clock: Arc<dyn Clock>,
+    fence: Fence,
     metrics: Metrics,
     said: BTreeMap<Saying, Said>,
     /// Sayings by age, for forgetting.
@@ -144,14 +176,26 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes until every recorder is gone.
     pub(crate) async fn run(mut self) {
-        while let Some(event) = self.queue.recv().await {
+        while let Some(entry) = self.queue.recv().await {
+            let (event, once) = match entry {
+                Entry::Event(event) => (event, false),
+                Entry::Once(event) => (event, true),
+                Entry::Flush(done) => {
+                    let _ = done.send(());
+                    continue;
+                }
+            };
             self.forget_old();
             self.wait_for_token().await;
-            self.publish(event).await;
+            if self.fence.is_open() {
+                self.publish(event, once).await;
+            } else {
+                self.metrics.events("dropped");
+            }
         }
     }
 
-    async fn publish(&mut self, event: Event) {
+    async fn publish(&mut self, event: Event, once: bool) {
         let saying = Saying {
             uid: event.object.uid.clone().unwrap_or_default(),
             reason: event.reason.clone(),
@@ -159,19 +203,21 @@ impl Publisher {
         };
         let now = self.clock.now();
         let known = self.said.get(&saying).cloned();
+        let name = self.name(&saying, &event, once, now);
         let result = match &known {
             Some(said) => timeout(DEADLINE, self.count_up(said, now)).await,
-            None => timeout(DEADLINE, self.make(&event, now)).await,
+            None => timeout(DEADLINE, self.make(&name, &event, now)).await,
         };
         let outcome = match result {
             Ok(Ok(said)) => {
                 self.remember(saying, said);
                 if known.is_some() { "counted" } else { "made" }
             }
+            Ok(Err(kube::Error::Api(status))) if once && status.is_already_exists() => "known",
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() && known.is_some() => {
                 // It has expired on the server: say it anew.
                 self.said.remove(&saying);
-                match timeout(DEADLINE, self.make(&event, now)).await {
+                match timeout(DEADLINE, self.make(&name, &event, now)).await {
                     Ok(Ok(said)) => {
                         self.remember(saying, said);
                         "made"
@@ -188,16 +234,25 @@ impl Publisher {
         self.metrics.events(outcome);
     }
 
-    async fn make(&mut self, event: &Event, now: Timestamp) -> kube::Result<Said> {
-        // Events of cluster-scoped objects live in `default`.
-        let namespace = event.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        self.made += 1;
+    /// What an event is called: never the same twice, or always the same for what is said once.
+    fn name(&mut self, saying: &Saying, event: &Event, once: bool, now: Timestamp) -> String {
         let mut base = event.object.name.clone().unwrap_or_default();
         cut(&mut base, 200);
-        let name = format!("{base}.{:x}{:x}", now.as_nanosecond(), self.made);
+        if once {
+            let mut hasher = DefaultHasher::new();
+            saying.hash(&mut hasher);
+            return format!("{base}.{:016x}", hasher.finish());
+        }
+        self.made += 1;
+        format!("{base}.{:x}{:x}", now.as_nanosecond(), self.made)
+    }
+
+    async fn make(&self, name: &str, event: &Event, now: Timestamp) -> kube::Result<Said> {
+        // Events of cluster-scoped objects live in `default`.
+        let namespace = event.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let object = CoreEvent {
             metadata: ObjectMeta {
-                name: Some(name.clone()),
+                name: Some(name.to_owned()),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -215,7 +270,7 @@ impl Publisher {
         };
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         Api::<CoreEvent>::namespaced(self.client.clone(), &namespace).create(&params, &object).await?;
-        Ok(Said { namespace, name, count: 1, last: Instant::now() })
+        Ok(Said { namespace, name: name.to_owned(), count: 1, last: Instant::now() })
     }
 
     async fn count_up(&self, said: &Said, now: Timestamp) -> kube::Result<Said> {

@@ -3,7 +3,7 @@
 //! ```text
 //!  LIST (pages) ─► guard ─► seen table ─► Index::applied / unreadable / deleted   new or changed objects only
 //!  WATCH ────────►   │          └─ after a complete list: what was not in it is deleted
-//!                    └─ an object that cannot be parsed is reported by name and stops nothing
+//!                    └─ an object that cannot be parsed is reported by name (log, metric, event) and stops nothing
 //! ```
 //!
 //! No object is kept: the seen table holds a name and two hashes for each. Lists and watches are made with kube's `Api` and not with its
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::{
     clock::Clock,
+    events::Recorder,
     health::{Check, Health},
     metrics::Metrics,
     object::ObjectId,
@@ -119,6 +120,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) writer: Writer,
+    pub(crate) recorder: Recorder,
     pub(crate) kinds: watch::Sender<Kinds>,
     pub(crate) install_crds: String,
     pub(crate) seed: u64,

@@ -11,7 +11,10 @@
 //! back, and the next one takes it at its next look, about a second later.
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
@@ -98,11 +101,44 @@ impl Fence {
 
     /// True while this replica may write.
     pub fn is_open(&self) -> bool {
-        match *self.until.lock().unwrap_or_else(PoisonError::into_inner) {
+        match self.until() {
             Until::Always => true,
             Until::Never => false,
             Until::Moment(until) => Instant::now() < until,
         }
+    }
+
+    /// Does `work` while this replica may write. `None` when that ends first: the work is dropped where it is, without being run a
+    /// moment longer, also when the whole process was asleep in between.
+    pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut fallen = pin!(self.fallen());
+        poll_fn(|context| {
+            // Looked at first and by the clock: after a long sleep the timers have not been told yet.
+            if !self.is_open() {
+                return Poll::Ready(None);
+            }
+            match work.as_mut().poll(context) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => fallen.as_mut().poll(context).map(|()| None),
+            }
+        })
+        .await
+    }
+
+    /// Ends when this replica may no longer write; a renewal puts that off.
+    async fn fallen(&self) {
+        loop {
+            match self.until() {
+                Until::Always => std::future::pending().await,
+                Until::Moment(until) if Instant::now() < until => tokio::time::sleep_until(until).await,
+                Until::Never | Until::Moment(_) => return,
+            }
+        }
+    }
+
+    fn until(&self) -> Until {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, until: Until) {
@@ -207,9 +243,7 @@ impl Candidate {
     /// Renews until that has not worked for too long.
     async fn keep(&mut self) {
         loop {
-            let Until::Moment(deadline) = *self.fence.until.lock().unwrap_or_else(PoisonError::into_inner) else {
-                return;
-            };
+            let Until::Moment(deadline) = self.fence.until() else { return };
             let renewed = async {
                 tokio::time::sleep(self.options.retry).await;
                 while !self.attempt().await {

@@ -34,4 +34,4 @@ pub use object::ObjectId;
 pub use operator::{Operator, OperatorError, OperatorOptions};
 pub use queue::{Gather, Job, Queue, Touch, Touched};
 pub use secret::Secret;
-pub use write::{ObjectPatch, ObjectWrite, WriteError, Writer};
+pub use write::{Child, ChildApplied, ChildDeleted, ChildError, ObjectPatch, ObjectWrite, Proof, WriteError, Writer};

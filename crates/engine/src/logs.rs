@@ -58,9 +58,7 @@ pub enum LogError {
     #[error("unknown log format {0:?}: use \"json\" or \"text\"")]
     Format(String),
     /// Not a level.
-    #[error(
-        "unknown log level {0:?}: use \"debug\", \"info\", \"warn\" or \"error\", or directives such as \"info,signpost_engine=debug\""
-    )]
+    #[error("unknown log level {0:?}: use \"debug\", \"info\", \"warn\" or \"error\"")]
     Level(String),
     /// Set up before.
     #[error("logging is already set up")]
@@ -75,37 +73,21 @@ pub fn init(level: &str, format: Format) -> Result<(), LogError> {
     tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| LogError::Twice)
 }
 
-/// Checks a level (or directives) without setting anything up.
+/// Checks a level without setting anything up.
 pub fn check_level(level: &str) -> Result<(), LogError> {
     filter(level).map(drop)
 }
 
 fn filter(level: &str) -> Result<EnvFilter, LogError> {
-    let wrong = || LogError::Level(level.to_owned());
-    let mut directives = Vec::new();
-    for part in level.split(',').map(str::trim) {
-        let (target, level) = match part.split_once('=') {
-            Some((target, level)) => (Some(target), level),
-            None => (None, part),
-        };
-        let level = match level.to_ascii_lowercase().as_str() {
-            "warning" => "warn".to_owned(),
-            known @ ("off" | "error" | "warn" | "info" | "debug" | "trace") => known.to_owned(),
-            _ => return Err(wrong()),
-        };
-        if let Some(target) = target {
-            directives.push(format!("{target}={level}"));
-        } else {
-            directives.push(level.clone());
-            if level == "debug" || level == "trace" {
-                // What the HTTP and TLS layers say at these levels drowns everything else.
-                for quiet in ["h2", "hyper", "hyper_util", "rustls", "tower", "hickory_proto", "hickory_server"] {
-                    directives.push(format!("{quiet}=info"));
-                }
-            }
-        }
-    }
-    EnvFilter::try_new(directives.join(",")).map_err(|_| wrong())
+    // What the HTTP and TLS layers say at this level drowns everything else.
+    const DEBUG: &str =
+        "debug,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,hickory_proto=info,hickory_server=info";
+    let directives = match level {
+        "debug" => DEBUG,
+        "info" | "warn" | "error" => level,
+        other => return Err(LogError::Level(other.to_owned())),
+    };
+    EnvFilter::try_new(directives).map_err(|_| LogError::Level(level.to_owned()))
 }
 
 struct Lines<W> {

@@ -3,7 +3,7 @@
 //! ```text
 //!  start:  streams ─► every required kind complete ─┐
 //!          lease ───► this replica leads ───────────┴─► drivers
-//!  stop:   no new passes ─► running passes end ─► writes flushed ─► lease given back
+//!  stop:   no new passes ─► running passes end ─► writes and events flushed ─► lease given back
 //! ```
 //!
 //! A lease that is lost ends [`Operator::run`] at once with an error; the process starts again as a follower. Dropping the future of
@@ -27,6 +27,9 @@ use crate::{
     queue::Queue,
     write::{Writer, WriterOptions},
 };
+
+/// Longest time for waiting events when asked to stop: somebody waits for the lease.
+const EVENTS: Duration = Duration::from_millis(500);
 
 /// How one process runs.
 #[derive(Clone, Debug)]
@@ -98,6 +101,7 @@ pub struct Operator {
     drivers: Vec<(&'static str, StartDriver)>,
     kinds: watch::Sender<Kinds>,
     candidate: Option<Candidate>,
+    fence: Fence,
 }
 
 impl Operator {
@@ -111,9 +115,10 @@ impl Operator {
         });
         let fence = candidate.as_ref().map_or_else(Fence::open, Candidate::fence);
         let writer_options = WriterOptions { seed: options.seed, ..options.writer };
-        let writer = Writer::new(client.clone(), writer_options, fence, metrics.clone());
+        let writer = Writer::new(client.clone(), writer_options, fence.clone(), metrics.clone());
+        let clock = options.clock.clone();
         let (recorder, publisher) =
-            events::recorder(client.clone(), &options.identity, options.clock.clone(), metrics.clone());
+            events::recorder(client.clone(), &options.identity, clock, fence.clone(), metrics.clone());
         Self {
             client,
             options,
@@ -126,6 +131,7 @@ impl Operator {
             drivers: Vec::new(),
             kinds: watch::Sender::new(Kinds::new()),
             candidate,
+            fence,
         }
     }
 
@@ -141,8 +147,13 @@ impl Operator {
 
     /// Drives a system from its queue while this replica leads.
     pub fn drive<S: System>(&mut self, system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions) {
-        let outlets =
-            Outlets { writer: self.writer(), recorder: self.recorder(), metrics: self.metrics(), clock: self.clock() };
+        let outlets = Outlets {
+            writer: self.writer(),
+            recorder: self.recorder(),
+            metrics: self.metrics(),
+            clock: self.clock(),
+            fence: self.fence.clone(),
+        };
         let driver = Driver::new(system, queue, options, outlets);
         self.drivers.push((S::NAME, Box::new(move |seed, stop| Box::pin(driver.run(seed, stop)))));
     }
@@ -198,12 +209,13 @@ impl Operator {
             metrics,
             health,
             writer,
-            recorder: _,
+            recorder,
             publisher,
             streams,
             drivers,
             kinds,
             candidate,
+            fence: _,
         } = self;
         // Whatever way this ends, nothing is written afterwards.
         let _closed = CloseOnDrop(writer.clone());
@@ -216,6 +228,7 @@ impl Operator {
             metrics: metrics.clone(),
             health: health.clone(),
             writer: writer.clone(),
+            recorder: recorder.clone(),
             kinds: kinds.clone(),
             install_crds: options.install_crds,
             seed,
@@ -288,17 +301,21 @@ impl Operator {
             }
             intake.cancel();
             let drained = async {
-                while running.join_next().await.is_some() {}
-                writer.drain().await;
+                let done = async {
+                    while running.join_next().await.is_some() {}
+                    writer.drain().await;
+                };
+                if timeout(options.drain, done).await.is_err() {
+                    tracing::warn!(limit = ?options.drain, "stopping although passes or writes are not done");
+                }
+                if timeout(EVENTS, recorder.flush()).await.is_err() {
+                    tracing::warn!(limit = ?EVENTS, "stopping although events are not written");
+                }
             };
             tokio::select! {
                 biased;
                 ended = unexpected(&mut parts) => return Err(ended),
-                drained = timeout(options.drain, drained) => {
-                    if drained.is_err() {
-                        tracing::warn!(limit = ?options.drain, "stopping although passes or writes are not done");
-                    }
-                }
+                () = drained => {}
             }
             running.abort_all();
             metrics.leader(false);

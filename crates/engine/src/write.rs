@@ -35,7 +35,9 @@ use crate::{
     queue::{jittered, transient_delay},
 };
 
+mod child;
 mod error;
+pub use child::{Child, ChildApplied, ChildDeleted, ChildError, Proof};
 pub use error::WriteError;
 
 /// The field manager of everything this operator applies.
@@ -437,7 +439,8 @@ fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
     hasher.finish()
 }
 
-/// A hash of a JSON value that does not depend on the order of keys and takes a missing field and `null` for the same.
+/// A hash of a JSON value that does not depend on the order of keys or on transition times, and takes a missing field and `null` for the
+/// same.
 fn hash_value(value: &Value) -> u64 {
     fn feed(value: &Value, hasher: &mut DefaultHasher) {
         match value {
@@ -452,7 +455,10 @@ fn hash_value(value: &Value) -> u64 {
                 }
             }
             Value::Object(fields) => {
-                let mut present: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+                // When a condition came about is no news by itself: two passes that each saw an older status than the other wrote would
+                // otherwise put their times in each other's place for ever.
+                let counts = |name: &str, value: &Value| !value.is_null() && name != "lastTransitionTime";
+                let mut present: Vec<_> = fields.iter().filter(|(name, value)| counts(name, value)).collect();
                 present.sort_by_key(|(name, _)| *name);
                 (5_u8, present.len()).hash(hasher);
                 for (name, value) in present {

@@ -60,6 +60,11 @@ enum Deed {
     Delete {
         at: Place,
     },
+    /// Makes one readable again that is being deleted, if it is still there.
+    Repair {
+        at: Place,
+        text: Value,
+    },
     /// Somebody edits the copy.
     Tamper {
         at: Place,
@@ -90,13 +95,13 @@ fn script(number: u64) -> Vec<Deed> {
         if alive.contains(&at) {
             match dice.random_range(0..6) {
                 0 => {
-                    // What cannot be read cannot be let go of either: its owner repairs it first.
-                    if spoiled.contains(&at) {
-                        deeds.push(Deed::Change { at: at.clone(), text: text() });
-                    }
                     deeds.push(Deed::Delete { at: at.clone() });
                     alive.remove(&at);
-                    spoiled.remove(&at);
+                    // What cannot be read cannot be let go of either: its owner repairs it.
+                    if spoiled.remove(&at) {
+                        deeds.push(Deed::Wait(Duration::from_millis(dice.random_range(1..3_000))));
+                        deeds.push(Deed::Repair { at, text: text() });
+                    }
                 }
                 1 => deeds.push(Deed::Tamper { at }),
                 2 => deeds.push(Deed::Steal { at }),
@@ -149,6 +154,13 @@ async fn act(client: &Client, deed: Deed) {
         Deed::Change { at: (namespace, name), text } => {
             let patch = Patch::Merge(json!({ "spec": { "text": text } }));
             mirrors(client, namespace).patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        }
+        Deed::Repair { at: (namespace, name), text } => {
+            let patch = Patch::Merge(json!({ "spec": { "text": text } }));
+            match mirrors(client, namespace).patch(&name, &PatchParams::default(), &patch).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                answer => drop(answer.unwrap()),
+            }
         }
         Deed::Delete { at: (namespace, name) } => {
             mirrors(client, namespace).delete(&name, &DeleteParams::default()).await.unwrap();
@@ -493,7 +505,7 @@ fn check_calm(deeds: &[Deed], world: &Value) {
             Deed::Delete { at } => {
                 expected.remove(at);
             }
-            Deed::Tamper { .. } | Deed::Steal { .. } | Deed::Wait(_) => {}
+            Deed::Repair { .. } | Deed::Tamper { .. } | Deed::Steal { .. } | Deed::Wait(_) => {}
         }
     }
     for ((namespace, name), text) in &expected {

@@ -10,7 +10,9 @@
 mod support;
 
 use std::{
+    future::poll_fn,
     sync::{Arc, Mutex},
+    task::Poll,
     time::Duration,
 };
 
@@ -176,6 +178,36 @@ async fn the_fence_falls_by_itself_when_a_process_was_asleep() {
     // Time passes without any task of the process being run, as in a paused container.
     advance(Duration::from_secs(11)).await;
     assert!(!first.fence.is_open(), "nothing may be written on the strength of a lease of eleven seconds ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_way_is_not_run_a_moment_longer_than_the_lease_and_ends_at_once_when_it_is_lost() {
+    let sandbox = sandbox(1);
+    let first = candidate(sandbox.client(), "first", clock());
+    first.leading().await;
+    let polls = Mutex::new(0);
+    let endless = || {
+        poll_fn(|_| {
+            *polls.lock().unwrap() += 1;
+            Poll::<()>::Pending
+        })
+    };
+    let mut asleep = std::pin::pin!(first.fence.guard(endless()));
+    assert!(futures::poll!(asleep.as_mut()).is_pending());
+    advance(Duration::from_secs(11)).await;
+    assert_eq!(futures::poll!(asleep.as_mut()), Poll::Ready(None));
+    assert_eq!(*polls.lock().unwrap(), 1, "work was run after the lease had run out");
+    // Renewals keep the work going; the end of the lease wakes it up.
+    let second = candidate(sandbox.client(), "second", clock());
+    second.leading().await;
+    let stop = second.stop.clone();
+    let ended = tokio::spawn(async move { second.fence.guard(std::future::pending::<()>()).await });
+    sleep(Duration::from_mins(2)).await;
+    assert!(!ended.is_finished());
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(11), ended).await.expect("ends with the lease").unwrap();
+    assert_eq!(ended, None);
+    assert_eq!(Fence::open().guard(async { 7 }).await, Some(7));
 }
 
 #[tokio::test(start_paused = true)]

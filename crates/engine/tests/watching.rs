@@ -17,10 +17,10 @@ use std::{
 
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::json;
@@ -28,6 +28,7 @@ use signpost_engine::{
     Index, Need, ObjectId, Operator, OperatorOptions,
     health::{Check, Health},
     hub::KindState,
+    lease::LeaseOptions,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
 use support::{eventually, mirror::Mirror, sandbox};
@@ -278,6 +279,58 @@ async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
     assert_eq!(watching.diary.until("applied default/b").await, ["unreadable default/a", "applied default/b"]);
     api.delete("a", &DeleteParams::default()).await.unwrap();
     watching.diary.until("deleted default/a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_a_deleted_one_is_named() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    support::install_mirrors(&user).await;
+    let api: Api<DynamicObject> = Api::namespaced_with(user.clone(), "default", &ApiResource::erase::<Mirror>(&()));
+    for name in ["bad", "going"] {
+        let object = json!({
+            "apiVersion": "test.signpost.dev/v1", "kind": "Mirror",
+            "metadata": {"name": name, "finalizers": ["test.signpost.dev/mirror"]}, "spec": {"text": 1},
+        });
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+    api.delete("going", &DeleteParams::default()).await.unwrap();
+    let notes = || async {
+        let all = Api::<Event>::all(user.clone()).list(&ListParams::default()).await.unwrap().items;
+        let text = |event: Event| {
+            (event.involved_object.name.unwrap(), event.reason.unwrap(), event.message.unwrap(), event.count.unwrap())
+        };
+        let mut notes: Vec<_> = all.into_iter().map(text).collect();
+        notes.sort();
+        notes
+    };
+    // Another replica leads: this one only looks.
+    let lease = |identity: &str| OperatorOptions {
+        identity: identity.to_owned(),
+        lease: Some(LeaseOptions::new("default", "signpost")),
+        ..options()
+    };
+    let leader = watch::<ConfigMap>(sandbox.client(), Need::Required, lease("leader"));
+    leader.diary.until("listed").await;
+    sleep(Duration::from_secs(5)).await;
+    let watching = watch::<Mirror>(sandbox.client(), Need::Required, lease("follower"));
+    watching.diary.until("listed").await;
+    sleep(Duration::from_mins(3)).await;
+    assert_eq!(notes().await, []);
+    drop(leader);
+    sleep(Duration::from_mins(2)).await;
+    let told = notes().await;
+    let [bad, going] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((bad.0.as_str(), bad.1.as_str(), bad.3), ("bad", "Unreadable", 1));
+    assert!(bad.2.contains("what was known of it is kept"), "{}", bad.2);
+    assert_eq!((going.0.as_str(), going.1.as_str(), going.3), ("going", "Unreadable", 1));
+    assert!(going.2.contains("being deleted") && going.2.contains("(test.signpost.dev/mirror)"), "{}", going.2);
+    // A start is no reason to say it again.
+    drop(watching);
+    let again = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    again.diary.until("listed").await;
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(notes().await, told);
 }
 
 #[tokio::test(start_paused = true)]

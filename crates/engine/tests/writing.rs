@@ -83,6 +83,30 @@ async fn a_status_is_written_once_and_the_same_again_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_transition_time_alone_is_no_reason_to_write() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client());
+    let ready = |truth: &str, second: u8| {
+        let condition = json!({
+            "type": "Ready", "status": truth, "reason": "Mirrored", "message": "",
+            "lastTransitionTime": format!("2026-01-01T00:00:0{second}Z"),
+        });
+        ObjectWrite::status::<Mirror>(
+            ObjectId::of(&mirror),
+            mirror.uid().unwrap(),
+            json!({ "conditions": [condition] }),
+        )
+    };
+    for (truth, second) in [("True", 5), ("True", 6), ("True", 5), ("False", 7), ("True", 8)] {
+        writer.write(&ready(truth, second)).await.unwrap();
+    }
+    assert_eq!(writes_of_status(&sandbox), 3);
+    let status = mirrors(&user).get("a").await.unwrap().status.unwrap();
+    assert_eq!(status.conditions[0].last_transition_time.0.to_string(), "2026-01-01T00:00:08Z");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_start_the_status_already_there_is_not_written_again() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
@@ -310,6 +334,32 @@ async fn a_flood_of_events_is_slowed_down_and_cut_off() {
     sleep(Duration::from_mins(3)).await;
     let made = events(&user).await.len();
     assert!((1_000..=1_001).contains(&made), "what waits is bounded: {made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_at_the_stop_are_written_and_nobody_waits_long_for_them() {
+    for (name, slow, written) in [("quick", Duration::from_millis(20), 8), ("stuck", Duration::from_hours(1), 0)] {
+        let (sandbox, user) = cluster().await;
+        let mirror = make(&user, "a").await;
+        let plan = FaultPlan::new(move |info, _| match info.resource.as_str() {
+            "events" => Fault::Delay(slow),
+            _ => Fault::None,
+        });
+        let options = OperatorOptions { clock: support::clock(), ..OperatorOptions::default() };
+        let operator = Operator::new(sandbox.client_with(plan), options);
+        let recorder = operator.recorder();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(operator.run(stop.clone()));
+        sleep(Duration::from_secs(1)).await;
+        for number in 0..8 {
+            recorder.record(event(&mirror, "Refused", &format!("number {number}")));
+        }
+        stop.cancel();
+        let began = Instant::now();
+        running.await.unwrap().unwrap();
+        assert!(began.elapsed() <= Duration::from_secs(1), "{name}: {:?}", began.elapsed());
+        assert_eq!(events(&user).await.len(), written, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,9 +102,9 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
     let metrics = Metrics::new();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let client = Sandbox::default().client();
-    let writer = Writer::new(client.clone(), WriterOptions::default(), fence, metrics.clone());
-    let (recorder, _publisher) = crate::events::recorder(client, "test", clock.clone(), metrics.clone());
-    let outlets = Outlets { writer, recorder, metrics: metrics.clone(), clock };
+    let writer = Writer::new(client.clone(), WriterOptions::default(), fence.clone(), metrics.clone());
+    let (recorder, _publisher) = crate::events::recorder(client, "test", clock.clone(), fence.clone(), metrics.clone());
+    let outlets = Outlets { writer, recorder, metrics: metrics.clone(), clock, fence };
     let options = DriveOptions {
         concurrency,
         deadline: Duration::from_secs(10),

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::{DynamicResourceScope, Resource};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
@@ -79,14 +79,17 @@ fn prune(value: &mut Value) {
     }
 }
 
-/// The parts that name an object, even where the rest of the metadata makes no sense.
+/// The parts that name an object and tell whether it is held, even where the rest of the metadata makes no sense.
 fn meta_of(value: &Value) -> ObjectMeta {
     let text = |field: &str| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).map(str::to_owned);
+    let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
     ObjectMeta {
         namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
         resource_version: text("resourceVersion"),
+        deletion_timestamp: text("deletionTimestamp").and_then(|time| time.parse().ok()).map(Time),
+        finalizers: finalizers.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
         ..ObjectMeta::default()
     }
 }

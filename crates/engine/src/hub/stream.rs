@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api,
     api::{ListParams, WatchEvent, WatchParams},
@@ -18,6 +19,7 @@ use super::{
     seen::{News, Seen},
 };
 use crate::{
+    events::{Event, EventKind},
     object::{ObjectId, kind_of},
     queue::{jittered, transient_delay},
     write::WriteError,
@@ -39,6 +41,8 @@ const STALE_LISTS: u32 = 20;
 const PAGE_TRIES: u32 = 5;
 /// A watch that fails this often in a row without an event is given up for a new list.
 const WATCH_TRIES: u32 = 5;
+/// Unreadable objects that wait for their event until this replica leads; of more, the first have to do.
+const UNTOLD: usize = 50;
 
 pub(super) struct KindStream<K> {
     shared: Shared,
@@ -54,6 +58,7 @@ pub(super) struct KindStream<K> {
     /// The newest version seen, and how many lists in a row were older.
     newest: u64,
     older_lists: u32,
+    untold: Vec<Event>,
 }
 
 /// Why a list or a watch ended early.
@@ -108,6 +113,7 @@ impl<K: Watched> KindStream<K> {
             stale_since: None,
             newest: 0,
             older_lists: 0,
+            untold: Vec::new(),
         }
     }
 
@@ -273,6 +279,7 @@ impl<K: Watched> KindStream<K> {
             self.failures = 0;
             self.saw(version);
             self.count_objects(true);
+            self.tell();
         }
         if started.elapsed() < Duration::from_secs(1) {
             // A server that ends every watch at once must not be asked in a tight loop.
@@ -305,11 +312,47 @@ impl<K: Watched> KindStream<K> {
                     index.applied(&object);
                 }
             }
-            Guarded::Bad { error, .. } => {
-                tracing::warn!(object = %id, error = %error, "object cannot be read; what was known of it is kept");
+            Guarded::Bad { meta, error } => {
+                let event = self.unreadable(&meta, &error);
+                tracing::warn!(object = %id, note = event.note, "object cannot be read");
+                if self.untold.len() < UNTOLD {
+                    self.untold.push(event);
+                }
                 for index in &self.indexes {
                     index.unreadable(&id, &error);
                 }
+            }
+        }
+    }
+
+    /// What the owner of an unreadable object has to know.
+    fn unreadable(&self, meta: &ObjectMeta, error: &str) -> Event {
+        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+        let note = if meta.deletion_timestamp.is_some() && !finalizers.is_empty() {
+            format!(
+                "the object is being deleted but cannot be read, so what it stands for is kept and so are its finalizers ({}): apply it again in a form that can be read, or remove them by hand; {error}",
+                finalizers.join(", ")
+            )
+        } else {
+            format!("the object cannot be read; what was known of it is kept: {error}")
+        };
+        let object = ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(self.kind.to_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            field_path: None,
+        };
+        Event { object, kind: EventKind::Warning, reason: "Unreadable".to_owned(), note }
+    }
+
+    /// Records what was kept until this replica leads.
+    fn tell(&mut self) {
+        if self.shared.writer.may_write() {
+            for event in self.untold.drain(..) {
+                self.shared.recorder.record_once(event);
             }
         }
     }
@@ -321,7 +364,7 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    fn id_of(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> ObjectId {
+    fn id_of(&self, meta: &ObjectMeta) -> ObjectId {
         ObjectId::new(self.kind, meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
@@ -342,6 +385,7 @@ impl<K: Watched> KindStream<K> {
         if self.stale_since.take().is_some() {
             tracing::info!(kind = self.kind, "view is current again");
         }
+        self.tell();
         self.set(&KindState::Synced);
     }
 

@@ -12,15 +12,12 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::{
-    Api, Client, CustomResource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::{Api, Client, CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
-    DriveOptions, Index, Job, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, Outcome, Queue, Report,
-    RetryClass, System, Touch, Touched, WriteError, Writer, conditions,
+    Child, ChildApplied, ChildDeleted, ChildError, DriveOptions, Index, Job, Need, ObjectId, ObjectWrite, Operator,
+    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, WriteError, Writer, conditions,
 };
 
 pub const FINALIZER: &str = "test.signpost.dev/mirror";
@@ -61,8 +58,7 @@ struct Source {
 }
 
 #[derive(Clone, Debug)]
-struct Child {
-    uid: String,
+struct Copy {
     text: Option<String>,
 }
 
@@ -71,7 +67,7 @@ struct View {
     sources: BTreeMap<(Namespace, Name), Source>,
     /// Exist but cannot be read, and were never read before.
     riddles: BTreeSet<(Namespace, Name)>,
-    children: BTreeMap<(Namespace, Name), Child>,
+    copies: BTreeMap<(Namespace, Name), Copy>,
 }
 
 /// What the system knows: two small maps.
@@ -149,14 +145,14 @@ impl Index<ConfigMap> for Maps {
             return;
         }
         let text = object.data.as_ref().and_then(|data| data.get("text").cloned());
-        let child = Child { uid: object.uid().unwrap_or_default(), text };
+        let copy = Copy { text };
         let place = place(&ObjectId::of(object));
-        self.view.lock().unwrap().children.insert(place.clone(), child);
+        self.view.lock().unwrap().copies.insert(place.clone(), copy);
         self.touch(place);
     }
 
     fn deleted(&self, id: &ObjectId) {
-        if self.view.lock().unwrap().children.remove(&place(id)).is_some() {
+        if self.view.lock().unwrap().copies.remove(&place(id)).is_some() {
             self.touch(place(id));
         }
     }
@@ -165,20 +161,19 @@ impl Index<ConfigMap> for Maps {
 /// The system itself.
 pub struct Mirrors {
     maps: Maps,
-    client: Client,
     writer: Writer,
 }
 
 pub struct Seen {
     namespace: Namespace,
-    objects: Vec<(Name, Option<Source>, Option<Child>)>,
+    objects: Vec<(Name, Option<Source>, Option<Copy>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Hold { uid: String, version: String, finalizers: Vec<String> },
     Put { text: String },
-    Remove { uid: String },
+    Remove,
     LetGo { uid: String, version: String, finalizers: Vec<String> },
 }
 
@@ -189,7 +184,7 @@ pub struct Todo {
 
 pub struct Outcomes {
     namespace: Namespace,
-    objects: Vec<(Name, Option<Source>, Result<(), WriteError>)>,
+    objects: Vec<(Name, Option<Source>, Result<(), ChildError>)>,
 }
 
 impl System for Mirrors {
@@ -205,21 +200,21 @@ impl System for Mirrors {
         let names: BTreeSet<Name> = match &job.touched {
             Touched::Some(names) => names.clone(),
             Touched::All => {
-                let all = view.sources.keys().chain(view.children.keys());
+                let all = view.sources.keys().chain(view.copies.keys());
                 all.filter(|(namespace, _)| *namespace == job.key).map(|(_, name)| name.clone()).collect()
             }
         };
         let look = |name: &Name| {
             let place = (job.key.clone(), name.clone());
             (!view.riddles.contains(&place))
-                .then(|| (name.clone(), view.sources.get(&place).cloned(), view.children.get(&place).cloned()))
+                .then(|| (name.clone(), view.sources.get(&place).cloned(), view.copies.get(&place).cloned()))
         };
         Seen { namespace: job.key.clone(), objects: names.iter().filter_map(look).collect() }
     }
 
     fn plan(&self, seen: Seen, _now: Timestamp) -> Todo {
-        let objects = seen.objects.into_iter().map(|(name, source, child)| {
-            let steps = steps(source.as_ref(), child.as_ref());
+        let objects = seen.objects.into_iter().map(|(name, source, copy)| {
+            let steps = steps(source.as_ref(), copy.as_ref());
             (name, source, steps)
         });
         Todo { namespace: seen.namespace, objects: objects.collect() }
@@ -268,7 +263,7 @@ impl System for Mirrors {
     }
 }
 
-fn steps(source: Option<&Source>, child: Option<&Child>) -> Vec<Step> {
+fn steps(source: Option<&Source>, copy: Option<&Copy>) -> Vec<Step> {
     let mut steps = Vec::new();
     match source {
         Some(source) if !source.deleting => {
@@ -277,13 +272,13 @@ fn steps(source: Option<&Source>, child: Option<&Child>) -> Vec<Step> {
                 finalizers.push(FINALIZER.to_owned());
                 steps.push(Step::Hold { uid: source.uid.clone(), version: source.version.clone(), finalizers });
             }
-            if child.is_none_or(|child| child.text.as_ref() != Some(&source.text)) {
+            if copy.is_none_or(|copy| copy.text.as_ref() != Some(&source.text)) {
                 steps.push(Step::Put { text: source.text.clone() });
             }
         }
         gone_or_going => {
-            if let Some(child) = child {
-                steps.push(Step::Remove { uid: child.uid.clone() });
+            if copy.is_some() {
+                steps.push(Step::Remove);
             }
             if let Some(source) = gone_or_going
                 && source.finalizers.iter().any(|have| have == FINALIZER)
@@ -296,12 +291,15 @@ fn steps(source: Option<&Source>, child: Option<&Child>) -> Vec<Step> {
     steps
 }
 
-fn class_of(error: &WriteError) -> RetryClass {
+fn class_of(error: &ChildError) -> RetryClass {
     match error {
-        WriteError::Conflict => RetryClass::Now,
-        WriteError::Throttled(after) => RetryClass::Throttled { after: *after },
-        WriteError::Invalid(_) => RetryClass::Slow,
-        WriteError::Gone | WriteError::Forbidden(_) | WriteError::Transient(_) => RetryClass::Transient,
+        ChildError::Write(WriteError::Conflict) => RetryClass::Now,
+        ChildError::Write(WriteError::Throttled(after)) => RetryClass::Throttled { after: *after },
+        ChildError::NotOurs { .. } | ChildError::Write(WriteError::Invalid(_)) => RetryClass::Slow,
+        ChildError::Leaving { .. }
+        | ChildError::Write(WriteError::Gone | WriteError::Forbidden(_) | WriteError::Transient(_)) => {
+            RetryClass::Transient
+        }
     }
 }
 
@@ -315,46 +313,52 @@ fn worse(one: Option<RetryClass>, other: RetryClass) -> RetryClass {
 }
 
 impl Mirrors {
-    async fn take(&self, namespace: &str, name: &str, step: Step) -> Result<(), WriteError> {
+    async fn take(&self, namespace: &str, name: &str, step: Step) -> Result<(), ChildError> {
         let id = ObjectId::new("Mirror", Some(namespace), name);
-        let children: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let proof = Proof::Label { key: "mirror".to_owned(), value: name.to_owned() };
+        let copy = Child::new::<ConfigMap>(Some(namespace), name, proof);
         let answer = match step {
             Step::Hold { uid, version, finalizers } | Step::LetGo { uid, version, finalizers } => {
                 let metadata = json!({ "finalizers": finalizers, "resourceVersion": version });
-                self.writer.write(&ObjectWrite::metadata::<Mirror>(id, uid, metadata)).await.map(drop)
+                self.writer
+                    .write(&ObjectWrite::metadata::<Mirror>(id, uid, metadata))
+                    .await
+                    .map(drop)
+                    .map_err(Into::into)
             }
             Step::Put { text } => {
-                let child = json!({
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "metadata": { "name": name, "labels": { "mirror": name } },
-                    "data": { "text": text },
-                });
-                let params = PatchParams::apply("mirror").force();
-                children.patch(name, &params, &Patch::Apply(child)).await.map(drop).map_err(WriteError::from)
+                let applied = self.writer.apply_child(&copy, &json!({ "data": { "text": text } })).await;
+                agreed(applied.map(|applied| applied != ChildApplied::Unchanged))
             }
-            Step::Remove { uid } => {
-                let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-                let params = DeleteParams { preconditions, ..DeleteParams::default() };
-                children.delete(name, &params).await.map(drop).map_err(WriteError::from)
+            Step::Remove => {
+                agreed(self.writer.delete_child(&copy).await.map(|deleted| deleted != ChildDeleted::Absent))
             }
         };
         match answer {
             // Deleted already, or never there: that is what was wanted, or the watch will say more.
-            Err(WriteError::Gone) => Ok(()),
+            Err(ChildError::Write(WriteError::Gone)) => Ok(()),
             other => other,
         }
     }
 }
 
+/// There was something to do by our view, and nothing by the server's: one of the two is old, so look again.
+fn agreed(done: Result<bool, ChildError>) -> Result<(), ChildError> {
+    match done {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(WriteError::Conflict.into()),
+        Err(error) => Err(error),
+    }
+}
+
 /// A replica of the operator with the system in it.
 pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
-    let mut operator = Operator::new(client.clone(), options);
+    let mut operator = Operator::new(client, options);
     let queue = Queue::new();
     let maps = Maps { view: Arc::default(), queue: queue.clone(), writer: operator.writer(), heard: Arc::default() };
     operator.watch::<Mirror>(Need::Required, Arc::new(maps.clone()));
     operator.watch::<ConfigMap>(Need::Required, Arc::new(maps.clone()));
-    let system = Mirrors { maps: maps.clone(), client, writer: operator.writer() };
+    let system = Mirrors { maps: maps.clone(), writer: operator.writer() };
     operator.drive(system, queue, DriveOptions::default());
     (operator, maps)
 }

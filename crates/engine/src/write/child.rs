@@ -1,0 +1,332 @@
+//! Whole objects that the operator makes for others to read: made, kept as they should be, and deleted, only when provably ours.
+//!
+//! ```text
+//!  GET ─► nothing there ─► apply; refused when somebody has made one meanwhile
+//!     ├─► ours ──────────► has all that we apply, and nothing that we once applied? ─► nothing is sent
+//!     │                      └─► else: apply on the version that was read, by force: our fields are ours
+//!     └─► not ours ──────► ChildError::NotOurs, untouched
+//! ```
+//!
+//! What we own is read from `managedFields`, so a field that somebody else added stays, one that somebody changed is taken back, and one
+//! that is no longer applied is removed.
+
+use std::{fmt, future::Future};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Resource,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    core::{ApiResource, Request, request::Error as RequestError},
+};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::{FIELD_MANAGER, WriteError, Writer};
+use crate::object::{ObjectId, kind_of};
+
+mod owned;
+
+/// A version that no object ever has: an apply that carries it makes an object or is refused, and never changes one.
+const MUST_NOT_EXIST: &str = "1";
+/// How often a lost race or a short failure is tried again within one call.
+const TRIES: u32 = 3;
+
+/// An object that is to be ours: which, and by what it is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Child {
+    /// Which object.
+    pub id: ObjectId,
+    /// Its API resource.
+    pub resource: ApiResource,
+    /// What shows that it is ours.
+    pub proof: Proof,
+}
+
+impl Child {
+    /// A child of kind `K`.
+    pub fn new<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str, proof: Proof) -> Self {
+        let id = ObjectId::new(kind_of::<K>(), namespace, name);
+        Self { id, resource: ApiResource::erase::<K>(&()), proof }
+    }
+}
+
+/// What shows that an object is ours. It is put into what is applied, and looked for in what is there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Proof {
+    /// A label with this value.
+    Label {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// An annotation with this value.
+    Annotation {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// This object among its owners, by uid; the cluster deletes the child with it.
+    Owner(Box<OwnerReference>),
+    /// That it was applied by this operator, as its `managedFields` tell.
+    Applied,
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label { key, value } => write!(f, "label {key}={value}"),
+            Self::Annotation { key, value } => write!(f, "annotation {key}={value}"),
+            Self::Owner(owner) => write!(f, "owner {} {} ({})", owner.kind, owner.name, owner.uid),
+            Self::Applied => write!(f, "field manager {FIELD_MANAGER}"),
+        }
+    }
+}
+
+impl Proof {
+    fn holds_for(&self, live: &Value) -> bool {
+        let metadata = &live["metadata"];
+        match self {
+            Self::Label { key, value } => metadata["labels"][key] == value.as_str(),
+            Self::Annotation { key, value } => metadata["annotations"][key] == value.as_str(),
+            Self::Owner(owner) => {
+                let owners = metadata["ownerReferences"].as_array();
+                owners.is_some_and(|owners| owners.iter().any(|other| other["uid"] == owner.uid.as_str()))
+            }
+            Self::Applied => owned::entry(live).is_some(),
+        }
+    }
+
+    fn put_into(&self, metadata: &mut Map<String, Value>) {
+        let mut set = |field: &str, key: &str, value: &str| {
+            let map = metadata.entry(field).or_insert_with(|| json!({}));
+            map[key] = json!(value);
+        };
+        match self {
+            Self::Label { key, value } => set("labels", key, value),
+            Self::Annotation { key, value } => set("annotations", key, value),
+            Self::Owner(owner) => {
+                metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            }
+            Self::Applied => {}
+        }
+    }
+}
+
+/// Why a child is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChildError {
+    /// Another object has the name. It is left alone until it is gone or carries the proof.
+    #[error("{id} exists and is not ours: it lacks the {proof}; it is left alone")]
+    NotOurs {
+        /// Which object.
+        id: ObjectId,
+        /// What it lacks.
+        proof: String,
+    },
+    /// The child is being deleted and held by somebody's finalizer; a new one can be made when it is gone.
+    #[error("{id} is being deleted; it can be made again when it is gone")]
+    Leaving {
+        /// Which object.
+        id: ObjectId,
+    },
+    /// The API server did not take it.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// What applying a child came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildApplied {
+    /// It was not there.
+    Made,
+    /// It was there, and different.
+    Changed,
+    /// It was as it should be; nothing was sent. When the caller's own view says otherwise, one of the two is old: look again soon.
+    Unchanged,
+}
+
+/// What deleting a child came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildDeleted {
+    /// It was there, and the API server took the request to delete it.
+    Asked,
+    /// It is not there, or is being deleted already; nothing was sent. When the caller's own view says otherwise, look again soon.
+    Absent,
+}
+
+impl Writer {
+    /// Makes the child be `content`: an object with `spec`, `data` and so on, and in `metadata` nothing but labels, annotations and
+    /// owners. Name, namespace and the proof are added here; nulls and empty metadata are left out.
+    ///
+    /// Lost races and short failures are tried again a few times; what is left is the caller's to plan for.
+    pub async fn apply_child(&self, child: &Child, content: &Value) -> Result<ChildApplied, ChildError> {
+        let wanted = body(child, content).ok_or_else(|| WriteError::Invalid("a child must be an object".to_owned()))?;
+        let done = self.persistently(|| self.try_apply(child, &wanted)).await;
+        self.count(done.as_ref().map(|done| if *done == ChildApplied::Unchanged { "unchanged" } else { "written" }));
+        done
+    }
+
+    /// Applies all of them, at most as many at once as the writer allows, and returns the outcomes in the same order.
+    pub async fn apply_children(&self, children: Vec<(Child, Value)>) -> Vec<Result<ChildApplied, ChildError>> {
+        let concurrency = self.inner.options.concurrency.max(1);
+        stream::iter(children)
+            .map(|(child, content)| {
+                let writer = self.clone();
+                async move { writer.apply_child(&child, &content).await }
+            })
+            .buffered(concurrency)
+            .collect()
+            .await
+    }
+
+    /// Deletes the child if it is there and ours: the very object that was looked at, and no other of its name.
+    pub async fn delete_child(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
+        let done = self.persistently(|| self.try_delete(child)).await;
+        self.count(done.as_ref().map(|done| if *done == ChildDeleted::Absent { "unchanged" } else { "written" }));
+        done
+    }
+
+    async fn try_apply(&self, child: &Child, wanted: &Value) -> Result<ChildApplied, ChildError> {
+        let mut sent = wanted.clone();
+        let made = match self.look(child).await? {
+            None => {
+                sent["metadata"]["resourceVersion"] = json!(MUST_NOT_EXIST);
+                ChildApplied::Made
+            }
+            Some(live) => {
+                if !live["metadata"]["deletionTimestamp"].is_null() {
+                    return Err(ChildError::Leaving { id: child.id.clone() });
+                }
+                if owned::is_up_to_date(&live, wanted) {
+                    return Ok(ChildApplied::Unchanged);
+                }
+                for field in ["uid", "resourceVersion"] {
+                    sent["metadata"][field] = live["metadata"][field].clone();
+                }
+                ChildApplied::Changed
+            }
+        };
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let request = request_for(child).patch(&child.id.name, &params, &Patch::Apply(sent));
+        match self.ask(request, "patch_child", true).await {
+            Err(WriteError::Gone) if made == ChildApplied::Made => {
+                let why = format!("{} cannot be made: its kind or its namespace is not there", child.id);
+                Err(WriteError::Transient(why).into())
+            }
+            answer => Ok(answer.map(|_| made)?),
+        }
+    }
+
+    async fn try_delete(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
+        let Some(live) = self.look(child).await? else { return Ok(ChildDeleted::Absent) };
+        let metadata = &live["metadata"];
+        if !metadata["deletionTimestamp"].is_null() {
+            return Ok(ChildDeleted::Absent);
+        }
+        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+        // The version too: it must still be ours in the moment it goes.
+        let preconditions = Preconditions { uid: text("uid"), resource_version: text("resourceVersion") };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.ask(request_for(child).delete(&child.id.name, &params), "delete_child", true).await {
+            Ok(_) => Ok(ChildDeleted::Asked),
+            // Gone, or another one has the name by now: look again.
+            Err(WriteError::Gone) => Err(WriteError::Conflict.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is there, if it is ours.
+    async fn look(&self, child: &Child) -> Result<Option<Value>, ChildError> {
+        let request = request_for(child).get(&child.id.name, &kube::api::GetParams::default());
+        match self.ask(request, "get_child", false).await {
+            Ok(live) if child.proof.holds_for(&live) => Ok(Some(live)),
+            Ok(_) => Err(ChildError::NotOurs { id: child.id.clone(), proof: child.proof.to_string() }),
+            Err(WriteError::Gone) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn persistently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, ChildError>
+    where
+        F: Future<Output = Result<T, ChildError>>,
+    {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match attempt().await {
+                Err(ChildError::Write(WriteError::Conflict | WriteError::Gone | WriteError::Transient(_)))
+                    if tries < TRIES && self.may_write() =>
+                {
+                    let delay = self.delay(tries);
+                    tokio::time::sleep(delay).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        request: Result<http::Request<Vec<u8>>, RequestError>,
+        name: &'static str,
+        writes: bool,
+    ) -> Result<Value, WriteError> {
+        let mut request = request.map_err(|error| WriteError::Invalid(error.to_string()))?;
+        request.extensions_mut().insert(name);
+        let _permit = self.inner.permits.acquire().await;
+        if writes && !self.may_write() {
+            return Err(WriteError::Transient("this replica does not lead, or is stopping".to_owned()));
+        }
+        let deadline = self.inner.options.deadline;
+        match timeout(deadline, self.inner.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
+        }
+    }
+
+    fn count(&self, done: Result<&'static str, &ChildError>) {
+        self.inner.metrics.writes(match done {
+            Ok(label) => label,
+            Err(ChildError::NotOurs { .. }) => "not_ours",
+            Err(ChildError::Leaving { .. }) => "leaving",
+            Err(ChildError::Write(error)) => error.label(),
+        });
+    }
+}
+
+fn request_for(child: &Child) -> Request {
+    Request::new(DynamicObject::url_path(&child.resource, child.id.namespace.as_deref()))
+}
+
+/// What is applied: the content with everything that names it and proves it.
+fn body(child: &Child, content: &Value) -> Option<Value> {
+    let Child { id, resource, proof } = child;
+    let mut body = content.clone();
+    without_nulls(&mut body);
+    let fields = body.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), json!(resource.api_version));
+    fields.insert("kind".to_owned(), json!(resource.kind));
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
+    proof.put_into(metadata);
+    // The server keeps no empty map or list here, so nobody can own one.
+    metadata.retain(|_, value| !(value.as_object().is_some_and(Map::is_empty) || *value == json!([])));
+    metadata.insert("name".to_owned(), json!(id.name));
+    if let Some(namespace) = &id.namespace {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    Some(body)
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
