@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use signpost::cli::{Cli, Command};
 use signpost::{crds, demo, run};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
@@ -47,25 +48,36 @@ fn on_runtime(command: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<Exi
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let stop = CancellationToken::new();
-        tokio::spawn(signals(stop.clone()));
+        // Listened to before anything is begun: from here on a signal ends the command in good order.
+        let signals = Signals::listen()?;
+        tokio::spawn(signals.forward_to(stop.clone()));
         command(stop).await
     })
 }
 
-async fn signals(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    let mut next = async || {
+/// The two signals that ask a process to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn forward_to(mut self, stop: CancellationToken) {
+        self.next().await;
+        stop.cancel();
+        let code = self.next().await;
+        std::process::exit(code);
+    }
+
+    /// Waits for one; returns the exit code of a process that it ends.
+    async fn next(&mut self) -> i32 {
         tokio::select! {
-            _ = interrupt.recv() => 130,
-            _ = terminate.recv() => 143,
+            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => 143,
         }
-    };
-    next().await;
-    stop.cancel();
-    let code = next().await;
-    std::process::exit(code);
+    }
 }

@@ -36,7 +36,11 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
             config.process.health_address
         )
     })?;
-    let client = client::connect(args.process.kubeconfig.as_deref()).await?;
+    let client = tokio::select! {
+        client = client::connect(args.process.kubeconfig.as_deref()) => client?,
+        // A cluster that does not answer is no reason to be deaf.
+        () = stop.cancelled() => return Ok(ExitCode::SUCCESS),
+    };
 
     let lease = config.process.leader_elect.then(|| LeaseOptions::new(&config.process.own_namespace, LEASE));
     let options = OperatorOptions {

@@ -3,8 +3,10 @@
 // A test that cannot do its work must fail at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::TcpListener;
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn signpost(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -122,53 +124,256 @@ fn run_without_a_cluster_says_what_to_do() {
     assert!(error.contains("--kubeconfig") && error.contains("signpost demo"), "{error}");
 }
 
+/// A `run` that has all it needs but a cluster.
+fn run_with_kubeconfig(path: &Path) -> Output {
+    signpost(
+        &["run", "--kubeconfig", path.to_str().unwrap()],
+        &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")],
+    )
+}
+
+fn kubeconfig_for(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{token: canary-7f3a}}}}]\n"
+    )
+}
+
 #[test]
-fn run_with_a_broken_kubeconfig_names_the_file() {
+fn run_with_a_kubeconfig_that_is_missing_or_broken_names_the_file_and_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("missing", None, "cannot be read"),
+        ("broken", Some("clusters: ["), "not valid YAML"),
+        ("empty", Some(""), "current-context"),
+        ("lost", Some("apiVersion: v1\nkind: Config\ncurrent-context: prod\n"), "no context \"prod\""),
+        ("folder", None, "cannot be read"),
+    ];
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    for (name, content, problem) in cases {
+        let file = folder.path().join(name);
+        if let Some(content) = content {
+            std::fs::write(&file, content).unwrap();
+        }
+        let output = run_with_kubeconfig(&file);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        assert!(error.contains(file.to_str().unwrap()) && error.contains(problem), "{name}: {error}");
+    }
+    // The same by the environment.
+    let output = signpost(
+        &["run"],
+        &[
+            ("KUBECONFIG", folder.path().join("broken").to_str().unwrap()),
+            ("PDNS_API_URL", "http://127.0.0.1:1"),
+            ("PDNS_API_KEY", "x"),
+            ("HEALTH_ADDRESS", "127.0.0.1:0"),
+        ],
+    );
+    assert!(text(&output.stderr).contains("not valid YAML"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn run_with_expired_credentials_says_to_log_in_again_and_shows_no_secret() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 4096]);
+            let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+            let _ = write!(
+                stream,
+                "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config");
-    std::fs::write(&file, "clusters: [").unwrap();
-    let path = file.to_str().unwrap();
+    std::fs::write(&file, kubeconfig_for(&format!("http://{address}"))).unwrap();
+    let output = run_with_kubeconfig(&file);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("may have expired") && error.contains("log in to the cluster again"), "{error}");
+    assert!(!error.contains("canary-7f3a"), "{error}");
+}
+
+#[test]
+fn run_stops_at_once_when_asked_to_while_the_cluster_does_not_answer() {
+    // Takes connections and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    std::fs::write(&file, kubeconfig_for(&format!("http://{}", listener.local_addr().unwrap()))).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_signpost"))
+        .args(["run", "--kubeconfig", file.to_str().unwrap()])
+        .envs([("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _connection = listener.accept().unwrap();
+    signal(&child, "-TERM");
+    assert_eq!(end_of(&mut child).code(), Some(0));
+}
+
+#[test]
+fn run_with_its_health_port_in_use_says_which_setting_to_change() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
     let output = signpost(
-        &["run", "--kubeconfig", path],
-        &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")],
+        &["run"],
+        &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", &address)],
     );
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains(path), "{}", text(&output.stderr));
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(&address) && error.contains("HEALTH_ADDRESS"), "{error}");
 }
 
 #[test]
 fn the_demo_converges_and_takes_other_ports_when_its_own_are_in_use() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let output = signpost(&["demo", "--once", "--api-port", &port, "--dns-port", "0", "--health-port", "0"], &[]);
+    let (api, health) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let names = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = |address: std::io::Result<std::net::SocketAddr>| address.unwrap().port().to_string();
+    let (api, health, names) = (port(api.local_addr()), port(health.local_addr()), port(names.local_addr()));
+    let taken = ["--api-port", &api, "--health-port", &health, "--dns-port", &names];
+    let sockets = (api.clone(), health.clone(), names.clone());
+    let output = signpost(&[["demo", "--once"].as_slice(), taken.as_slice()].concat(), &[]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    assert!(said.contains(&format!("port {port} cannot be had for the Kubernetes API")), "{said}");
+    for (port, what) in [(sockets.0, "Kubernetes API"), (sockets.1, "health server"), (sockets.2, "name server")] {
+        assert!(said.contains(&format!("port {port} cannot be had for the {what}")), "{said}");
+    }
     assert!(said.contains("everything converged"), "{said}");
     assert!(said.contains("refused"), "{said}");
 }
 
+/// A demo on ports and with a kubeconfig of its own.
+fn demo(kubeconfig: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
+    command
+        .args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+fn end_of(child: &mut Child) -> ExitStatus {
+    let asked = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(20), "it did not stop");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
-fn the_demo_stops_at_once_when_asked_to_and_leaves_no_file() {
+fn the_demo_stops_when_asked_to_at_any_moment_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_signpost"))
-        .args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"])
-        .arg(&kubeconfig)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while !kubeconfig.exists() {
-        assert!(start.elapsed() < Duration::from_secs(20), "the demo wrote no kubeconfig");
-        std::thread::sleep(Duration::from_millis(10));
+    // After each line that it prints; and once when it stands and waits.
+    for moment in 1.. {
+        let mut child = demo(&kubeconfig).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut last = String::new();
+        for _ in 0..moment {
+            last = lines.next().expect("the demo goes on until it is stopped").unwrap();
+            if last.contains("Ctrl-C stops it") {
+                break;
+            }
+        }
+        signal(&child, if moment % 2 == 0 { "-TERM" } else { "-INT" });
+        // Read on, as a terminal does, so that it never waits for us.
+        lines.for_each(drop);
+        let status = end_of(&mut child);
+        assert!(status.code().is_some(), "moment {moment}: it was ended by the signal itself: {status}");
+        assert!(!kubeconfig.exists(), "moment {moment} ({last}): the kubeconfig was left behind");
+        if last.contains("Ctrl-C stops it") {
+            assert_eq!(status.code(), Some(0), "a demo that converged ends well");
+            return;
+        }
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let asked = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        assert!(asked.elapsed() < Duration::from_secs(10), "the demo did not stop");
-        std::thread::sleep(Duration::from_millis(10));
+}
+
+#[test]
+fn a_demo_whose_kubeconfig_cannot_be_written_says_how_to_choose_another() {
+    let output = signpost(
+        &[
+            "demo",
+            "--once",
+            "--api-port",
+            "0",
+            "--dns-port",
+            "0",
+            "--health-port",
+            "0",
+            "--kubeconfig",
+            "/proc/nowhere",
+        ],
+        &[],
+    );
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("/proc/nowhere") && error.contains("--kubeconfig"), "{error}");
+}
+
+#[test]
+fn manifests_that_the_demo_cannot_apply_are_refused_with_the_file_the_object_or_the_field() {
+    let rrset = |spec: &str| {
+        format!("apiVersion: dns.cav.enablers.ob/v1alpha2\nkind: RRset\nmetadata: {{name: www}}\nspec: {spec}\n")
+    };
+    let zone = "zoneRef: {name: example.org, kind: ClusterZone}";
+    let cases = [
+        ("not YAML", "a: [1".to_owned(), vec!["bad.yaml is not valid YAML"]),
+        ("no object", "- 1".to_owned(), vec!["bad.yaml: document 1 is not an object"]),
+        ("no kind", "apiVersion: v1\nmetadata: {name: a}".to_owned(), vec!["bad.yaml: document 1 has no kind"]),
+        (
+            "unknown kind",
+            "apiVersion: v1\nkind: Gadget\nmetadata: {name: a}".to_owned(),
+            vec!["knows no kind Gadget", "RRset"],
+        ),
+        (
+            "unknown version",
+            "apiVersion: dns.cav.enablers.ob/v9\nkind: RRset\nmetadata: {name: a}".to_owned(),
+            vec!["RRset default/a", "there is no RRset of dns.cav.enablers.ob/v9 here"],
+        ),
+        (
+            "invalid by schema, every field at once",
+            rrset(&format!("{{type: A, name: www, ttl: -1, records: [], {zone}}}")),
+            vec!["RRset default/www", "spec.ttl", "spec.records"],
+        ),
+        (
+            "a field is missing",
+            rrset(&format!("{{name: www, ttl: 60, records: [192.0.2.1], {zone}}}")),
+            vec!["spec.type: Required value"],
+        ),
+        (
+            "invalid by CEL",
+            rrset(&format!("{{type: CNAME, name: www, ttl: 60, records: [a, b], {zone}}}")),
+            vec!["RRset default/www", "exactly one record"],
+        ),
+    ];
+    for (name, manifest, words) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("bad.yaml"), manifest).unwrap();
+        let examples = folder.path().to_str().unwrap();
+        let output = signpost(
+            &["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", examples],
+            &[("TMPDIR", examples)],
+        );
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{name}: {word:?} is not in: {error}");
+        }
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["bad.yaml"], "{name}: nothing is left behind");
     }
-    assert!(!kubeconfig.exists(), "the kubeconfig was left behind");
 }

@@ -167,9 +167,20 @@ pub(super) async fn apply(client: &Client, examples: &[Example]) -> anyhow::Resu
             .api(client)
             .patch(example.name(), &params, &Patch::Apply(&example.object))
             .await
-            .with_context(|| format!("applying {}", example.title()))?;
+            .map_err(|error| anyhow::anyhow!("{} was not taken: {}", example.title(), refusal(example, error)))?;
     }
     Ok(())
+}
+
+/// What the API says of an object, in its own words.
+fn refusal(example: &Example, error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
+            format!("there is no {} of {} here", example.kind(), example.resource.api_version)
+        }
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
