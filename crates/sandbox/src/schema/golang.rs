@@ -68,28 +68,29 @@ fn write_json(value: &Value, out: &mut String) {
         Value::String(text) => write_json_string(text, out),
         Value::Array(items) => {
             out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_json(item, out);
-            }
+            separated(items, out, write_json);
             out.push(']');
         }
         Value::Object(fields) => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            keys.sort();
+            let mut sorted: Vec<(&String, &Value)> = fields.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
             out.push('{');
-            for (index, key) in keys.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
+            separated(sorted, out, |(key, value), out| {
                 write_json_string(key, out);
                 out.push(':');
-                write_json(&fields[key], out);
-            }
+                write_json(value, out);
+            });
             out.push('}');
         }
+    }
+}
+
+fn separated<T>(items: impl IntoIterator<Item = T>, out: &mut String, write: impl Fn(T, &mut String)) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write(item, out);
     }
 }
 

@@ -9,7 +9,6 @@
 
 mod correlate;
 mod declared;
-mod duplicates;
 mod error;
 mod formats;
 mod golang;
@@ -22,7 +21,6 @@ mod structural;
 mod tests;
 mod validate;
 
-pub use duplicates::duplicate_fields;
 pub use error::{FieldError, aggregate, invalid_status};
 pub(crate) use golang::{json_text, quoted};
 pub(crate) use node::{Additional, Node};
