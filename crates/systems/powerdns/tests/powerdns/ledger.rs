@@ -13,14 +13,15 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
-use signpost_apis::powerdns::{FINALIZER, RRset, Zone};
+use signpost_apis::powerdns::{ClusterZone, FINALIZER, RRset, Zone};
 use signpost_dns::{Fqdn, ZoneName};
+use signpost_engine::OperatorOptions;
 use signpost_provider_powerdns::{Call, Fault, MemoryServer, NewZone, ServerError, ZoneServer, ZoneSettings};
 use signpost_sandbox::{FaultPlan, Session};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
-use crate::rig::{PATIENCE, fast, rrset, start_with, zone_spec};
+use crate::rig::{PATIENCE, fast, rrset, start_in, start_with, zone_spec};
 
 const NAME: &str = "ledger.example";
 
@@ -139,4 +140,53 @@ async fn a_zone_whose_name_is_none_can_be_deleted() {
     eventually("the object is gone", PATIENCE, || async { zones.get_opt(&name).await.unwrap().map_or(Ok(()), Err) })
         .await;
     replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_operators_that_share_a_cluster_zone_do_not_quarrel_about_its_status() {
+    let cluster = sandbox_cluster().await;
+    cluster.install(&signpost_apis::powerdns::crds()).await;
+    let zones: Api<ClusterZone> = Api::all(cluster.client());
+    let object = ClusterZone::new(NAME, serde_json::from_value(zone_spec()).unwrap());
+    zones.create(&PostParams::default(), &object).await.unwrap();
+    // Each sees one namespace and has a server of its own, so each has another serial to tell.
+    let mut operators = Vec::new();
+    for count in [1, 4] {
+        let namespace = cluster.namespace("team").await;
+        let server = MemoryServer::new();
+        let options = OperatorOptions { namespace: Some(namespace.clone()), ..OperatorOptions::default() };
+        let pace = Pace { partial_view: true, ..fast() };
+        let replica = start_in(cluster.client(), options, Arc::new(server.clone()), pace);
+        let sets: Api<RRset> = Api::namespaced(cluster.client(), &namespace);
+        for n in 0..count {
+            let name = format!("r{n}");
+            let spec = serde_json::from_value(rrset(NAME, "ClusterZone", &name, "A", &["192.0.2.1"])).unwrap();
+            sets.create(&PostParams::default(), &RRset::new(&name, spec)).await.unwrap();
+            eventually(&format!("{name} of {namespace} is served"), PATIENCE, || async {
+                let status = sets.get(&name).await.unwrap().status.unwrap_or_default();
+                if status.sync_status.as_deref() == Some("Succeeded") { Ok(()) } else { Err(status) }
+            })
+            .await;
+        }
+        let zone = ZoneName::parse(NAME).unwrap();
+        assert_eq!(server.contents(&zone).unwrap().sets.len(), count + 2, "its own records, NS and SOA");
+        operators.push((server, replica));
+    }
+    let looks = |server: &MemoryServer| server.log().iter().filter(|call| matches!(call, Call::Zone(_))).count();
+    eventually("both look twice and nobody writes", PATIENCE, || async {
+        cluster.sandbox().unwrap().take_log();
+        let before: Vec<usize> = operators.iter().map(|(server, _)| looks(server)).collect();
+        eventually("both look twice", PATIENCE, || async {
+            let twice = operators.iter().zip(&before).all(|((server, _), before)| looks(server) >= before + 2);
+            if twice { Ok(()) } else { Err(()) }
+        })
+        .await;
+        let log = cluster.sandbox().unwrap().take_log();
+        let writes: Vec<_> = log.into_iter().filter(signpost_sandbox::RequestLogEntry::is_write).collect();
+        if writes.is_empty() { Ok(()) } else { Err(format!("{} writes, the first {:?}", writes.len(), writes.first())) }
+    })
+    .await;
+    for (_, replica) in operators {
+        replica.stop().await;
+    }
 }

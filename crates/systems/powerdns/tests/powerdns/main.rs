@@ -21,6 +21,7 @@
 //! | there is no zone | `records::a_record_set_without_its_zone_waits_and_is_woken_by_it` |
 //! | a cluster record set is made and deleted | `records::a_cluster_record_set_is_created_and_deleted` |
 //! | all of it one after the other | `walkthrough::a_walk_through_everything` |
+//! | they switch to this operator | `switch::what_powerdns_operator_left_is_taken_up_without_a_write_to_the_server`, `what_powerdns_operator_gave_up_is_served`, `a_zone_of_powerdns_operator_goes_with_all_that_it_owns` |
 //!
 //! # What such an operator must not do, in `regressions` unless said otherwise
 //!
@@ -60,5 +61,6 @@ mod rig;
 mod scale;
 mod schema;
 mod settings;
+mod switch;
 mod walkthrough;
 mod zones;

@@ -359,7 +359,12 @@ impl Rig {
 
 /// An operator on a server of the caller's choice.
 pub fn start_with(client: Client, server: Arc<dyn ZoneServer>, pace: Pace) -> Replica {
-    let mut operator = Operator::new(client, OperatorOptions::default());
+    start_in(client, OperatorOptions::default(), server, pace)
+}
+
+/// The same with options of the caller's choice.
+pub fn start_in(client: Client, options: OperatorOptions, server: Arc<dyn ZoneServer>, pace: Pace) -> Replica {
+    let mut operator = Operator::new(client, options);
     install_with(&mut operator, server, pace);
     Replica(run(operator))
 }
