@@ -366,7 +366,7 @@ mod tests {
             statuses.into_iter().map(|(_, status, _)| status).collect::<Vec<_>>()
         };
         assert_eq!(again(said, false), []);
-        assert_eq!(again(&strayed, false), [said.clone()]);
+        assert_eq!(again(&strayed, false), std::slice::from_ref(said));
         assert_eq!(again(&strayed, true), []);
     }
 
