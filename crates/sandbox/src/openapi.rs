@@ -1,7 +1,9 @@
 //! OpenAPI documents: what `kubectl explain` reads, and what kubectl looks at to see which options a server knows.
 //!
-//! In: the schemas of CRDs and of k8s-openapi's types. Out: one version 3 document per group and version, made when asked for;
-//! the version 2 document is only there to be valid.
+//! In: the schemas of CRDs and of k8s-openapi's types. Out: one version 3 document per group and version, made when asked for.
+//!
+//! kubectl turns to version 2 for a kind that version 3 does not have (an unknown one: it then says so itself), so that document is there and
+//! defines nothing. Without it kubectl complains of the server instead.
 
 use std::{
     collections::BTreeSet,
