@@ -1,11 +1,18 @@
 //! The command line: every flag, its environment variable and its help text.
 //!
-//! Values stay text here. They become types in [`crate::config`], which reports every problem at once instead of the first one.
+//! Values stay text here. They become types in [`crate::config`], which reports every problem at once instead of the first one, and takes an
+//! empty value for one that was not given, as templates leave it.
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+
+/// A path that may be empty, unlike what clap takes for one.
+fn path() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
 
 /// Makes names point at the right place, and can prove it.
 #[derive(Debug, Parser)]
@@ -56,7 +63,7 @@ pub struct DemoArgs {
     /// Port of health and metrics on 127.0.0.1; another is taken when it is in use
     #[arg(long, value_name = "PORT", env = "SIGNPOST_DEMO_HEALTH_PORT", default_value_t = 8081)]
     pub health_port: u16,
-    /// Where the kubeconfig of the demo is written
+    /// Where the kubeconfig of the demo is written: a new file, removed again at the end
     #[arg(long, value_name = "FILE", env = "SIGNPOST_DEMO_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Give up waiting for the examples after this many seconds
@@ -103,6 +110,9 @@ pub struct ProcessArgs {
     /// Namespace of the Lease and of the ledger; when empty, that of the pod's service account, or else default
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "")]
     pub own_namespace: String,
+    /// Name of the Lease; when empty, signpost, followed by the watched namespace where there is one
+    #[arg(long, value_name = "NAME", env = "LEASE_NAME", default_value = "")]
+    pub lease_name: String,
     /// Name of this replica in the Lease; the host name when empty
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "")]
     pub identity: String,
@@ -119,7 +129,7 @@ pub struct PowerDnsArgs {
     #[arg(long, value_name = "KEY", env = "PDNS_API_KEY", hide_env_values = true)]
     pub pdns_api_key: Option<String>,
     /// File with the API key, read again when it changes
-    #[arg(long, value_name = "FILE", env = "PDNS_API_KEY_FILE")]
+    #[arg(long, value_name = "FILE", env = "PDNS_API_KEY_FILE", value_parser = path())]
     pub pdns_api_key_file: Option<PathBuf>,
     /// Server id in the API's paths
     #[arg(long, value_name = "ID", env = "PDNS_API_VHOST", default_value = "localhost")]
@@ -131,7 +141,7 @@ pub struct PowerDnsArgs {
     #[arg(long, value_name = "BOOL", env = "PDNS_API_INSECURE", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
     pub pdns_api_insecure: String,
     /// PEM file of the certificate authority to trust
-    #[arg(long, value_name = "FILE", env = "PDNS_API_CA_PATH")]
+    #[arg(long, value_name = "FILE", env = "PDNS_API_CA_PATH", value_parser = path())]
     pub pdns_api_ca_path: Option<PathBuf>,
     /// Seconds between two looks at each zone's serial, to find changes made by others
     #[arg(long, value_name = "SECONDS", env = "PDNS_RESYNC", default_value = "60")]
@@ -149,7 +159,7 @@ pub struct PiholeArgs {
     #[arg(long, value_name = "TOKEN", env = "PIHOLE_API_TOKEN", hide_env_values = true)]
     pub pihole_api_token: Option<String>,
     /// File with the token, read again when it changes
-    #[arg(long, value_name = "FILE", env = "PIHOLE_API_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE", env = "PIHOLE_API_TOKEN_FILE", value_parser = path())]
     pub pihole_api_token_file: Option<PathBuf>,
     /// IPv4 address that names point at unless an Ingress says otherwise
     #[arg(long, value_name = "IP", env = "DEFAULT_TARGET_IP")]
@@ -158,10 +168,10 @@ pub struct PiholeArgs {
     #[arg(long, value_name = "DIALECT", env = "PIHOLE_API_DIALECT", default_value = "auto")]
     pub pihole_api_dialect: String,
     /// YAML file with several Pi-holes: name, url, token or tokenFile, dialect, caFile, serverName
-    #[arg(long, value_name = "FILE", env = "PIHOLE_INSTANCES_FILE")]
+    #[arg(long, value_name = "FILE", env = "PIHOLE_INSTANCES_FILE", value_parser = path())]
     pub pihole_instances_file: Option<PathBuf>,
     /// PEM file of the certificate authority of the Pi-hole
-    #[arg(long, value_name = "FILE", env = "PIHOLE_CA_FILE")]
+    #[arg(long, value_name = "FILE", env = "PIHOLE_CA_FILE", value_parser = path())]
     pub pihole_ca_file: Option<PathBuf>,
     /// Name that the Pi-hole's certificate is made out to, such as pi.hole
     #[arg(long, value_name = "NAME", env = "PIHOLE_SERVER_NAME")]

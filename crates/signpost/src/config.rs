@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use signpost_engine::logs;
@@ -32,8 +33,12 @@ pub struct Process {
     pub leader_elect: bool,
     /// The operator's own namespace.
     pub own_namespace: String,
+    /// Name of that Lease. Operators that watch different namespaces do not wait for each other.
+    pub lease_name: String,
     /// Name of this replica.
     pub identity: String,
+    /// What is logged.
+    pub log_level: String,
     /// How log lines look.
     pub log_format: logs::Format,
 }
@@ -63,20 +68,21 @@ pub fn read(args: &RunArgs) -> Result<Config, Vec<String>> {
 }
 
 fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
-    let leader_elect = boolean("LEADER_ELECT", &args.leader_elect, problems);
+    let leader_elect = boolean("LEADER_ELECT", &args.leader_elect, true, problems);
     let mut take = |name: &str, problem: String| problems.push(format!("{name}: {problem}"));
-    if let Err(error) = logs::check_level(&args.log_level) {
+    let log_level = given(&args.log_level).unwrap_or("info").to_owned();
+    if let Err(error) = logs::check_level(&log_level) {
         take("LOG_LEVEL", error.to_string());
     }
-    let log_format = match args.log_format.as_str() {
+    let log_format = match given(&args.log_format).unwrap_or("auto") {
         "auto" if std::io::IsTerminal::is_terminal(&std::io::stderr()) => Some(logs::Format::Text),
         "auto" => Some(logs::Format::Json),
         other => {
             other.parse().map_err(|_| take("LOG_FORMAT", format!("{other:?} is none of json, text and auto"))).ok()
         }
     };
-    let health_address = args
-        .health_address
+    let health_address = given(&args.health_address)
+        .unwrap_or("0.0.0.0:8081")
         .parse()
         .map_err(|_| {
             take("HEALTH_ADDRESS", format!("{:?} is not an address such as 0.0.0.0:8081", args.health_address));
@@ -86,18 +92,28 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
         "" => std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
         given => given.to_owned(),
     };
-    let watch_namespace = Some(args.watch_namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
+    let watch_namespace = given(&args.watch_namespace).map(str::to_owned);
+    let lease_name = match (given(&args.lease_name), &watch_namespace) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(namespace)) => format!("signpost-{namespace}"),
+        (None, None) => "signpost".to_owned(),
+    };
+    if !is_object_name(&lease_name) {
+        take("LEASE_NAME", format!("{lease_name:?} is not a name that Kubernetes takes, such as signpost"));
+    }
     Some(Process {
         watch_namespace,
         health_address: health_address?,
         leader_elect: leader_elect?,
         own_namespace: own_namespace(args),
+        lease_name,
         // Two replicas under one name, or the successor of a killed one, must still be told apart.
         identity: format!(
             "{}_{:016x}",
             if identity.is_empty() { "signpost" } else { &identity },
             RandomState::new().hash_one(())
         ),
+        log_level,
         log_format: log_format?,
     })
 }
@@ -105,50 +121,69 @@ fn process(args: &ProcessArgs, problems: &mut Vec<String>) -> Option<Process> {
 /// The namespace that was given, that of the pod, or `default`.
 fn own_namespace(args: &ProcessArgs) -> String {
     let pod = || std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").unwrap_or_default();
-    let given = Some(args.own_namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
-    let found = given.unwrap_or_else(|| pod().trim().to_owned());
+    let found = given(&args.own_namespace).map_or_else(|| pod().trim().to_owned(), str::to_owned);
     if found.is_empty() { "default".to_owned() } else { found }
 }
 
 fn powerdns(args: &PowerDnsArgs, problems: &mut Vec<String>) -> Option<PowerDnsConfig> {
-    let url = args.pdns_api_url.as_ref().map(|url| url.trim()).filter(|url| !url.is_empty())?;
-    let key = match &args.pdns_api_key_file {
-        Some(file) => KeySource::File(file.clone()),
+    let url = given(args.pdns_api_url.as_deref()?)?;
+    let key = match file(args.pdns_api_key_file.as_ref()) {
+        Some(file) => KeySource::File(file),
         None => KeySource::Text(ApiKey::new(args.pdns_api_key.as_deref().unwrap_or_default())),
     };
     let mut config = PowerDnsConfig::new(url, key);
-    config.vhost.clone_from(&args.pdns_api_vhost);
-    config.ca_path.clone_from(&args.pdns_api_ca_path);
-    let mut seconds = |name: &str, text: &str, value: &mut Duration| match text.trim().parse::<u32>() {
-        Ok(seconds) if seconds > 0 => *value = Duration::from_secs(seconds.into()),
-        _ => problems.push(format!("{name}: {text:?} is not a number of seconds, such as 10")),
+    config.vhost = given(&args.pdns_api_vhost).unwrap_or("localhost").to_owned();
+    config.ca_path = file(args.pdns_api_ca_path.as_ref());
+    let mut seconds = |name: &str, text: &str, value: &mut Duration| match given(text).map(str::parse::<u32>) {
+        None => {}
+        Some(Ok(seconds)) if seconds > 0 => *value = Duration::from_secs(seconds.into()),
+        Some(_) => problems.push(format!("{name}: {text:?} is not a number of seconds, such as 10")),
     };
     seconds("PDNS_API_TIMEOUT", &args.pdns_api_timeout, &mut config.timeout);
     seconds("PDNS_RESYNC", &args.pdns_resync, &mut config.pace.resync);
-    config.insecure = boolean("PDNS_API_INSECURE", &args.pdns_api_insecure, problems).unwrap_or_default();
+    config.insecure = boolean("PDNS_API_INSECURE", &args.pdns_api_insecure, false, problems).unwrap_or_default();
     problems.extend(config.validate().iter().map(ToString::to_string));
     Some(config)
 }
 
-fn boolean(name: &str, text: &str, problems: &mut Vec<String>) -> Option<bool> {
-    match text.trim() {
-        "true" => Some(true),
-        "false" => Some(false),
-        other => {
-            problems.push(format!("{name}: {other:?} is neither true nor false"));
+/// What a value says; nothing when it is empty, as templates leave it.
+fn given(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+fn file(path: Option<&PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty()).cloned()
+}
+
+/// A DNS subdomain, as the names of most Kubernetes objects are.
+fn is_object_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn boolean(name: &str, text: &str, default: bool, problems: &mut Vec<String>) -> Option<bool> {
+    match given(text).map(str::to_ascii_lowercase).as_deref() {
+        None => Some(default),
+        Some("true" | "on" | "yes" | "1") => Some(true),
+        Some("false" | "off" | "no" | "0") => Some(false),
+        Some(_) => {
+            problems.push(format!("{name}: {text:?} is neither true nor false"));
             None
         }
     }
 }
 
 fn pihole(args: &PiholeArgs, process: &ProcessArgs) -> Option<PiholeSettings> {
-    if args.pihole_url.as_ref().is_none_or(|url| url.trim().is_empty()) && args.pihole_instances_file.is_none() {
+    let instances_file = file(args.pihole_instances_file.as_ref());
+    if args.pihole_url.as_deref().and_then(given).is_none() && instances_file.is_none() {
         return None;
     }
     Some(PiholeSettings {
         url: args.pihole_url.clone(),
         token: args.pihole_api_token.clone(),
-        token_file: args.pihole_api_token_file.clone(),
+        token_file: file(args.pihole_api_token_file.as_ref()),
         default_target_ip: args.default_target_ip.clone(),
         dialect: Some(args.pihole_api_dialect.clone()),
         owner_id: Some(args.owner_id.clone()),
@@ -156,8 +191,8 @@ fn pihole(args: &PiholeArgs, process: &ProcessArgs) -> Option<PiholeSettings> {
         use_finalizer: Some(args.use_finalizer.clone()),
         gc: Some(args.gc.clone()),
         resync: Some(args.pihole_resync.clone()),
-        instances_file: args.pihole_instances_file.clone(),
-        ca_file: args.pihole_ca_file.clone(),
+        instances_file,
+        ca_file: file(args.pihole_ca_file.as_ref()),
         server_name: args.pihole_server_name.clone(),
         watch_namespace: Some(process.watch_namespace.clone()),
         log_level: None,

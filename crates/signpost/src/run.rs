@@ -12,9 +12,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::RunArgs;
 use crate::config;
 
-/// Name of the Lease that decides who writes.
-const LEASE: &str = "signpost";
-
 /// Runs until asked to stop. Exit code 2 when the configuration is wrong.
 pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     let config = match config::read(args) {
@@ -29,7 +26,7 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
             return Ok(ExitCode::from(2));
         }
     };
-    logs::init(&args.process.log_level, config.process.log_format)?;
+    logs::init(&config.process.log_level, config.process.log_format)?;
     let listener = tokio::net::TcpListener::bind(config.process.health_address).await.with_context(|| {
         format!(
             "health and metrics cannot be served at {}; choose another HEALTH_ADDRESS",
@@ -42,7 +39,10 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         () = stop.cancelled() => return Ok(ExitCode::SUCCESS),
     };
 
-    let lease = config.process.leader_elect.then(|| LeaseOptions::new(&config.process.own_namespace, LEASE));
+    let lease = config
+        .process
+        .leader_elect
+        .then(|| LeaseOptions::new(&config.process.own_namespace, &config.process.lease_name));
     let options = OperatorOptions {
         identity: config.process.identity.clone(),
         lease,

@@ -325,6 +325,18 @@ fn a_demo_whose_kubeconfig_cannot_be_written_says_how_to_choose_another() {
 }
 
 #[test]
+fn a_demo_never_writes_over_a_file_that_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    std::fs::write(&file, "mine").unwrap();
+    let output = demo(&file).arg("--once").stderr(Stdio::piped()).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("there is a file already") && error.contains("--kubeconfig"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
 fn manifests_that_the_demo_cannot_apply_are_refused_with_the_file_the_object_or_the_field() {
     let rrset = |spec: &str| {
         format!("apiVersion: dns.cav.enablers.ob/v1alpha2\nkind: RRset\nmetadata: {{name: www}}\nspec: {spec}\n")

@@ -163,7 +163,9 @@ impl World {
     }
 
     async fn holder(&self) -> String {
-        let lease = Api::<Lease>::namespaced(self.cluster.client(), &self.namespace).get_opt("signpost").await.unwrap();
+        // Named after the watched namespace, so that operators of several do not wait for each other.
+        let name = format!("signpost-{}", self.namespace);
+        let lease = Api::<Lease>::namespaced(self.cluster.client(), &self.namespace).get_opt(&name).await.unwrap();
         lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! In: method, path, headers, JSON. Out: [`Reply`], or an error that says whether trying again at once can help.
 
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -217,6 +218,9 @@ impl Http {
                 return Err(setup(format!("the CA file {} holds no PEM certificates", path.display())));
             }
             builder = builder.tls_certs_only(certificates);
+        } else if base.scheme() == "http" {
+            // A machine without any certificate authority can still talk in the clear.
+            builder = builder.tls_certs_only([]);
         }
         if let Some(name) = &connection.server_name {
             let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -224,7 +228,10 @@ impl Http {
                 .map_err(|error| setup(format!("the server name {name:?} is no host name: {error}")))?;
             builder = builder.dns_resolver(Arc::new(Elsewhere { name: name.to_ascii_lowercase(), host }));
         }
-        let client = builder.build().map_err(|error| setup(format!("the HTTP client cannot be set up: {error}")))?;
+        let client = builder.build().map_err(|error| {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            setup(format!("the HTTP client cannot be set up: {error}{cause}"))
+        })?;
         Ok(Self { client, base, timing: connection.timing.clone() })
     }
 

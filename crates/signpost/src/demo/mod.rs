@@ -17,7 +17,8 @@ mod summary;
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -42,8 +43,36 @@ pub enum Ending {
     Short,
 }
 
-/// A file that is removed again.
+/// A file that is removed again. It is always a new one: nobody's own kubeconfig is written over.
 struct Kubeconfig(PathBuf);
+
+impl Kubeconfig {
+    fn write(path: Option<PathBuf>, port: u16, text: &str) -> anyhow::Result<Self> {
+        let write = |path: &Path| {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+        };
+        let written = match path {
+            Some(path) => write(&path).map(|()| path.clone()).map_err(|error| (path, error)),
+            // One that a demo left behind when it was killed is not in the way of the next.
+            None => (0..100)
+                .map(|n| if n == 0 { String::new() } else { format!("-{n}") })
+                .map(|again| std::env::temp_dir().join(format!("signpost-demo-{port}{again}.kubeconfig")))
+                .map(|path| write(&path).map(|()| path.clone()).map_err(|error| (path, error)))
+                .find(|written| !matches!(written, Err((_, error)) if error.kind() == io::ErrorKind::AlreadyExists))
+                .unwrap_or_else(|| Err((std::env::temp_dir(), io::ErrorKind::AlreadyExists.into()))),
+        };
+        written.map(Self).map_err(|(path, error)| {
+            let problem = format!("the kubeconfig cannot be written to {}", path.display());
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    anyhow::anyhow!("{problem}: there is a file already; choose a new one with --kubeconfig")
+                }
+                _ => anyhow::anyhow!("{problem}: {error}; choose another file with --kubeconfig"),
+            }
+        })
+    }
+}
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
@@ -65,14 +94,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let sandbox = Sandbox::new(SandboxOptions::default());
     let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
     let names = at_port(args.dns_port, "name server", NameServer::start).await?;
-    let path = args
-        .kubeconfig
-        .clone()
-        .unwrap_or_else(|| std::env::temp_dir().join(format!("signpost-demo-{}.kubeconfig", served.addr().port())));
-    std::fs::write(&path, served.kubeconfig()).with_context(|| {
-        format!("the kubeconfig cannot be written to {}; choose another file with --kubeconfig", path.display())
-    })?;
-    let kubeconfig = Kubeconfig(path);
+    let kubeconfig = Kubeconfig::write(args.kubeconfig.clone(), served.addr().port(), &served.kubeconfig())?;
     say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
     say(&format!("name server     {}   (UDP and TCP)", names.addr()));
     for name in ["PDNS_API_URL", "PIHOLE_URL"] {
