@@ -154,6 +154,11 @@ impl Finalizers {
     pub fn has_ours(&self) -> bool {
         self.list.iter().any(|name| name == FINALIZER)
     }
+
+    /// Whether ours should be there.
+    pub fn wants_ours(&self, use_finalizer: bool) -> bool {
+        use_finalizer && self.registered && self.deleting.is_none()
+    }
 }
 
 impl Claimant {
@@ -430,7 +435,10 @@ impl IngressIndex {
             if expected {
                 state.expected.remove(key);
             }
-            if old.same(new) || (expected && view_only.same(new)) {
+            // A finalizer is written with the version it was read at: when that was too old, the newer one is news.
+            let finalizers = new.finalizers.as_ref();
+            let settled = finalizers.is_none_or(|it| it.has_ours() == it.wants_ours(self.use_finalizer));
+            if settled && (old.same(new) || (expected && view_only.same(new))) {
                 return;
             }
         }

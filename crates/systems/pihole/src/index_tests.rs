@@ -155,3 +155,31 @@ async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
     println!("10,000 Ingresses of three hosts: {} KB", grown / 1000);
     assert!(grown < 24_000_000, "{grown} bytes");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
+    let queue = Queue::new();
+    let index = IngressIndex::new(DEFAULT, true, vec!["one".into()], queue.clone());
+    let key = IngressKey::new("default", "app");
+    let seen = async |version: &str, finalizers: &[&str], deleting: bool, view: &str| {
+        let mut object = ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, view)], &["a.lan"]);
+        object.metadata.resource_version = Some(version.to_owned());
+        object.metadata.finalizers = Some(finalizers.iter().map(|name| (*name).to_owned()).collect());
+        object.metadata.deletion_timestamp =
+            deleting.then_some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        index.expect_view(&key, Some(view.to_owned()));
+        index.applied(&object);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        let job = queue.try_next();
+        if let Some(job) = &job {
+            queue.finish(&job.key, signpost_engine::Outcome::Done);
+        }
+        job.is_some()
+    };
+    assert!(seen("1", &[], false, "a.lan").await);
+    assert!(seen("2", &[], false, "a.lan").await, "adding it with version 1 was refused");
+    assert!(seen("3", &[FINALIZER], false, "a.lan").await);
+    assert!(!seen("4", &[FINALIZER], false, "a.lan").await, "as it should be");
+    assert!(seen("5", &[FINALIZER], true, "a.lan").await);
+    assert!(seen("6", &[FINALIZER], true, "").await, "our own view, but removing it with version 5 was refused");
+}

@@ -161,9 +161,8 @@ impl PiholeSystem {
         now: Timestamp,
     ) -> Option<(Vec<String>, String)> {
         let finalizers = claimant.finalizers.as_ref()?;
-        let wanted = self.policy.finalizer && finalizers.registered && finalizers.deleting.is_none();
         let mut list = finalizers.list.clone();
-        match (wanted, finalizers.has_ours()) {
+        match (finalizers.wants_ours(self.policy.finalizer), finalizers.has_ours()) {
             (true, false) => list.push(FINALIZER.to_owned()),
             (false, true) => {
                 let late = finalizers
