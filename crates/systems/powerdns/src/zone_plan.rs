@@ -197,13 +197,12 @@ pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
         ErrorClass::Refused => Reason::ProviderRejected,
         ErrorClass::Unauthorised => Reason::ProviderUnauthorized,
     };
-    // A pause says how long it lasts in its class, not in its text, so that the text stays the same from try to try.
-    let reason = match error {
-        ServerError::Paused { refused_key: true, .. } => Reason::ProviderUnauthorized,
-        ServerError::Paused { refused_key: false, .. } => Reason::ProviderUnreachable,
-        _ => reason,
-    };
-    Refusal::new(reason, error.to_string())
+    // A pause says what led to it and nothing else, so that a status stays the same from try to try.
+    match error {
+        ServerError::Paused { refused_key: true, why, .. } => Refusal::new(Reason::ProviderUnauthorized, why),
+        ServerError::Paused { refused_key: false, why, .. } => Refusal::new(Reason::ProviderUnreachable, why),
+        _ => Refusal::new(reason, error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -259,6 +258,19 @@ mod tests {
         assert_eq!(sent(json!({ "kind": "Native", "dnssec": false }), present(true, true)), (Some(false), None));
         let by_hand = json!({ "kind": "Native", "dnssec": true, "apiRectify": false });
         assert_eq!(sent(by_hand, present(true, true)), (None, Some(false)));
+    }
+
+    #[test]
+    fn a_pause_is_told_in_the_words_of_the_failure_before_it() {
+        let failures = [ServerError::Unauthorised { status: 401 }, ServerError::Unreachable { why: "refused".into() }];
+        for failure in failures {
+            let paused = ServerError::Paused {
+                why: failure.to_string(),
+                retry_after: std::time::Duration::from_secs(7),
+                refused_key: failure.class() == ErrorClass::Unauthorised,
+            };
+            assert_eq!(server_refusal(&paused), server_refusal(&failure));
+        }
     }
 
     #[test]
