@@ -5,7 +5,7 @@
 //!                                                                              │ Job
 //!              Writer ◄── Report ◄── report ◄── apply ◄── plan ◄── observe ◄───┘  (driver)
 //!                │            └──────────────► Recorder (events)
-//!                └──► status and metadata, once per change, only while this replica leads (lease)
+//!                └──► status, metadata and child objects, once per change, only while this replica leads (lease)
 //! ```
 //!
 //! [`operator::Operator`] wires one process: watches, drivers, lease, health and metrics, and an orderly stop.

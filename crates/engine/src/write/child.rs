@@ -108,7 +108,11 @@ impl Proof {
             Self::Label { key, value } => set("labels", key, value),
             Self::Annotation { key, value } => set("annotations", key, value),
             Self::Owner(owner) => {
-                metadata.insert("ownerReferences".to_owned(), json!([owner]));
+                let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
+                if let Some(owners) = owners.as_array_mut() {
+                    owners.retain(|other| other["uid"] != owner.uid.as_str());
+                    owners.push(json!(owner));
+                }
             }
             Self::Applied => {}
         }
