@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,6 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use signpost_dns::Fqdn;
+
+/// Longest time for one request.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What we have created, or are about to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +119,20 @@ impl ConfigMaps {
     }
 }
 
+/// One request, which is given up in time: a Pi-hole's worker waits for it.
+async fn in_time<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+    verb: &'static str,
+    name: &str,
+) -> Result<T, LedgerError> {
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(answer) => answer.map_err(|error| failed(error, verb, name)),
+        Err(_) => {
+            Err(LedgerError::Failed { name: name.to_owned(), what: format!("no answer within {DEADLINE:?} to {verb}") })
+        }
+    }
+}
+
 fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
     let name = name.to_owned();
     match error {
@@ -131,7 +149,7 @@ impl LedgerStore for ConfigMaps {
     fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
         let name = self.name(instance);
         Box::pin(async move {
-            let found = self.api.get_opt(&name).await.map_err(|error| failed(error, "get", &name))?;
+            let found = in_time(self.api.get_opt(&name), "get", &name).await?;
             Ok(found.map_or_else(Versioned::default, |map| Versioned {
                 ledger: Ledger::from_text(
                     map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str),
@@ -156,8 +174,8 @@ impl LedgerStore for ConfigMaps {
             };
             let params = PostParams::default();
             let written = match version {
-                None => self.api.create(&params, &map).await.map_err(|error| failed(error, "create", &name)),
-                Some(_) => self.api.replace(&name, &params, &map).await.map_err(|error| failed(error, "update", &name)),
+                None => in_time(self.api.create(&params, &map), "create", &name).await,
+                Some(_) => in_time(self.api.replace(&name, &params, &map), "update", &name).await,
             }?;
             Ok(Versioned { ledger, version: written.metadata.resource_version })
         })
@@ -178,5 +196,16 @@ mod tests {
         assert_eq!(ledger.to_text(), "10.0.0.1 app.lan\n10.0.0.2 app.lan\n");
         assert_eq!(Ledger::from_text(&ledger.to_text()), ledger);
         assert_eq!(Ledger::from_text("rubbish\n\n10.0.0.x a.lan\n"), Ledger::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_hangs_is_given_up_in_time() {
+        let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
+        let hangs = signpost_sandbox::FaultPlan::new(|_, _| signpost_sandbox::Fault::Delay(Duration::from_hours(1)));
+        let ledgers = ConfigMaps::new(sandbox.client_with(hangs), "default", "home");
+        let error = ledgers.load("pihole").await.unwrap_err();
+        assert!(error.to_string().contains("no answer within 10s to get"), "{error}");
+        let error = ledgers.save("pihole", Versioned::default()).await.unwrap_err();
+        assert!(error.to_string().contains("no answer within 10s to create"), "{error}");
     }
 }
