@@ -132,7 +132,7 @@ fn powerdns(args: &PowerDnsArgs, problems: &mut Vec<String>) -> Option<PowerDnsC
         None => KeySource::Text(ApiKey::new(args.pdns_api_key.as_deref().unwrap_or_default())),
     };
     let mut config = PowerDnsConfig::new(url, key);
-    config.vhost = given(&args.pdns_api_vhost).unwrap_or("localhost").to_owned();
+    given(&args.pdns_api_vhost).unwrap_or("localhost").clone_into(&mut config.vhost);
     config.ca_path = file(args.pdns_api_ca_path.as_ref());
     let mut seconds = |name: &str, text: &str, value: &mut Duration| match given(text).map(str::parse::<u32>) {
         None => {}

@@ -246,6 +246,7 @@ fn the_demo_converges_and_takes_other_ports_when_its_own_are_in_use() {
     }
     assert!(said.contains("everything converged"), "{said}");
     assert!(said.contains("refused"), "{said}");
+    assert!(!said.contains("Ctrl-C"), "it does not stay: {said}");
 }
 
 /// A demo on ports and with a kubeconfig of its own.

@@ -126,8 +126,9 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
         () = stop.cancelled() => return finish(running, pihole, health_server, Ending::Short).await,
     };
     let ending = if outcome.missing.is_empty() && health.is_ready() { Ending::Converged } else { Ending::Short };
-    summary::print(&outcome, &names.addr(), &kubeconfig.0, started.elapsed(), ending);
+    summary::print(&outcome, started.elapsed(), ending);
     if !args.once {
+        summary::invite(&outcome, &names.addr(), &kubeconfig.0);
         stop.cancelled().await;
         say("\nstopping");
     }
