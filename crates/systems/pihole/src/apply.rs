@@ -322,7 +322,7 @@ impl PiholeSystem {
         if let Some(failure) = &applied.failure {
             say_failed(&instance.name, &applied.touched, failure);
         }
-        let problems = self.voice.news(&applied.snapshot);
+        let problems = self.voice.news(&self.index);
         for (ingress, problem) in &problems {
             say_problem(ingress, problem);
         }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use signpost_engine::metrics::Metrics;
 
-use crate::index::{IngressKey, Problem, Snapshot};
+use crate::index::{IngressIndex, IngressKey, Problem};
 use crate::plan::Refusal;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,12 +88,13 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    /// The problems that have not been said yet.
-    pub(crate) fn news(&self, snapshot: &Snapshot) -> Vec<(IngressKey, Problem)> {
+    /// The problems that have not been said yet. Asked of the index itself: a pass that began long ago knows less than what has been said
+    /// since, and would forget it.
+    pub(crate) fn news(&self, index: &IngressIndex) -> Vec<(IngressKey, Problem)> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let mut news = Vec::new();
         let mut now = BTreeMap::new();
-        for claimant in snapshot.claimants.iter().filter(|claimant| !claimant.problems.is_empty()) {
+        for claimant in index.with_problems() {
             let before = said.get(&claimant.key);
             let problems: BTreeSet<Problem> = claimant.problems.iter().cloned().collect();
             for problem in problems.iter().filter(|problem| before.is_none_or(|before| !before.contains(problem))) {

@@ -396,6 +396,12 @@ impl IngressIndex {
         self.lock().claimants.get(key).cloned()
     }
 
+    /// The Ingresses in which something cannot be used.
+    pub fn with_problems(&self) -> Vec<Arc<Claimant>> {
+        let state = self.lock();
+        state.claimants.values().filter(|claimant| !claimant.problems.is_empty()).cloned().collect()
+    }
+
     /// When something last changed.
     pub fn changed(&self) -> Instant {
         self.lock().changed

@@ -183,3 +183,19 @@ async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
     assert!(seen("5", &[FINALIZER], true, "a.lan").await);
     assert!(seen("6", &[FINALIZER], true, "").await, "our own view, but removing it with version 5 was refused");
 }
+
+#[tokio::test]
+async fn a_problem_is_said_once_and_again_only_after_it_was_gone() {
+    let (index, _queue) = index(&["one", "two"]);
+    let voice = crate::figures::Voice::default();
+    assert!(voice.news(&index).is_empty());
+    let (good, bad) =
+        (ingress("app", &[(REGISTER, "true")], &["a.lan"]), ingress("app", &[(REGISTER, "true")], &["*.lan", "a.lan"]));
+    for _ in 0..2 {
+        index.applied(&bad);
+        assert_eq!(voice.news(&index).len(), 1);
+        assert!(voice.news(&index).is_empty(), "whichever Pi-hole's pass asks next");
+        index.applied(&good);
+        assert!(voice.news(&index).is_empty());
+    }
+}
