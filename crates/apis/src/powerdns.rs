@@ -243,7 +243,7 @@ pub struct ZoneSpec {
     /// Whether the server rectifies the zone after every change. Left out: on for a signed zone, off for one that is created here unsigned, otherwise not touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_rectify: Option<bool>,
-    /// Delete (the default): the zone goes from the server with this object. Retain: it stays.
+    /// Delete (the default): the zone goes from the server with this object, and with it every record in it. Retain: it stays.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// Adopt (the default): a zone the server already has is taken over. Refuse: it is left alone.

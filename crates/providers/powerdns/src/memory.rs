@@ -340,13 +340,14 @@ impl ZoneServer for MemoryServer {
             let held = state.zones.get_mut(zone).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
             let mut next = held.clone();
+            let before = held.info.serial;
             next.apply(changes)?;
             *held = next;
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);
-            let serial = (!soa).then_some(held.info.serial);
+            let [before, serial] = [before, held.info.serial].map(|serial| (!soa).then_some(serial));
             state.changed(zone);
-            Ok(Patched { serial })
+            Ok(Patched { before, serial })
         })
         .boxed()
     }

@@ -18,7 +18,7 @@ use crate::{
     digest::Digest,
     finish,
     memory::{Ledger, Present, ZoneMemory, canonical_host},
-    patch::{self, AtomOutcome},
+    patch::{self, AtomOutcome, Sent},
     plan::{Atom, Plan, Waiting, ZoneStep},
     record::{ZoneKey, ZoneObject, content},
     report::Verdict,
@@ -259,7 +259,12 @@ async fn write_records(
             return vec![AtomOutcome::NotListed(error); atoms.len()];
         }
     }
-    let (mut outcomes, calls) = patch::send(&*system.server, zone, &atoms[..end]).await;
+    let known = memory.present.as_ref().map(|present| present.info.serial);
+    let Sent { mut outcomes, calls, strayed } = patch::send(&*system.server, zone, &atoms[..end], known).await;
+    if strayed {
+        // The serial alone would hide from now on what somebody else wrote before this: look at all of it.
+        memory.read_at = None;
+    }
     outcomes.resize(atoms.len(), AtomOutcome::Deferred);
     // After a start of authority was written, the server does not tell the serial by itself.
     if outcomes.contains(&AtomOutcome::Done { serial: None })

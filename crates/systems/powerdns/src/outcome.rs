@@ -45,6 +45,9 @@ impl ZoneReport {
     }
 }
 
+/// How soon a zone is read again that somebody else wrote to.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
 pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
     let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left, shared } =
         applied;
@@ -133,7 +136,11 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
     }
     // A pass over some record sets leaves the clock of the next full one alone.
     report.outcome = retry.outcome((watched && full).then_some(pace.resync));
-    let again = (watched && matches!(report.outcome, Outcome::Retry { .. })).then_some(pace.resync);
+    let mut again = (watched && matches!(report.outcome, Outcome::Retry { .. })).then_some(pace.resync);
+    if watched && memory.present.is_some() && memory.read_at.is_none() {
+        // Somebody else wrote to the zone beside us.
+        again = Some(pace.resync.min(READ_AGAIN));
+    }
     Said { key, memory, verdicts, report, again }
 }
 

@@ -42,9 +42,21 @@ pub(crate) enum AtomOutcome {
     Deferred,
 }
 
-/// Sends every atom. The outcomes are in the order of the atoms.
-pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom]) -> (Vec<AtomOutcome>, usize) {
+/// What became of all atoms.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// In the order of the atoms.
+    pub(crate) outcomes: Vec<AtomOutcome>,
+    /// PATCHes made.
+    pub(crate) calls: usize,
+    /// Whether somebody else wrote to the zone since its serial was `known`.
+    pub(crate) strayed: bool,
+}
+
+/// Sends every atom to a zone whose serial is `known`.
+pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom], mut known: Option<u32>) -> Sent {
     let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
+    let mut strayed = false;
     let mut waiting: VecDeque<Chunk> = chunks(atoms).into();
     let (mut calls, mut splits) = (0, 0);
     while let Some(mut chunk) = waiting.pop_front() {
@@ -55,6 +67,8 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
         let changes = changes(atoms, &chunk.members);
         match server.patch(zone, &changes).await {
             Ok(patched) => {
+                strayed |= known.zip(patched.before).is_some_and(|(known, before)| known != before);
+                known = patched.serial;
                 for index in chunk.members {
                     outcomes[index] = AtomOutcome::Done { serial: patched.serial };
                 }
@@ -103,7 +117,7 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
             }
         }
     }
-    (outcomes, calls)
+    Sent { outcomes, calls, strayed }
 }
 
 struct Chunk {

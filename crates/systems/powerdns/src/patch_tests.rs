@@ -57,9 +57,23 @@ fn patches(server: &MemoryServer) -> usize {
 async fn a_thousand_good_ones_are_one_call() {
     let server = server().await;
     let atoms: Vec<Atom> = (0..1000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { serial: Some(_) })));
     assert_eq!((calls, patches(&server)), (1, 1));
+}
+
+#[tokio::test]
+async fn what_somebody_else_wrote_before_is_noticed_and_what_we_write_ourselves_is_not() {
+    let server = server().await;
+    let known = server.contents(&zone()).unwrap().info.serial;
+    let atoms: Vec<Atom> =
+        (0..5_001).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let sent = send(&server, &zone(), &atoms, Some(known)).await;
+    assert_eq!((sent.calls, sent.strayed), (2, false));
+    let now = server.contents(&zone()).unwrap().info.serial;
+    assert!(!send(&server, &zone(), &atoms[..1], Some(now)).await.strayed);
+    assert!(send(&server, &zone(), &atoms[..1], Some(now)).await.strayed, "the serial has moved since");
+    assert!(!send(&server, &zone(), &atoms[..1], None).await.strayed, "nothing is known to compare with");
 }
 
 #[tokio::test]
@@ -114,7 +128,7 @@ async fn exactly_the_bad_ones_are_refused_whatever_their_number() {
                 atom(&format!("h{n}"), &[], Some((RecordType::A, record)))
             })
             .collect();
-        let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+        let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
         for (atom, outcome) in atoms.iter().zip(&outcomes) {
             let good = &*atom.write.as_ref().unwrap().content.records[0] == "192.0.2.1";
             assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), good, "{} {outcome:?}", atom.name);
@@ -126,12 +140,12 @@ async fn exactly_the_bad_ones_are_refused_whatever_their_number() {
 #[tokio::test]
 async fn a_refused_switch_leaves_the_old_type() {
     let server = server().await;
-    send(&server, &zone(), &[atom("www", &[], Some((RecordType::A, "192.0.2.1")))]).await;
+    send(&server, &zone(), &[atom("www", &[], Some((RecordType::A, "192.0.2.1")))], None).await;
     let switch = [
         atom("www", &[RecordType::A], Some((RecordType::Cname, "not a host!"))),
         atom("other", &[], Some((RecordType::A, "192.0.2.2"))),
     ];
-    let (outcomes, _) = send(&server, &zone(), &switch).await;
+    let Sent { outcomes, .. } = send(&server, &zone(), &switch, None).await;
     assert!(matches!(outcomes[0], AtomOutcome::Refused(_)) && matches!(outcomes[1], AtomOutcome::Done { .. }));
     let sets = server.contents(&zone()).unwrap().sets;
     assert!(sets.iter().any(|set| set.rtype == RecordType::A && set.name == key("www", RecordType::A).name));
@@ -145,7 +159,7 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     })));
     let atoms: Vec<Atom> =
         (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert_eq!(calls, 1);
 }
@@ -194,7 +208,7 @@ async fn one_record_the_database_trips_over_fails_alone() {
     let mut atoms: Vec<Atom> =
         (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     atoms.insert(1234, atom("poison", &[], Some((RecordType::A, "192.0.2.1"))));
-    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), at != 1234, "{at} {outcome:?}");
     }
@@ -207,7 +221,7 @@ async fn a_database_that_takes_nothing_is_not_hammered() {
     let server = Poisoned(server().await);
     let atoms: Vec<Atom> =
         (0..1_000).map(|n| atom(&format!("poison{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let (outcomes, calls) = send(&server, &zone(), &atoms).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert!(calls <= 33, "{calls} calls");
 }

@@ -142,6 +142,21 @@ on_both! {
         assert!(rig.metrics().contains("powerdns_repaired_total 1"), "{}", rig.metrics());
     }
 
+    async fn a_hand_edit_just_before_a_write_of_ours_is_not_hidden_by_it(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.stop().await;
+        // The clock does not come to help.
+        rig.set_pace(|pace| (pace.resync, pace.full_read) = (Duration::from_hours(1), Duration::from_hours(2)));
+        rig.start();
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.served("mail", "mail", "A", &["192.0.2.2"]).await;
+        rig.tamper("www", "A", Some(&["203.0.113.9"])).await;
+        rig.put("RRset", "mail", rig.rrset("mail", "A", &["192.0.2.3"])).await;
+        rig.until_served("mail", "A", &["192.0.2.3"]).await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+    }
+
     async fn readiness_says_that_the_server_is_down(cluster) {
         let Some((server, rig)) = rig_with_foreign_record(cluster).await else { return };
         server.kill();

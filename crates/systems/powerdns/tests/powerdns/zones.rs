@@ -92,6 +92,24 @@ on_both! {
         rig.until_served("kept", "A", &["192.0.2.7"]).await;
     }
 
+    async fn an_adopted_zone_goes_whole_with_its_object_unless_it_is_retained(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.foreign_zone().await;
+        rig.tamper("kept", "A", Some(&["192.0.2.7"])).await;
+        let mut spec = zone_spec();
+        spec["deletionPolicy"] = json!("Retain");
+        rig.put("Zone", &rig.zone, spec).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        rig.until_served("kept", "A", &["192.0.2.7"]).await;
+
+        rig.zone().await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.until_gone("Zone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+    }
+
     async fn a_zone_that_is_on_the_server_already_is_left_alone_when_adoption_is_refused(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         rig.foreign_zone().await;
