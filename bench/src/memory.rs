@@ -19,6 +19,8 @@ use crate::world::WRITERS;
 use crate::{Bench, seconds};
 
 const SIZE: usize = 10_000;
+/// Objects in one page of a list, as the operator asks for them.
+const PAGE: usize = 250;
 const REGISTERED: usize = 2_000;
 const RELISTS: usize = 20;
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -112,7 +114,7 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
         cutter.cut();
         let start = Instant::now();
         // The refused watch, all pages of a list, and the watch that follows them.
-        while pages() < pages_before + SIZE / 50 || watches() < watches_before + 2 {
+        while pages() < pages_before + SIZE / PAGE || watches() < watches_before + 2 {
             anyhow::ensure!(start.elapsed() < DEADLINE, "no complete list after the watch expired (round {round})");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -60,7 +60,7 @@ impl Default for OperatorOptions {
             identity: "signpost".to_owned(),
             lease: None,
             namespace: None,
-            page_size: 50,
+            page_size: 250,
             clock: Arc::new(SystemClock),
             seed: 0,
             writer: WriterOptions::default(),

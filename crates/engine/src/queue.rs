@@ -109,10 +109,9 @@ pub struct Gather {
     /// When the key has been quiet. Zero: a single change is not delayed.
     pub idle: Duration,
     /// Longest pause between the end of one pass and the start of the next when touches keep coming. The pause grows with the time that
-    /// they have kept coming, so that a short burst is not held up and a long one needs few passes.
+    /// they have kept coming, so that a short burst is not held up and a long one needs few passes; it ends when they stop.
     pub busy: Duration,
-    /// Longest pause in a storm: many objects in every pass, and the next one touched within [`LULL`] of the last. It ends with the storm,
-    /// so a last change does not wait for it. Not longer than `busy`: there is none.
+    /// Longest pause in a storm, when every pass has many objects.
     pub storm: Duration,
 }
 
@@ -121,13 +120,13 @@ const PAUSE_PERCENT: u32 = 7;
 /// The same in a storm.
 const STORM_PERCENT: u32 = 15;
 /// How much longer the pause of a storm may be for each object of the last pass: about what its status costs the API server anyway.
-const STORM_PER_OBJECT: Duration = Duration::from_millis(10);
-/// A storm is over when nothing was touched for this long.
-const LULL: Duration = Duration::from_millis(50);
+const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
+/// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come.
+const LULL: Duration = Duration::from_millis(100);
 
 impl Default for Gather {
     fn default() -> Self {
-        Self { idle: Duration::ZERO, busy: Duration::from_millis(300), storm: Duration::from_secs(2) }
+        Self { idle: Duration::ZERO, busy: Duration::from_millis(300), storm: Duration::from_secs(3) }
     }
 }
 
@@ -178,7 +177,7 @@ struct Entry<O> {
     busy_since: Option<Instant>,
     /// The first and the last touch that no pass has taken yet.
     touches: Option<(Instant, Instant)>,
-    /// Objects of the last pass, 0 for a full one.
+    /// Objects of the last passes: of the last one, or half as many as before it. A full one counts as none.
     batch: u32,
     not_before: Option<Instant>,
     attempts: u32,
@@ -442,11 +441,14 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         }
         if entry.finished.is_none_or(|finished| asked > finished + self.gather.busy) {
             entry.busy_since = Some(now);
+            entry.batch = 0;
         }
-        entry.batch = match &touched {
+        let batch = match &touched {
             Touched::All => 0,
             Touched::Some(objects) => u32::try_from(objects.len()).unwrap_or(u32::MAX),
         };
+        // A pass for a timer in between does not end a storm.
+        entry.batch = batch.max(entry.batch / 2);
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })
@@ -465,18 +467,16 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
 }
 
 impl<O: Ord> Entry<O> {
-    /// Sets when what was touched is worked on: after a pause since the last pass, and in a storm when it ends or has been waited for long
-    /// enough.
+    /// Sets when what was touched is worked on: after a pause since the last pass, or sooner when nothing more seems to come.
     fn gather(&mut self, gather: Gather) {
         let Some((first, last)) = self.touches else { return };
         let mut at = first + gather.idle;
         if let Some(finished) = self.finished {
             let busy_for = self.busy_since.map_or(Duration::ZERO, |since| finished - since);
-            at = at.max(finished + gather.busy.min(busy_for * PAUSE_PERCENT / 100));
-            let storm = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(self.batch));
-            if storm > gather.busy {
-                at = at.max((last + LULL).min(finished + storm.min(busy_for * STORM_PERCENT / 100)));
-            }
+            let steady = gather.busy.min(busy_for * PAUSE_PERCENT / 100);
+            let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(self.batch));
+            let storm = limit.min(busy_for * STORM_PERCENT / 100);
+            at = at.max((finished + steady.max(storm)).min(last + LULL));
         }
         for plan in self.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
             plan.at = at;

@@ -46,12 +46,8 @@ reasons! {
     NoRecords,
     /// A type that allows one record has several.
     TooManyRecords,
-    /// An annotation has a value that cannot be used.
-    InvalidAnnotation,
     /// A reference or another field of the object cannot be used.
     InvalidSpec,
-    /// The object cannot be read in the shape its kind has.
-    Unreadable,
     /// The name is not inside the zone.
     OutsideZone,
     /// There is no such zone object.
@@ -66,12 +62,6 @@ reasons! {
     CnameConflict,
     /// The type is not allowed at this place of the zone.
     WrongPlace,
-    /// The name is not among those this object may publish.
-    NameNotAllowed,
-    /// The target is not among those this object may point at.
-    TargetNotAllowed,
-    /// There is no address or target to point at yet.
-    NoTarget,
     /// The provider or the configuration does not support this.
     Unsupported,
     /// A pass would delete too much and waits to be confirmed.
@@ -179,9 +169,7 @@ mod tests {
                 "UnquotedText",
                 "NoRecords",
                 "TooManyRecords",
-                "InvalidAnnotation",
                 "InvalidSpec",
-                "Unreadable",
                 "OutsideZone",
                 "ZoneMissing",
                 "ZoneNotReady",
@@ -189,9 +177,6 @@ mod tests {
                 "ForeignRecord",
                 "CnameConflict",
                 "WrongPlace",
-                "NameNotAllowed",
-                "TargetNotAllowed",
-                "NoTarget",
                 "Unsupported",
                 "DeletionHeld",
                 "ProviderUnreachable",
@@ -210,6 +195,6 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_reason_and_message() {
-        assert_eq!(Refusal::new(Reason::NoTarget, "wait").to_string(), "NoTarget: wait");
+        assert_eq!(Refusal::new(Reason::ZoneMissing, "wait").to_string(), "ZoneMissing: wait");
     }
 }

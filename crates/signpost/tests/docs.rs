@@ -49,6 +49,14 @@ fn blocks(text: &str) -> Vec<String> {
     blocks
 }
 
+#[test]
+fn every_reason_is_on_the_page_that_says_what_to_do_about_it() {
+    let page = std::fs::read_to_string(root().join("docs/troubleshoot.md")).unwrap();
+    for reason in signpost_planning::Reason::ALL {
+        assert!(page.contains(&format!("`{reason}`")), "{reason} is not in docs/troubleshoot.md");
+    }
+}
+
 async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, object: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));

@@ -11,8 +11,8 @@ use common::{close_in, hosts_line, line, v6};
 use signpost_provider_pihole::{
     Capabilities, ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url,
 };
-use signpost_testkit::dig;
 use signpost_testkit::pihole::{PiholeV6, TlsFront, Upset, V6Options};
+use signpost_testkit::{dig, eventually};
 
 fn add(lines: &[&str]) -> ChangeSet {
     ChangeSet { add_hosts: lines.iter().map(|raw| line(raw)).collect(), ..ChangeSet::default() }
@@ -148,10 +148,15 @@ async fn a_right_app_password_refused_for_its_rate_succeeds_a_little_later() {
         V6Dialect::new(close_in(&server.url(), "app")).unwrap().list().await.unwrap();
     }
     let mut connection = close_in(&server.url(), "app");
-    connection.timing.login_again = Duration::from_millis(200);
+    connection.timing.login_again = Duration::from_secs(2);
     let pihole = V6Dialect::new(connection).unwrap();
+    let before = server.counters().login_attempts;
     let (listed, ()) = tokio::join!(pihole.list(), async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        eventually("the first try is refused", Duration::from_secs(20), || {
+            let attempts = server.counters().login_attempts - before;
+            std::future::ready(if attempts == 1 { Ok(()) } else { Err(attempts) })
+        })
+        .await;
         server.next_second();
     });
     listed.unwrap();
@@ -306,8 +311,11 @@ async fn an_answer_without_the_list_is_an_error_and_never_an_empty_list() {
 async fn a_restart_costs_a_moment_and_not_the_pass() {
     let (server, pihole) = v6(V6Options::default()).await;
     pihole.list().await.unwrap();
-    server.restart_for(Duration::from_millis(40));
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    server.restart_for(Duration::from_millis(300));
+    eventually("the Pi-hole is away", Duration::from_secs(20), || {
+        std::future::ready(if std::net::TcpStream::connect(server.addr()).is_err() { Ok(()) } else { Err("there") })
+    })
+    .await;
     let applied = pihole.apply(&add(&["10.0.0.1 a.lan", "10.0.0.1 b.lan"])).await;
     assert_eq!(applied.stopped, None);
     assert_eq!(server.hosts().len(), 2);

@@ -208,12 +208,9 @@ fn zone_verdict(outcome: &ZoneOutcome, retry: &mut Retries) -> Says {
         ZoneOutcome::NotWritten(error) => {
             match error {
                 WriteError::Conflict | WriteError::Gone => retry.now = true,
-                WriteError::Throttled(_)
-                | WriteError::Forbidden(_)
-                | WriteError::Invalid(_)
-                | WriteError::Transient(_) => retry.transient.merge(Touched::All),
+                other => retry.object(other, Touched::All),
             }
-            Says::Pending(Refusal::new(Reason::Unsupported, format!("the object cannot be written: {error}")))
+            Says::Pending(Refusal::new(Reason::ZoneNotReady, format!("the object cannot be written: {error}")))
         }
     }
 }
@@ -254,7 +251,7 @@ fn atom_says(
             Some(server_refusal(error))
         }
         AtomOutcome::NotListed(error) => {
-            retry.transient.merge(objects());
+            retry.object(error, objects());
             Some(Refusal::new(Reason::ZoneNotReady, format!("the zone object cannot be written: {error}")))
         }
         AtomOutcome::Deferred => Some(not_tried()),
@@ -303,6 +300,15 @@ impl Retries {
             ErrorClass::Refused => self.slow.merge(objects.unwrap_or(Touched::All)),
             ErrorClass::Missing | ErrorClass::Stale => self.now = true,
         }
+    }
+
+    /// A write to the API server failed.
+    fn object(&mut self, error: &WriteError, objects: Touched<Arc<ObjectId>>) {
+        if let WriteError::Throttled(after) = error {
+            self.throttled = true;
+            self.pause = (*after).max(self.pause);
+        }
+        self.transient.merge(objects);
     }
 
     fn widen(&mut self) {

@@ -2,7 +2,6 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 pub mod logs;
-pub mod process;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The operator as a process of its own: started with settings in its environment, as a pod is, and watched from outside.
+//! The binary as a process of its own: started with settings in its environment, as a pod is, and watched from outside.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,13 +8,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use signpost_testkit::eventually;
 
-use super::{Bed, PATIENCE, TARGET};
-
-/// Says to the test binary that it is to be the operator.
-pub const OPERATE: &str = "SIGNPOST_TEST_OPERATE";
+use crate::common::{Bed, PATIENCE, TARGET};
 
 /// A child that operates. Killed when dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -22,7 +19,7 @@ pub struct Process {
 
 impl Process {
     /// Starts the operator on a test's namespace with the three settings that have to be given, and more.
-    pub fn start(bed: &Bed, url: &str, token: &str, more: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(bed: &Bed, url: &str, token: &str, more: &[(&str, &str)]) -> Self {
         let kubeconfig = bed.cluster.kubeconfig();
         let settings = [
             ("KUBECONFIG", kubeconfig.to_str().unwrap()),
@@ -32,12 +29,13 @@ impl Process {
             ("PIHOLE_API_TOKEN", token),
             ("DEFAULT_TARGET_IP", TARGET),
         ];
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_process_operates", "--nocapture", "--test-threads=1"])
-            .env(OPERATE, "1")
+        let mut child = Command::new(env!("CARGO_BIN_EXE_signpost"))
+            .arg("run")
+            .env_clear()
+            .envs([("HOME", "/nonexistent"), ("HEALTH_ADDRESS", "127.0.0.1:0"), ("LOG_FORMAT", "json")])
             .envs(settings)
             .envs(more.iter().copied())
-            .stdin(Stdio::piped())
+            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -55,18 +53,18 @@ impl Process {
     }
 
     /// Everything it has printed.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
     /// Its log lines.
-    pub fn lines(&self) -> Vec<Map<String, Value>> {
+    pub(crate) fn lines(&self) -> Vec<Map<String, Value>> {
         let text = self.text();
         text.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Waits for a log line with this message, about this Ingress (`namespace/name`).
-    pub async fn says(&self, message: &str, ingress: &str) -> Map<String, Value> {
+    pub(crate) async fn says(&self, message: &str, ingress: &str) -> Map<String, Value> {
         eventually(&format!("{message:?} about {ingress}"), PATIENCE, || async {
             let found = self
                 .lines()
@@ -78,15 +76,20 @@ impl Process {
     }
 
     /// Resident memory in KiB.
-    pub fn resident(&self) -> u64 {
+    pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Waits until it ends by itself, or after it was asked to: exit code and everything it printed.
-    pub async fn ended(mut self) -> (i32, String) {
-        drop(self.child.stdin.take());
+    /// Asks it to end and waits until it has: exit code and everything it printed.
+    pub(crate) async fn ended(self) -> (i32, String) {
+        assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
+        self.ends().await
+    }
+
+    /// Waits until it ends by itself: exit code and everything it printed.
+    pub(crate) async fn ends(mut self) -> (i32, String) {
         let code = eventually("the process has ended", Duration::from_secs(30), || {
             let ended = self.child.try_wait().unwrap();
             std::future::ready(ended.and_then(|status| status.code()).ok_or("still running"))

@@ -1,74 +1,25 @@
-//! The operator as a process, on the sandbox and on the real API server: settings, readiness, memory and log lines as a pod has them.
+//! `signpost run` for a Pi-hole, on the sandbox and on the real API server: settings, readiness, memory and log lines as a pod has them.
+//!
+//! The rows are those of the acceptance list in `crates/systems/pihole/tests/ROWS.md`.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "../../../systems/pihole/tests/common/mod.rs"]
 mod common;
+mod process;
 
 use std::time::Duration;
 
-use common::process::{OPERATE, Process};
 use common::{Bed, Draft, TARGET, http_status, serves, until};
 use futures::StreamExt;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
+use process::Process;
 use serde_json::json;
-use signpost_engine::{Operator, OperatorOptions, client, logs};
-use signpost_system_pihole::{MANAGED_HOSTS, PiholeSettings, REGISTER, TARGET_IP, install};
+use signpost_system_pihole::{MANAGED_HOSTS, REGISTER, TARGET_IP};
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, TlsFront, Upset, V6Options};
 use signpost_testkit::{eventually, free_port, on_both};
-use tokio_util::sync::CancellationToken;
-
-/// Is the operator when a parent test asks for it: settings from the environment, until standard input ends.
-#[test]
-fn a_child_process_operates() {
-    if std::env::var_os(OPERATE).is_none() {
-        return;
-    }
-    let given = |name: &str| std::env::var(name).ok();
-    let settings = PiholeSettings {
-        url: given("PIHOLE_URL"),
-        token: given("PIHOLE_API_TOKEN"),
-        default_target_ip: given("DEFAULT_TARGET_IP"),
-        dialect: given("PIHOLE_API_DIALECT"),
-        instances_file: given("PIHOLE_INSTANCES_FILE").map(Into::into),
-        owner_id: given("OWNER_ID"),
-        conflict_policy: given("CONFLICT_POLICY"),
-        resync: given("PIHOLE_RESYNC"),
-        watch_namespace: given("WATCH_NAMESPACE"),
-        log_level: given("LOG_LEVEL"),
-        operator_namespace: given("POD_NAMESPACE"),
-        ..PiholeSettings::default()
-    };
-    let config = settings.resolve().unwrap_or_else(|problems| {
-        for problem in problems {
-            eprintln!("{problem}");
-        }
-        std::process::exit(2)
-    });
-    logs::init(given("LOG_LEVEL").as_deref().unwrap_or("info"), logs::Format::Json).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = client::connect(None).await.unwrap();
-        let options = OperatorOptions { namespace: config.watch_namespace.clone(), ..OperatorOptions::default() };
-        let mut operator = Operator::new(client, options);
-        let installed = install(&mut operator, config).unwrap();
-        let stop = CancellationToken::new();
-        if let Some(address) = given("HEALTH") {
-            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-            let (health, stop) = (operator.health(), stop.clone());
-            tokio::spawn(async move { health.serve(listener, stop).await });
-        }
-        let asked = stop.clone();
-        std::thread::spawn(move || {
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-            asked.cancel();
-        });
-        operator.run(stop).await.unwrap();
-        installed.close().await;
-    });
-    std::process::exit(0)
-}
 
 on_both! {
     async fn row_20_and_21_with_a_thousand_ingresses_a_process_is_ready_in_time_and_stays_small(cluster) {
@@ -88,7 +39,7 @@ on_both! {
         };
         futures::stream::iter((0..1000).map(each)).buffer_unordered(32).collect::<Vec<()>>().await;
         let health = format!("127.0.0.1:{}", free_port());
-        let process = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[("HEALTH", &health)]);
+        let process = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[("HEALTH_ADDRESS", &health)]);
         let url = format!("http://{health}/readyz");
         eventually("it is ready within 30 seconds", Duration::from_secs(30), || async {
             match http_status(&url).await {
@@ -142,15 +93,15 @@ on_both! {
         bed.register("app", &["app.lan"]).await;
         let version = bed.get("app").await.metadata.resource_version;
         let wrong = [("DEFAULT_TARGET_IP", "01.2.3.4"), ("LOG_LEVEL", "loud"), ("CONFLICT_POLICY", "maybe"), ("PIHOLE_RESYNC", "often")];
-        let (code, text) = Process::start(&bed, "pi.hole", " ", &wrong).ended().await;
-        assert_ne!(code, 0);
+        let (code, text) = Process::start(&bed, "pi.hole", " ", &wrong).ends().await;
+        assert_eq!(code, 2, "{text}");
         for setting in ["PIHOLE_URL", "PIHOLE_API_TOKEN", "DEFAULT_TARGET_IP", "LOG_LEVEL", "CONFLICT_POLICY", "PIHOLE_RESYNC"] {
-            assert!(text.lines().any(|line| line.starts_with(&format!("{setting}: "))), "{setting} is missing in {text}");
+            assert!(text.lines().any(|line| line.starts_with(&format!("  {setting}: "))), "{setting} is missing in {text}");
         }
         for (name, value) in wrong {
-            let (code, text) = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[(name, value)]).ended().await;
+            let (code, text) = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[(name, value)]).ends().await;
             let problems = text.lines().filter(|line| line.contains(&format!("{name}: "))).count();
-            assert!(code != 0 && problems == 1, "{name}: {code}, {text}");
+            assert!(code == 2 && problems == 1, "{name}: {code}, {text}");
         }
         assert_eq!(server.counters().requests, 0);
         assert_eq!(bed.get("app").await.metadata.resource_version, version);
