@@ -91,11 +91,16 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     bench.say(&format!("creating {SIZE} Ingresses, {REGISTERED} of them registered"));
     create(bench, &namespace, SIZE, REGISTERED).await?;
 
+    // Without anything in between, which would be measured too.
+    let mut operator = bench.pihole_operator(&namespace, &bench.cluster.kubeconfig(), &pihole.url())?;
+    let ready = operator.ready(DEADLINE).await?;
+    operator.stop().await?;
+
     let proxy = FaultProxy::start(&bench.cluster.config().await.cluster_url.to_string()).await;
     let cutter = Cutter::start(proxy.url().trim_start_matches("http://").parse()?).await?;
     let kubeconfig = kubeconfig_through(bench, &cutter.url())?;
     let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url())?;
-    let ready = operator.ready(DEADLINE).await?;
+    operator.ready(DEADLINE).await?;
     let start = Instant::now();
     while pihole.hosts().len() < REGISTERED {
         anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.hosts().len());
