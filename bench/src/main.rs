@@ -95,8 +95,10 @@ async fn main() -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let cluster = signpost_testkit::real_cluster().await.context("no kube-apiserver; run dev/setup")?;
     cluster.install(&signpost_apis::powerdns::crds()).await;
-    let powerdns =
-        PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await.context("no PowerDNS; run dev/setup")?;
+    // Its own default; the tests switch it off, to edit the database behind the server's back.
+    let settings = vec![("zone-cache-refresh-interval".to_owned(), "300".to_owned())];
+    let options = PowerDnsOptions { settings, ..PowerDnsOptions::default() };
+    let powerdns = PowerDns::start(Backend::Sqlite, options).await.context("no PowerDNS; run dev/setup")?;
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
     let mut figures = Figures::default();
