@@ -121,8 +121,18 @@ const PAUSE_PERCENT: u32 = 7;
 const STORM_PERCENT: u32 = 15;
 /// How much longer the pause of a storm may be for each object of the last pass: about what its status costs the API server anyway.
 const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
-/// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come.
+/// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
+/// it takes a little longer to believe that, since what delivers the changes stalls now and then.
 const LULL: Duration = Duration::from_millis(100);
+const LULL_PERCENT: u32 = 3;
+const LONGEST_LULL: Duration = Duration::from_millis(500);
+
+impl Gather {
+    /// A key that was not touched for so long after a pass begins anew.
+    fn rest(self) -> Duration {
+        self.busy * 4
+    }
+}
 
 impl Default for Gather {
     fn default() -> Self {
@@ -412,7 +422,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             && entry.plans.is_empty()
             && let Some(finished) = entry.finished
         {
-            resting.push_back((finished + gather.busy, key));
+            resting.push_back((finished + gather.rest(), key));
         }
     }
 
@@ -439,7 +449,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         if !entry.plans.iter().any(|plan| plan.why == Why::Touched) {
             entry.touches = None;
         }
-        if entry.finished.is_none_or(|finished| asked > finished + self.gather.busy) {
+        if entry.finished.is_none_or(|finished| asked > finished + self.gather.rest()) {
             entry.busy_since = Some(now);
             entry.batch = 0;
         }
@@ -476,7 +486,8 @@ impl<O: Ord> Entry<O> {
             let steady = gather.busy.min(busy_for * PAUSE_PERCENT / 100);
             let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(self.batch));
             let storm = limit.min(busy_for * STORM_PERCENT / 100);
-            at = at.max((finished + steady.max(storm)).min(last + LULL));
+            let lull = LONGEST_LULL.min(busy_for * LULL_PERCENT / 100).max(LULL);
+            at = at.max((finished + steady.max(storm)).min(last + lull));
         }
         for plan in self.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
             plan.at = at;

@@ -121,11 +121,15 @@ async fn a_storm_of_changes_is_few_passes_and_its_last_change_does_not_wait() {
     for object in 0..10_000 {
         queue.touch("a", Touch::One(object));
         tokio::time::sleep(EVERY).await;
+        // What delivers the changes takes a breath now and then.
+        if object % 700 == 699 && object < 9_000 {
+            tokio::time::sleep(Duration::from_millis(450)).await;
+        }
     }
     let last = Instant::now() - EVERY;
     let (passes, ended) = passes.await.unwrap();
-    assert!(passes < 50, "{passes} passes for a storm of 50 s");
-    assert!(ended - last < Duration::from_millis(400), "the last change waited {:?}", ended - last);
+    assert!(passes < 50, "{passes} passes for a storm of a minute");
+    assert!(ended - last < Duration::from_millis(700), "the last change waited {:?}", ended - last);
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,7 +323,7 @@ async fn idle_keys_take_no_memory() {
         let job = queue.try_next().unwrap();
         queue.finish(&job.key, Outcome::Done);
     }
-    advance(Duration::from_secs(1)).await;
+    advance(Duration::from_secs(2)).await;
     assert_eq!(queue.try_next(), None);
     assert!(queue.lock().entries.is_empty());
 }
