@@ -181,6 +181,10 @@ impl System for PowerDnsSystem {
             outcome::say(&self.pace, applied, now, |zone, ledger| {
                 self.prune(zone, ledger);
             });
+        for (id, refusal) in &report.refused {
+            self.figures.refused(refusal.reason);
+            tracing::info!(object = %id, reason = refusal.reason.as_str(), message = refusal.message, "refused");
+        }
         for write in &report.statuses {
             self.world.zone_said(&write.0, &write.1);
         }

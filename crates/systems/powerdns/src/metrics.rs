@@ -41,7 +41,11 @@ impl Figures {
     /// Adds the figures to the process's registry.
     pub(crate) fn register(metrics: &Metrics, world: &Arc<World>) -> Self {
         let figures = Self::default();
-        metrics.register("powerdns_refusals", "Refusals said about record sets, by reason", figures.refusals.clone());
+        metrics.register(
+            "powerdns_refusals",
+            "Refusals said about zones and record sets, by reason",
+            figures.refusals.clone(),
+        );
         metrics.register("powerdns_patches", "PATCH requests sent to PowerDNS", figures.patches.clone());
         metrics.register("powerdns_changes", "Record sets written or deleted on PowerDNS", figures.changes.clone());
         metrics.register("powerdns_reads", "Zones read from PowerDNS, by depth", figures.reads.clone());

@@ -34,11 +34,18 @@ pub(crate) struct Said {
 /// What is said about zone objects.
 pub(crate) struct ZoneReport {
     pub(crate) statuses: Vec<(Arc<ObjectId>, ZoneStatus, ObjectWrite)>,
+    /// Zones that are refused, when that is news.
+    pub(crate) refused: Vec<(Arc<ObjectId>, Refusal)>,
     events: Vec<Event>,
     outcome: Outcome<Arc<ObjectId>>,
 }
 
 impl ZoneReport {
+    fn refuse(&mut self, zone: &ZoneObject, refusal: &Refusal) {
+        self.events.push(finish::warning(&zone.identity, refusal.reason.as_str(), &refusal.message));
+        self.refused.push((zone.identity.id.clone(), refusal.clone()));
+    }
+
     pub(crate) fn into_report(self) -> Report<Arc<ObjectId>> {
         let writes = self.statuses.into_iter().map(|(_, _, write)| write).collect();
         Report { writes, events: self.events, outcome: self.outcome }
@@ -99,7 +106,8 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
             }
         }
     }
-    let mut report = ZoneReport { statuses: Vec::new(), events: Vec::new(), outcome: Outcome::Done };
+    let mut report =
+        ZoneReport { statuses: Vec::new(), refused: Vec::new(), events: Vec::new(), outcome: Outcome::Done };
     if let (Some(holder), Some(zone)) = (&holder, key.zone()) {
         let mut settled = memory.ledger.clone();
         prune(zone, &mut settled);
@@ -126,7 +134,7 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
         }
     }
     if let (Some(refusal), Some(holder)) = (&guarded, &holder) {
-        report.events.push(finish::warning(&holder.identity, refusal.reason.as_str(), &refusal.message));
+        report.refuse(holder, refusal);
         retry.fixed = Some(Duration::from_secs(5));
     }
     let watched = holder.is_some() && outcome != ZoneOutcome::Released;
@@ -175,7 +183,7 @@ fn push_status(report: &mut ZoneReport, zone: &ZoneObject, seen: &ZoneStatus, st
     if let Some(refusal) = says.refusal()
         && zone.status.conditions != status.conditions
     {
-        report.events.push(finish::warning(&zone.identity, refusal.reason.as_str(), &refusal.message));
+        report.refuse(zone, refusal);
     }
     let write = finish::object_status(&zone.identity, value);
     report.statuses.push((zone.identity.id.clone(), status, write));

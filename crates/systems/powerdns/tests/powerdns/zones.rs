@@ -167,6 +167,7 @@ on_both! {
         let available = condition(&status, "Available");
         assert_eq!(available["reason"], "Duplicated");
         assert!(available["message"].as_str().unwrap().contains(&format!("Zone {}/{}", rig.namespace, rig.zone)), "{available}");
+        assert!(rig.metrics().contains("powerdns_refusals_total{reason=\"ClaimedByAnother\"} 1"), "{}", rig.metrics());
         rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
     }
 
