@@ -15,8 +15,9 @@ demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--on
 
 test: setup lint unit once ## Run every test, on the sandbox and on the real servers
 
+# Outside CI what cannot be had is left out, and its suites say SKIPPED with their names.
 setup: ## Fetch or build the real servers that the tests need
-	@dev/setup
+	@dev/setup || { [[ $$? == 1 && $${CI:-} != true ]] && echo "going on without what is missing; its suites are skipped by name"; }
 
 lint: ## Format, lints
 	cargo fmt --all --check
