@@ -103,8 +103,11 @@ impl Machine {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(which("bash"));
+        // What runs the tests may ignore the signals that are tried here, and a child would do so too: a job in the background does.
+        let mut command = Command::new(which("env"));
         command
+            .arg("--default-signal=INT,TERM,HUP")
+            .arg(which("bash"))
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/setup"))
             .args(arguments)
             .env_clear()
