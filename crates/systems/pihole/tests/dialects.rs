@@ -92,18 +92,24 @@ impl Rights {
     }
 }
 
+/// Both under names that only this test's log lines have.
+fn both_named(bed: &Bed, piholes: &Both) -> ([String; 2], Vec<Instance>) {
+    let names = ["v6", "spec"].map(|dialect| format!("{dialect}-{}", bed.namespace));
+    let instances = vec![
+        named(&names[0], &piholes.v6.url(), PiholeV6::PASSWORD),
+        named(&names[1], &piholes.spec.url(), PiholeSpec::TOKEN),
+    ];
+    (names, instances)
+}
+
 on_both! {
     async fn row_31_and_51_records_are_listed_created_and_deleted_with_the_documented_calls_and_the_right_secret(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
-        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
+        let ([v6, spec], instances) = both_named(&bed, &piholes);
         piholes.v6.change_password("not yet");
         piholes.spec.set_token("not yet");
         bed.register("app", &["app.lan"]).await;
-        let instances = vec![
-            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
-            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
-        ];
         let _running = bed.start(instances);
         for name in [&v6, &spec] {
             until("the secret is refused", || !logs::of_instance(name, "pi-hole api error").is_empty()).await;
@@ -128,11 +134,7 @@ on_both! {
     async fn row_32_any_2xx_is_success(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
-        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
-        let instances = vec![
-            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
-            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
-        ];
+        let ([v6, spec], instances) = both_named(&bed, &piholes);
         let _running = bed.start(instances);
         for status in [200, 201, 202, 204] {
             let (name, host) = (format!("app-{status}"), format!("app-{status}.lan"));
@@ -159,11 +161,7 @@ on_both! {
     async fn row_35_a_404_is_success_on_delete_and_worth_another_try_elsewhere(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
-        let (v6, spec) = (format!("v6-{}", bed.namespace), format!("spec-{}", bed.namespace));
-        let instances = vec![
-            named(&v6, &piholes.v6.url(), PiholeV6::PASSWORD),
-            named(&spec, &piholes.spec.url(), PiholeSpec::TOKEN),
-        ];
+        let ([v6, spec], instances) = both_named(&bed, &piholes);
         let _running = bed.start(instances);
         bed.register("app", &["app.lan"]).await;
         piholes.serve("app.lan", &[TARGET]).await;

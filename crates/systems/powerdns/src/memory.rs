@@ -208,6 +208,25 @@ impl Ledger {
     }
 }
 
+/// What the server says of a plain zone at serial 7.
+#[cfg(test)]
+pub(crate) fn plain_info(zone: ZoneName) -> ZoneInfo {
+    ZoneInfo {
+        id: zone.to_string(),
+        name: zone,
+        kind: "Native".into(),
+        serial: 7,
+        notified_serial: 0,
+        edited_serial: 7,
+        masters: vec![],
+        dnssec: false,
+        catalog: String::new(),
+        account: String::new(),
+        soa_edit_api: "DEFAULT".into(),
+        api_rectify: false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use serde_json::json;
 use signpost_apis::powerdns::{RRset, Zone};
 use signpost_engine::{Index, ObjectId, Queue, Touched};
-use signpost_provider_powerdns::{ServerSet, ZoneContents, ZoneInfo};
+use signpost_provider_powerdns::{ServerSet, ZoneContents};
 
 use crate::{
     index::World,
-    memory::{Ledger, Present},
+    memory::{Ledger, Present, plain_info},
 };
 
 fn now() -> Timestamp {
@@ -99,21 +99,9 @@ impl Scene {
             disabled: false,
             comments: vec![],
         });
-        let info = ZoneInfo {
-            id: "example.com.".into(),
-            name: zone(),
-            kind: "Native".into(),
-            serial: 7,
-            notified_serial: 0,
-            edited_serial: 7,
-            masters: vec![],
-            dnssec: false,
-            catalog: String::new(),
-            account: String::new(),
-            soa_edit_api: "DEFAULT".into(),
-            api_rectify: false,
-        };
-        let present = self.present.then(|| Present { has_soa: true, ..Present::of(&ZoneContents { info, sets }) });
+        let present = self
+            .present
+            .then(|| Present { has_soa: true, ..Present::of(&ZoneContents { info: plain_info(zone()), sets }) });
         let key = ZoneKey::Zone(zone());
         let memory =
             ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };

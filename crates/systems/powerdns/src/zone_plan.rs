@@ -212,6 +212,8 @@ mod tests {
     use signpost_engine::ObjectId;
     use signpost_provider_powerdns::{ZoneContents, ZoneInfo};
 
+    use crate::memory::plain_info;
+
     fn zone() -> ZoneName {
         ZoneName::parse("example.com").unwrap()
     }
@@ -224,20 +226,7 @@ mod tests {
 
     /// A zone without any record.
     fn present(dnssec: bool, api_rectify: bool) -> Present {
-        let info = ZoneInfo {
-            id: "example.com.".into(),
-            name: zone(),
-            kind: "Native".into(),
-            serial: 7,
-            notified_serial: 0,
-            edited_serial: 7,
-            masters: vec![],
-            dnssec,
-            catalog: String::new(),
-            account: String::new(),
-            soa_edit_api: "DEFAULT".into(),
-            api_rectify,
-        };
+        let info = ZoneInfo { dnssec, api_rectify, ..plain_info(zone()) };
         Present::of(&ZoneContents { info, sets: vec![] })
     }
 
