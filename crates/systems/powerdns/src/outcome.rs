@@ -16,7 +16,7 @@ use crate::{
     memory::{Ledger, Rejection, ZoneMemory},
     patch::AtomOutcome,
     plan::{Atom, Waiting},
-    record::{ZoneKey, ZoneObject},
+    record::{Sync, ZoneKey, ZoneObject},
     report::{Says, Verdict, zone_status},
     zone_plan::server_refusal,
 };
@@ -61,6 +61,13 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
     let mut verdicts = decided;
     let mut retry = Retries::default();
     let mut zone_says = zone_verdict(&outcome, &mut retry);
+    if let (Some(holder), ZoneOutcome::Kept, false) = (&holder, &outcome, full) {
+        let wrote = atoms.iter().any(|(_, became)| matches!(became, AtomOutcome::Done { .. }));
+        let said = memory.said.as_ref().unwrap_or(&holder.status);
+        if let Some(refusal) = still_refused(said, holder.identity.generation, wrote) {
+            zone_says = Says::Failed(refusal);
+        }
+    }
     let blocked = zone_failure(&outcome, memory.present.is_some());
     for (atom, became) in &atoms {
         if *became == AtomOutcome::Deferred {
@@ -198,6 +205,18 @@ fn zone_failure(outcome: &ZoneOutcome, present: bool) -> Option<Refusal> {
         ZoneOutcome::Failed(error) => Some(server_refusal(error)),
         ZoneOutcome::Kept | ZoneOutcome::Released | ZoneOutcome::Refused(_) | ZoneOutcome::NotWritten(_) => None,
     }
+}
+
+/// What was wrong with the zone and is not known to be over: a pass over some record sets does not look at the zone, and
+/// all it can show is that the server takes writes again.
+fn still_refused(said: &ZoneStatus, generation: i64, wrote: bool) -> Option<Refusal> {
+    let failed = said.sync_status.as_deref() == Some(Sync::Failed.as_str());
+    let ready = said.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    let reason: Reason = ready.reason.parse().ok()?;
+    let of_server =
+        matches!(reason, Reason::ProviderUnreachable | Reason::ProviderThrottled | Reason::ProviderUnauthorized);
+    let current = said.observed_generation == Some(generation);
+    (failed && current && !(wrote && of_server)).then(|| Refusal::new(reason, ready.message.clone()))
 }
 
 fn zone_verdict(outcome: &ZoneOutcome, retry: &mut Retries) -> Says {
@@ -358,10 +377,14 @@ mod tests {
 
     /// A pass over a zone that needed nothing, as it ends for an object with this status.
     fn quiet_pass(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Said {
+        say(&Pace::default(), quiet(status, memory, shared), Timestamp::UNIX_EPOCH, |_, _| {})
+    }
+
+    fn quiet(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Applied {
         let id = Arc::new(ObjectId::new("ClusterZone", None, "example.com"));
         let spec = serde_json::from_value(serde_json::json!({ "kind": "Native" })).unwrap();
         let holder = ZoneObject::of(id, &kube::core::ObjectMeta::default(), &spec, Some(status));
-        let applied = Applied {
+        Applied {
             key: ZoneKey::of("example.com"),
             memory,
             holder: Some(Arc::new(holder)),
@@ -373,8 +396,7 @@ mod tests {
             full: true,
             left: false,
             shared,
-        };
-        say(&Pace::default(), applied, Timestamp::UNIX_EPOCH, |_, _| {})
+        }
     }
 
     #[test]
@@ -389,6 +411,37 @@ mod tests {
         assert_eq!(again(said, false), []);
         assert_eq!(again(&strayed, false), std::slice::from_ref(said));
         assert_eq!(again(&strayed, true), []);
+    }
+
+    #[test]
+    fn a_pass_over_some_record_sets_does_not_call_a_zone_well_that_was_not_looked_at() {
+        let one_write = |became| {
+            let name = Fqdn::parse("www.example.com").unwrap();
+            (Atom { name, deletes: vec![], write: None, waiting: vec![] }, became)
+        };
+        let key_refused = ServerError::Unauthorised { status: 403 };
+        for (error, atoms, over) in [
+            (key_refused.clone(), vec![], false),
+            (key_refused.clone(), vec![one_write(AtomOutcome::Failed(key_refused.clone()))], false),
+            (key_refused, vec![one_write(AtomOutcome::Done { serial: Some(8) })], true),
+            (
+                ServerError::Refused { words: "no".into() },
+                vec![one_write(AtomOutcome::Done { serial: Some(8) })],
+                false,
+            ),
+        ] {
+            let failed = Applied {
+                zone: ZoneOutcome::Failed(error.clone()),
+                ..quiet(&ZoneStatus::default(), ZoneMemory::default(), false)
+            };
+            let first = say(&Pace::default(), failed, Timestamp::UNIX_EPOCH, |_, _| {});
+            let [(_, said, _)] = &*first.report.statuses else { panic!("one status") };
+            let partial = Applied { full: false, atoms, ..quiet(said, first.memory.clone(), false) };
+            let later = Timestamp::from_second(60).unwrap();
+            let second = say(&Pace::default(), partial, later, |_, _| {});
+            assert_eq!(!second.report.statuses.is_empty(), over, "{error}");
+            assert!(second.report.events.is_empty(), "{error}");
+        }
     }
 
     #[test]
