@@ -469,7 +469,10 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             && *until <= now
         {
             let Some((_, key)) = self.resting.pop_front() else { break };
-            if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty()) {
+            let rest = self.gather.rest();
+            // One that had another pass meanwhile rests anew.
+            let rested = |entry: &Entry<O>| entry.finished.is_none_or(|finished| finished + rest <= now);
+            if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty() && rested(entry)) {
                 self.entries.remove(&key);
             }
         }
@@ -513,7 +516,14 @@ impl<O: Ord> Entry<O> {
             }
             RetryClass::Transient => {
                 self.attempts = self.attempts.saturating_add(1);
-                self.plan(now + transient_delay(self.attempts, rng), Why::Retry, objects);
+                let (mut objects, mut delay) = (objects, transient_delay(self.attempts, rng));
+                // What was touched during the pass would meet the same failure, were it worked on at once.
+                if let Some(at) = self.plans.iter().position(|plan| plan.why == Why::Touched) {
+                    objects.merge(self.plans.swap_remove(at).touched);
+                    self.touches = None;
+                    delay = delay.min(IMPATIENCE);
+                }
+                self.plan(now + delay, Why::Retry, objects);
             }
             RetryClass::Throttled { after } => {
                 self.attempts = self.attempts.saturating_add(1);

@@ -199,6 +199,21 @@ async fn a_new_touch_waits_a_second_at_most_behind_a_failing_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn touches_during_failing_passes_do_not_get_around_the_backoff() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    for attempt in 1..8 {
+        let (_, job) = wait(&queue).await;
+        queue.touch("a", Touch::One(1 + attempt));
+        queue.finish(&job.key, Outcome::Retry { class: RetryClass::Transient, objects: job.touched });
+        assert_eq!(queue.try_next(), None, "not at once after failure {attempt}");
+    }
+    let (waited, job) = wait(&queue).await;
+    assert!(waited > Duration::ZERO && waited <= Duration::from_millis(1001), "{waited:?}");
+    assert_eq!(job.touched, some(&[1, 2, 3, 4, 5, 6, 7, 8]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn retry_after_is_never_cut_short() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
@@ -324,6 +339,23 @@ async fn idle_keys_take_no_memory() {
         queue.finish(&job.key, Outcome::Done);
     }
     advance(Duration::from_secs(2)).await;
+    assert_eq!(queue.try_next(), None);
+    assert!(queue.lock().entries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_had_another_pass_rests_anew() {
+    let gather = Gather::default();
+    let queue = started(gather);
+    for _ in 0..2 {
+        queue.touch("a", Touch::One(1));
+        let (_, job) = wait(&queue).await;
+        queue.finish(&job.key, Outcome::Done);
+        advance(gather.rest() * 3 / 4).await;
+    }
+    assert_eq!(queue.try_next(), None);
+    assert!(queue.lock().entries.contains_key("a"), "the second rest is not over");
+    advance(gather.rest()).await;
     assert_eq!(queue.try_next(), None);
     assert!(queue.lock().entries.is_empty());
 }
