@@ -118,7 +118,7 @@ pub struct Gather {
 /// How much of the time a key has been busy for it pauses before its next pass, in percent.
 const PAUSE_PERCENT: u32 = 7;
 /// The same in a storm.
-const STORM_PERCENT: u32 = 20;
+const STORM_PERCENT: u32 = 25;
 /// How much longer the pause of a storm may be for each object of the last pass: about what its status costs the API server anyway.
 const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
 /// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
