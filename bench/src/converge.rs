@@ -152,6 +152,9 @@ async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures
     let (writes, serial) = (world::writes_seen(&client).await?, direct.serial(&zone).await?);
     let mut operator = bench.operator(&namespace)?;
     operator.ready(DEADLINE).await?;
+    // Ready is before the first pass: what counts is that one has compared everything and ended.
+    operator.reached("signpost_powerdns_reads_total{depth=\"records\"}", 1.0, DEADLINE).await?;
+    operator.reached("signpost_passes_total{system=\"powerdns\",outcome=\"done\"}", 1.0, DEADLINE).await?;
     settle(&client).await?;
     let again = world::writes_seen(&client).await? - writes + (direct.serial(&zone).await? - serial);
     figures.push(Figure::new(format!("converge.again.{n}.writes"), count(again), "writes", Goal::AtMost(0.0)));

@@ -64,6 +64,17 @@ impl Operator {
         bail!("the operator was not ready after {deadline:?}; /readyz said: {last}")
     }
 
+    /// Waits until one of the operator's own counters has got there.
+    pub(crate) async fn reached(&self, name: &str, value: f64, deadline: Duration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        // A series that was never counted is not there.
+        while self.counter(name).await.unwrap_or(0.0) < value {
+            anyhow::ensure!(start.elapsed() < deadline, "{name} is still below {value} after {deadline:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
     /// One of the operator's own counters.
     pub(crate) async fn counter(&self, name: &str) -> anyhow::Result<f64> {
         let text = reqwest::get(format!("http://{}/metrics", self.health)).await?.text().await?;

@@ -119,8 +119,9 @@ pub struct Gather {
 const PAUSE_PERCENT: u32 = 7;
 /// The same in a storm.
 const STORM_PERCENT: u32 = 25;
-/// How much longer the pause of a storm may be for each object of the last pass: about what its status costs the API server anyway.
-const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
+/// How much longer the pause of a storm may be for each object of the last pass: at 100 changes a second none waits for a second yet, above 170
+/// the pause grows to the longest.
+const STORM_PER_OBJECT: Duration = Duration::from_millis(6);
 /// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
 /// it takes a little longer to believe that, since what delivers the changes stalls now and then.
 const LULL: Duration = Duration::from_millis(100);

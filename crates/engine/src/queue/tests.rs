@@ -146,6 +146,33 @@ async fn a_steady_trickle_is_not_held_up_like_a_storm() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_minute_of_a_hundred_changes_a_second_holds_up_none_for_a_second() {
+    const EVERY: Duration = Duration::from_millis(10);
+    let queue = started(Gather::default());
+    let began = Instant::now();
+    let worker = queue.clone();
+    let longest = tokio::spawn(async move {
+        let (mut longest, mut seen) = (Duration::ZERO, 0);
+        while seen < 6_000 {
+            let job = worker.next().await;
+            let Touched::Some(objects) = &job.touched else { panic!("not a full pass") };
+            seen += objects.len();
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let first = began + EVERY * *objects.first().unwrap();
+            longest = longest.max(first.elapsed());
+            worker.finish(&job.key, Outcome::Done);
+        }
+        longest
+    });
+    for object in 0..6_000 {
+        queue.touch("a", Touch::One(object));
+        tokio::time::sleep_until(began + EVERY * (object + 1)).await;
+    }
+    let longest = longest.await.unwrap();
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_take_turns() {
     let queue = eager();
     for key in ["a", "b", "c"] {
