@@ -111,12 +111,43 @@ pub struct ConfigMaps {
 impl ConfigMaps {
     /// Ledgers of `owner` in `namespace`.
     pub fn new(client: Client, namespace: &str, owner: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), owner: owner.replace('_', "-") }
+        Self { api: Api::namespaced(client, namespace), owner: owner.to_owned() }
     }
 
-    fn name(&self, instance: &str) -> String {
-        format!("signpost-pihole-{}-{instance}", self.owner.trim_matches(['-', '.']))
+    async fn read(&self, name: &str) -> Result<Option<Versioned>, LedgerError> {
+        let found = in_time(self.api.get_opt(name), "get", name).await?;
+        Ok(found.map(|map| Versioned {
+            ledger: Ledger::from_text(map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str)),
+            version: map.metadata.resource_version,
+        }))
     }
+}
+
+/// The ConfigMap of a Pi-hole and owner; no two have the same.
+fn name_of(owner: &str, instance: &str) -> String {
+    if is_plain(owner) && !instance.contains('-') {
+        // The last dash parts the two.
+        return format!("signpost-pihole-{owner}-{instance}");
+    }
+    let readable = owner.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    // FNV-1a: what it takes to tell two owners apart that look alike, the same in every version.
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = owner.bytes().chain([0]).chain(instance.bytes()).fold(0x811c_9dc5, step);
+    format!("signpost-pihole-{readable}-{instance}.{hash:08x}")
+}
+
+/// What it was called before every name was one of a kind.
+fn former_name_of(owner: &str, instance: &str) -> String {
+    format!("signpost-pihole-{}-{instance}", owner.replace('_', "-").trim_matches(['-', '.']))
+}
+
+/// Whether Kubernetes takes this as part of a name just as it is.
+fn is_plain(owner: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label = |label: &str| {
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    owner.split('.').all(label)
 }
 
 /// One request, which is given up in time: a Pi-hole's worker waits for it.
@@ -147,20 +178,22 @@ fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
 
 impl LedgerStore for ConfigMaps {
     fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
-        let name = self.name(instance);
+        let (name, former) = (name_of(&self.owner, instance), former_name_of(&self.owner, instance));
         Box::pin(async move {
-            let found = in_time(self.api.get_opt(&name), "get", &name).await?;
-            Ok(found.map_or_else(Versioned::default, |map| Versioned {
-                ledger: Ledger::from_text(
-                    map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str),
-                ),
-                version: map.metadata.resource_version,
-            }))
+            if let Some(found) = self.read(&name).await? {
+                return Ok(found);
+            }
+            if former == name || !is_plain(&former) {
+                return Ok(Versioned::default());
+            }
+            // What was listed under the former name is ours still; from the next change on it is listed under the new one.
+            let former = self.read(&former).await?.unwrap_or_default();
+            Ok(Versioned { version: None, ..former })
         })
     }
 
     fn save(&self, instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
-        let name = self.name(instance);
+        let name = name_of(&self.owner, instance);
         Box::pin(async move {
             let Versioned { ledger, version } = ledger;
             let map = ConfigMap {
@@ -196,6 +229,43 @@ mod tests {
         assert_eq!(ledger.to_text(), "10.0.0.1 app.lan\n10.0.0.2 app.lan\n");
         assert_eq!(Ledger::from_text(&ledger.to_text()), ledger);
         assert_eq!(Ledger::from_text("rubbish\n\n10.0.0.x a.lan\n"), Ledger::default());
+    }
+
+    #[test]
+    fn names_stay_as_they_were_where_they_are_one_of_a_kind_and_no_two_are_the_same() {
+        for (owner, instance) in [("default", "pihole"), ("home.media", "pihole"), ("my-home", "pihole")] {
+            assert_eq!(name_of(owner, instance), former_name_of(owner, instance));
+        }
+        let alike = [
+            ("a_b", "c"),
+            ("a-b", "c"),
+            ("a", "b-c"),
+            ("a.b", "c"),
+            ("-a", "c"),
+            ("a", "c"),
+            ("a.", "c"),
+            ("a..b", "c"),
+            ("a.-b", "c"),
+            ("_", "c"),
+        ];
+        let names: BTreeSet<String> = alike.iter().map(|(owner, instance)| name_of(owner, instance)).collect();
+        assert_eq!(names.len(), alike.len(), "{names:?}");
+        assert!(names.iter().all(|name| is_plain(name)), "{names:?}");
+    }
+
+    #[tokio::test]
+    async fn a_ledger_under_its_former_name_is_taken_over_and_left_where_it_is() {
+        let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
+        let ledgers = ConfigMaps::new(sandbox.client(), "default", "a_b");
+        assert_eq!(ledgers.load("c").await.unwrap(), Versioned::default());
+        let older = ConfigMaps::new(sandbox.client(), "default", "a-b");
+        let entries = Ledger::from_text("10.0.0.1 app.lan\n");
+        older.save("c", Versioned { ledger: entries.clone(), version: None }).await.unwrap();
+        let taken = ledgers.load("c").await.unwrap();
+        assert_eq!(taken, Versioned { ledger: entries.clone(), version: None });
+        let saved = ledgers.save("c", Versioned { ledger: Ledger::default(), version: taken.version }).await.unwrap();
+        assert_eq!(ledgers.load("c").await.unwrap(), saved, "from now on it has its own");
+        assert_eq!(older.load("c").await.unwrap().ledger, entries);
     }
 
     #[tokio::test(start_paused = true)]
