@@ -33,29 +33,50 @@ impl Binary {
         }
     }
 
-    fn is_kubernetes(self) -> bool {
-        matches!(self, Self::ApiServer | Self::ControllerManager | Self::Kubectl)
+    /// The oldest version that the suites are written for, major and minor; `None` where any will do.
+    ///
+    /// `dev/setup` holds to the same numbers.
+    fn oldest(self) -> Option<(u32, u32)> {
+        match self {
+            Self::ApiServer | Self::ControllerManager | Self::Kubectl => Some((1, 34)),
+            Self::Etcd => Some((3, 5)),
+            Self::PowerDns | Self::Sqlite => None,
+        }
+    }
+
+    /// Whether one that was found on `PATH` will do.
+    fn is_new_enough(self, path: &Path) -> bool {
+        let Some((major, minor)) = self.oldest() else { return true };
+        let mut command = Command::new(path);
+        match self {
+            Self::Kubectl => command.args(["version", "--client"]),
+            _ => command.arg("--version"),
+        };
+        let Ok(output) = command.output() else { return false };
+        version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|found| found.0 == major && found.1 >= minor)
     }
 }
 
-/// The oldest Kubernetes minor version the suites are written for.
-const OLDEST_MINOR: u32 = 34;
-
-/// Finds a binary: `KUBEBUILDER_ASSETS`, then `PATH` (a Kubernetes binary only when new enough), then the cache.
+/// Finds a binary: `KUBEBUILDER_ASSETS`, then `PATH` (Kubernetes and etcd only when new enough), then the cache.
 pub fn find_binary(binary: Binary) -> Option<PathBuf> {
-    let name = binary.name();
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(|dir| PathBuf::from(dir).join(name));
-    if let Some(found) = assets.filter(|path| path.is_file()) {
-        return Some(found);
-    }
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Servers live in sbin directories, which an ordinary user's PATH often leaves out.
     let sbin = [PathBuf::from("/usr/local/sbin"), PathBuf::from("/usr/sbin")];
-    let on_path = std::env::split_paths(&path).chain(sbin).map(|dir| dir.join(name)).find(|path| path.is_file());
-    if let Some(found) = on_path.filter(|path| !binary.is_kubernetes() || is_new_enough(binary, path)) {
-        return Some(found);
-    }
-    Some(cache_dir()?.join("bin").join(name)).filter(|path| path.is_file())
+    find(binary, assets, std::env::split_paths(&path).chain(sbin), cache_dir())
+}
+
+fn find(
+    binary: Binary,
+    assets: Option<PathBuf>,
+    path: impl IntoIterator<Item = PathBuf>,
+    cache: Option<PathBuf>,
+) -> Option<PathBuf> {
+    let there = |dir: PathBuf| Some(dir.join(binary.name())).filter(|path| path.is_file());
+    assets
+        .and_then(there)
+        .or_else(|| path.into_iter().find_map(there).filter(|found| binary.is_new_enough(found)))
+        .or_else(|| there(cache?.join("bin")))
 }
 
 /// `SIGNPOST_CACHE`, or `.cache/signpost` in the home directory.
@@ -65,30 +86,65 @@ fn cache_dir() -> Option<PathBuf> {
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/signpost")))
 }
 
-fn is_new_enough(binary: Binary, path: &Path) -> bool {
-    let mut command = Command::new(path);
-    match binary {
-        Binary::Kubectl => command.args(["version", "--client"]),
-        _ => command.arg("--version"),
-    };
-    let Ok(output) = command.output() else { return false };
-    minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= OLDEST_MINOR)
-}
-
-/// The `36` of `Kubernetes v1.36.3` or `Client Version: v1.36.3`.
-fn minor_version(text: &str) -> Option<u32> {
-    let rest = text.split_once("v1.")?.1;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+/// Major and minor of the first full version in a text, such as `Kubernetes v1.36.3` or `etcd Version: 3.6.16`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
+        let mut numbers = word.split('.').map(str::parse);
+        let (Ok(major), Ok(minor), Ok::<u32, _>(_)) = (numbers.next()?, numbers.next()?, numbers.next()?) else {
+            return None;
+        };
+        Some((major, minor))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A program that prints this and ends. A shell writes it: what is open for writing here may be open in another test's child, and
+    /// is not run then.
+    fn program(dir: &Path, name: &str, prints: &str) -> PathBuf {
+        let path = dir.join(name);
+        let write = r#"mkdir -p "${1%/*}" && printf '#!/bin/sh\necho "%s"\n' "$2" >"$1" && chmod +x "$1""#;
+        assert!(Command::new("sh").args(["-c", write, "sh"]).arg(&path).arg(prints).status().unwrap().success());
+        path
+    }
+
     #[test]
-    fn the_minor_version_is_read_from_what_the_binaries_print() {
-        assert_eq!(minor_version("Kubernetes v1.36.3\n"), Some(36));
-        assert_eq!(minor_version("Client Version: v1.20.2-dirty\nKustomize Version: v5"), Some(20));
-        assert_eq!(minor_version("Client Version: version.Info{Major:\"\"}"), None);
+    fn the_version_is_read_from_what_the_binaries_print() {
+        assert_eq!(version("Kubernetes v1.36.3\n"), Some((1, 36)));
+        assert_eq!(version("Client Version: v1.20.2-dirty\nKustomize Version: v5.7.1"), Some((1, 20)));
+        assert_eq!(version("etcd Version: 3.6.16\nGit SHA: 1.x\nGo Version: go1.26.8"), Some((3, 6)));
+        assert_eq!(version("Client Version: version.Info{Major:\"\"}"), None);
+    }
+
+    #[test]
+    fn what_is_too_old_on_path_is_passed_over_for_the_cache() {
+        for (binary, old, new) in [
+            (Binary::Etcd, "etcd Version: 3.4.30", "etcd Version: 3.5.0"),
+            (Binary::Kubectl, "Client Version: v1.33.9", "Client Version: v1.34.0"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |folder: &str| dir.path().join(folder);
+            let look = |assets: Option<&str>| find(binary, assets.map(at), [at("path")], Some(at("cache")));
+            assert_eq!(look(None), None);
+            program(&at("path"), binary.name(), old);
+            assert_eq!(look(None), None);
+            let cached = program(&at("cache/bin"), binary.name(), new);
+            assert_eq!(look(None), Some(cached));
+            let on_path = program(&at("path"), binary.name(), new);
+            assert_eq!(look(None), Some(on_path));
+            let given = program(&at("assets"), binary.name(), old);
+            assert_eq!(look(Some("assets")), Some(given), "what is given by name is taken as it is");
+        }
+    }
+
+    #[test]
+    fn dev_setup_holds_to_the_same_versions() {
+        let setup = include_str!("../../../dev/setup");
+        for (binary, name) in [(Binary::ApiServer, "OLDEST_KUBE"), (Binary::Etcd, "OLDEST_ETCD")] {
+            let (major, minor) = binary.oldest().unwrap();
+            assert!(setup.contains(&format!("\n{name}={major}.{minor} ")), "{name} is not {major}.{minor} there");
+        }
     }
 }

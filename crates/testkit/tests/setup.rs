@@ -5,7 +5,6 @@
 // A test that cannot do its work must fail at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -42,7 +41,14 @@ case $(cat "$NOTES/apt-get" 2>/dev/null) in
   no-package) case "$*" in *install*) echo "E: Unable to locate package pdns-server" >&2; exit 100 ;; esac ;;
 esac
 "#;
-const SLEEP: &str = "#!/bin/sh\ncase $1 in 0.5) exec \"$REAL_SLEEP\" 0.01 ;; esac\necho \"$1\" >>\"$NOTES/pauses\"\n";
+/// Pauses are noted and over at once, or go on for longer than any test.
+const SLEEP: &str = r#"#!/bin/sh
+case $1 in 0.5) exec "$REAL_SLEEP" 0.01 ;; esac
+echo "$1" >>"$NOTES/pauses"
+case $(cat "$NOTES/sleep" 2>/dev/null) in
+  long) echo "$$" >>"$NOTES/sleep.pids"; exec "$REAL_SLEEP" 600 ;;
+esac
+"#;
 const DF: &str = "#!/bin/sh\necho head\necho \"disk 9 9 ${FREE_KB:-9999999} 1% /\"\n";
 const ID: &str = "#!/bin/sh\necho \"${AS_USER:-0}\"\n";
 
@@ -67,11 +73,14 @@ impl Machine {
         machine
     }
 
-    /// One on which go does as told, apt-get too.
+    /// One on which go does as told, apt-get and sleep too.
     fn with(tool: &str, behaviour: &str) -> Self {
-        let machine = Self::new();
-        std::fs::write(machine.at("notes").join(tool), behaviour).unwrap();
-        machine
+        Self::new().and(tool, behaviour)
+    }
+
+    fn and(self, tool: &str, behaviour: &str) -> Self {
+        std::fs::write(self.at("notes").join(tool), behaviour).unwrap();
+        self
     }
 
     fn set(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -84,10 +93,12 @@ impl Machine {
         self
     }
 
+    /// Written by a shell: what is open for writing here may be open in another test's child, and is not run then.
     fn script(&self, name: &str, text: &str) {
-        let path = self.at("bin").join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let write = r#"printf %s "$2" >"$1" && chmod +x "$1""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh"]).arg(self.at("bin").join(name)).arg(text);
+        assert!(shell.status().unwrap().success());
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -133,7 +144,7 @@ impl Machine {
         child
     }
 
-    /// Nothing half-made in the cache, and nothing of the build still running.
+    /// Nothing half-made in the cache, and nothing that it started still running.
     fn is_clean(&self) {
         let left: Vec<_> = std::fs::read_dir(self.cache())
             .into_iter()
@@ -142,7 +153,7 @@ impl Machine {
             .filter(|name| name.starts_with("half-made"))
             .collect();
         assert_eq!(left, Vec::<String>::new());
-        for pid in self.notes("go.pids").lines() {
+        for pid in (self.notes("go.pids") + &self.notes("sleep.pids")).lines() {
             wait_until(&format!("process {pid} is gone"), || !runs(pid));
         }
     }
@@ -183,13 +194,17 @@ fn which(tool: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{tool} is not on PATH"))
 }
 
+fn interrupt(child: &Child, signal: &str) {
+    assert!(Command::new(which("kill")).args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
 /// A zombie waits for its parent and runs no more.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
@@ -216,6 +231,21 @@ fn what_is_built_is_there_the_second_time_and_what_is_given_is_not_built() {
     let assets = machine.cache().join("bin").display().to_string();
     let given = Machine::new().without("go").set("KUBEBUILDER_ASSETS", assets);
     given.setup(&["etcd"]).said(0, &["from KUBEBUILDER_ASSETS"]);
+}
+
+#[test]
+fn a_server_on_path_is_taken_only_when_it_is_new_enough() {
+    for (part, binary, old, new) in [
+        ("etcd", "etcd", "etcd Version: 3.4.30", "etcd Version: 3.5.0"),
+        ("kube", "kubectl", "Client Version: v1.33.9", "Client Version: v1.34.0"),
+    ] {
+        let machine = Machine::new();
+        machine.script(binary, &format!("#!/bin/sh\necho '{old}'\n"));
+        machine.setup(&["--check", part]).said(1, &[&format!("missing  {binary} ")]);
+        machine.script(binary, &format!("#!/bin/sh\necho '{new}'\n"));
+        let run = machine.setup(&["--check", part]);
+        assert!(run.out.contains(&format!("ok       {binary}: ")) && run.out.contains("from PATH"), "{}", run.out);
+    }
 }
 
 #[test]
@@ -289,7 +319,7 @@ fn an_interrupt_ends_the_build_and_everything_it_started() {
     for signal in ["-INT", "-TERM", "-HUP"] {
         let machine = Machine::with("go", "hang");
         let child = machine.start_hanging();
-        assert!(Command::new(which("kill")).args([signal, &child.id().to_string()]).status().unwrap().success());
+        interrupt(&child, signal);
         let run = Run::of(&child.wait_with_output().unwrap());
         run.said(130, &["interrupted", "Run it again"]);
         machine.is_clean();
@@ -300,23 +330,46 @@ fn an_interrupt_ends_the_build_and_everything_it_started() {
 }
 
 #[test]
-fn a_second_one_waits_for_the_first() {
+fn an_interrupt_in_a_pause_ends_the_pause_too_and_the_next_run_has_nothing_to_wait_for() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let machine = Machine::with("go", "throttled").and("sleep", "long");
+        let mut child = machine.command(&["etcd"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("it pauses", || !machine.notes("sleep.pids").is_empty());
+        interrupt(&child, signal);
+        wait_until("it ends", || child.try_wait().unwrap().is_some_and(|status| status.code() == Some(130)));
+        machine.is_clean();
+        std::fs::remove_file(machine.at("notes/go")).unwrap();
+        let run = machine.setup(&["etcd"]);
+        run.said(0, &["Everything is here"]);
+        assert!(!run.out.contains("another dev/setup"), "{}", run.out);
+    }
+}
+
+#[test]
+fn a_second_one_waits_for_the_first_and_can_be_interrupted_while_it_does() {
     let machine = Machine::with("go", "hang");
     let first = machine.start_hanging();
-    let second = machine.command(&["etcd"]).spawn().unwrap();
+    let start = |name: &str| {
+        let out = std::fs::File::create(machine.at(name)).unwrap();
+        let child = machine.command(&["etcd"]).stdout(out).spawn().unwrap();
+        wait_until("it says that it waits", || {
+            std::fs::read_to_string(machine.at(name)).unwrap().contains("another dev/setup is at work")
+        });
+        child
+    };
+    let (mut second, mut third) = (start("second"), start("third"));
+    interrupt(&third, "-TERM");
+    wait_until("the third ends", || third.try_wait().unwrap().is_some_and(|status| status.code() == Some(130)));
+    assert_eq!(second.try_wait().unwrap(), None);
     // It waits without a build of its own; the first one is interrupted, and then it is its turn.
-    wait_until("the second waits", || {
-        std::fs::read_to_string(format!("/proc/{}/task/{0}/children", second.id())).is_ok_and(|list| {
-            list.split_whitespace().any(|pid| {
-                std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "flock")
-            })
-        })
-    });
     assert_eq!(machine.notes("go.pids").lines().count(), 2, "one build at a time");
     std::fs::remove_file(machine.at("notes/go")).unwrap();
-    Command::new(which("kill")).args(["-INT", &first.id().to_string()]).status().unwrap();
+    interrupt(&first, "-INT");
     Run::of(&first.wait_with_output().unwrap()).said(130, &["interrupted"]);
-    Run::of(&second.wait_with_output().unwrap()).said(0, &["another dev/setup is at work", "Everything is here"]);
+    let status = second.wait().unwrap();
+    let said = std::fs::read_to_string(machine.at("second")).unwrap();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("Everything is here"), "{said}");
     machine.is_clean();
 }
 
