@@ -21,6 +21,9 @@ use kube::{
 use serde_json::json;
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox, SandboxOptions};
 
+/// How long an event is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn config_map(name: &str) -> ConfigMap {
     let mut object = ConfigMap::default();
     object.metadata.name = Some(name.into());
@@ -121,9 +124,9 @@ async fn a_declaration_brings_its_objects_and_takes_them_with_it() {
     let mut events = Box::pin(api.watch(&WatchParams::default(), &patched.resource_version().unwrap()).await.unwrap());
     let crds: Api<CustomResourceDefinition> = Api::all(client);
     crds.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
-    let event = tokio::time::timeout(Duration::from_secs(5), events.next()).await.unwrap().unwrap().unwrap();
+    let event = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Deleted(_)));
-    assert!(tokio::time::timeout(Duration::from_secs(5), events.next()).await.unwrap().is_none(), "the watch ends");
+    assert!(tokio::time::timeout(PATIENCE, events.next()).await.unwrap().is_none(), "the watch ends");
     assert!(crds.get_opt("widgets.example.com").await.unwrap().is_none());
     assert!(api.list(&ListParams::default()).await.is_err());
 }
@@ -196,7 +199,7 @@ async fn another_process_would_see_the_same_cluster() {
     let near: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
     let mut events = Box::pin(far.watch(&WatchParams::default(), "0").await.unwrap());
     near.create(&PostParams::default(), &config_map("a")).await.unwrap();
-    let event = tokio::time::timeout(Duration::from_secs(5), events.next()).await.unwrap().unwrap().unwrap();
+    let event = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Added(object) if object.name_any() == "a"));
     assert_eq!(names(&far).await, ["a"]);
 }

@@ -49,17 +49,23 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks `server` for `name` and `rtype`; panics when there is no answer. See [`try_dig`].
 pub async fn dig(server: SocketAddr, name: &str, rtype: &str) -> Answer {
-    match try_dig(server, name, rtype).await {
-        Ok(answer) => answer,
-        Err(error) => panic!("{name} {rtype}: {error}"),
-    }
+    insist(server, name, rtype, false).await
 }
 
 /// The same as a validating resolver asks: signatures and proofs come along.
 pub async fn dig_signed(server: SocketAddr, name: &str, rtype: &str) -> Answer {
-    match ask(server, name, rtype, true).await {
-        Ok(answer) => answer,
-        Err(error) => panic!("{name} {rtype}: {error}"),
+    insist(server, name, rtype, true).await
+}
+
+/// Asks again when there is silence: a datagram may be lost, and a loaded machine slow.
+async fn insist(server: SocketAddr, name: &str, rtype: &str, signed: bool) -> Answer {
+    let mut tries = 1;
+    loop {
+        match ask(server, name, rtype, signed).await {
+            Ok(answer) => return answer,
+            Err(DigError::Silent { .. }) if tries < 5 => tries += 1,
+            Err(error) => panic!("{name} {rtype}: {error}, {tries} times"),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
 pub use pihole::TlsFront;
 pub use powerdns::{Backend, PowerDns, PowerDnsOptions};
 pub use process::free_port;
-pub use wait::{eventually, eventually_within, skip};
+pub use wait::{Lines, eventually, eventually_within, skip};
 
 /// Writes one test against a [`Cluster`] and runs it on the sandbox and on the real API server.
 ///

@@ -65,7 +65,8 @@ struct State {
     api_key: String,
 }
 
-const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a start may take before it counts as failed. Usually a fraction of a second.
+const START_DEADLINE: Duration = Duration::from_mins(1);
 
 impl PowerDns {
     /// The SQLite one that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
@@ -150,7 +151,7 @@ impl PowerDns {
     /// Starts it again (ending it first if it runs), on the same ports and data.
     pub async fn restart(&self) {
         self.stop();
-        self.launch().await.unwrap_or_else(|problem| panic!("{problem}"));
+        self.launch_again().await;
     }
 
     /// Freezes it: connections are accepted, nothing is answered.
@@ -169,7 +170,7 @@ impl PowerDns {
         let data = self.dir.join("data");
         std::fs::remove_dir_all(&data).and_then(|()| std::fs::create_dir(&data)).expect("the data directory is ours");
         self.create_database();
-        self.launch().await.unwrap_or_else(|problem| panic!("{problem}"));
+        self.launch_again().await;
     }
 
     /// From now on only `key` is accepted. Restarts the server.
@@ -190,14 +191,34 @@ impl PowerDns {
         *self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How much it has logged so far, in bytes.
+    fn logged(&self) -> usize {
+        std::fs::read(self.log()).map_or(0, |log| log.len())
+    }
+
+    fn logged_since(&self, before: usize) -> String {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        String::from_utf8_lossy(log.get(before..).unwrap_or_default()).into_owned()
+    }
+
     fn create_database(&self) {
         if self.backend == Backend::Sqlite {
             create_sqlite(&self.dir.join("data/pdns.sqlite3"));
         }
     }
 
+    /// On the ports it had, which another process may hold for a moment: tries until it has them.
+    async fn launch_again(&self) {
+        let began = Instant::now();
+        while let Err(problem) = self.launch().await {
+            assert!(began.elapsed() < START_DEADLINE, "{problem}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     async fn launch(&self) -> Result<(), String> {
         let key = self.api_key();
+        let before = self.logged();
         let mut process = Process::start(&Spec {
             name: "pdns_server",
             program: self.program.clone(),
@@ -207,9 +228,14 @@ impl PowerDns {
         let url = format!("{}/api/v1/servers/localhost", self.api_url());
         let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().map_err(|e| e.to_string())?;
         let started = Instant::now();
-        loop {
+        let problem = loop {
             if let Some(ended) = process.ended() {
-                return Err(ended);
+                break ended;
+            }
+            // It goes on without its API then.
+            let said = self.logged_since(before);
+            if said.contains("HTTP socket failed") {
+                break said;
             }
             let answered = client.get(&url).header("X-API-Key", &key).send().await;
             if answered.is_ok_and(|response| response.status().is_success()) {
@@ -217,10 +243,13 @@ impl PowerDns {
                 return Ok(());
             }
             if started.elapsed() > START_DEADLINE {
-                return Err(format!("PowerDNS is not ready after {START_DEADLINE:?}; see {}", self.log().display()));
+                break format!("PowerDNS is not ready after {START_DEADLINE:?}; see {}", self.log().display());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        };
+        // The directory stays for the next try.
+        process.stop_for_reuse();
+        Err(problem)
     }
 
     fn arguments(&self, key: &str) -> Vec<String> {
@@ -318,4 +347,35 @@ fn create_sqlite(path: &Path) {
     let output = output.unwrap_or_else(|error| panic!("cannot run sqlite3: {error}"));
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "sqlite3 could not create {}: {complaint}", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eventually;
+    use std::net::{TcpListener, UdpSocket};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_restart_waits_for_a_port_that_another_process_holds_for_a_moment() {
+        let Some(server) = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await else { return };
+        for api in [true, false] {
+            server.stop();
+            let Ports { api: api_port, dns } = server.ports();
+            let held = (
+                api.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, api_port)).unwrap()),
+                (!api).then(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, dns)).unwrap()),
+            );
+            let before = server.logged();
+            let freed = async {
+                eventually("a start fails", START_DEADLINE, || async {
+                    let said = server.logged_since(before);
+                    if said.contains("already in use") { Ok(()) } else { Err(said) }
+                })
+                .await;
+                drop(held);
+            };
+            tokio::join!(server.restart(), freed);
+            assert!(server.dir.join("data/pdns.sqlite3").exists(), "the data is still there");
+        }
+    }
 }

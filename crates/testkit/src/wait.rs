@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::io::{BufRead as _, BufReader, Read};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
@@ -45,6 +47,32 @@ where
     }
 }
 
+/// The lines that another process prints, read by a thread of their own: waiting for one has a deadline, and the process never waits
+/// for its reader.
+#[derive(Debug)]
+pub struct Lines(mpsc::Receiver<String>);
+
+impl Lines {
+    /// Reads from now on.
+    pub fn of(pipe: impl Read + Send + 'static) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Self(receiver)
+    }
+
+    /// The next line, or `None` when there are no more; panics when `deadline` has passed.
+    pub fn next(&self, deadline: Duration) -> Option<String> {
+        match self.0.recv_timeout(deadline) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line within {deadline:?}"),
+        }
+    }
+}
+
 /// Reports a suite that cannot run here. In CI (`CI=true`) that is a failure.
 pub fn skip(suite: &str, why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{suite} must not be skipped in CI: {why}");
@@ -72,6 +100,20 @@ mod tests {
         let error =
             eventually_within(Duration::from_secs(1), || async { Err::<(), _>("still 404") }).await.unwrap_err();
         assert!(error.contains("still 404"), "{error}");
+    }
+
+    #[test]
+    fn lines_come_in_order_and_end() {
+        let lines = Lines::of("one\ntwo".as_bytes());
+        let all: Vec<_> = std::iter::from_fn(|| lines.next(Duration::from_secs(30))).collect();
+        assert_eq!(all, ["one", "two"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "no line within")]
+    fn a_line_that_does_not_come_fails_the_test() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        Lines::of(reader).next(Duration::from_millis(10));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,14 +7,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::borrow::Cow;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use regex::Regex;
-use signpost_testkit::{Binary, Cluster, eventually, find_binary, real_cluster, sandbox_cluster, skip};
+use signpost_testkit::{Binary, Cluster, Lines, eventually, find_binary, real_cluster, sandbox_cluster, skip};
 use tokio::sync::OnceCell;
 
 /// One command line and what it is given on stdin.
@@ -504,9 +504,9 @@ fn watch_lines(kubectl: &Kubectl, namespace: &str) -> Vec<String> {
     };
     apply(1);
     let mut watch = kubectl.command(&format!("-n {namespace} get gizmos -w --output-watch-events")).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut take = |count: usize| -> Vec<String> {
-        (0..count).map(|_| mask(&lines.next().expect("kubectl keeps watching").unwrap())).collect()
+    let lines = Lines::of(watch.stdout.take().unwrap());
+    let take = |count: usize| -> Vec<String> {
+        (0..count).map(|_| mask(&lines.next(Duration::from_mins(1)).expect("kubectl keeps watching"))).collect()
     };
     let mut seen = take(2); // the header and what is there
     apply(2);

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn server(zones: &[&str], sets: &[(&str, &str, &[&str])]) -> NameServer {
     let server = NameServer::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();

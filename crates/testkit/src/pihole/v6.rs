@@ -15,7 +15,7 @@ use data_encoding::BASE64;
 use http::{HeaderMap, Method};
 use rand::Rng as _;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::dns::{self, Zone};
@@ -97,6 +97,8 @@ pub(super) struct Inner {
     frozen_second: Option<u64>,
     started: Instant,
     pub(super) down: bool,
+    /// Whether a restart that has begun goes on.
+    away: watch::Sender<bool>,
     pub(super) restart: mpsc::UnboundedSender<Duration>,
     pub(super) book: Book,
 }
@@ -142,6 +144,7 @@ impl PiholeV6 {
             frozen_second: None,
             started: Instant::now(),
             down: false,
+            away: watch::Sender::new(false),
             restart: restart.clone(),
             book: Book::default(),
         }));
@@ -217,6 +220,16 @@ impl PiholeV6 {
         inner.frozen_second = Some(second + 1);
     }
 
+    /// Lets restarts begin and none end until [`Self::release_restarts`]: it is away for as long as a test likes.
+    pub fn hold_restarts(&self) {
+        lock(&self.state).away.send_replace(true);
+    }
+
+    /// Lets restarts end again.
+    pub fn release_restarts(&self) {
+        lock(&self.state).away.send_replace(false);
+    }
+
     /// Restarts now and stays away for `time`.
     pub fn restart_for(&self, time: Duration) {
         lock(&self.state).book.counters.restarts += 1;
@@ -261,6 +274,9 @@ async fn run(
         let _ = stop.send(());
         let _ = tokio::time::timeout(Duration::from_millis(200), server).await;
         tokio::time::sleep(time).await;
+        let mut away = lock(&state).away.subscribe();
+        // The sender is part of the state, which lives as long as this.
+        let _ = away.wait_for(|away| !away).await;
         listener = loop {
             match tokio::net::TcpListener::bind(addr).await {
                 Ok(listener) => break listener,

@@ -16,9 +16,12 @@ use serde_json::{Value, json};
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
 use signpost_testkit::{dig, eventually, try_dig};
 
+/// How long a condition is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn plain_client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap()
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
 }
 
 struct Caller {
