@@ -6,6 +6,7 @@
 //!                  └ a list of what was asked, to count writes
 //! ```
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,9 +142,24 @@ struct Shared {
     upstream: Mutex<String>,
     client: reqwest::Client,
     rules: Mutex<Vec<Rule>>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Log>,
     /// Counts calls of [`FaultProxy::clear`]: those let go of whoever hangs.
     cleared: watch::Sender<u64>,
+}
+
+/// What was asked, each with a number of its own: forgetting it must not let a late answer fall to another request.
+#[derive(Debug, Default)]
+struct Log {
+    next: u64,
+    entries: BTreeMap<u64, Seen>,
+}
+
+impl Log {
+    fn push(&mut self, seen: Seen) -> u64 {
+        self.next += 1;
+        self.entries.insert(self.next, seen);
+        self.next
+    }
 }
 
 type Body = BoxBody<Bytes, Cut>;
@@ -199,22 +215,26 @@ impl FaultProxy {
 
     /// Everything asked so far, in order of arrival.
     pub fn seen(&self) -> Vec<Seen> {
-        lock(&self.shared.seen).clone()
+        lock(&self.shared.seen).entries.values().cloned().collect()
     }
 
     /// How many requests had this method and this part in their path.
     pub fn count(&self, method: &Method, part: &str) -> usize {
-        lock(&self.shared.seen).iter().filter(|seen| seen.method == *method && seen.path.contains(part)).count()
+        self.count_if(|seen| seen.method == *method && seen.path.contains(part))
     }
 
     /// How many requests were not reads.
     pub fn writes(&self) -> usize {
-        lock(&self.shared.seen).iter().filter(|seen| seen.method != Method::GET && seen.method != Method::HEAD).count()
+        self.count_if(|seen| seen.method != Method::GET && seen.method != Method::HEAD)
+    }
+
+    fn count_if(&self, counts: impl Fn(&Seen) -> bool) -> usize {
+        lock(&self.shared.seen).entries.values().filter(|seen| counts(seen)).count()
     }
 
     /// Forgets what was asked so far.
     pub fn forget(&self) {
-        lock(&self.shared.seen).clear();
+        lock(&self.shared.seen).entries.clear();
     }
 }
 
@@ -224,7 +244,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors, most likely: whoever holds them needs a moment.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
         let shared = shared.clone();
         connections.spawn(async move {
             let service = service_fn(|request| shared.serve(request));
@@ -240,20 +265,22 @@ impl Shared {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
         let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
+        // From before the rules are asked: one that hangs must not miss that they are cleared.
+        let mut cleared = self.cleared.subscribe();
         let fault = lock(&self.rules).iter_mut().find_map(|rule| rule.takes(&head.method, &path));
-        let number = {
-            let mut seen = lock(&self.seen);
-            let body = String::from_utf8_lossy(&body).into_owned();
-            let faulty = fault.is_some();
-            seen.push(Seen { method: head.method.clone(), path: path.clone(), body, status: None, faulty });
-            seen.len() - 1
-        };
+        let number = lock(&self.seen).push(Seen {
+            method: head.method.clone(),
+            path: path.clone(),
+            body: String::from_utf8_lossy(&body).into_owned(),
+            status: None,
+            faulty: fault.is_some(),
+        });
         let mut keep = None;
         match fault {
             None => {}
             Some(Fault::Hang) => {
                 // Err means the proxy is being dropped, and this connection with it.
-                self.cleared.subscribe().changed().await.ok();
+                cleared.changed().await.ok();
             }
             Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
             Some(Fault::Answer { status, headers, body }) => return answer(status, &headers, body),
@@ -270,7 +297,7 @@ impl Shared {
 
     async fn pass_on(
         &self,
-        number: usize,
+        number: u64,
         method: &Method,
         path: &str,
         headers: &HeaderMap,
@@ -280,7 +307,7 @@ impl Shared {
         let headers = end_to_end(headers, &["host", "content-length"]);
         let sent = self.client.request(method.clone(), url).headers(headers).body(body).send().await;
         let response = sent.map_err(|_| Cut)?;
-        if let Some(seen) = lock(&self.seen).get_mut(number) {
+        if let Some(seen) = lock(&self.seen).entries.get_mut(&number) {
             seen.status = Some(response.status().as_u16());
         }
         Ok(response)
@@ -416,12 +443,32 @@ mod tests {
         proxy.add(Rule::every(Fault::Hang));
         let url = proxy.url();
         let asked = tokio::spawn(async move { get(&url).await });
-        crate::eventually("the request arrived", Duration::from_secs(5), || async {
+        crate::eventually("the request arrived", Duration::from_secs(30), || async {
             if proxy.seen().is_empty() { Err(()) } else { Ok(()) }
         })
         .await;
         assert!(!asked.is_finished());
         proxy.clear();
         assert_eq!(asked.await.unwrap().unwrap().0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_belongs_to_its_own_request_also_when_that_was_forgotten() {
+        let server = echo().await;
+        let proxy = FaultProxy::start(&server.url()).await;
+        proxy.add(Rule::next(1, Fault::Hang));
+        let url = format!("{}/late", proxy.url());
+        let asked = tokio::spawn(async move { get(&url).await });
+        crate::eventually("the request arrived", Duration::from_secs(30), || async {
+            if proxy.seen().is_empty() { Err(()) } else { Ok(()) }
+        })
+        .await;
+        proxy.forget();
+        proxy.add(Rule::next(1, Fault::status(503)));
+        assert_eq!(get(&format!("{}/next", proxy.url())).await.unwrap().0, 503);
+        proxy.clear();
+        assert_eq!(asked.await.unwrap().unwrap().0, 200);
+        let seen: Vec<_> = proxy.seen().into_iter().map(|seen| (seen.path, seen.status)).collect();
+        assert_eq!(seen, [("/next".to_owned(), None)]);
     }
 }
