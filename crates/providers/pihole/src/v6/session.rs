@@ -55,12 +55,28 @@ impl Sessions {
             if reply.status.as_u16() != 401 {
                 return Ok(reply);
             }
-            let mut state = self.state.lock().await;
-            if state.generation == generation {
-                state.seat = None;
-            }
+            self.give_up(generation).await;
         }
         Err(PiholeError::Unauthorized)
+    }
+
+    /// Forgets a seat that was refused. Something else may have refused the call: the seat is given back, not left behind.
+    async fn give_up(&self, generation: u64) {
+        let seat = {
+            let mut state = self.state.lock().await;
+            if state.generation == generation { state.seat.take() } else { None }
+        };
+        if let Some(seat) = seat {
+            self.leave(&seat).await;
+        }
+    }
+
+    /// Gives a seat back. Whatever goes wrong, it expires by itself.
+    async fn leave(&self, seat: &Seat) {
+        if seat.sid.is_some() {
+            let farewell = self.with(seat, Method::DELETE, "/api/auth", None);
+            let _ = tokio::time::timeout(self.http.timing.connect, farewell).await;
+        }
     }
 
     async fn with(&self, seat: &Seat, method: Method, path: &str, body: Option<&Value>) -> Result<Reply, PiholeError> {
@@ -151,12 +167,11 @@ impl Sessions {
         }
     }
 
-    /// Logs out, if logged in. Whatever goes wrong, the seat expires by itself.
+    /// Logs out, if logged in.
     pub(super) async fn close(&self) {
-        let Some(seat) = self.state.lock().await.seat.take() else { return };
-        if seat.sid.is_some() {
-            let farewell = self.with(&seat, Method::DELETE, "/api/auth", None);
-            let _ = tokio::time::timeout(self.http.timing.connect, farewell).await;
+        let seat = self.state.lock().await.seat.take();
+        if let Some(seat) = seat {
+            self.leave(&seat).await;
         }
     }
 }
