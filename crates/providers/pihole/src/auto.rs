@@ -119,12 +119,13 @@ impl AutoDialect {
 impl Pihole for AutoDialect {
     fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>> {
         async {
-            match self.verdict() {
+            let result = match self.verdict() {
                 Some(Dialect::Spec) => self.spec.probe().await,
                 Some(Dialect::V6) => self.v6.probe().await,
                 // A replica that does not lead never lists: it has to find out by itself, without a login.
                 Some(Dialect::Auto) | None => self.recognise().await,
-            }
+            };
+            result.inspect_err(|error| self.doubt(error))
         }
         .boxed()
     }

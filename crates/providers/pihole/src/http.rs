@@ -257,8 +257,10 @@ impl Http {
         }
         let mut response = request.send().await.map_err(|error| sort(&error))?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let retry_after =
-            header(reqwest::header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        // Whatever a server asks for, within the hour it is asked again.
+        let retry_after = header(reqwest::header::RETRY_AFTER)
+            .and_then(|text| text.parse().ok())
+            .map(|seconds| Duration::from_secs(seconds).min(Duration::from_hours(1)));
         let location = header(reqwest::header::LOCATION).map(|text| match Url::parse(text) {
             Ok(url) => tame(&format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default())),
             Err(_) => "another path".to_owned(),
