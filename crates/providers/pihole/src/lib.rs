@@ -131,6 +131,8 @@ pub struct Applied {
     pub writes: u32,
     /// Lines that were refused for good, each with its reason; the others went on.
     pub refused: Vec<(Line, PiholeError)>,
+    /// Aliases that were not tried, so that the resolver restarts once: they may go with the next restart.
+    pub postponed: Vec<Line>,
     /// What stopped the rest.
     pub stopped: Option<PiholeError>,
 }

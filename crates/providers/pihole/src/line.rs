@@ -82,6 +82,24 @@ impl Line {
         self.comment().is_some_and(|comment| comment.starts_with(MARKER))
     }
 
+    /// What the line is about: its name and, in `dns.hosts`, the kind of its address. One line replaces another of the same subject.
+    pub(crate) fn subject(&self) -> Option<(Fqdn, Option<bool>)> {
+        let parts = self.address_parts();
+        match (parts.ip, parts.names.as_slice()) {
+            (Some(ip), [name]) => Some((Fqdn::parse(name).ok()?, Some(ip.is_ipv4()))),
+            (Some(_), _) => None,
+            (None, _) => match self.alias_parts().aliases.as_slice() {
+                [alias] => Some((Fqdn::parse(alias).ok()?, None)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether this line takes the place of another.
+    pub(crate) fn replaces(&self, other: &Self) -> bool {
+        self.subject().is_some_and(|subject| other.subject() == Some(subject))
+    }
+
     fn value(&self) -> &str {
         self.0.split_once('#').map_or(&*self.0, |(value, _)| value)
     }
@@ -202,6 +220,19 @@ mod tests {
         assert_eq!(line.comment(), Some("the box"));
         let line = Line::stored("a.lan,b.lan,target.lan,300");
         assert_eq!(line.alias_parts(), AliasParts { aliases: vec!["a.lan", "b.lan"], target: Some("target.lan") });
+    }
+
+    #[test]
+    fn a_line_takes_the_place_of_one_with_the_same_name_and_kind_and_of_no_other() {
+        let line = Line::stored("10.0.0.1 app.lan # signpost=home");
+        for same in ["10.0.0.2 App.LAN.", "10.0.0.1 app.lan"] {
+            assert!(line.replaces(&Line::stored(same)), "{same}");
+        }
+        for other in ["fd00::1 app.lan", "10.0.0.2 app.lan b.lan", "10.0.0.2 b.lan", "app.lan,b.lan", ""] {
+            assert!(!line.replaces(&Line::stored(other)), "{other}");
+        }
+        assert!(Line::stored("www.lan,app.lan # signpost=home").replaces(&Line::stored("www.lan,old.lan,300")));
+        assert!(!Line::stored("www.lan,app.lan").replaces(&Line::stored("app.lan,www.lan")));
     }
 
     #[test]

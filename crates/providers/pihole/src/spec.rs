@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::error::PiholeError;
+use crate::error::{ErrorClass, PiholeError};
 use crate::http::{Connection, Http, Reply, Secret, element};
 use crate::line::Line;
 use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole};
@@ -140,10 +140,19 @@ impl SpecDialect {
         };
         *writes += 1;
         self.delete(old).await?;
+        let result = self.create_at_once(line, writes).await;
+        if matches!(result, Err(PiholeError::LineRefused { .. } | PiholeError::Unsupported { .. })) {
+            // The name is served as it was rather than not at all.
+            self.create_at_once(old, writes).await?;
+        }
+        result
+    }
+
+    /// Creates a record whose name is gone for now: one more attempt at once keeps the hole short.
+    async fn create_at_once(&self, line: &Line, writes: &mut u32) -> Result<(), PiholeError> {
         *writes += 1;
         match self.create(line, true).await {
-            // The name is gone for now: one more attempt at once keeps the hole short.
-            Err(error) if !matches!(error, PiholeError::LineRefused { .. }) => {
+            Err(error) if error.class() != ErrorClass::Permanent => {
                 *writes += 1;
                 self.create(line, false).await
             }
@@ -157,13 +166,10 @@ impl SpecDialect {
         for line in changes.add_cnames.iter().chain(&changes.remove_cnames) {
             applied.refused.push((line.clone(), PiholeError::Unsupported { dialect: "spec", line: line.clone() }));
         }
-        let name_of = |line: &Line| line.address_parts().names.first().map(|name| (*name).to_owned());
-        let (replaced, gone): (Vec<&Line>, Vec<&Line>) = changes
-            .remove_hosts
-            .iter()
-            .partition(|old| changes.add_hosts.iter().any(|new| name_of(new) == name_of(old)));
+        let (replaced, gone): (Vec<&Line>, Vec<&Line>) =
+            changes.remove_hosts.iter().partition(|old| changes.add_hosts.iter().any(|new| new.replaces(old)));
         for line in &changes.add_hosts {
-            let old = replaced.iter().find(|old| name_of(old) == name_of(line));
+            let old = replaced.iter().find(|old| line.replaces(old));
             let result = self.put_in_place(old.copied(), line, &mut applied.writes).await;
             if !note(&mut applied, line, result) {
                 return applied;

@@ -121,11 +121,11 @@ impl V6Dialect {
         &self,
         list: List,
         add: &[&Line],
-        remove: &[Line],
+        remove: &[&Line],
         writes: &AtomicU32,
     ) -> Result<Patched, PiholeError> {
         let before = self.read(list).await?;
-        let gone: std::collections::BTreeSet<&Line> = remove.iter().collect();
+        let gone: std::collections::BTreeSet<&Line> = remove.iter().copied().collect();
         let mut after: Vec<&Line> = before.iter().filter(|line| !gone.contains(line)).collect();
         let present: std::collections::BTreeSet<&Line> = after.iter().copied().collect();
         after.extend(add.iter().filter(|line| !present.contains(*line)));
@@ -148,24 +148,46 @@ impl V6Dialect {
     }
 
     /// One PATCH, repeated without the lines of ours that are refused; false when the list is too large for it.
+    ///
+    /// A refusal of aliases that names no line (the resolver itself does not like its configuration) is narrowed down with fewer and fewer
+    /// of them. What is refused restarts nothing; the first that is taken does, so the rest waits for the next time.
     async fn patch(&self, list: List, add: &[Line], remove: &[Line], applied: &mut Applied) -> bool {
         let mut add: Vec<&Line> = add.iter().collect();
+        let mut remove: Vec<&Line> = remove.iter().collect();
+        let mut size = add.len();
         for _ in 0..=REFUSALS {
             let writes = AtomicU32::new(0);
-            let result = self.http().quickly(|| self.patch_once(list, &add, remove, &writes)).await;
+            let (now, later) = add.split_at(size);
+            // What is replaced stays until its successor is there.
+            let gone: Vec<&Line> =
+                remove.iter().copied().filter(|old| !later.iter().any(|new| new.replaces(old))).collect();
+            let result = self.http().quickly(|| self.patch_once(list, now, &gone, &writes)).await;
             applied.writes += writes.into_inner();
-            match result {
-                Ok(Patched::Written | Patched::Unchanged) => return true,
+            let refused = match result {
+                Ok(Patched::Written | Patched::Unchanged) => {
+                    applied.postponed.extend(later.iter().map(|line| (*line).clone()));
+                    return true;
+                }
                 Ok(Patched::TooLarge) => return false,
-                Err(PiholeError::LineRefused { line, why }) => {
-                    add.retain(|candidate| **candidate != line);
-                    applied.refused.push((line.clone(), PiholeError::LineRefused { line, why }));
+                Err(PiholeError::LineRefused { line, why }) => (line, why),
+                Err(PiholeError::Rejected { status: 400, detail }) if list == List::Cnames && size > 0 => {
+                    if size > 1 {
+                        size /= 2;
+                        continue;
+                    }
+                    (now[0].clone(), format!("status 400{detail}"))
                 }
                 Err(error) => {
                     applied.stopped = Some(error);
                     return true;
                 }
-            }
+            };
+            let (line, why) = refused;
+            add.retain(|candidate| **candidate != line);
+            // Refused, it takes nobody's place.
+            remove.retain(|old| !line.replaces(old));
+            size = add.len();
+            applied.refused.push((line.clone(), PiholeError::LineRefused { line, why }));
         }
         applied.stopped = Some(PiholeError::Protocol { what: "the Pi-hole refuses line after line".into() });
         true
@@ -202,6 +224,9 @@ impl V6Dialect {
 
     async fn one_by_one(&self, list: List, add: &[Line], remove: &[Line], applied: &mut Applied) {
         for line in add {
+            if applied.refused.iter().any(|(refused, _)| refused == line) {
+                continue;
+            }
             applied.writes += 1;
             let result = self.put(list, line).await;
             if !note(applied, line, result) {
@@ -209,6 +234,9 @@ impl V6Dialect {
             }
         }
         for line in remove {
+            if applied.refused.iter().any(|(refused, _)| refused.replaces(line)) {
+                continue;
+            }
             applied.writes += 1;
             let result = self.delete(list, line).await;
             if !note(applied, line, result) {
@@ -231,10 +259,8 @@ impl V6Dialect {
         // Somebody's invalid line blocks additions, but not deletions: what has to go can still go.
         if let Some(PiholeError::BadForeignLine { .. }) = applied.stopped {
             let stopped = applied.stopped.take();
-            let name = |line: &Line| line.address_parts().names.first().map(|name| (*name).to_owned());
-            let (replaced, gone): (Vec<Line>, Vec<Line>) =
-                remove.iter().cloned().partition(|old| add.iter().any(|new| name(new) == name(old)));
-            drop(replaced);
+            let gone: Vec<Line> =
+                remove.iter().filter(|old| !add.iter().any(|new| new.replaces(old))).cloned().collect();
             self.one_by_one(List::Hosts, &[], &gone, applied).await;
             applied.stopped = stopped;
         }

@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{close_in, line};
 use serde_json::json;
 use signpost_provider_pihole::{
@@ -48,6 +46,23 @@ async fn an_address_changes_by_delete_and_post_and_the_post_is_repeated_at_once(
     let applied = pihole.apply(&changes(&["10.0.0.2 app.lan"], &["10.0.0.1 app.lan"])).await;
     assert_eq!((applied.writes, applied.stopped), (3, None));
     assert_eq!(server.records(), [("app.lan".to_owned(), "10.0.0.2".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_record_whose_successor_is_refused_is_put_back() {
+    let (server, pihole) = spec().await;
+    server.add("App.lan", "10.0.0.1");
+    server.upset(Upset::status("POST", PATH, 400, 1));
+    let applied = pihole.apply(&changes(&["10.0.0.2 app.lan"], &["10.0.0.1 App.lan"])).await;
+    assert_eq!((applied.refused.len(), applied.writes, applied.stopped), (1, 3, None));
+    assert_eq!(applied.refused[0].0, line("10.0.0.2 app.lan"));
+    assert_eq!(server.records(), [("App.lan".to_owned(), "10.0.0.1".to_owned())]);
+    // The same when the first attempt fails and only the second is refused.
+    server.upset(Upset::status("POST", PATH, 503, 1));
+    server.upset(Upset::status("POST", PATH, 400, 1));
+    let applied = pihole.apply(&changes(&["10.0.0.2 app.lan"], &["10.0.0.1 App.lan"])).await;
+    assert_eq!((applied.refused.len(), applied.stopped), (1, None));
+    assert_eq!(server.records(), [("App.lan".to_owned(), "10.0.0.1".to_owned())]);
 }
 
 #[tokio::test]
@@ -247,5 +262,19 @@ async fn auto_notices_when_the_server_behind_the_address_changes() {
     assert_eq!(pihole.dialect(), None, "the verdict is dropped, and found anew by the next list");
     pihole.list().await.unwrap();
     assert_eq!(pihole.dialect(), Some(Dialect::Spec));
-    tokio::time::timeout(Duration::from_secs(1), pihole.probe()).await.unwrap().unwrap();
+    pihole.probe().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_that_only_asks_for_readiness_notices_a_change_too() {
+    let server = PiholeV6::start().await;
+    let pihole = AutoDialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
+    pihole.probe().await.unwrap();
+    assert_eq!(pihole.dialect(), Some(Dialect::V6));
+    server.upset(Upset::status("GET", "/api/info/login", 404, 1));
+    assert_eq!(pihole.probe().await.unwrap_err().reason(), "WrongDialect");
+    assert_eq!(pihole.dialect(), None, "found anew by the next question");
+    pihole.probe().await.unwrap();
+    assert_eq!(pihole.dialect(), Some(Dialect::V6));
+    assert_eq!(server.counters().login_attempts, 0);
 }

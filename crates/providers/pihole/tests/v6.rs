@@ -131,6 +131,20 @@ async fn a_session_that_is_refused_in_the_middle_is_renewed_once() {
 }
 
 #[tokio::test]
+async fn a_seat_that_is_refused_is_given_back_and_not_left_behind() {
+    let (server, pihole) = v6(V6Options::default()).await;
+    for _ in 0..20 {
+        // Something between us and the Pi-hole refuses the call, twice.
+        server.upset(Upset::status("GET", "/api/config/dns/hosts", 401, 2));
+        assert_eq!(pihole.list().await.unwrap_err(), PiholeError::Unauthorized);
+        assert_eq!(server.sessions(), 0);
+    }
+    assert_eq!((server.counters().logins, server.counters().logouts), (40, 40));
+    pihole.list().await.unwrap();
+    assert_eq!(server.sessions(), 1);
+}
+
+#[tokio::test]
 async fn a_refused_login_is_tried_once_more_and_then_no_more() {
     let server = PiholeV6::start().await;
     let pihole = V6Dialect::new(close_in(&server.url(), "wrong")).unwrap();
@@ -247,6 +261,56 @@ async fn a_line_of_ours_that_is_refused_does_not_stop_the_others() {
     assert_eq!(server.hosts(), ["10.0.0.1 a.lan", "10.0.0.1 c.lan"]);
     let alone = pihole.apply(&add(&["10.0.0.1 *.d.lan"])).await;
     assert_eq!((alone.refused.len(), alone.stopped), (1, None));
+}
+
+#[tokio::test]
+async fn a_line_that_is_refused_takes_nobodys_place() {
+    let (server, pihole) = v6(V6Options::default()).await;
+    let old = ["10.0.0.1 a.lan # signpost=home", "fd00::1 a.lan # signpost=home", "10.0.0.1 b.lan # signpost=home"];
+    server.edit(|hosts, _| {
+        hosts.push("10.0.0.9 mine.lan # upstairs".to_owned());
+        hosts.extend(old.map(str::to_owned));
+    });
+    let changes = ChangeSet { remove_hosts: old.map(line).to_vec(), ..add(&["10.0.0.2 a.lan # signpost=home"]) };
+    // With the three taken out, the new one comes right after the user's.
+    let hint = "dns.hosts[1]: for a reason of its own";
+    let body =
+        serde_json::json!({"error": {"key": "bad_request", "message": "Config item validation failed", "hint": hint}});
+    server.upset(Upset { body, ..Upset::status("PATCH", "/api/config", 400, 1) });
+    let applied = pihole.apply(&changes).await;
+    assert_eq!((applied.refused.len(), applied.stopped), (1, None));
+    assert_eq!(
+        server.hosts(),
+        ["10.0.0.9 mine.lan # upstairs", old[0]],
+        "the address of the other kind had no successor"
+    );
+}
+
+#[tokio::test]
+async fn an_alias_that_the_resolver_refuses_without_a_word_is_found_and_the_others_are_written() {
+    let (server, pihole) = v6(V6Options { restart: Duration::from_millis(10), ..V6Options::default() }).await;
+    let alias = |name: &str| line(&format!("{name}.lan,target.lan # signpost=home"));
+    server.edit(|_, cnames| cnames.push("taken.lan,mine.lan".into()));
+    let names = ["a", "b", "c", "taken", "d", "e"];
+    let mut left: Vec<Line> = names.map(alias).to_vec();
+    let mut refused = Vec::new();
+    for restarts in 1..=4 {
+        let applied = pihole.apply(&ChangeSet { add_cnames: left.clone(), ..ChangeSet::default() }).await;
+        assert_eq!(applied.stopped, None);
+        refused.extend(applied.refused.into_iter().map(|(line, error)| (line, error.to_string())));
+        assert!(server.counters().restarts <= restarts, "one write that is taken in each attempt");
+        left = applied.postponed;
+        if left.is_empty() {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "{left:?}");
+    let [(line, why)] = refused.as_slice() else { panic!("{refused:?}") };
+    assert_eq!(*line, alias("taken"));
+    assert!(why.contains("duplicate CNAME"), "{why}");
+    let written: Vec<String> = server.cnames();
+    assert_eq!(written[0], "taken.lan,mine.lan");
+    assert_eq!(written.len(), 6, "{written:?}");
 }
 
 #[tokio::test]

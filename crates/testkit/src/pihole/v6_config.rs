@@ -163,7 +163,9 @@ async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) 
     } else {
         items.push(item.to_owned());
         let comments = lock(state).options.comments;
-        validate(list, &items, comments).map_err(|hint| error(400, "bad_request", "Invalid value", Some(&hint)))
+        validate(list, &items, comments)
+            .map_err(|hint| error(400, "bad_request", "Invalid value", Some(&hint)))
+            .and_then(|()| resolver_test(list, &items).map_err(|why| untestable(&why)))
     };
     takes_its_time(state, pause).await;
     end(state, list, reply.is_ok().then_some(items), save);
@@ -207,11 +209,13 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
         Err(reply) => return *reply,
     };
     let comments = lock(state).options.comments;
-    let valid = validate(list, &items, comments);
+    let valid = validate(list, &items, comments)
+        .map_err(|hint| error(400, "bad_request", "Config item validation failed", Some(&hint)))
+        .and_then(|()| resolver_test(list, &items).map_err(|why| untestable(&why)));
     takes_its_time(state, pause).await;
-    if let Err(hint) = valid {
+    if let Err(refused) = valid {
         end(state, list, None, save);
-        return error(400, "bad_request", "Config item validation failed", Some(&hint));
+        return refused;
     }
     end(state, list, Some(items.clone()), save);
     answer(200, json!({"config": {"dns": {list.key(): items}}}))
@@ -258,7 +262,7 @@ fn validate(list: List, items: &[String], comments: bool) -> Result<(), String> 
         };
         let checked = match list {
             List::Hosts => host_line(value),
-            List::Cnames => cname_line(value, &items[..index]),
+            List::Cnames => cname_line(value),
         };
         checked.map_err(|why| format!("dns.{}[{index}]: {why}", list.key()))?;
     }
@@ -278,16 +282,25 @@ fn host_line(value: &str) -> Result<(), String> {
     names.iter().try_for_each(|name| name_ok(name))
 }
 
-fn cname_line(value: &str, earlier: &[String]) -> Result<(), String> {
+fn cname_line(value: &str) -> Result<(), String> {
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
     let [alias, target, ..] = words.as_slice() else {
         return Err(format!("not a valid CNAME definition (\"{value}\")"));
     };
     name_ok(alias.trim_start_matches("*."))?;
-    name_ok(target)?;
-    let twice =
-        earlier.iter().any(|line| line.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case(alias)));
-    if twice { Err(format!("duplicate CNAME (\"{alias}\")")) } else { Ok(()) }
+    name_ok(target)
+}
+
+/// The test that the resolver makes of its whole configuration: it knows of no lists and names no line of one.
+fn resolver_test(list: List, items: &[String]) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut aliases = items.iter().filter_map(|line| Some(line.split_once(',')?.0.trim().to_ascii_lowercase()));
+    let fine = list == List::Hosts || aliases.all(|alias| seen.insert(alias));
+    if fine { Ok(()) } else { Err("duplicate CNAME".to_owned()) }
+}
+
+fn untestable(why: &str) -> Response {
+    error(400, "bad_request", "Invalid configuration", Some(why))
 }
 
 fn name_ok(name: &str) -> Result<(), String> {
