@@ -208,7 +208,8 @@ impl PiholeSystem {
         self.figures.records(&instance.name, present.len());
         let claims = plan::claims_of(&applied.snapshot);
         let settled = |host: &&Fqdn| !present.contains(*host) || claims.holder_of(host).is_some();
-        self.index.confirm(&instance.name, applied.snapshot.released.keys().filter(settled).cloned());
+        let snapshot = &applied.snapshot;
+        self.index.confirm(&instance.name, snapshot, snapshot.released.keys().filter(settled).cloned());
         instance.memory().present = Some(Arc::new(present));
         applied.looked = true;
         Some((for_good, plan::other_lines(&after, &ownership)))

@@ -314,6 +314,8 @@ struct Released {
     pending: BTreeSet<String>,
     /// Whether an event told of it. A list that lacks an object may be a list of less than there was.
     seen: bool,
+    /// Which release it is, of all there have been.
+    release: u64,
 }
 
 /// All Ingresses that concern us.
@@ -330,6 +332,7 @@ pub struct IngressIndex {
 struct State {
     claimants: BTreeMap<IngressKey, Arc<Claimant>>,
     released: BTreeMap<Fqdn, Released>,
+    releases: u64,
     unreadable: BTreeSet<ObjectId>,
     /// Views on their way to the API server: seeing them come back is no news.
     expected: BTreeMap<IngressKey, Option<String>>,
@@ -345,6 +348,8 @@ pub struct Snapshot {
     pub released: BTreeMap<Fqdn, IngressKey>,
     /// Of these, the ones an event told of.
     pub seen: BTreeSet<Fqdn>,
+    /// How many releases there had been: what is released again after that, this knows nothing of.
+    pub releases: u64,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
 }
@@ -368,6 +373,7 @@ impl IngressIndex {
         let state = State {
             claimants: BTreeMap::new(),
             released: BTreeMap::new(),
+            releases: 0,
             unreadable: BTreeSet::new(),
             expected: BTreeMap::new(),
             changed: Instant::now(),
@@ -387,6 +393,7 @@ impl IngressIndex {
             claimants: state.claimants.values().cloned().collect(),
             released: released().map(|(host, released)| (host.clone(), released.by.clone())).collect(),
             seen: released().filter(|(_, released)| released.seen).map(|(host, _)| host.clone()).collect(),
+            releases: state.releases,
             blind: !state.unreadable.is_empty(),
         }
     }
@@ -407,11 +414,11 @@ impl IngressIndex {
         self.lock().changed
     }
 
-    /// One instance has confirmed that these released hosts have no record of ours left, or a new claim.
-    pub fn confirm(&self, instance: &str, hosts: impl IntoIterator<Item = Fqdn>) {
+    /// One instance has confirmed that these hosts, released as the snapshot knows it, have no record of ours left, or a new claim.
+    pub fn confirm(&self, instance: &str, snapshot: &Snapshot, hosts: impl IntoIterator<Item = Fqdn>) {
         let mut state = self.lock();
         for host in hosts {
-            if let Some(released) = state.released.get_mut(&host) {
+            if let Some(released) = state.released.get_mut(&host).filter(|it| it.release <= snapshot.releases) {
                 released.pending.remove(instance);
                 if released.pending.is_empty() {
                     state.released.remove(&host);
@@ -454,7 +461,9 @@ impl IngressIndex {
         let kept = new.as_ref().map(|new| new.hosts.as_slice()).unwrap_or_default();
         for host in old.iter().flat_map(|old| &old.hosts).filter(|host| kept.binary_search(host).is_err()) {
             let pending = self.instances.iter().cloned().collect();
-            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true });
+            state.releases += 1;
+            let release = state.releases;
+            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true, release });
         }
         state.changed = Instant::now();
         drop(state);

@@ -112,12 +112,30 @@ async fn a_host_is_released_until_every_pihole_has_confirmed() {
     index.applied(&ingress("app", &[(REGISTER, "true")], &["b.lan"]));
     index.deleted(&ObjectId::new("Ingress", Some("default"), "app"));
     assert_eq!(index.snapshot("one").released.len(), 2);
-    index.confirm("one", [Fqdn::parse("a.lan").unwrap(), Fqdn::parse("b.lan").unwrap()]);
+    let both = [Fqdn::parse("a.lan").unwrap(), Fqdn::parse("b.lan").unwrap()];
+    index.confirm("one", &index.snapshot("one"), both);
     assert!(index.snapshot("one").released.is_empty());
     assert_eq!(index.snapshot("two").released.len(), 2);
     assert_eq!(index.snapshot("two").seen.len(), 2, "events told of both");
     index.listed();
     assert!(index.snapshot("two").seen.is_empty(), "a new list may lack what was not deleted");
+}
+
+#[tokio::test]
+async fn a_host_that_is_released_again_during_a_pass_is_not_confirmed_at_its_end() {
+    let (index, _queue) = index(&["one"]);
+    let shared = Fqdn::parse("a.lan").unwrap();
+    for name in ["first", "second"] {
+        index.applied(&ingress(name, &[(REGISTER, "true")], &["a.lan"]));
+    }
+    index.deleted(&ObjectId::new("Ingress", Some("default"), "first"));
+    let pass = index.snapshot("one");
+    index.deleted(&ObjectId::new("Ingress", Some("default"), "second"));
+    index.confirm("one", &pass, [shared.clone()]);
+    let left = index.snapshot("one");
+    assert_eq!(left.released.get(&shared), Some(&IngressKey::new("default", "second")));
+    index.confirm("one", &left, [shared]);
+    assert!(index.snapshot("one").released.is_empty());
 }
 
 #[tokio::test]

@@ -61,6 +61,14 @@ enum Step {
         kind: usize,
         host: usize,
     },
+    /// The watch tells of a change of an Ingress so many requests after the pass has begun.
+    PassWhileChanging {
+        cluster: usize,
+        at: i64,
+        name: usize,
+        /// The hosts it has from then on; None when it is deleted.
+        hosts: Option<u8>,
+    },
     Together,
     Down {
         cluster: usize,
@@ -81,6 +89,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (cluster.clone(), prop::option::of((0..10_u32, any::<bool>()))).prop_map(|(cluster, cut)| Step::Pass { cluster, cut }),
         2 => (cluster.clone(), 0..6_i64, 0..USER.len(), 0..HOSTS)
             .prop_map(|(cluster, at, kind, host)| Step::PassWhileEditing { cluster, at, kind, host }),
+        3 => (cluster.clone(), 0..6_i64, 0..NAMES, prop::option::of(any::<u8>()))
+            .prop_map(|(cluster, at, name, hosts)| Step::PassWhileChanging { cluster, at, name, hosts }),
         1 => Just(Step::Together),
         1 => cluster.clone().prop_map(|cluster| Step::Down { cluster }),
         1 => cluster.prop_map(|cluster| Step::Up { cluster }),
@@ -107,8 +117,13 @@ struct Cluster {
     ledgers: Arc<dyn LedgerStore>,
     ingresses: BTreeMap<usize, Value>,
     born: u64,
+    /// Whether own lines without a claim go whoever left them.
+    sweep: bool,
     operator: Option<(Arc<IngressIndex>, PiholeSystem)>,
 }
+
+/// Tells an operator, by its watch, of what has happened.
+type News = Box<dyn FnOnce() + Send>;
 
 fn read(object: &Value) -> Ingress {
     serde_json::from_value(object.clone()).unwrap()
@@ -122,16 +137,25 @@ impl Cluster {
             ledgers,
             ingresses: BTreeMap::new(),
             born: 0,
+            sweep: true,
             operator: None,
         };
         cluster.up();
         cluster
     }
 
+    /// The same with `GC=off`.
+    fn without_sweep(mut self) -> Self {
+        self.sweep = false;
+        self.up();
+        self
+    }
+
     fn up(&mut self) {
         let policy = Policy {
             gather: std::time::Duration::ZERO,
             brake: std::time::Duration::ZERO,
+            sweep: self.sweep,
             ..Policy::new(self.owner.clone(), "192.168.1.10".parse().unwrap())
         };
         let index = Arc::new(IngressIndex::new(policy.default_target, false, vec!["pihole".into()], Queue::new()));
@@ -152,6 +176,12 @@ impl Cluster {
     }
 
     fn apply(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) {
+        let news = self.change(name, hosts, registered, target, forged);
+        news();
+    }
+
+    /// Changes an Ingress; the operator knows when it is told.
+    fn change(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) -> News {
         let names = |mask: u8| (0..HOSTS).filter(move |bit| mask & (1 << bit) != 0).map(host);
         let mut annotations = serde_json::Map::new();
         if registered {
@@ -179,17 +209,35 @@ impl Cluster {
         let meta =
             json!({"namespace": "default", "name": format!("app-{name}"), "uid": uid, "annotations": annotations});
         let object = json!({"metadata": meta, "spec": {"rules": rules}});
-        if let Some((index, _)) = &self.operator {
-            index.applied(&read(&object));
-        }
-        self.ingresses.insert(name, object);
+        self.ingresses.insert(name, object.clone());
+        let index = self.operator.as_ref().map(|(index, _)| Arc::clone(index));
+        Box::new(move || {
+            if let Some(index) = index {
+                index.applied(&read(&object));
+            }
+        })
     }
 
     fn delete(&mut self, name: usize) {
-        if let Some(object) = self.ingresses.remove(&name)
-            && let Some((index, _)) = &self.operator
-        {
-            index.deleted(&signpost_engine::ObjectId::of(&read(&object)));
+        let news = self.remove(name);
+        news();
+    }
+
+    /// Deletes an Ingress; the operator knows when it is told.
+    fn remove(&mut self, name: usize) -> News {
+        let object = self.ingresses.remove(&name);
+        let index = self.operator.as_ref().map(|(index, _)| Arc::clone(index));
+        Box::new(move || {
+            if let (Some(object), Some(index)) = (object, index) {
+                index.deleted(&signpost_engine::ObjectId::of(&read(&object)));
+            }
+        })
+    }
+
+    fn replace(&mut self, name: usize, hosts: Option<u8>) -> News {
+        match hosts {
+            Some(hosts) => self.change(name, hosts, true, 0, None),
+            None => self.remove(name),
         }
     }
 
@@ -291,6 +339,11 @@ proptest! {
     #[test]
     fn a_persons_lines_survive_every_history_of_two_clusters_with_crashes(steps in steps()) {
         run(memory::play(&steps));
+    }
+
+    #[test]
+    fn without_sweeping_nothing_is_left_behind_by_an_operator_that_saw_it_all(steps in steps()) {
+        run(memory::play_awake(&steps));
     }
 
     #[test]

@@ -10,14 +10,22 @@ use signpost_system_pihole::{Ledger, LedgerError, Versioned};
 
 use super::*;
 
+/// What happens while requests are made.
+enum Event {
+    /// A person adds a line.
+    Edit(String),
+    /// The operator's watch tells of a change.
+    News(News),
+}
+
 /// One Pi-hole without HTTP, whose callers can be cut off before or after any request takes effect.
 struct Server {
     listing: Mutex<Listing>,
     writes: AtomicI64,
     /// Requests until the caller dies; negative: it lives.
     budget: AtomicI64,
-    /// Requests until a person edits the lists.
-    edit: Mutex<Option<(i64, String)>>,
+    /// Requests until something happens beside them.
+    event: Mutex<Option<(i64, Event)>>,
     user: Mutex<Vec<String>>,
     died: Notify,
 }
@@ -29,7 +37,7 @@ impl Server {
             listing: Mutex::new(listing),
             writes: AtomicI64::new(0),
             budget: AtomicI64::new(-1),
-            edit: Mutex::new(None),
+            event: Mutex::new(None),
             user: Mutex::new(Vec::new()),
             died: Notify::new(),
         })
@@ -61,18 +69,20 @@ impl Server {
     /// One request. Death comes before it is sent (even budgets) or before its answer (odd ones).
     async fn request<T>(&self, effect: impl FnOnce(&mut Listing) -> T) -> T {
         let due = {
-            let mut edit = self.edit.lock().unwrap();
-            match edit.take() {
-                Some((0, line)) => Some(line),
-                Some((left, line)) => {
-                    *edit = Some((left - 1, line));
+            let mut event = self.event.lock().unwrap();
+            match event.take() {
+                Some((0, event)) => Some(event),
+                Some((left, later)) => {
+                    *event = Some((left - 1, later));
                     None
                 }
                 None => None,
             }
         };
-        if let Some(line) = due {
-            self.add(&line);
+        match due {
+            Some(Event::Edit(line)) => self.add(&line),
+            Some(Event::News(news)) => news(),
+            None => {}
         }
         if self.budget.load(Ordering::Relaxed) == 0 {
             self.die().await;
@@ -214,9 +224,12 @@ pub(crate) async fn play(steps: &[Step]) {
                 server.budget.store(-1, Ordering::Relaxed);
             }
             Step::PassWhileEditing { cluster, at, kind, host } => {
-                *server.edit.lock().unwrap() = Some((at, user_line(kind, host)));
+                *server.event.lock().unwrap() = Some((at, Event::Edit(user_line(kind, host))));
                 clusters[cluster].pass(&server.died).await;
-                *server.edit.lock().unwrap() = None;
+                *server.event.lock().unwrap() = None;
+            }
+            Step::PassWhileChanging { cluster, at, name, hosts } => {
+                pass_while_changing(&server, &mut clusters[cluster], at, name, hosts).await;
             }
             Step::Together => {
                 let [one, two] = &mut clusters;
@@ -245,6 +258,48 @@ pub(crate) async fn play(steps: &[Step]) {
     calm(&server.lines(), &clusters);
 }
 
+/// A pass during which the watch tells of a change; at the latest, right after it.
+async fn pass_while_changing(server: &Server, cluster: &mut Cluster, at: i64, name: usize, hosts: Option<u8>) {
+    let news = cluster.replace(name, hosts);
+    *server.event.lock().unwrap() = Some((at, Event::News(news)));
+    cluster.pass(&server.died).await;
+    let late = server.event.lock().unwrap().take();
+    if let Some((_, Event::News(news))) = late {
+        news();
+    }
+}
+
+/// One cluster that sweeps nothing and whose operator never goes away: whatever lost its claim has been seen to lose it.
+pub(crate) async fn play_awake(steps: &[Step]) {
+    let server = Server::new(Capabilities::V6);
+    let mut clusters = [cluster("home", &server).0.without_sweep()];
+    let [cluster] = &mut clusters;
+    for step in steps {
+        match step.clone() {
+            Step::Apply { name, hosts, registered, target, forged, .. } => {
+                cluster.apply(name, hosts, registered, target, forged);
+            }
+            Step::Delete { name, .. } => cluster.delete(name),
+            Step::Add { kind, host } => server.add(&user_line(kind, host)),
+            Step::Remove { index } => server.remove(index),
+            Step::PassWhileChanging { at, name, hosts, .. } => {
+                pass_while_changing(&server, cluster, at, name, hosts).await;
+            }
+            Step::Pass { .. }
+            | Step::PassWhileEditing { .. }
+            | Step::Together
+            | Step::Down { .. }
+            | Step::Up { .. } => {
+                assert!(cluster.pass(&server.died).await);
+            }
+        }
+    }
+    for _ in 0..4 {
+        assert!(cluster.pass(&server.died).await);
+    }
+    calm(&server.lines(), &clusters);
+}
+
 /// The same with a ledger: one cluster, a person whose records have addresses of their own.
 pub(crate) async fn play_with_ledger(steps: &[Step], capabilities: Capabilities) {
     let server = Server::new(capabilities);
@@ -264,6 +319,9 @@ pub(crate) async fn play_with_ledger(steps: &[Step], capabilities: Capabilities)
                 server.budget.store(-1, Ordering::Relaxed);
             }
             Step::PassWhileEditing { .. } | Step::Together => drop(cluster.pass(&server.died).await),
+            Step::PassWhileChanging { at, name, hosts, .. } => {
+                pass_while_changing(&server, &mut cluster, at, name, hosts).await;
+            }
             Step::Down { .. } => cluster.operator = None,
             Step::Up { .. } => cluster.up(),
         }

@@ -59,6 +59,11 @@ pub(crate) async fn play(steps: &[Step]) {
             Step::Pass { cluster, cut: None } | Step::PassWhileEditing { cluster, .. } => {
                 clusters[cluster].pass(&never).await;
             }
+            Step::PassWhileChanging { cluster, name, hosts, .. } => {
+                let news = clusters[cluster].replace(name, hosts);
+                clusters[cluster].pass(&never).await;
+                news();
+            }
             Step::Pass { cluster, cut: Some((request, effective)) } => {
                 let death = server.strike(request.into(), effective);
                 clusters[cluster].pass(&death).await;
