@@ -146,7 +146,12 @@ pub struct PiholeConfig {
     pub policy: Policy,
     /// The namespace to watch; None for all.
     pub watch_namespace: Option<String>,
+    /// Whether the owner has the name that everybody has who gave none.
+    pub nameless: bool,
 }
+
+/// The owner of those who name none.
+const NAMELESS: &str = "default";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,7 +204,8 @@ impl PiholeSettings {
         };
         let default_target = problems.take("DEFAULT_TARGET_IP", default_target);
         let watch_namespace = given(self.watch_namespace.as_ref()).map(str::to_owned);
-        let owner = given(self.owner_id.as_ref()).unwrap_or("default");
+        let owner = given(self.owner_id.as_ref()).unwrap_or(NAMELESS);
+        let nameless = owner == NAMELESS;
         let owner = watch_namespace.as_ref().map_or_else(|| owner.to_owned(), |scope| format!("{owner}.{scope}"));
         let owner = problems.take("OWNER_ID", OwnerId::parse(&owner).map_err(|error| error.to_string()));
         let conflict = match given(self.conflict_policy.as_ref()) {
@@ -224,7 +230,7 @@ impl PiholeSettings {
                 let namespace = given(self.operator_namespace.as_ref()).unwrap_or("signpost").to_owned();
                 let policy =
                     Policy { conflict, finalizer, sweep, resync, namespace, ..Policy::new(owner, default_target) };
-                Ok(PiholeConfig { instances, policy, watch_namespace })
+                Ok(PiholeConfig { instances, policy, watch_namespace, nameless })
             }
             _ => Err(problems.0),
         }
@@ -367,6 +373,25 @@ mod tests {
         assert_eq!(config.policy.resync, Some(Duration::from_mins(5)));
         assert_eq!(config.policy.conflict, ConflictPolicy::Skip);
         assert!(!config.policy.finalizer && config.policy.sweep);
+    }
+
+    #[test]
+    fn rows_17_37_40_and_41_the_pauses_are_those_of_the_request() {
+        let policy = settings().resolve().unwrap().policy;
+        assert_eq!(policy.backoff, Duration::from_secs(30), "doubling to ten times as much, 5 minutes");
+        assert_eq!(policy.throttle, Duration::from_mins(1));
+        assert_eq!((policy.gather, policy.gather_at_most), (Duration::from_millis(300), Duration::from_secs(3)));
+        assert_eq!(policy.brake, Duration::from_secs(30));
+        assert_eq!(policy.restart_pause, Duration::from_mins(1));
+        assert_eq!(policy.finalizer_patience, Duration::from_mins(10));
+    }
+
+    #[test]
+    fn an_owner_without_a_name_of_its_own_is_noticed() {
+        for (owner, nameless) in [(None, true), (Some("default"), true), (Some(""), true), (Some("home"), false)] {
+            let settings = PiholeSettings { owner_id: owner.map(str::to_owned), ..settings() };
+            assert_eq!(settings.resolve().unwrap().nameless, nameless, "{owner:?}");
+        }
     }
 
     #[test]

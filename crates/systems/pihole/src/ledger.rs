@@ -144,9 +144,8 @@ fn former_name_of(owner: &str, instance: &str) -> String {
 /// Whether Kubernetes takes this as part of a name just as it is.
 fn is_plain(owner: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label = |label: &str| {
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
     owner.split('.').all(label)
 }
 

@@ -142,6 +142,12 @@ pub fn install(operator: &mut Operator, config: PiholeConfig) -> Result<Installe
     for InstanceConfig { name, connection, dialect } in config.instances {
         instances.push(Instance::new(name, connect(connection, dialect)?));
     }
+    if config.nameless {
+        tracing::warn!(
+            owner = config.policy.owner.as_str(),
+            "OWNER_ID is not set; clusters that share a Pi-hole under one owner delete each other's records"
+        );
+    }
     Ok(install_instances(operator, config.policy, instances))
 }
 
