@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_dns::Fqdn;
@@ -24,10 +25,16 @@ pub struct Instance {
 /// What is remembered between passes. Losing it costs a pass, never a record.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Failures in a row.
+    /// Failures in a row, each after the pause of the one before.
     pub(crate) failures: u32,
+    /// When the pause after the last failure ends.
+    pub(crate) paused_until: Option<Timestamp>,
+    /// Until when nobody asks anything: the Pi-hole has had too many requests.
+    pub(crate) quiet_until: Option<Timestamp>,
     /// Writes in a row that did not stay.
     pub(crate) rounds: u32,
+    /// Writes of aliases in a row that did not stay: each makes the time to the next restart longer.
+    pub(crate) undone: u32,
     /// A large deletion that waits, and since when.
     pub(crate) held: Option<(Fingerprint, Timestamp)>,
     /// When the resolver was last restarted by us.
@@ -51,6 +58,13 @@ pub(crate) struct Refused {
     pub(crate) message: String,
     /// The Ingress it was for, as it was then.
     pub(crate) claimant: Option<Arc<Claimant>>,
+}
+
+impl Memory {
+    /// How long the resolver is left alone after a restart: longer while what it was restarted for does not stay.
+    pub(crate) fn restart_pause(&self, usual: Duration) -> Duration {
+        (usual * 2_u32.saturating_pow(self.undone.min(4))).min(usual * 10)
+    }
 }
 
 impl Instance {

@@ -18,16 +18,17 @@ mod ledger;
 mod observe;
 mod ownership;
 mod plan;
+mod readiness;
 mod report;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use signpost_apis::ingress::Ingress;
-use signpost_engine::health::{Check, Health};
+use signpost_engine::health::Check;
 use signpost_engine::metrics::Metrics;
 use signpost_engine::{Clock, DriveOptions, Gather, Job, Need, Operator, Queue, Report, System};
 use signpost_provider_pihole::{PiholeError, connect};
@@ -43,11 +44,7 @@ pub use ownership::Ownership;
 pub use plan::{Change, Held, Planned, Reason, Refusal, Slot, Value, World, plan};
 
 use figures::{Figures, Voice};
-
-/// How often a Pi-hole that answers is asked whether it still does.
-const PROBE_EVERY: Duration = Duration::from_secs(10);
-/// How often one that does not is asked.
-const PROBE_AGAIN: Duration = Duration::from_secs(1);
+use readiness::Readiness;
 
 /// The system: what it needs in every step.
 pub struct PiholeSystem {
@@ -160,7 +157,8 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
     let index = Arc::new(IngressIndex::new(policy.default_target, policy.finalizer, names, queue.clone()));
     operator.watch::<Ingress>(Need::Required, Arc::clone(&index) as Arc<dyn signpost_engine::Index<Ingress>>);
     operator.health().set("pihole", Check::failing("no Pi-hole has answered yet"));
-    let probe = tokio::spawn(watch_health(operator.health(), instances.values().cloned().collect()));
+    let readiness = Readiness::new(operator.health(), operator.clock(), policy.throttle);
+    let probe = tokio::spawn(readiness.watch(instances.values().cloned().collect()));
     let installed = Installed { instances: instances.values().cloned().collect(), probe };
     let options = DriveOptions {
         // One pass per Pi-hole at a time is the queue's promise; all of them may run side by side.
@@ -173,44 +171,4 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
     let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());
     operator.drive(system, queue, options);
     installed
-}
-
-/// Keeps `/readyz` up to date: ready when at least one Pi-hole answers. No session is taken for it, and one that is slow to
-/// answer delays no other.
-async fn watch_health(health: Health, instances: Vec<Arc<Instance>>) {
-    let unheard = |instance: &Arc<Instance>| (instance.name.clone(), Some("no answer yet".to_owned()));
-    let silent: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(instances.iter().map(unheard).collect());
-    let each = instances.iter().map(|instance| {
-        let (health, silent) = (&health, &silent);
-        async move {
-            loop {
-                let answer = instance.pihole.probe().await.err().map(|error| error.to_string());
-                let check = {
-                    let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
-                    silent.insert(instance.name.clone(), answer);
-                    judge(&silent)
-                };
-                let pause = if matches!(check, Check::Failing { .. }) { PROBE_AGAIN } else { PROBE_EVERY };
-                health.set("pihole", check);
-                tokio::time::sleep(pause).await;
-            }
-        }
-    });
-    if instances.is_empty() {
-        health.set("pihole", Check::Ok);
-    }
-    futures::future::join_all(each).await;
-}
-
-/// What the silence of some Pi-holes means for readiness.
-fn judge(silent: &BTreeMap<String, Option<String>>) -> Check {
-    let reasons: Vec<String> =
-        silent.iter().filter_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?))).collect();
-    if reasons.is_empty() {
-        Check::Ok
-    } else if reasons.len() < silent.len() {
-        Check::degraded(reasons.join("; "))
-    } else {
-        Check::failing(format!("no Pi-hole answers: {}", reasons.join("; ")))
-    }
 }

@@ -48,7 +48,7 @@ impl PiholeSystem {
     fn outcome(&self, applied: &Applied, now: Timestamp) -> Outcome<IngressKey> {
         let retry = |class| Outcome::Retry { class, objects: Touched::All };
         if let Some(failure) = &applied.failure {
-            return retry(self.pause(applied, failure));
+            return retry(self.pause(applied, failure, now));
         }
         if applied.missing > 0 {
             return retry(RetryClass::Now);
@@ -67,7 +67,7 @@ impl PiholeSystem {
     }
 
     /// How long to leave a Pi-hole alone after a failure.
-    fn pause(&self, applied: &Applied, failure: &Failure) -> RetryClass {
+    fn pause(&self, applied: &Applied, failure: &Failure, now: Timestamp) -> RetryClass {
         if failure.cause == Cause::Pihole(PiholeError::CommentsRefused) {
             // The next look takes the ledger for what the lines cannot carry.
             return RetryClass::Now;
@@ -80,20 +80,28 @@ impl PiholeSystem {
         match class {
             // Flat, and without a word about earlier failures.
             ErrorClass::Throttled(asked) => {
-                RetryClass::Throttled { after: Some(asked.unwrap_or_default().max(self.policy.throttle)) }
+                let pause = asked.unwrap_or_default().max(self.policy.throttle);
+                applied.instance.memory().quiet_until = Some(after(now, pause));
+                RetryClass::Throttled { after: Some(pause) }
             }
             ErrorClass::Instance | ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
             ErrorClass::Transient => {
-                let failures = {
-                    let mut memory = applied.instance.memory();
-                    memory.failures = memory.failures.saturating_add(1);
-                    memory.failures
+                let mut memory = applied.instance.memory();
+                let until = match memory.paused_until.filter(|until| now < *until) {
+                    // Tried before its time, for a new change: that makes the pause no longer.
+                    Some(until) => until,
+                    None => {
+                        memory.failures = memory.failures.saturating_add(1);
+                        let who = (&self.policy.owner, &applied.instance.name);
+                        after(now, backoff(self.policy.backoff, memory.failures, &who))
+                    }
                 };
-                let pause = backoff(self.policy.backoff, failures, &(&self.policy.owner, &applied.instance.name));
+                memory.paused_until = Some(until);
+                let pause = now.duration_until(until).unsigned_abs();
                 match &failure.cause {
-                    // A login that fails takes part in everybody's limit: new changes are no reason to try sooner.
-                    Cause::Pihole(PiholeError::Unauthorized) => RetryClass::Throttled { after: Some(pause) },
-                    _ => RetryClass::Fixed(pause),
+                    // Nobody listens, so nobody is bothered by a new change that is tried at once.
+                    Cause::Pihole(error) if error.is_quick() => RetryClass::Fixed(pause),
+                    _ => RetryClass::Throttled { after: Some(pause) },
                 }
             }
         }
@@ -190,6 +198,10 @@ pub(crate) fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Durati
     (who, failures).hash(&mut hasher);
     let spread = u32::try_from(hasher.finish() % 201).unwrap_or(100);
     pause * (900 + spread) / 1000
+}
+
+fn after(now: Timestamp, pause: Duration) -> Timestamp {
+    now.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 fn reference(claimant: &Claimant) -> ObjectReference {
