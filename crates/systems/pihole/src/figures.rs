@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use signpost_engine::metrics::Metrics;
 
-use crate::index::{IngressIndex, IngressKey, Problem};
+use crate::index::{Claimant, IngressIndex, IngressKey, Problem};
 use crate::plan::Refusal;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -81,10 +81,15 @@ impl Figures {
     }
 }
 
+/// Above so many, what was said about finalizers is forgotten: it costs a line that is said twice.
+const MOST_GIVEN_UP: usize = 1000;
+
 /// What has been said about Ingresses, so that it is said once, however many Pi-holes there are.
 #[derive(Debug, Default)]
 pub(crate) struct Voice {
     said: Mutex<BTreeMap<IngressKey, BTreeSet<Problem>>>,
+    /// The Ingresses, by uid, that were let go although a Pi-hole did not confirm.
+    given_up: Mutex<BTreeSet<Box<str>>>,
 }
 
 impl Voice {
@@ -104,5 +109,16 @@ impl Voice {
         }
         *said = now;
         news
+    }
+
+    /// Says, once, that an Ingress is let go although a Pi-hole did not confirm. Its finalizer may take more than one attempt.
+    pub(crate) fn gave_up(&self, claimant: &Claimant) {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if given_up.len() >= MOST_GIVEN_UP {
+            given_up.clear();
+        }
+        if given_up.insert(claimant.uid.clone()) {
+            tracing::warn!(ingress = %claimant.key, "finalizer removed although a pi-hole did not confirm");
+        }
     }
 }

@@ -180,7 +180,7 @@ impl PiholeSystem {
                     if !late {
                         return None;
                     }
-                    tracing::warn!(ingress = %claimant.key, "finalizer removed although a pi-hole did not confirm");
+                    self.voice.gave_up(claimant);
                 }
                 list.retain(|name| name != FINALIZER);
             }
