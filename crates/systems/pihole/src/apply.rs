@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_dns::Fqdn;
@@ -73,11 +74,10 @@ impl PiholeSystem {
             Sight::Seen { listing, ownership } => {
                 let (held, may_restart) = {
                     let memory = observed.instance.memory();
-                    let waited = |since: Timestamp, pause: std::time::Duration| {
-                        now.duration_since(since).unsigned_abs() >= pause.mul_f64(0.9)
-                    };
+                    let waited = |since: Timestamp, pause: Duration| now.duration_since(since).unsigned_abs() >= pause;
                     let held = memory.held.filter(|(_, since)| waited(*since, self.policy.brake));
-                    let may_restart = memory.restarted.is_none_or(|when| waited(when, self.policy.restart_pause));
+                    let pause = memory.restart_pause(self.policy.restart_pause);
+                    let may_restart = memory.restarted.is_none_or(|when| waited(when, pause));
                     (held.map(|(fingerprint, _)| fingerprint), may_restart)
                 };
                 let snapshot = &observed.snapshot;
@@ -123,7 +123,7 @@ impl PiholeSystem {
             Sight::Unneeded => {}
             Sight::Failed(failure) => applied.failure = Some(failure),
             Sight::Seen { listing, ownership } => {
-                let write = self.write(&instance, listing, ownership, &planned, &mut applied, &mut refusals, now);
+                let write = self.write(&instance, listing, ownership, &planned, &mut applied, &mut refusals);
                 let Some((refused, others)) = write.await else {
                     self.remember(&instance, &planned, &mut applied, refusals, now);
                     return applied;
@@ -136,7 +136,6 @@ impl PiholeSystem {
         applied
     }
 
-    #[allow(clippy::too_many_arguments)] // One pass's worth of state, destructured where it is used.
     async fn write(
         &self,
         instance: &Arc<Instance>,
@@ -145,7 +144,6 @@ impl PiholeSystem {
         planned: &Planned,
         applied: &mut Applied,
         refusals: &mut Vec<Refusal>,
-        now: Timestamp,
     ) -> Option<(BTreeMap<Line, Refused>, u64)> {
         let fail = |operation, cause: Cause| Some(Failure { operation, cause });
         let mut after = before;
@@ -161,8 +159,10 @@ impl PiholeSystem {
             let changes = planned.change_set();
             let outcome = instance.pihole.apply(&changes).await;
             self.figures.written(&instance.name, outcome.writes);
-            if changes.touches_cnames() > 0 && outcome.writes > 0 {
-                instance.memory().restarted = Some(now);
+            let restarted = changes.touches_cnames() > 0 && outcome.writes > 0;
+            if restarted {
+                // It begins after the answer, not when the pass began.
+                instance.memory().restarted = Some(self.clock.now());
             }
             applied.failure = outcome.stopped.and_then(|error| fail(operation_of(&planned.changes), error.into()));
             match instance.pihole.list().await {
@@ -173,8 +173,9 @@ impl PiholeSystem {
                 }
             }
             let refused: BTreeSet<&Line> = outcome.refused.iter().map(|(line, _)| line).collect();
+            let postponed: BTreeSet<&Line> = outcome.postponed.iter().collect();
             for (line, error) in &outcome.refused {
-                let change = planned.changes.iter().find(|change| change.add.as_ref() == Some(line));
+                let change = planned.changes.iter().find(|change| change.lines().any(|own| own == line));
                 let claimant = change.and_then(|change| applied.snapshot.claimant(change.ingress.as_ref()?));
                 for_good.insert(line.clone(), Refused { message: error.to_string(), claimant });
                 refusals.push(Refusal {
@@ -185,8 +186,13 @@ impl PiholeSystem {
                 });
             }
             let present: BTreeSet<&Line> = after.hosts.iter().chain(&after.cnames).collect();
+            let mut undone = false;
             for change in &planned.changes {
-                if change.add.as_ref().is_some_and(|line| refused.contains(line)) {
+                if change.lines().any(|line| refused.contains(line)) {
+                    continue;
+                }
+                if change.lines().any(|line| postponed.contains(line)) {
+                    applied.waits = Some(Waits::Restart);
                     continue;
                 }
                 if change.add.iter().all(|line| present.contains(line))
@@ -198,7 +204,12 @@ impl PiholeSystem {
                     }
                 } else {
                     applied.missing += 1;
+                    undone |= change.slot == Slot::Cname;
                 }
+            }
+            if restarted && applied.failure.is_none() {
+                let mut memory = instance.memory();
+                memory.undone = if undone { memory.undone.saturating_add(1) } else { 0 };
             }
         }
         if let Err(error) = self.clear_up(instance, &mut ownership, &after, &planned.changes, applied).await {
@@ -296,8 +307,14 @@ impl PiholeSystem {
             (None, held) if !applied.looked => held,
             (None, _) => None,
         };
+        // Aliases that did not stay are not settled because they have to wait for the next restart.
+        let settled = applied.missing == 0 && !(planned.deferred && memory.undone > 0);
         if applied.looked && applied.failure.is_none() {
-            memory.rounds = if applied.missing == 0 { 0 } else { memory.rounds + 1 };
+            if settled {
+                (memory.rounds, memory.undone) = (0, 0);
+            } else if applied.missing > 0 {
+                memory.rounds += 1;
+            }
             if memory.rounds >= ROUNDS {
                 let (missing, rounds) = (applied.missing, memory.rounds);
                 applied.failure = Some(Failure { operation: "verify", cause: Cause::Unsettled { missing, rounds } });
@@ -305,7 +322,8 @@ impl PiholeSystem {
             }
         }
         let trouble = applied.failure.as_ref().map(|failure| failure.cause.reason());
-        if applied.looked || trouble.is_some() {
+        let still = !settled && trouble.is_none() && memory.trouble == Some("Unsettled");
+        if (applied.looked && !still) || trouble.is_some() {
             applied.trouble_is_new = trouble.is_some() && memory.trouble != trouble;
             if trouble.is_none() && memory.trouble.is_some() {
                 tracing::info!(instance = %instance.name, "pi-hole works again");
@@ -313,8 +331,8 @@ impl PiholeSystem {
             self.figures.trouble(&instance.name, memory.trouble, trouble);
             memory.trouble = trouble;
         }
-        if applied.looked && applied.failure.is_none() {
-            memory.failures = 0;
+        if applied.looked && applied.failure.is_none() && !still {
+            (memory.failures, memory.paused_until) = (0, None);
         }
         drop(memory);
         for refusal in &applied.news {
@@ -336,7 +354,7 @@ fn spare(planned: &mut Planned, refused: &BTreeMap<Line, Refused>, snapshot: &Sn
     let mut spared = BTreeMap::new();
     for change in std::mem::take(&mut planned.changes) {
         let now = change.ingress.as_ref().and_then(|ingress| snapshot.claimant(ingress));
-        let before = change.add.as_ref().and_then(|line| refused.get_key_value(line));
+        let before = change.lines().find_map(|line| refused.get_key_value(line));
         match before.filter(|(_, before)| match (&before.claimant, &now) {
             (Some(before), Some(now)) => before.asks_the_same(now),
             (before, now) => before.is_none() && now.is_none(),
@@ -370,9 +388,14 @@ fn say_done(instance: &str, change: &Change) {
     let ingress = change.ingress.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string);
     let host = change.host.undotted();
     match (change.slot, &change.old, &change.new) {
-        (Slot::Cname, old, Some(new)) => {
-            let old = old.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::info!(%ingress, host, target = %new, old_target = old, instance, "dns record created");
+        (Slot::Cname, None, Some(new)) => {
+            tracing::info!(%ingress, host, target = %new, instance, "dns record created");
+        }
+        (Slot::Cname, Some(old), Some(new)) => {
+            tracing::info!(%ingress, host, old_target = %old, new_target = %new, instance, "dns record updated");
+        }
+        (_, Some(old), Some(new)) if old == new && change.add.is_none() && change.remove.is_empty() => {
+            tracing::info!(%ingress, host, ip = %new, instance, "dns record adopted");
         }
         (_, None, Some(new)) => tracing::info!(%ingress, host, ip = %new, instance, "dns record created"),
         (_, Some(old), Some(new)) => {
@@ -429,3 +452,7 @@ fn refusal_of(ingress: IngressKey, problem: &Problem) -> Refusal {
     };
     Refusal { ingress: Some(ingress), host: None, reason, message }
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;

@@ -93,6 +93,13 @@ pub struct Change {
     pub remove: Vec<Line>,
 }
 
+impl Change {
+    /// Every line it adds or takes out.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.add.iter().chain(&self.remove)
+    }
+}
+
 /// Why something is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {

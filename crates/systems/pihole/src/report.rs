@@ -61,7 +61,7 @@ impl PiholeSystem {
         match applied.waits {
             Some(Waits::NextStep) => retry(RetryClass::Now),
             Some(Waits::Brake) => retry(left(memory.held.map(|(_, since)| since), self.policy.brake)),
-            Some(Waits::Restart) => retry(left(memory.restarted, self.policy.restart_pause)),
+            Some(Waits::Restart) => retry(left(memory.restarted, memory.restart_pause(self.policy.restart_pause))),
             None => self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
         }
     }

@@ -1,0 +1,241 @@
+//! Passes one after another on a clock of the test's own: what is written how often, and how long a Pi-hole is left alone.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use signpost_engine::metrics::Metrics;
+use signpost_engine::{Clock, Index, Job, ManualClock, Outcome, Queue, RetryClass, System};
+use signpost_provider_pihole::{self as provider, ChangeSet, Dialect, MemoryPihole, OwnerId, Pihole, PiholeError};
+
+use super::*;
+use crate::config::Policy;
+use crate::index::{IngressIndex, REGISTER, TARGET_CNAME};
+use crate::ledger::LedgerStore;
+
+/// How long a write takes here.
+const WRITE: SignedDuration = SignedDuration::from_secs(7);
+
+/// A Pi-hole that takes its time to write aliases, and whose aliases somebody else may put back at once.
+struct Slow {
+    lists: MemoryPihole,
+    clock: Arc<ManualClock>,
+    undoes: bool,
+    /// When writes of aliases began.
+    restarts: Mutex<Vec<Timestamp>>,
+}
+
+impl Pihole for Slow {
+    fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>> {
+        self.lists.probe()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>> {
+        self.lists.list()
+    }
+
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, provider::Applied> {
+        async {
+            if changes.touches_cnames() > 0 {
+                self.restarts.lock().unwrap().push(self.clock.now());
+                self.clock.skew_by(WRITE);
+            }
+            let mut changes = changes.clone();
+            if self.undoes {
+                changes.add_cnames.clear();
+            }
+            provider::Applied { writes: 1, ..self.lists.apply(&changes).await }
+        }
+        .boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.lists.close()
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        self.lists.dialect()
+    }
+}
+
+/// A ledger that nobody needs here.
+struct NoLedger;
+
+impl LedgerStore for NoLedger {
+    fn load(&self, _instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
+        async { Ok(Versioned::default()) }.boxed()
+    }
+
+    fn save(&self, _instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
+        async { Ok(ledger) }.boxed()
+    }
+}
+
+struct Bed {
+    clock: Arc<ManualClock>,
+    pihole: Arc<Slow>,
+    index: Arc<IngressIndex>,
+    system: PiholeSystem,
+}
+
+impl Bed {
+    fn new(undoes: bool) -> Self {
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_second(1_000_000).unwrap()));
+        let pihole = Arc::new(Slow {
+            lists: MemoryPihole::new(),
+            clock: Arc::clone(&clock),
+            undoes,
+            restarts: Mutex::default(),
+        });
+        let policy = Policy {
+            gather: Duration::ZERO,
+            ..Policy::new(OwnerId::parse("home").unwrap(), "192.168.1.10".parse().unwrap())
+        };
+        let index = Arc::new(IngressIndex::new(policy.default_target, false, vec!["pihole".into()], Queue::new()));
+        let instance = Arc::new(Instance::new("pihole", Arc::clone(&pihole) as Arc<dyn Pihole>));
+        let system = PiholeSystem::new(
+            policy,
+            Arc::clone(&index),
+            BTreeMap::from([("pihole".to_owned(), instance)]),
+            Arc::new(NoLedger),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            &Metrics::new(),
+        );
+        Self { clock, pihole, index, system }
+    }
+
+    /// An Ingress with one host, `{name}.lan`.
+    fn register(&self, name: &str, alias_of: Option<&str>) {
+        let mut annotations = serde_json::json!({ REGISTER: "true" });
+        if let Some(target) = alias_of {
+            annotations[TARGET_CNAME] = target.into();
+        }
+        let object = serde_json::json!({
+            "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations},
+            "spec": {"rules": [{ "host": format!("{name}.lan") }]},
+        });
+        self.index.applied(&serde_json::from_value(object).unwrap());
+    }
+
+    /// One pass: the reasons of its events, and when the next is due.
+    async fn pass(&self) -> (Vec<String>, Outcome<IngressKey>) {
+        let job = Job { key: "pihole".to_owned(), touched: Touched::<IngressKey>::All, attempt: 0 };
+        let observed = self.system.observe(&job).await;
+        let plan = self.system.plan(observed, self.clock.now());
+        let applied = self.system.apply(plan).await;
+        let report = self.system.report(applied, self.clock.now());
+        (report.events.into_iter().map(|event| event.reason).collect(), report.outcome)
+    }
+
+    /// Passes as they come due until so much time is over; what the events said.
+    async fn passes_for(&self, time: SignedDuration) -> Vec<String> {
+        let end = self.clock.now() + time;
+        let mut said = Vec::new();
+        while self.clock.now() < end {
+            let (reasons, outcome) = self.pass().await;
+            said.extend(reasons);
+            let pause = match outcome {
+                Outcome::Done => return said,
+                Outcome::Check { after } => after,
+                Outcome::Retry { class: RetryClass::Now, .. } => Duration::ZERO,
+                Outcome::Retry { class, .. } => pause_of(class),
+            };
+            let left = end.duration_since(self.clock.now());
+            self.clock.skew_by(SignedDuration::try_from(pause).unwrap().min(left));
+        }
+        said
+    }
+
+    /// The times between one restart and the next.
+    fn between_restarts(&self) -> Vec<SignedDuration> {
+        let restarts = self.pihole.restarts.lock().unwrap();
+        restarts.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect()
+    }
+}
+
+fn pause_of(class: RetryClass) -> Duration {
+    match class {
+        RetryClass::Fixed(pause) | RetryClass::Throttled { after: Some(pause) } => pause,
+        other => panic!("{other:?} has no pause of its own"),
+    }
+}
+
+fn held(class: &Outcome<IngressKey>) -> bool {
+    matches!(class, Outcome::Retry { class: RetryClass::Throttled { .. }, .. })
+}
+
+fn due(outcome: Outcome<IngressKey>) -> Duration {
+    match outcome {
+        Outcome::Retry { class, .. } => pause_of(class),
+        other => panic!("{other:?} is no failure"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_is_restarted_at_most_once_a_minute_however_long_a_write_takes() {
+    let bed = Bed::new(false);
+    for n in 0..20 {
+        bed.register(&format!("a{n}"), Some("target.lan"));
+        bed.passes_for(SignedDuration::from_secs(11)).await;
+    }
+    bed.passes_for(SignedDuration::from_mins(5)).await;
+    assert_eq!(bed.pihole.lists.listing().cnames.len(), 20);
+    let between = bed.between_restarts();
+    assert!(between.len() >= 3, "{between:?}");
+    let shortest = SignedDuration::from_mins(1) + WRITE;
+    assert!(between.iter().all(|time| *time >= shortest), "from the end of one write on: {between:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alias_that_is_undone_again_and_again_restarts_the_resolver_less_and_less_and_is_reported() {
+    let bed = Bed::new(true);
+    bed.register("app", Some("target.lan"));
+    let said = bed.passes_for(SignedDuration::from_hours(2)).await;
+    assert!(said.contains(&"Unsettled".to_owned()), "{said:?}");
+    assert_eq!(said.len(), 1, "it is trouble until it stays: {said:?}");
+    let between = bed.between_restarts();
+    assert!(between.is_sorted(), "{between:?}");
+    assert!(between[0] < SignedDuration::from_mins(3), "{between:?}");
+    assert!(between.len() < 16, "{between:?}");
+    assert!(*between.last().unwrap() >= SignedDuration::from_mins(10), "{between:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_17_and_40_a_pause_grows_once_it_is_over_and_a_change_does_not_end_it() {
+    let bed = Bed::new(false);
+    let server = PiholeError::Server { status: 503, detail: String::new() };
+    let refused = PiholeError::Unreachable { what: "refused".into(), quick: true };
+    let within = |pause: Duration, seconds: u64| {
+        let usual = Duration::from_secs(seconds);
+        assert!(pause >= usual.mul_f64(0.9) && pause <= usual.mul_f64(1.1), "{pause:?} for {seconds} s");
+    };
+    bed.register("app", None);
+    bed.pihole.lists.fail(Some(refused));
+    let (_, first) = bed.pass().await;
+    assert!(!held(&first), "nobody listens: a change may be tried at once");
+    let first = due(first);
+    within(first, 30);
+    // Ten changes before the pause is over.
+    for n in 0..10 {
+        bed.clock.skew_by(SignedDuration::from_secs(1));
+        bed.register(&format!("more-{n}"), None);
+        let (_, outcome) = bed.pass().await;
+        assert_eq!(due(outcome), first - Duration::from_secs(n + 1), "what is left of the same pause");
+    }
+    bed.clock.skew_by(SignedDuration::try_from(first).unwrap());
+    // It listens again, but fails: now it is left alone.
+    bed.pihole.lists.fail(Some(server));
+    let (_, second) = bed.pass().await;
+    assert!(held(&second));
+    let second = due(second);
+    within(second, 60);
+    bed.clock.skew_by(SignedDuration::try_from(second).unwrap());
+    within(due(bed.pass().await.1), 120);
+    bed.clock.skew_by(SignedDuration::from_mins(3));
+    bed.pihole.lists.fail(None);
+    bed.pass().await;
+    bed.pihole.lists.fail(Some(PiholeError::Timeout));
+    within(due(bed.pass().await.1), 30);
+}
