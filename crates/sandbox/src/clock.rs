@@ -3,7 +3,7 @@
 //! Both come from [`crate::SandboxOptions`], so that a test that fixes the clock and the seed sees the same timestamps, uids and
 //! generated names on every run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -43,36 +43,9 @@ impl SandboxClock {
         })
     }
 
-    /// A clock that moves only when it is told to.
-    pub fn manual(start: Timestamp) -> (Self, ManualClock) {
-        let hand = ManualClock(Arc::new(Mutex::new(start)));
-        let reader = hand.clone();
-        (Self::from_fn(move || reader.now()), hand)
-    }
-
     /// The current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
-    }
-}
-
-/// The hand of a [`SandboxClock::manual`].
-#[derive(Clone, Debug)]
-pub struct ManualClock(Arc<Mutex<Timestamp>>);
-
-impl ManualClock {
-    /// The time it shows.
-    pub fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Moves it forward.
-    pub fn advance(&self, by: std::time::Duration) {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = now.saturating_add(SignedDuration::try_from(by).unwrap_or_default());
-        if let Ok(moved) = moved {
-            *now = moved;
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A Kubernetes API and an authoritative name server in one process: what the demo, `plan` and the tests run on.
+//! A Kubernetes API and an authoritative name server in one process: what the demo and the tests run on.
 //!
 //! In: requests of an unmodified `kube::Client`, or of kubectl over loopback. Out: what kube-apiserver would answer, from
 //! memory, with a clock and identifiers that a test can fix, and with any fault it asks for.
@@ -46,7 +46,7 @@ use http::{Request, Response};
 
 pub use crate::{
     api::review::DenyRule,
-    clock::{ManualClock, SandboxClock},
+    clock::SandboxClock,
     faults::{Fault, FaultPlan, Faults, Session},
     log::RequestLogEntry,
     request::RequestInfo,
@@ -70,6 +70,8 @@ pub struct SandboxOptions {
     pub deny: Vec<DenyRule>,
     /// Whether owner garbage collection and namespace deletion run, as kube-controller-manager does them.
     pub controllers: bool,
+    /// Whether requests are kept for [`Sandbox::log`] and what counts them. They are kept for as long as the sandbox lives.
+    pub log: bool,
 }
 
 impl Default for SandboxOptions {
@@ -81,6 +83,7 @@ impl Default for SandboxOptions {
             bookmark_interval: Duration::from_mins(1),
             deny: Vec::new(),
             controllers: true,
+            log: true,
         }
     }
 }
@@ -122,8 +125,8 @@ impl Sandbox {
     pub fn new(options: SandboxOptions) -> Self {
         let world = World::new(&options);
         let deny = Mutex::new(options.deny.clone());
-        let shared =
-            Shared { world: Mutex::new(world), options, faults: Faults::default(), log: RequestLog::default(), deny };
+        let log = RequestLog::new(options.log);
+        let shared = Shared { world: Mutex::new(world), options, faults: Faults::default(), log, deny };
         Self { shared: Arc::new(shared) }
     }
 

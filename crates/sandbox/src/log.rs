@@ -23,36 +23,46 @@ impl RequestLogEntry {
     }
 }
 
-/// The log.
-#[derive(Debug, Default)]
-pub(crate) struct RequestLog(Mutex<Vec<RequestLogEntry>>);
+/// The log; `None` when nobody wants one.
+#[derive(Debug)]
+pub(crate) struct RequestLog(Option<Mutex<Vec<RequestLogEntry>>>);
 
 impl RequestLog {
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self(wanted.then(Mutex::default))
+    }
+
+    fn with<T: Default>(&self, look: impl FnOnce(&mut Vec<RequestLogEntry>) -> T) -> T {
+        self.0.as_ref().map(|log| look(&mut log.lock().unwrap_or_else(PoisonError::into_inner))).unwrap_or_default()
+    }
+
     pub(crate) fn push(&self, info: RequestInfo, status: u16) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(RequestLogEntry { info, status });
+        self.with(|log| log.push(RequestLogEntry { info, status }));
     }
 
     pub(crate) fn entries(&self) -> Vec<RequestLogEntry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.with(|log| log.clone())
     }
 
     pub(crate) fn take(&self) -> Vec<RequestLogEntry> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.with(std::mem::take)
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<(String, String), usize> {
-        let mut counts = BTreeMap::new();
-        for entry in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let resource = match entry.info.subresource.as_str() {
-                "" => entry.info.resource.clone(),
-                sub => format!("{}/{sub}", entry.info.resource),
-            };
-            *counts.entry((entry.info.verb.clone(), resource)).or_default() += 1;
-        }
-        counts
+        self.with(|log| {
+            let mut counts = BTreeMap::new();
+            for entry in log {
+                let resource = match entry.info.subresource.as_str() {
+                    "" => entry.info.resource.clone(),
+                    sub => format!("{}/{sub}", entry.info.resource),
+                };
+                *counts.entry((entry.info.verb.clone(), resource)).or_default() += 1;
+            }
+            counts
+        })
     }
 
     pub(crate) fn writes(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|entry| entry.is_write()).count()
+        self.with(|log| log.iter().filter(|entry| entry.is_write()).count())
     }
 }

@@ -1,6 +1,6 @@
 //! The API over plain HTTP on loopback, for kubectl and other processes.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http_body_util::BodyExt;
 use hyper::{Request, body::Incoming, service::service_fn};
@@ -55,12 +55,14 @@ pub(crate) async fn serve(shared: Arc<Shared>, addr: SocketAddr) -> io::Result<S
     let stopped = stop.clone();
     tokio::spawn(async move {
         loop {
-            let stream = tokio::select! {
+            let accepted = tokio::select! {
                 () = stopped.cancelled() => return,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(_) => continue,
-                },
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Out of file descriptors, most likely: whoever holds them needs a moment.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
             };
             let _ = stream.set_nodelay(true);
             let (shared, stopped) = (shared.clone(), stopped.clone());
