@@ -23,8 +23,8 @@ use crate::{
     breaker::Breaker, encode, error, wire,
 };
 
-/// Largest answer read; a zone of a million records is larger, and is said so.
-const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// Largest answer read, in megabytes: a zone of more than about 200,000 records. Several may be under way at once.
+const MAX_ANSWER_MEGABYTES: usize = 32;
 /// Longest wait that is taken at its word: whoever asks for a day is asked again before.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Largest error text read.
@@ -97,6 +97,8 @@ impl PowerDnsClient {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
+            // The key is for the server alone.
+            .no_proxy()
             .connect_timeout(timeout)
             .http1_only()
             .pool_max_idle_per_host(concurrency);
@@ -200,12 +202,14 @@ impl PowerDnsClient {
         let (before, serial) = (serial("X-PDNS-Old-Serial"), serial("X-PDNS-New-Serial"));
         let retry_after = header("Retry-After").and_then(|seconds| seconds.trim().parse().ok());
         let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
-        let limit = if status.is_success() { MAX_ANSWER } else { MAX_ERROR };
+        let limit = if status.is_success() { MAX_ANSWER_MEGABYTES << 20 } else { MAX_ERROR };
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             if body.len() + chunk.len() > limit {
                 if status.is_success() {
-                    return Err(ServerError::Protocol { why: format!("it is larger than {limit} bytes") });
+                    return Err(ServerError::Protocol {
+                        why: format!("it is larger than {MAX_ANSWER_MEGABYTES} MB, the most that is read of one zone"),
+                    });
                 }
                 break;
             }
@@ -257,6 +261,7 @@ fn classify(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> R
         404 => ServerError::NoZone,
         409 => ServerError::Conflict { words },
         400 | 422 => ServerError::Refused { words },
+        413 => ServerError::Refused { words: format!("the request is too large (413): {words}") },
         429 => ServerError::Throttled { words, retry_after },
         503 if retry_after.is_some() => ServerError::Throttled { words, retry_after },
         code @ 300..400 => ServerError::Failed { status: code, words: "redirects are not followed".to_owned() },

@@ -53,7 +53,7 @@ pub enum ServerError {
         /// The server's words.
         words: String,
     },
-    /// 400 or 422: the request is not acceptable as it is.
+    /// 400, 413 or 422: the request is not acceptable as it is.
     #[error("{words}")]
     Refused {
         /// The server's words.

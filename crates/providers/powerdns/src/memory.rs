@@ -4,7 +4,7 @@
 //! after it takes effect; an observer sees every zone that changed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -23,6 +23,9 @@ use crate::{
 pub type Observer = Arc<dyn Fn(&ZoneName, Option<&ZoneContents>) + Send + Sync>;
 /// Asked before every call what is to happen to it.
 pub type Gate = Arc<dyn Fn(&Call) -> Fault + Send + Sync>;
+
+/// How many calls are remembered.
+const MAX_LOG: usize = 10_000;
 
 /// One call, as the gate and the log see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ struct State {
     zones: BTreeMap<ZoneName, MemoryZone>,
     observer: Option<Observer>,
     gate: Option<Gate>,
-    log: Vec<Call>,
+    log: VecDeque<Call>,
 }
 
 /// Zones in memory. Cloning gives another handle to the same server.
@@ -119,9 +122,9 @@ impl MemoryServer {
         self.lock().gate = gate;
     }
 
-    /// Every call made so far.
+    /// The calls made so far, of very many the last ten thousand.
     pub fn log(&self) -> Vec<Call> {
-        self.lock().log.clone()
+        self.lock().log.iter().cloned().collect()
     }
 
     /// Forgets every zone, as a server does whose database was lost.
@@ -151,7 +154,10 @@ impl MemoryServer {
     ) -> Result<T, ServerError> {
         let gate = {
             let mut state = self.lock();
-            state.log.push(call.clone());
+            if state.log.len() == MAX_LOG {
+                state.log.pop_front();
+            }
+            state.log.push_back(call.clone());
             state.gate.clone()
         };
         match gate.map_or(Fault::None, |gate| gate(&call)) {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod transport;
+
 use std::{sync::Arc, time::Duration};
 
 use signpost_dns::{Fqdn, RecordType, ZoneName};
@@ -283,208 +285,55 @@ async fn the_server_says_what_it_is() {
     assert_eq!(info.daemon_type, "authoritative");
 }
 
-mod transport {
-    //! What HTTP can do to us, on a stand-in that says anything.
-
-    use super::*;
-    use axum::{Router, body::Body, extract::Request, http::StatusCode, response::Response};
-    use signpost_provider_powerdns::ErrorClass;
-
-    async fn serve(answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static) -> String {
-        tls();
-        let app = Router::new().fallback(move |request: Request| {
-            let response = answer(&request);
-            async move { response }
-        });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        url
+#[tokio::test]
+async fn records_that_are_switched_off_are_told_apart_and_switched_on_by_a_change() {
+    tls();
+    let Some(server) = PowerDns::shared_sqlite().await else { return };
+    let _alone = ONE_WRITER.lock().await;
+    let (client, zone) = (client(&server.api_url(), &server.api_key()), ZoneName::parse("disabled.example").unwrap());
+    client.create(&new_zone(&zone)).await.unwrap();
+    let record = |content: &str, disabled: bool| serde_json::json!({ "content": content, "disabled": disabled });
+    let set = |name: &str, records: [serde_json::Value; 2]| serde_json::json!({ "name": format!("{name}.disabled.example."), "type": "A", "ttl": 300, "changetype": "REPLACE", "records": records });
+    let body = serde_json::json!({ "rrsets": [
+        set("some", [record("192.0.2.1", false), record("192.0.2.2", true)]),
+        set("all", [record("192.0.2.1", true), record("192.0.2.2", true)]),
+    ] });
+    let url = format!("{}/api/v1/servers/localhost/zones/{zone}", server.api_url());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = http.patch(url).header("X-API-Key", server.api_key()).body(body.to_string()).send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+    for (name, served) in [("some", vec!["192.0.2.1"]), ("all", vec![])] {
+        let there = addresses(&client, &zone, name).await;
+        assert_eq!(there.contents.iter().map(|content| &**content).collect::<Vec<_>>(), served);
+        assert!(there.disabled);
+        client.patch(&zone, &[replace(&zone, name, "A", &["192.0.2.1"])]).await.unwrap();
+        let there = addresses(&client, &zone, name).await;
+        assert_eq!((there.contents.len(), there.disabled), (1, false));
     }
+}
 
-    fn answer(status: u16, body: &str) -> Response {
-        Response::builder().status(status).body(Body::from(body.to_owned())).unwrap()
-    }
+async fn addresses(client: &PowerDnsClient, zone: &ZoneName, name: &str) -> ServerSet {
+    set(client, zone, name, "A").await.unwrap()
+}
 
-    fn zone() -> ZoneName {
-        ZoneName::parse("example.com").unwrap()
-    }
-
-    /// What a server says about itself.
-    const SERVER: &str = r#"{"type": "Server", "id": "localhost", "daemon_type": "authoritative", "version": "5.0.0"}"#;
-
-    #[tokio::test]
-    async fn a_zone_is_missing_only_where_a_server_says_so() {
-        let zone = zone();
-        let stranger = serve(|_| answer(404, "<html>not here</html>")).await;
-        let nameless = serve(|request| match request.uri().path() {
-            "/api/v1/servers/localhost" => answer(200, r#"{"daemon_type": "", "version": ""}"#),
-            _ => answer(404, "Not Found"),
-        })
-        .await;
-        for url in [stranger, nameless] {
-            let client = client(&url, "k");
-            let answers = [
-                client.zone(&zone).await.map(drop),
-                client.read(&zone).await.map(drop),
-                client.delete(&zone).await.map(drop),
-                client.patch(&zone, &[]).await.map(drop),
-            ];
-            for answer in answers {
-                let error = answer.unwrap_err();
-                assert!(matches!(error, ServerError::Protocol { .. }), "{error:?}");
-                let text = error.to_string();
-                assert!(text.contains("PDNS_API_URL") && text.contains("PDNS_API_VHOST"), "{text}");
-            }
-        }
-        let server = serve(|request| match request.uri().path() {
-            "/api/v1/servers/localhost" => answer(200, SERVER),
-            _ => answer(404, "Not Found"),
-        })
-        .await;
-        let client = client(&server, "k");
-        assert_eq!(client.zone(&zone).await, Ok(None));
-        assert_eq!(client.read(&zone).await, Ok(None));
-        assert_eq!(client.delete(&zone).await, Ok(false));
-        assert_eq!(client.patch(&zone, &[]).await, Err(ServerError::NoZone));
-    }
-
-    #[tokio::test]
-    async fn errors_are_classified_by_status_and_carry_the_servers_words() {
-        for (status, class) in [
-            (401, ErrorClass::Unauthorised),
-            (403, ErrorClass::Unauthorised),
-            (409, ErrorClass::Stale),
-            (422, ErrorClass::Refused),
-            (400, ErrorClass::Refused),
-            (429, ErrorClass::Throttled(None)),
-            (500, ErrorClass::Transient),
-            (503, ErrorClass::Transient),
-            (302, ErrorClass::Transient),
-        ] {
-            let url = serve(move |_| answer(status, r#"{"error": "its words"}"#)).await;
-            let error = client(&url, "k").zone(&zone()).await.unwrap_err();
-            assert_eq!(error.class(), class, "{status}");
-            if class == ErrorClass::Refused {
-                assert_eq!(error.to_string(), "its words");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn retry_after_is_passed_on_within_reason() {
-        let for_ever = "18446744073709551615";
-        for (asked, taken) in
-            [("7", Some(7)), ("0", Some(0)), ("86400", Some(300)), (for_ever, Some(300)), ("soon", None)]
-        {
-            let url = serve(move |_| {
-                let mut response = answer(429, "busy");
-                response.headers_mut().insert("retry-after", asked.parse().unwrap());
-                response
-            })
-            .await;
-            let error = client(&url, "k").zone(&zone()).await.unwrap_err();
-            assert_eq!(error.class(), ErrorClass::Throttled(taken.map(Duration::from_secs)), "{asked}");
-        }
-    }
-
-    #[tokio::test]
-    async fn unavailable_with_retry_after_is_a_wait() {
-        let url = serve(|_| {
-            let mut response = answer(503, "busy");
-            response.headers_mut().insert("retry-after", "7".parse().unwrap());
-            response
-        })
-        .await;
-        let error = client(&url, "k").zone(&zone()).await.unwrap_err();
-        assert_eq!(error.class(), ErrorClass::Throttled(Some(Duration::from_secs(7))));
-    }
-
-    #[tokio::test]
-    async fn several_errors_are_all_told_and_control_characters_are_not() {
-        let url = serve(|_| answer(422, "{\"error\": \"one\", \"errors\": [\"one\", \"two\\u001b[31m\"]}")).await;
-        let error = client(&url, "k").zone(&zone()).await.unwrap_err();
-        assert_eq!(error.to_string(), "one; two [31m");
-    }
-
-    #[tokio::test]
-    async fn a_path_prefix_is_kept_and_every_request_asks_for_json_with_the_key() {
-        let url = serve(|request| {
-            let right = request.headers()["accept"] == "application/json" && request.headers()["x-api-key"] == "k";
-            match request.uri().path().strip_prefix("/behind/a/proxy/api/v1/servers/localhost") {
-                Some("/zones/=5Fa.example.com.") if right => answer(404, ""),
-                Some("") if right => answer(200, SERVER),
-                _ => answer(500, ""),
-            }
-        })
-        .await;
-        let client = client(&format!("{url}/behind/a/proxy/"), "k");
-        assert_eq!(client.zone(&ZoneName::parse("_a.example.com").unwrap()).await, Ok(None));
-    }
-
-    #[tokio::test]
-    async fn a_server_that_never_answers_is_given_up_after_the_deadline() {
-        tls();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut options = options(&url, "k");
-        options.timeout = Duration::from_millis(200);
-        let client = PowerDnsClient::new(options).unwrap();
-        let error = client.zone(&zone()).await.unwrap_err();
-        assert_eq!(error, ServerError::Timeout { after: Duration::from_millis(200) });
-        drop(listener);
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_no_json_is_a_failure_and_not_an_empty_zone() {
-        let url = serve(|_| answer(200, "<html>login</html>")).await;
-        let client = client(&url, "k");
-        assert!(matches!(client.read(&zone()).await, Err(ServerError::Protocol { .. })));
-        assert!(matches!(client.patch(&zone(), &[]).await, Err(ServerError::Protocol { .. })));
-        assert!(matches!(client.delete(&zone()).await, Err(ServerError::Protocol { .. })));
-    }
-
-    #[tokio::test]
-    async fn a_server_that_cannot_be_reached_opens_the_breaker() {
-        tls();
-        let client = client("http://127.0.0.1:1", "k");
-        for _ in 0..5 {
-            assert!(matches!(client.zone(&zone()).await, Err(ServerError::Unreachable { .. })));
-        }
-        assert!(matches!(client.zone(&zone()).await, Err(ServerError::Paused { .. })));
-        let health = client.health();
-        assert!(
-            matches!(&health, signpost_provider_powerdns::Health::Down { why } if why.starts_with("http://127.0.0.1:1: ")),
-            "{health:?}"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_key_file_is_read_again_for_every_call() {
-        let url = serve(|request| {
-            let right = request.headers()["x-api-key"] == "second";
-            match request.uri().path() {
-                "/api/v1/servers/localhost" if right => answer(200, SERVER),
-                _ => answer(if right { StatusCode::NOT_FOUND.as_u16() } else { 500 }, ""),
-            }
-        })
-        .await;
-        let file = std::env::temp_dir().join(format!("signpost-provider-key-{}", std::process::id()));
-        std::fs::write(&file, "first").unwrap();
-        let client =
-            PowerDnsClient::new(ClientOptions { key: KeySource::File(file.clone()), ..options(&url, "") }).unwrap();
-        assert!(client.zone(&zone()).await.is_err());
-        std::fs::write(&file, "second\n").unwrap();
-        assert_eq!(client.zone(&zone()).await, Ok(None));
-        std::fs::remove_file(&file).unwrap();
-        assert!(matches!(client.zone(&zone()).await, Err(ServerError::Key { .. })));
-    }
-
-    #[tokio::test]
-    async fn certificates_that_cannot_be_read_are_a_problem_of_the_settings() {
-        tls();
-        let mut options = options("https://127.0.0.1:1", "k");
-        options.ca_path = Some("/nonexistent/ca.pem".into());
-        assert!(PowerDnsClient::new(options).unwrap_err().to_string().contains("/nonexistent/ca.pem"));
-    }
+#[tokio::test]
+async fn the_largest_request_that_is_sent_fits_the_servers_own_limit_and_a_larger_one_does_not() {
+    tls();
+    let Some(server) = PowerDns::shared_lmdb().await else { return };
+    let (client, zone) = (client(&server.api_url(), &server.api_key()), ZoneName::parse("limit.example").unwrap());
+    client.create(&new_zone(&zone)).await.unwrap();
+    let text = format!("\"{}\"", "x".repeat(250));
+    let of_size = |limit: usize| {
+        let mut size = 0;
+        let changes = (0..).map(|n| replace(&zone, &format!("h{n}"), "TXT", &[text.as_str()]));
+        let fits = |change: &Change| {
+            size += change.encoded_len();
+            size <= limit
+        };
+        changes.take_while(fits).collect::<Vec<_>>()
+    };
+    client.patch(&zone, &of_size(signpost_provider_powerdns::MAX_PATCH_BYTES)).await.unwrap();
+    let error = client.patch(&zone, &of_size(2_200_000)).await.unwrap_err();
+    // It closes the connection on the rest, which may be noticed before its answer is.
+    assert!(matches!(error, ServerError::Refused { .. } | ServerError::Unreachable { .. }), "{error:?}");
 }
