@@ -221,9 +221,11 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     }
     let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
     let soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
-    match zone_plan::apex(zone, &holder, &plan.memory, soa_elsewhere, now) {
-        Ok(atoms) => plan.atoms = atoms,
-        Err(refusal) => plan.zone_refusal = Some(refusal),
+    for part in zone_plan::apex(zone, &holder, &plan.memory, soa_elsewhere, now) {
+        match part {
+            Ok(atom) => plan.atoms.push(atom),
+            Err(refusal) => plan.zone_refusal = plan.zone_refusal.take().or(Some(refusal)),
+        }
     }
     plan_names(plan, snapshot, zone, Some(&holder), now);
 }

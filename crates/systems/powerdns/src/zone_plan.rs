@@ -99,18 +99,17 @@ fn nameservers(spec: &ZoneSpec) -> Result<Vec<Fqdn>, Refusal> {
     spec.nameservers.iter().enumerate().map(parse).collect()
 }
 
-/// The record sets at the apex that the zone object itself asks for and the server does not have. A start of authority
-/// is asked for without words, unless a record set is one.
+/// The record sets at the apex that the zone object itself asks for and the server does not have, each for itself. A
+/// start of authority is asked for without words, unless a record set is one.
 pub(crate) fn apex(
     zone: &ZoneName,
     holder: &Arc<ZoneObject>,
     memory: &ZoneMemory,
     soa_elsewhere: bool,
     now: Timestamp,
-) -> Result<Vec<Atom>, Refusal> {
+) -> Vec<Result<Atom, Refusal>> {
     let apex = zone.name();
-    let mut atoms = Vec::new();
-    let mut want = |rtype: RecordType, content: SetContent| {
+    let atom = |(rtype, content): (RecordType, SetContent)| {
         let key = RecordKey::new(apex.clone(), rtype);
         let digest = Digest::of_content(rtype, &content);
         let rejection = memory.rejected.get(&key).filter(|r| r.digest == digest && r.until > now);
@@ -120,30 +119,33 @@ pub(crate) fn apex(
         let content = Arc::new(content);
         // The zone's finalizer is on before anything is written, so its own sets need no ledger.
         let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false };
-        atoms.push(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] });
-        Ok(())
+        Ok(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] })
     };
-    let missing = memory.present.as_ref().is_some_and(|present| !present.has_soa) && !soa_elsewhere;
+    let wanted = [apex_soa(zone, holder, memory, soa_elsewhere), apex_ns(holder, memory)];
+    wanted.into_iter().filter_map(Result::transpose).map(|wanted| wanted.and_then(atom)).collect()
+}
+
+type Wanted = Result<Option<(RecordType, SetContent)>, Refusal>;
+
+fn apex_soa(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, elsewhere: bool) -> Wanted {
+    let missing = memory.present.as_ref().is_some_and(|present| !present.has_soa) && !elsewhere;
     let soa = holder.spec.soa.clone().or_else(|| missing.then(|| first_soa(zone, &holder.spec)));
-    if let Some(soa) = &soa {
-        let content = soa_content(soa)?;
-        let digest = Digest::of_content(RecordType::Soa, &content);
-        let key = RecordKey::new(apex.clone(), RecordType::Soa);
-        if memory.present.as_ref().and_then(|present| present.sets.get(&key)) != Some(&digest) {
-            want(RecordType::Soa, content)?;
-        }
-    }
+    let Some(soa) = soa else { return Ok(None) };
+    let content = soa_content(&soa)?;
+    let digest = Digest::of_content(RecordType::Soa, &content);
+    let key = RecordKey::new(zone.name().clone(), RecordType::Soa);
+    let there = memory.present.as_ref().and_then(|present| present.sets.get(&key)) == Some(&digest);
+    Ok((!there).then_some((RecordType::Soa, content)))
+}
+
+fn apex_ns(holder: &ZoneObject, memory: &ZoneMemory) -> Wanted {
     let hosts = nameservers(&holder.spec)?;
     // A zone that is made now gets its name servers with it.
-    if let (false, Some(present)) = (hosts.is_empty(), &memory.present) {
-        let wanted: BTreeSet<String> = hosts.iter().map(ToString::to_string).collect();
-        let (ttl, have) = present.apex_ns.clone().unwrap_or((NS_TTL, BTreeSet::new()));
-        if wanted != have {
-            let records: Vec<Rdata> = hosts.into_iter().map(Rdata::Ns).collect();
-            want(RecordType::Ns, content(ttl, &records, None))?;
-        }
-    }
-    Ok(atoms)
+    let (false, Some(present)) = (hosts.is_empty(), &memory.present) else { return Ok(None) };
+    let wanted: BTreeSet<String> = hosts.iter().map(ToString::to_string).collect();
+    let (ttl, have) = present.apex_ns.clone().unwrap_or((NS_TTL, BTreeSet::new()));
+    let records: Vec<Rdata> = hosts.into_iter().map(Rdata::Ns).collect();
+    Ok((wanted != have).then(|| (RecordType::Ns, content(ttl, &records, None))))
 }
 
 /// What a zone starts with that the server made without one, because its content was to come from elsewhere.
@@ -282,13 +284,34 @@ mod tests {
         let holder = holder(json!({ "kind": "Native", "nameservers": ["ns1.example.org"] }));
         let memory = ZoneMemory { present: Some(present(false, false)), ..ZoneMemory::default() };
         let types = |memory: &ZoneMemory, elsewhere| {
-            let atoms = apex(&zone(), &holder, memory, elsewhere, Timestamp::UNIX_EPOCH).unwrap();
-            atoms.into_iter().filter_map(|atom| atom.write).map(|write| write.key.rtype).collect::<Vec<_>>()
+            let atoms =
+                apex(&zone(), &holder, memory, elsewhere, Timestamp::UNIX_EPOCH).into_iter().map(Result::unwrap);
+            atoms.filter_map(|atom| atom.write).map(|write| write.key.rtype).collect::<Vec<_>>()
         };
         assert_eq!(types(&memory, false), [RecordType::Soa, RecordType::Ns]);
         assert_eq!(types(&memory, true), [RecordType::Ns]);
         let with_one = Present { has_soa: true, ..present(false, false) };
         let memory = ZoneMemory { present: Some(with_one), ..ZoneMemory::default() };
         assert_eq!(types(&memory, false), [RecordType::Ns]);
+    }
+    #[test]
+    fn what_is_wrong_with_the_start_of_authority_keeps_no_name_server_back_and_the_other_way_round() {
+        let soa = |mailbox: &str| json!({ "primary": "ns1.example.org", "mailbox": mailbox });
+        let parts = |spec: Value| {
+            let memory = ZoneMemory { present: Some(present(false, false)), ..ZoneMemory::default() };
+            let parts = apex(&zone(), &holder(spec), &memory, false, Timestamp::UNIX_EPOCH);
+            let words = parts.into_iter().map(|part| match part {
+                Ok(atom) => atom.write.unwrap().key.rtype.to_string(),
+                Err(refusal) => refusal.reason.to_string(),
+            });
+            words.collect::<Vec<_>>()
+        };
+        let ns = json!(["ns2.example.org"]);
+        assert_eq!(parts(json!({ "kind": "Native", "nameservers": ns, "soa": soa("a..b") })), ["InvalidRecord", "NS"]);
+        let bad = json!(["not..a.name"]);
+        assert_eq!(
+            parts(json!({ "kind": "Native", "nameservers": bad, "soa": soa("host.example.org") })),
+            ["SOA", "InvalidName"]
+        );
     }
 }
