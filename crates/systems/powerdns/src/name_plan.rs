@@ -19,7 +19,7 @@ use crate::{
     digest::Digest,
     memory::Present,
     plan::{Atom, Plan, Waiting, Write, not_served, unexplained},
-    record::{Record, ZoneObject},
+    record::{Applied, Record, ZoneObject},
     report::{Says, Verdict},
     zone_plan,
 };
@@ -31,6 +31,8 @@ pub(crate) struct NamePlan<'a> {
     pub(crate) holder: Option<&'a Arc<ZoneObject>>,
     pub(crate) name: &'a Fqdn,
     pub(crate) records: &'a [Arc<Record>],
+    /// Why nothing is written in this zone, although what is known to be ours may go.
+    pub(crate) barred: Option<&'a Says>,
     /// Whether objects that are not seen may hold something here.
     pub(crate) shared: bool,
     pub(crate) now: Timestamp,
@@ -39,8 +41,10 @@ pub(crate) struct NamePlan<'a> {
 impl NamePlan<'_> {
     /// Adds atoms and verdicts; returns what only the ledger knows of.
     pub(crate) fn make(self) -> Vec<RecordKey> {
-        let Self { plan, zone, holder, name, records, shared, now } = self;
-        if let Some(verdict) = at_rest(plan, zone, holder, name, records, now) {
+        let Self { plan, zone, holder, name, records, barred, shared, now } = self;
+        if barred.is_none()
+            && let Some(verdict) = at_rest(plan, zone, holder, name, records, now)
+        {
             plan.decided.push(verdict);
             return Vec::new();
         }
@@ -69,7 +73,7 @@ impl NamePlan<'_> {
                 leaving.push(record.clone());
                 continue;
             }
-            if let Some(says) = not_served(plan, record) {
+            if let Some(says) = not_served(plan, record).or_else(|| barred.cloned()) {
                 losers.push((record.clone(), says));
                 continue;
             }
@@ -108,10 +112,31 @@ impl NamePlan<'_> {
             let moved_on = matches!(says, Says::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
             unwanted.extend(wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
-        unwanted.retain(|key| key.rtype != RecordType::Soa && !wants.contains_key(key) && !of_zone(key));
+        unwanted.retain(|key| {
+            key.rtype != RecordType::Soa && !wants.contains_key(key) && !of_zone(key) && there.contains_key(key)
+        });
         let kept = |record: &Record| {
             !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
         };
+
+        // What only the ledger knows of: it was written for an object that is gone, or for one that was given another type
+        // before its status could say what it wrote.
+        let claims = |record: &Arc<Record>, key: &RecordKey| {
+            let named = wrote(record).as_ref() == Some(key) || record.key().as_ref() == Some(key);
+            if record.identity.deleting {
+                named && stays(record)
+            } else {
+                // One that cannot be understood keeps whatever it wrote.
+                named || record.desired.is_err()
+            }
+        };
+        let mut listed = plan.memory.ledger.at(name);
+        // Where objects are seen, one that is not may stand beside them; a name that lost its last one was all theirs.
+        let unseen = shared && !records.is_empty();
+        listed.retain(|key| !unseen && !unwanted.contains(key) && !records.iter().any(|record| claims(record, key)));
+        let (mut orphans, forget): (Vec<RecordKey>, Vec<RecordKey>) =
+            listed.into_iter().partition(|key| plan.memory.is_ours_by_ledger(key) && !of_zone(key));
+        plan.forget.extend(forget);
 
         // Who can stand beside whom. What is on the server goes before what was, and that before what is new.
         let mut candidates: Candidates<String> = BTreeMap::new();
@@ -124,8 +149,25 @@ impl NamePlan<'_> {
             let claim = Claim::new(record.identity.id.to_string(), since, record.identity.uid.clone());
             candidates.insert(key.clone(), claim);
         }
-        let foreign: BTreeSet<RecordKey> = there.keys().filter(|key| !unwanted.contains(*key)).cloned().collect();
+        let stays_there = |key: &&RecordKey| !unwanted.contains(*key) && !orphans.contains(*key);
+        let foreign: BTreeSet<RecordKey> = there.keys().filter(stays_there).cloned().collect();
         let admission = admit(zone, &candidates, &foreign);
+        let rejected = |plan: &Plan, key: &RecordKey, record: &Record| {
+            let rejection = plan.memory.rejected.get(key)?;
+            let same = record.desired.as_ref().is_ok_and(|desired| desired.digest == rejection.digest);
+            (same && rejection.until > now).then(|| Refusal::new(Reason::ProviderRejected, rejection.words.clone()))
+        };
+        // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written.
+        let edited = |record: &Record| record.seen.applied.is_none() && record.identity.generation > 1;
+        let refused = |key: &RecordKey, record: &Record| {
+            admission.refused.iter().any(|refused| refused.key == *key) || rejected(plan, key, record).is_some()
+        };
+        let waits = |record: &&Arc<Record>| barred.is_some() && !record.identity.deleting;
+        if wants.iter().any(|(key, record)| edited(record) && refused(key, record))
+            || records.iter().filter(waits).any(|record| edited(record))
+        {
+            orphans.clear();
+        }
         for refused in admission.refused {
             if let Some(record) = wants.remove(&refused.key) {
                 // The switch cannot be made, so the old set stays.
@@ -135,7 +177,6 @@ impl NamePlan<'_> {
                 losers.push((record, Says::Failed(refused.refusal)));
             }
         }
-        unwanted.retain(|key| there.contains_key(key));
 
         // What has to be written.
         for (key, record) in &wants {
@@ -146,9 +187,7 @@ impl NamePlan<'_> {
                 plan.decided.push(Verdict::settled(record, zone, key, desired.digest, now));
                 continue;
             }
-            let rejection = plan.memory.rejected.get(key);
-            if let Some(rejection) = rejection.filter(|r| r.digest == desired.digest && r.until > now) {
-                let refusal = Refusal::new(Reason::ProviderRejected, rejection.words.clone());
+            if let Some(refusal) = rejected(plan, key, record) {
                 plan.decided.push(Verdict::carried(record, Says::Failed(refusal)));
                 unwanted.retain(|key| Some(key) != old.as_ref());
                 continue;
@@ -166,7 +205,8 @@ impl NamePlan<'_> {
             };
             plan.atoms.push(Atom {
                 name: name.clone(),
-                deletes: old.into_iter().collect(),
+                // It may need their place.
+                deletes: old.into_iter().chain(std::mem::take(&mut orphans)).collect(),
                 write: Some(write),
                 waiting: vec![Waiting::Holds(record.clone())],
             });
@@ -190,9 +230,11 @@ impl NamePlan<'_> {
         }
         for (record, says) in losers {
             let mut verdict = Verdict::carried(&record, says);
-            let lost = wrote(&record).filter(|old| unwanted.contains(old) || wants.contains_key(old));
+            let lost = wrote(&record).filter(|old| unwanted.contains(old) || wants.contains_key(old) || of_zone(old));
             if lost.is_some() {
                 verdict.applied = None;
+            } else if barred.is_some() {
+                verdict.applied = verdict.applied.or_else(|| unsaid(plan, zone, &record));
             }
             match lost.and_then(|old| going.get_mut(&old)) {
                 Some(waiting) => waiting.push(Waiting::Clears(verdict)),
@@ -202,28 +244,6 @@ impl NamePlan<'_> {
         // A deletion goes before a write at the same name, so that a successor of another type finds its place.
         for (key, waiting) in going {
             plan.atoms.insert(start, Atom { name: name.clone(), deletes: vec![key], write: None, waiting });
-        }
-
-        let mut orphans = Vec::new();
-        // Where objects are seen, one that is not may stand beside them; a name that lost its last one was all theirs.
-        if shared && !records.is_empty() {
-            return orphans;
-        }
-        for key in plan.memory.ledger.at(name) {
-            // Objects that could not be understood keep what they wrote.
-            let wanted = wants.contains_key(&key) || unwanted.contains(&key);
-            let unread = |record: &Arc<Record>| !record.identity.deleting && record.desired.is_err();
-            let wrote_it = |record: &Arc<Record>| !record.identity.deleting && wrote(record).as_ref() == Some(&key);
-            let wants_it = |record: &Arc<Record>| !record.identity.deleting && record.key().as_ref() == Some(&key);
-            let claims = |record| wrote_it(record) || wants_it(record) || unread(record);
-            if wanted || plan.unlist.contains(&key) || records.iter().any(claims) {
-                continue;
-            }
-            if plan.memory.is_ours_by_ledger(&key) && !of_zone(&key) {
-                orphans.push(key);
-            } else {
-                plan.forget.push(key);
-            }
         }
         orphans
     }
@@ -251,7 +271,15 @@ fn at_rest(
 }
 
 fn served_by(holder: Option<&Arc<ZoneObject>>, record: &Record) -> bool {
-    holder.is_some_and(|holder| holder.identity.id == record.zone)
+    holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.deleting)
+}
+
+/// What was written for an object that its status does not say yet: the ledger that says it goes with the zone object.
+fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Option<Box<Applied>> {
+    let (key, desired) = (record.key()?, record.desired.as_ref().ok()?);
+    let digest = desired.digest;
+    let there = plan.memory.present.as_ref()?.sets.get(&key) == Some(&digest);
+    (there && plan.memory.ledger.lists(&key, digest)).then(|| Box::new(Applied { zone: zone.clone(), key, digest }))
 }
 
 fn claimed(key: &RecordKey, holder: &str) -> Refusal {

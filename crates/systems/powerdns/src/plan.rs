@@ -188,7 +188,7 @@ fn plan_unasked(plan: &mut Plan, snapshot: &Snapshot) {
 
 fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timestamp) {
     let Some(holder) = plan.holder.clone() else {
-        plan_names(plan, snapshot, zone, None, now);
+        plan_names(plan, snapshot, zone, None, None, now);
         return;
     };
     if holder.identity.deleting {
@@ -216,7 +216,8 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     }
     if holder.spec.kind.is_secondary() {
         let message = format!("{} zones take their records from their masters", holder.spec.kind.as_str());
-        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
+        plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
     let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
@@ -227,7 +228,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
             Err(refusal) => plan.zone_refusal = plan.zone_refusal.take().or(Some(refusal)),
         }
     }
-    plan_names(plan, snapshot, zone, Some(&holder), now);
+    plan_names(plan, snapshot, zone, Some(&holder), None, now);
 }
 
 /// The holder is being deleted.
@@ -235,48 +236,72 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
     let owned = adopted || holder.status.id.is_some() || plan.memory.ledger.zone;
     let wrote = holder.identity.held || holder.status.id.is_some();
-    let heir = plan.losers.iter().any(|loser| !loser.identity.deleting);
-    plan.step = match holder.spec.deletion_policy {
-        DeletionPolicy::Delete if owned && wrote && !heir && plan.memory.present.is_some() => ZoneStep::Delete,
-        DeletionPolicy::Delete | DeletionPolicy::Retain => ZoneStep::Release,
-    };
-    let keep = holder.spec.deletion_policy == DeletionPolicy::Retain;
+    // The next in line holds the zone from here on, unless it will not have one that it did not make.
+    let next = plan.losers.iter().find(|loser| !loser.identity.deleting).cloned();
+    let heir = next.filter(|next| next.spec.adoption_policy == AdoptionPolicy::Adopt);
+    let goes = holder.spec.deletion_policy == DeletionPolicy::Delete && owned && wrote;
+    let present = plan.memory.present.is_some();
+    plan.step = if goes && heir.is_none() && present { ZoneStep::Delete } else { ZoneStep::Release };
     let missing =
         || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
-    if plan.step == ZoneStep::Delete || plan.memory.present.is_none() {
+    if plan.step == ZoneStep::Delete || !present {
         // Everything goes with the zone: no record set needs a call of its own.
         for record in records(snapshot) {
             let verdict = Verdict::carried(record, missing());
             plan.decided.push(Verdict { applied: None, release: record.identity.deleting, ..verdict });
         }
-    } else if keep {
-        plan_names(plan, snapshot, zone, None, now);
+    } else if let (Some(heir), true) = (heir, goes) {
+        hand_over(plan, snapshot, zone, holder, &heir, &missing());
     } else {
-        // Another object takes the zone over: what was written through the one that goes, goes with it.
-        for (name, records) in &snapshot.names {
-            for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
-                let verdict =
-                    Verdict { applied: None, release: record.identity.deleting, ..Verdict::carried(record, missing()) };
-                match &record.seen.applied {
-                    Some(applied) if !record.retain => plan.atoms.push(Atom {
-                        name: name.clone(),
-                        deletes: vec![applied.key.clone()],
-                        write: None,
-                        waiting: vec![Waiting::Clears(verdict)],
-                    }),
-                    _ => plan.decided.push(verdict),
-                }
-            }
-        }
-        let deleted: BTreeSet<RecordKey> = plan.atoms.iter().flat_map(|atom| atom.deletes.iter().cloned()).collect();
-        let listed = plan.memory.ours_by_ledger().filter(|key| !snapshot.shared && !deleted.contains(key));
-        for key in listed.collect::<Vec<_>>() {
-            plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
-        }
+        plan_names(plan, snapshot, zone, Some(holder), Some(&missing()), now);
     }
 }
 
-fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Option<&Arc<ZoneObject>>, now: Timestamp) {
+/// Another object takes the zone over: what was written through the one that goes, goes with it, apart from what the
+/// next pass writes over in the name of the heir.
+fn hand_over(
+    plan: &mut Plan,
+    snapshot: &Snapshot,
+    zone: &ZoneName,
+    holder: &ZoneObject,
+    heir: &ZoneObject,
+    missing: &Says,
+) {
+    let follows = |record: &&Arc<Record>| *record.zone == *heir.identity.id && !record.identity.deleting;
+    let wanted: BTreeSet<RecordKey> = records(snapshot).filter(follows).filter_map(|record| record.key()).collect();
+    // A zone always has a start of authority.
+    let stays =
+        |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone_plan::holds(zone, heir, key);
+    for (name, records) in &snapshot.names {
+        for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
+            let verdict = Verdict::carried(record, missing.clone());
+            let verdict = Verdict { applied: None, release: record.identity.deleting, ..verdict };
+            match &record.seen.applied {
+                Some(applied) if !record.retain && !stays(&applied.key) => plan.atoms.push(Atom {
+                    name: name.clone(),
+                    deletes: vec![applied.key.clone()],
+                    write: None,
+                    waiting: vec![Waiting::Clears(verdict)],
+                }),
+                _ => plan.decided.push(verdict),
+            }
+        }
+    }
+    let deleted: BTreeSet<RecordKey> = plan.atoms.iter().flat_map(|atom| atom.deletes.iter().cloned()).collect();
+    let listed = plan.memory.ours_by_ledger().filter(|key| !snapshot.shared && !deleted.contains(key) && !stays(key));
+    for key in listed.collect::<Vec<_>>() {
+        plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
+    }
+}
+
+fn plan_names(
+    plan: &mut Plan,
+    snapshot: &Snapshot,
+    zone: &ZoneName,
+    holder: Option<&Arc<ZoneObject>>,
+    barred: Option<&Says>,
+    now: Timestamp,
+) {
     for record in &snapshot.nameless {
         let says = not_served(plan, record)
             .unwrap_or_else(|| Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
@@ -284,7 +309,7 @@ fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Opt
     }
     let mut orphans = Vec::new();
     for (name, records) in &snapshot.names {
-        orphans.extend(NamePlan { plan, zone, holder, name, records, shared: snapshot.shared, now }.make());
+        orphans.extend(NamePlan { plan, zone, holder, name, records, barred, shared: snapshot.shared, now }.make());
     }
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
     if snapshot.full && !snapshot.shared {
@@ -292,6 +317,7 @@ fn plan_names(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: Opt
         // An object that was given a name that is none before it could say what it wrote: any of these may be its.
         let nameless = snapshot
             .nameless
+            .or_else(|| barred.cloned())
             .iter()
             .any(|record| !record.identity.deleting && record.seen.applied.is_none() && record.identity.generation > 1);
         let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);

@@ -14,6 +14,9 @@ use crate::{
     memory::{Ledger, Present, plain_info},
 };
 
+#[path = "departure_tests.rs"]
+mod departures;
+
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }

@@ -315,7 +315,10 @@ impl Record {
     /// Whether what it wrote stays when it goes: because it says so, or because it goes after a zone object that is
     /// gone or going and left the zone on the server.
     pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
-        self.retain || (self.owned && holder.is_none_or(|holder| holder.identity.id != self.zone))
+        let retained =
+            |zone: &ZoneObject| zone.identity.deleting && zone.spec.deletion_policy == DeletionPolicy::Retain;
+        let under = |holder: &ZoneObject| holder.identity.id == self.zone && !retained(holder);
+        self.retain || (self.owned && !holder.is_some_and(under))
     }
 
     /// What PowerDNS-Operator wrote for an object that is on its way out before its status could say so: its

@@ -49,6 +49,7 @@
 #![allow(unreachable_pub, reason = "the modules of one test binary")]
 
 mod crash;
+mod departures;
 mod faults;
 mod fence;
 mod https;
