@@ -80,6 +80,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
     for key in forget {
         memory.ledger.entries.remove(&key);
     }
+    let reachable = unreachable.is_none();
     let mut outcome = match (zone_refusal, unreachable) {
         (_, Some(error)) => ZoneOutcome::Failed(error),
         (Some(refusal), None) => ZoneOutcome::Refused(refusal),
@@ -95,7 +96,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
         outcome = ZoneOutcome::NotWritten(error);
     }
     let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
-    if let (Some(zone), false) = (key.zone().cloned(), matches!(outcome, ZoneOutcome::Failed(_))) {
+    if let (Some(zone), true) = (key.zone().cloned(), reachable) {
         let zone_done = match &holder {
             Some(holder) => take_step(system, &zone, holder, &step, !atoms.is_empty(), &mut memory).await,
             None => Ok(()),
@@ -120,6 +121,13 @@ pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
                     outcome = release(system, holder).await;
                 }
             }
+        }
+    }
+    if let (Some(holder), false, ZoneStep::Release) = (&holder, reachable, &step) {
+        // The zone stays where it is. Record sets that do not are waited for under its name.
+        match release(system, holder).await {
+            ZoneOutcome::Released if decided.iter().any(|verdict| !verdict.release) => {}
+            released => outcome = released,
         }
     }
     if let (Some(holder), None) = (&holder, key.zone())

@@ -164,7 +164,13 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
 fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error: ServerError) {
     let refusal = zone_plan::server_refusal(&error);
     for record in records(snapshot) {
-        if record.identity.deleting {
+        if record.identity.deleting && record.stays_behind(plan.holder.as_deref()) {
+            // What it wrote stays on the server, so nothing has to be asked of it.
+            let wrote = record.seen.applied.as_ref().map(|applied| applied.key.clone());
+            plan.unlist.extend(wrote.into_iter().chain(record.key()));
+            let verdict = Verdict::carried(record, Says::Succeeded);
+            plan.decided.push(Verdict { release: true, applied: None, ..verdict });
+        } else if record.identity.deleting {
             let inherited = not_served(plan, record).is_none() && record.inherited().is_some();
             let wrote = record.seen.applied.is_some() || inherited || in_ledger(plan, record);
             let says = if wrote { Says::Failed(refusal.clone()) } else { Says::Succeeded };
@@ -174,6 +180,13 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
         } else if !is_settled(record, zone) {
             plan.decided.push(Verdict::carried(record, Says::Failed(refusal.clone())));
         }
+    }
+    // A zone that stays on the server needs nothing of it either, unless something may still have to be taken off.
+    let retained =
+        |holder: &Arc<ZoneObject>| holder.identity.deleting && holder.spec.deletion_policy == DeletionPolicy::Retain;
+    let in_flight = plan.memory.ledger.entries.keys().any(|key| !plan.unlist.contains(key));
+    if plan.holder.as_ref().is_some_and(retained) && !in_flight {
+        plan.step = ZoneStep::Release;
     }
     plan.unreachable = Some(error);
 }
@@ -200,7 +213,8 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     if present && !owned && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
         let message = format!("the server already has zone {zone} and spec.adoptionPolicy is Refuse");
         plan.zone_refusal = Some(Refusal::new(Reason::ForeignRecord, message.clone()));
-        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
+        plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
     match zone_plan::step(zone, &holder, plan.memory.present.as_ref()) {
@@ -216,8 +230,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     }
     if holder.spec.kind.is_secondary() {
         let message = format!("{} zones take their records from their masters", holder.spec.kind.as_str());
-        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
-        plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
+        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
         return;
     }
     let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
@@ -304,6 +317,7 @@ fn plan_names(
 ) {
     for record in &snapshot.nameless {
         let says = not_served(plan, record)
+            .or_else(|| barred.cloned())
             .unwrap_or_else(|| Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
         plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
     }
@@ -317,7 +331,6 @@ fn plan_names(
         // An object that was given a name that is none before it could say what it wrote: any of these may be its.
         let nameless = snapshot
             .nameless
-            .or_else(|| barred.cloned())
             .iter()
             .any(|record| !record.identity.deleting && record.seen.applied.is_none() && record.identity.generation > 1);
         let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
