@@ -145,3 +145,43 @@ async fn a_zone_status_that_somebody_changed_touches_its_zone_once_and_an_echo_d
     }
     assert_eq!(news, [false, true, false, false, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_made_anew_under_another_name_takes_along_record_sets_that_wrote_in_the_old_one() {
+    let (world, queue) = world();
+    let wrote = json!({ "syncStatus": "Succeeded", "applied": {
+        "zone": "example.com.", "name": "www.example.com.", "type": "A", "hash": "0123456789abcdef",
+    } });
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({ "status": wrote.clone() })));
+    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    assert_eq!(world.record(&id).unwrap().home, key(), "without a zone object it is where it wrote");
+    touched(&queue);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    let zone: Zone = serde_json::from_value(json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+        "metadata": { "name": "example.com", "namespace": "ns", "uid": "z", "resourceVersion": "6", "generation": 1 },
+        "spec": { "kind": "Native", "zoneName": "_other.example" },
+    }))
+    .unwrap();
+    Index::<Zone>::applied(&world, &zone);
+    let other = ZoneKey::of("_other.example");
+    assert!(touched(&queue).contains(&other));
+    let names = |key: &ZoneKey| {
+        let snapshot = world.snapshot(key, &Touched::All);
+        snapshot.names.keys().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&other), names(&key())), (vec!["www._other.example.".to_owned()], vec![]));
+    let mut going = rrset(7, 1, &json!({ "status": wrote }));
+    going.metadata.deletion_timestamp = Some(
+        "2026-03-01T00:00:00Z"
+            .parse::<jiff::Timestamp>()
+            .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
+            .unwrap(),
+    );
+    Index::<RRset>::applied(&world, &going);
+    assert_eq!(
+        (names(&other), names(&key())),
+        (vec![], vec!["www.example.com.".to_owned()]),
+        "what it wrote goes first"
+    );
+}

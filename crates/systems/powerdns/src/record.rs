@@ -288,9 +288,11 @@ impl Record {
         }
     }
 
-    /// Finds its place: where it has written something that is still there, else where it refers to.
+    /// Finds its place: where it refers to. While there is no such zone object, and when it goes, where it has written
+    /// something.
     pub(crate) fn settle_in(&mut self, referred: Option<&ZoneKey>) {
         let home = match (&self.seen.applied, referred) {
+            (_, Some(key)) if !self.identity.deleting => key.clone(),
             (Some(applied), _) => ZoneKey::Zone(applied.zone.clone()),
             (None, Some(key)) => key.clone(),
             (None, None) => ZoneKey::of(&self.zone.name),
@@ -336,7 +338,8 @@ impl Record {
 
     /// Every name it has to do with: the one it wants and the one it wrote.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Fqdn> {
-        let wrote = self.seen.applied.as_ref().map(|applied| &applied.key.name);
+        let here = self.seen.applied.as_ref().filter(|applied| self.home.zone() == Some(&applied.zone));
+        let wrote = here.map(|applied| &applied.key.name);
         let wants = self.name.as_ref().ok();
         wants.into_iter().chain(wrote.filter(move |name| Some(*name) != wants))
     }
