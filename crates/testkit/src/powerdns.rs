@@ -30,15 +30,13 @@ pub struct PowerDnsOptions {
     pub api_key: String,
     /// `default-api-rectify`: whether a zone without a setting of its own is rectified after each API write.
     pub rectify: bool,
-    /// `webserver-max-bodysize`, in megabytes.
-    pub max_body_megabytes: u32,
     /// Further settings, as `("name", "value")`.
     pub settings: Vec<(String, String)>,
 }
 
 impl Default for PowerDnsOptions {
     fn default() -> Self {
-        Self { api_key: "testkit".into(), rectify: true, max_body_megabytes: 16, settings: Vec::new() }
+        Self { api_key: "testkit".into(), rectify: true, settings: Vec::new() }
     }
 }
 
@@ -272,7 +270,6 @@ impl PowerDns {
             ("webserver-address", "127.0.0.1".into()),
             ("webserver-port", api.to_string()),
             ("webserver-allow-from", "127.0.0.0/8".into()),
-            ("webserver-max-bodysize", self.options.max_body_megabytes.to_string()),
             ("default-api-rectify", if self.options.rectify { "yes" } else { "no" }.into()),
             ("cache-ttl", "0".into()),
             ("query-cache-ttl", "0".into()),

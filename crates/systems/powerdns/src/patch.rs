@@ -3,7 +3,7 @@
 //! ```text
 //!  atoms ─► chunks (5,000 sets, 1.9 MB, never splitting a name) ─► PATCH ─ ok ─► done
 //!                                             422 names one ─► drop it, send the rest again
-//!                                             422 names none ─► send the halves
+//!                                             422 names none, or 413 ─► send the halves
 //!                          500, and the server still reads ─► send the halves, so often and no more
 //! ```
 
@@ -127,10 +127,13 @@ struct Chunk {
 
 /// Atoms of one name stay together. Names that only lose something come last: creates before deletes.
 fn chunks(atoms: &[Atom]) -> Vec<Chunk> {
+    let bytes_of = |members: &[usize]| changes(atoms, members).iter().map(Change::encoded_len).sum::<usize>();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, atom) in atoms.iter().enumerate() {
+        let fits = |group: &[usize]| bytes_of(group) + bytes_of(&[index]) <= MAX_PATCH_BYTES;
         match groups.last_mut() {
-            Some(group) if group.first().is_some_and(|first| atoms[*first].name == atom.name) => group.push(index),
+            // What is too large for one request is sent in the same order in several.
+            Some(group) if atoms[group[0]].name == atom.name && fits(group) => group.push(index),
             _ => groups.push(vec![index]),
         }
     }

@@ -164,8 +164,24 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     assert_eq!(calls, 1);
 }
 
-/// A server whose database trips over one name.
-struct Poisoned(MemoryServer);
+/// What a request is answered with instead.
+type Fault = Box<dyn Fn(&[Change]) -> Option<ServerError> + Send + Sync>;
+
+/// A server that does not take some requests.
+struct Poisoned(MemoryServer, Fault);
+
+impl Poisoned {
+    /// One that answers so wherever a name begins with `poison`.
+    async fn with(error: ServerError) -> Self {
+        let bad = |change: &Change| change.name.undotted().starts_with("poison");
+        Self(server().await, Box::new(move |changes| changes.iter().any(bad).then(|| error.clone())))
+    }
+
+    /// One whose database trips over some names.
+    async fn database() -> Self {
+        Self::with(ServerError::Failed { status: 500, words: "value too long for a column".into() }).await
+    }
+}
 
 impl ZoneServer for Poisoned {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
@@ -188,8 +204,7 @@ impl ZoneServer for Poisoned {
         self.0.configure(zone, settings)
     }
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
-        if changes.iter().any(|change| change.name.undotted().starts_with("poison")) {
-            let error = ServerError::Failed { status: 500, words: "value too long for a column".into() };
+        if let Some(error) = (self.1)(changes) {
             return futures::future::ready(Err(error)).boxed();
         }
         self.0.patch(zone, changes)
@@ -204,7 +219,7 @@ impl ZoneServer for Poisoned {
 
 #[tokio::test]
 async fn one_record_the_database_trips_over_fails_alone() {
-    let server = Poisoned(server().await);
+    let server = Poisoned::database().await;
     let mut atoms: Vec<Atom> =
         (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     atoms.insert(1234, atom("poison", &[], Some((RecordType::A, "192.0.2.1"))));
@@ -218,12 +233,72 @@ async fn one_record_the_database_trips_over_fails_alone() {
 
 #[tokio::test]
 async fn a_database_that_takes_nothing_is_not_hammered() {
-    let server = Poisoned(server().await);
+    let server = Poisoned::database().await;
     let atoms: Vec<Atom> =
         (0..1_000).map(|n| atom(&format!("poison{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert!(calls <= 33, "{calls} calls");
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_for_a_proxy_is_halved_and_what_is_too_large_alone_is_refused() {
+    let size = |changes: &[Change]| changes.iter().map(Change::encoded_len).sum::<usize>();
+    let too_large = move |changes: &[Change]| {
+        (size(changes) > 4_000).then(|| ServerError::Refused { words: "the request is too large (413)".into() })
+    };
+    let server = Poisoned(server().await, Box::new(too_large));
+    let huge = format!("\"{}\"", "x".repeat(250)).repeat(20);
+    let mut atoms: Vec<Atom> =
+        (0..300).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    atoms.insert(100, atom("huge", &[], Some((RecordType::Txt, &huge))));
+    let Sent { outcomes, .. } = send(&server, &zone(), &atoms, None).await;
+    for (at, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), at != 100, "{at} {outcome:?}");
+    }
+    assert!(matches!(&outcomes[100], AtomOutcome::Refused(words) if words.contains("413")), "{:?}", outcomes[100]);
+}
+
+#[tokio::test]
+async fn what_a_round_has_no_calls_left_for_is_put_off_and_later_rounds_get_through_all() {
+    let server = Poisoned::with(ServerError::Refused { words: "one of them is wrong".into() }).await;
+    let name = |n: usize| if n.is_multiple_of(4) { format!("h{n}") } else { format!("poison{n}") };
+    let all: Vec<Atom> = (0..800).map(|n| atom(&name(n), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let (mut left, mut rounds) = (all, 0);
+    while !left.is_empty() {
+        let Sent { outcomes, calls, .. } = send(&server, &zone(), &left, None).await;
+        assert!(calls <= MAX_CALLS, "{calls} calls");
+        let mut deferred = Vec::new();
+        for (atom, outcome) in left.into_iter().zip(outcomes) {
+            let good = atom.name.undotted().starts_with('h');
+            match outcome {
+                AtomOutcome::Done { .. } => assert!(good, "{}", atom.name),
+                AtomOutcome::Refused(_) => assert!(!good, "{}", atom.name),
+                AtomOutcome::Deferred => deferred.push(atom),
+                other => panic!("{}: {other:?}", atom.name),
+            }
+        }
+        left = deferred;
+        rounds += 1;
+        assert!(rounds < 20, "{} are left", left.len());
+    }
+    assert!(rounds > 1, "the first round had calls for all");
+    assert_eq!(server.0.contents(&zone()).unwrap().sets.len(), 202);
+}
+
+#[test]
+fn several_large_sets_at_one_name_are_sent_one_after_the_other() {
+    let large = format!("\"{}\" ", "x".repeat(250)).repeat(4_000);
+    let atoms = [
+        atom("www", &[RecordType::Cname], None),
+        atom("www", &[], Some((RecordType::Txt, &large))),
+        atom("www", &[], Some(("SPF".parse().unwrap(), &large))),
+    ];
+    let chunks = chunks(&atoms);
+    let sizes = chunks.iter().map(|chunk| changes(&atoms, &chunk.members).iter().map(Change::encoded_len).sum());
+    assert!(sizes.into_iter().all(|size: usize| size <= MAX_PATCH_BYTES));
+    let order: Vec<usize> = chunks.iter().flat_map(|chunk| chunk.members.clone()).collect();
+    assert_eq!((chunks.len(), order), (2, vec![0, 1, 2]));
 }
 
 #[test]

@@ -360,6 +360,15 @@ fn name_reason(error: &signpost_dns::NameError) -> Reason {
     }
 }
 
+/// The most octets a DNS message has.
+const MAX_MESSAGE: usize = 65_535;
+
+/// The fewest octets a record can take in a message: a compressed name, type, class, TTL and length, and then data that
+/// no text form spells with more than four characters an octet.
+fn least_octets(text: &str) -> usize {
+    12 + text.len() / 4
+}
+
 fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
     let rtype: RecordType =
         spec.type_.parse().map_err(|error| Refusal::new(Reason::InvalidType, format!("spec.type: {error}")))?;
@@ -384,6 +393,10 @@ fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
     }
     let comment = spec.comment.as_deref().filter(|comment| !comment.is_empty());
     let content = content(ttl.seconds(), &set.records.into_iter().collect::<Vec<_>>(), comment);
+    if content.records.iter().map(|record| least_octets(record)).sum::<usize>() > MAX_MESSAGE {
+        let message = "spec.records: together they are larger than a DNS message can be (64 kB), so no server can answer with them; spread them over several names";
+        return Err(Refusal::new(Reason::Unsupported, message));
+    }
     Ok(Desired { rtype, digest: Digest::of_content(rtype, &content), content: Arc::new(content) })
 }
 
@@ -392,4 +405,31 @@ pub(crate) fn content(ttl: u32, records: &[Rdata], comment: Option<&str>) -> Set
     let mut records: Vec<Box<str>> = records.iter().map(|record| record.to_string().into()).collect();
     records.sort_unstable();
     SetContent { ttl, records: records.into(), comment: comment.map(Box::from) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(rtype: &str, records: &[String]) -> Result<Desired, Refusal> {
+        let zone = json!({ "name": "example.com", "kind": "Zone" });
+        let spec = json!({ "type": rtype, "name": "www", "ttl": 300, "records": records, "zoneRef": zone });
+        desired(&serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn what_no_dns_message_can_hold_is_refused_and_what_one_can_is_not() {
+        let addresses: Vec<String> =
+            (0..4_000).map(|n| format!("192.168.{}.{}", 100 + n / 100, 100 + n % 100)).collect();
+        assert!(of("A", &addresses).is_ok(), "16 octets each");
+        let text = |count: usize| (0..count).map(|n| format!("\"{n:04}{}\"", "x".repeat(250))).collect::<Vec<_>>();
+        assert!(of("TXT", &text(240)).is_ok());
+        let refusal = of("TXT", &text(1_000)).unwrap_err();
+        assert_eq!(refusal.reason, Reason::Unsupported);
+        assert!(refusal.message.contains("64 kB"), "{refusal}");
+        let escaped =
+            |count: usize| (0..count).map(|n| format!("\"{n:04}{}\"", "\\000".repeat(250))).collect::<Vec<_>>();
+        assert!(of("TXT", &escaped(200)).is_ok(), "an escaped octet is four characters");
+    }
 }

@@ -1,4 +1,4 @@
-//! Thousands of record sets in one zone: few requests, one status each, nothing at rest.
+//! Thousands of record sets in one zone: few requests, one status each, nothing at rest. And large ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,9 +9,9 @@ use signpost_apis::powerdns::{RRset, Zone};
 use signpost_dns::ZoneName;
 use signpost_provider_powerdns::{Call, MemoryServer};
 use signpost_system_powerdns::Pace;
-use signpost_testkit::{eventually, sandbox_cluster};
+use signpost_testkit::{Fault, Rule, eventually, on_both, sandbox_cluster};
 
-use crate::rig::{start_with, zone_spec};
+use crate::rig::{Rig, condition, own_server, start_with, zone_spec};
 
 /// A debug build spends minutes in the sandbox on ten thousand; a quarter of them shows the same there.
 const COUNT: usize = if cfg!(debug_assertions) { 2_500 } else { 10_000 };
@@ -75,4 +75,71 @@ async fn thousands_of_record_sets_take_few_patches_and_one_status_each() {
     let writes: Vec<_> = sandbox.take_log().into_iter().filter(signpost_sandbox::RequestLogEntry::is_write).collect();
     assert!(writes.is_empty(), "{} writes at rest, the first: {:?}", writes.len(), writes.first());
     replica.stop().await;
+}
+
+/// So many texts of 250 characters.
+fn texts(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("\"{n:04}{}\"", "x".repeat(246))).collect()
+}
+
+impl Rig {
+    async fn put_texts(&self, name: &str, count: usize) {
+        let records = texts(count);
+        self.put("RRset", name, self.rrset(name, "TXT", &records.iter().map(String::as_str).collect::<Vec<_>>())).await;
+    }
+
+    fn patch_sizes(&self) -> Vec<usize> {
+        let patches = self.proxy.seen().into_iter().filter(|seen| seen.method == http::Method::PATCH);
+        patches.map(|seen| seen.body.len()).collect()
+    }
+}
+
+on_both! {
+    /// On a PowerDNS with its own limit of two megabytes.
+    async fn what_is_larger_than_a_request_may_be_goes_out_in_several(cluster) {
+        let Some(server) = own_server().await else { return };
+        let mut rig = Rig::on(cluster, &server).await;
+        rig.zone().await;
+        rig.stop().await;
+        for n in 0..30 {
+            rig.put_texts(&format!("large{n}"), 800).await;
+        }
+        // More than any DNS message holds.
+        rig.put_texts("huge", 1_500).await;
+        rig.put("RRset", "small", rig.rrset("small", "A", &["192.0.2.1"])).await;
+        rig.proxy.forget();
+        rig.start();
+        rig.until_all(31, "Succeeded").await;
+        let status = rig.until("RRset", "huge", "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "Unsupported", "{status}");
+        let sizes = rig.patch_sizes();
+        assert!(sizes.len() >= 4 && sizes.iter().sum::<usize>() > 6_000_000, "{sizes:?}");
+        assert!(sizes.iter().filter(|size| **size > 1_500_000).count() >= 3, "{sizes:?}");
+        assert!(sizes.iter().all(|size| *size < 2_000_000), "{sizes:?}");
+        let set = rig.set("large29", "TXT").await.unwrap();
+        assert_eq!(set.contents.len(), 800);
+        let writes = rig.at_rest().await;
+        assert_eq!(rig.after_a_resync().await, writes);
+    }
+
+    async fn a_proxy_that_takes_less_than_the_server_holds_up_nothing_that_fits(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.stop().await;
+        for n in 0..4 {
+            let name = format!("r{n}");
+            rig.put("RRset", &name, rig.rrset(&name, "A", &["192.0.2.1"])).await;
+        }
+        rig.proxy.forget();
+        // Four at once are too many for it, and so are two; of those that come alone the first is.
+        rig.proxy.add(Rule::next(3, Fault::status(413)).method(http::Method::PATCH));
+        rig.start();
+        let status = rig.until("RRset", "r0", "Failed").await;
+        assert_eq!(condition(&status, "Ready")["reason"], "ProviderRejected", "{status}");
+        assert!(condition(&status, "Ready")["message"].to_string().contains("413"), "{status}");
+        for name in ["r1", "r2", "r3"] {
+            rig.until("RRset", name, "Succeeded").await;
+        }
+        rig.until("RRset", "r0", "Succeeded").await;
+    }
 }
