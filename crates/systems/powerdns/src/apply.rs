@@ -250,12 +250,7 @@ async fn write_records(
     if let (Some(holder), false) = (holder, new.is_empty()) {
         system.prune(zone, &mut memory.ledger);
         let before = memory.ledger.clone();
-        let mut bytes = memory.ledger.bytes();
-        let fits = |(key, _): &&(RecordKey, Digest)| {
-            bytes += Ledger::line_bytes(key);
-            bytes <= MAX_LEDGER
-        };
-        let room = new.iter().take_while(fits).count();
+        let room = listable(zone, &memory.ledger, &new);
         if new.len() > room {
             end = room_for(atoms, room);
         }
@@ -302,6 +297,16 @@ fn is_repair(atom: &Atom, outcome: &AtomOutcome) -> bool {
         _ => false,
     };
     matches!(outcome, AtomOutcome::Done { .. }) && atom.waiting.iter().any(wrote)
+}
+
+/// How many of the new ones the ledger has room for.
+fn listable(zone: &ZoneName, ledger: &Ledger, new: &[(RecordKey, Digest)]) -> usize {
+    let mut bytes = ledger.bytes(zone);
+    let fits = |(key, _): &&(RecordKey, Digest)| {
+        bytes += Ledger::line_bytes(zone, key);
+        bytes <= MAX_LEDGER
+    };
+    new.iter().take_while(fits).count()
 }
 
 /// How many atoms fit when only so many may be new, without splitting a name.
@@ -415,5 +420,52 @@ mod tests {
         let atom = Atom { name: zone.name().clone(), deletes: vec![key], write: None, waiting: vec![] };
         remember(&zone, &[atom], &[AtomOutcome::Done { serial: Some(8) }], &mut memory);
         assert_eq!(memory.present.unwrap().apex_ns, None);
+    }
+    /// New names, so that every atom needs a line in the ledger.
+    fn new_names(count: usize, label: usize) -> Vec<Atom> {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let label = "x".repeat(label);
+        let content = Arc::new(content(300, &[signpost_dns::Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()], None));
+        let atom = |n: usize| {
+            let name = zone.resolve(&format!("n{n:05}.{label}")).unwrap();
+            let digest = Digest::of_content(RecordType::A, &content);
+            let comment = signpost_provider_powerdns::CommentChange::Keep;
+            let key = RecordKey::new(name.clone(), RecordType::A);
+            let write = crate::plan::Write { key, content: content.clone(), digest, comment, ledger: true };
+            Atom { name, deletes: vec![], write: Some(write), waiting: vec![] }
+        };
+        (0..count).map(atom).collect()
+    }
+
+    #[test]
+    fn a_ledger_never_outgrows_what_the_api_server_takes_and_what_it_has_no_room_for_waits() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let lines = |atoms: &[Atom]| -> Vec<(RecordKey, Digest)> {
+            atoms.iter().filter_map(|atom| atom.write.as_ref()).map(|write| (write.key.clone(), write.digest)).collect()
+        };
+        let atoms = new_names(20_000, 60);
+        let new = lines(&atoms);
+        let mut ledger = Ledger::default();
+        let room = listable(&zone, &ledger, &new);
+        assert!(0 < room && room < new.len());
+        ledger.entries.extend(new[..room].iter().map(|(key, digest)| (key.clone(), [*digest].into())));
+        assert!(serde_json::to_vec(&ledger.lines(&zone)).unwrap().len() <= MAX_LEDGER + 2);
+        assert_eq!(room_for(&atoms, room), room);
+        assert_eq!(listable(&zone, &ledger, &new[room..]), 0, "the next round finds it full until it was pruned");
+        let few = new_names(20_000, 10);
+        assert_eq!(listable(&zone, &Ledger::default(), &lines(&few)), 20_000, "names are listed without their zone");
+    }
+
+    #[test]
+    fn room_is_counted_in_new_names_and_no_name_is_split() {
+        let mut atoms = new_names(4, 1);
+        assert_eq!(room_for(&atoms, 4), 4);
+        assert_eq!((room_for(&atoms, 3), room_for(&atoms, 0)), (3, 0));
+        // A known one needs no line.
+        atoms[1].write.as_mut().unwrap().ledger = false;
+        assert_eq!((room_for(&atoms, 3), room_for(&atoms, 2)), (4, 3));
+        // Two atoms of one name wait together.
+        atoms[3].name = atoms[2].name.clone();
+        assert_eq!((room_for(&atoms, 3), room_for(&atoms, 2)), (4, 2));
     }
 }

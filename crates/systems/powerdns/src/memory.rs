@@ -142,14 +142,16 @@ impl Ledger {
         self.entries.is_empty() && !self.zone
     }
 
-    /// About how many bytes its lines take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.entries.iter().map(|(key, digests)| Self::line_bytes(key) * digests.len()).sum()
+    /// How many bytes its lines take.
+    pub(crate) fn bytes(&self, zone: &ZoneName) -> usize {
+        self.entries.iter().map(|(key, digests)| Self::line_bytes(zone, key) * digests.len()).sum()
     }
 
-    /// About how many bytes one line of a set takes, quotes and comma included.
-    pub(crate) fn line_bytes(key: &RecordKey) -> usize {
-        key.name.undotted().len() + 36
+    /// How many bytes one line of a set takes, quotes and comma included.
+    pub(crate) fn line_bytes(zone: &ZoneName, key: &RecordKey) -> usize {
+        let name = zone.relative(&key.name).map_or_else(|| key.name.to_string().len(), str::len);
+        // Two spaces, a digest of sixteen digits, two quotes and a comma.
+        name + key.rtype.as_str().len() + 21
     }
 
     /// Whether that content of that set is listed.
@@ -244,6 +246,8 @@ mod tests {
         lines.push("nonsense".into());
         lines.push("www A nothex".into());
         assert_eq!(Ledger::parse(&zone, &lines), ledger);
+        let told: usize = Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
+        assert_eq!(ledger.bytes(&zone), told);
     }
 
     #[test]

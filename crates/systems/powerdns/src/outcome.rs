@@ -344,7 +344,7 @@ impl Retries {
         }
     }
 
-    fn outcome(self, resync: Option<Duration>) -> Outcome<Arc<ObjectId>> {
+    fn outcome(mut self, resync: Option<Duration>) -> Outcome<Arc<ObjectId>> {
         let retry = |class, objects| Outcome::Retry { class, objects };
         if self.now {
             return retry(RetryClass::Now, Touched::All);
@@ -363,6 +363,10 @@ impl Retries {
         }
         if !self.slow.is_empty() {
             return retry(RetryClass::Slow, self.slow);
+        if self.deferred {
+            // What was not tried at all waits for no longer than what failed.
+            self.widen();
+        }
         }
         resync.map_or(Outcome::Done, |after| Outcome::Check { after })
     }
@@ -467,3 +471,16 @@ mod tests {
         assert!(memory.ledger.lists(&key, served) && !memory.ledger.lists(&key, refused));
     }
 }
+    #[test]
+    fn what_was_not_tried_is_tried_again_with_what_failed() {
+        let one = Touched::Some([Arc::new(ObjectId::new("RRset", Some("ns"), "www"))].into());
+        let retries = || Retries { deferred: true, ..Retries::default() };
+        let objects = |retries: Retries| match retries.outcome(Some(Duration::from_mins(1))) {
+            Outcome::Retry { objects, .. } => objects,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(objects(retries()), Touched::All);
+        assert_eq!(objects(Retries { transient: one.clone(), ..retries() }), Touched::All);
+        assert_eq!(objects(Retries { transient: one.clone(), throttled: true, ..retries() }), Touched::All);
+        assert_eq!(objects(Retries { transient: one.clone(), ..Retries::default() }), one);
+    }
