@@ -125,7 +125,14 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
             memory.ledger = settled;
         }
         if outcome != ZoneOutcome::Released {
-            say_zone(&mut report, holder, &zone_says, zone, &mut memory, shared, now);
+            // What was written for record sets makes them write their statuses, and then there is a pass for the zone.
+            let awaited = |(atom, became): &(Atom, AtomOutcome)| {
+                let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(_));
+                matches!(became, AtomOutcome::Done { .. }) && atom.waiting.iter().any(for_record)
+            };
+            let more_comes = !full && atoms.iter().any(awaited);
+            let saying = Saying { zone, says: &zone_says, shared, more_comes, now };
+            say_zone(&mut report, holder, &saying, &mut memory);
         }
     } else if let (Some(holder), false) = (&holder, outcome == ZoneOutcome::Released) {
         let status = zone_status(holder, &zone_says, None, Vec::new(), now);
@@ -159,15 +166,18 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
     Said { key, memory, verdicts, report, again }
 }
 
-fn say_zone(
-    report: &mut ZoneReport,
-    holder: &Arc<ZoneObject>,
-    says: &Says,
-    zone: &ZoneName,
-    memory: &mut ZoneMemory,
+/// What there is to say about a zone.
+struct Saying<'a> {
+    zone: &'a ZoneName,
+    says: &'a Says,
     shared: bool,
+    /// Whether another pass follows as soon as the record sets have their statuses.
+    more_comes: bool,
     now: Timestamp,
-) {
+}
+
+fn say_zone(report: &mut ZoneReport, holder: &Arc<ZoneObject>, saying: &Saying<'_>, memory: &mut ZoneMemory) {
+    let Saying { zone, says, shared, more_comes, now } = *saying;
     let mut base = (**holder).clone();
     if let Some(said) = &memory.said {
         base.status = Arc::new(said.clone());
@@ -177,6 +187,13 @@ fn say_zone(
     let seen = if shared { base.status.clone() } else { holder.status.clone() };
     let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *says == Says::Succeeded);
     let status = zone_status(&base, says, info, memory.ledger.lines(zone), now);
+    // A serial alone is told with the end of the ledger, in one write.
+    let serials = |of: &ZoneStatus| (of.serial, of.notified_serial, of.edited_serial);
+    let (serial, notified_serial, edited_serial) = serials(&base.status);
+    let only_serials = ZoneStatus { serial, notified_serial, edited_serial, ..status.clone() } == *base.status;
+    if more_comes && only_serials && serials(&status) != serials(&base.status) {
+        return;
+    }
     memory.said = Some(status.clone());
     push_status(report, &base, &seen, status, says);
 }
@@ -346,6 +363,10 @@ impl Retries {
 
     fn outcome(mut self, resync: Option<Duration>) -> Outcome<Arc<ObjectId>> {
         let retry = |class, objects| Outcome::Retry { class, objects };
+        if self.deferred {
+            // What was not tried at all waits for no longer than what failed.
+            self.widen();
+        }
         if self.now {
             return retry(RetryClass::Now, Touched::All);
         }
@@ -363,10 +384,6 @@ impl Retries {
         }
         if !self.slow.is_empty() {
             return retry(RetryClass::Slow, self.slow);
-        if self.deferred {
-            // What was not tried at all waits for no longer than what failed.
-            self.widen();
-        }
         }
         resync.map_or(Outcome::Done, |after| Outcome::Check { after })
     }
@@ -470,7 +487,6 @@ mod tests {
         assert!(atom_says(&atom, &became, &Pace::default(), now, &mut memory, &mut Retries::default()).is_some());
         assert!(memory.ledger.lists(&key, served) && !memory.ledger.lists(&key, refused));
     }
-}
     #[test]
     fn what_was_not_tried_is_tried_again_with_what_failed() {
         let one = Touched::Some([Arc::new(ObjectId::new("RRset", Some("ns"), "www"))].into());
@@ -484,3 +500,4 @@ mod tests {
         assert_eq!(objects(Retries { transient: one.clone(), throttled: true, ..retries() }), Touched::All);
         assert_eq!(objects(Retries { transient: one.clone(), ..Retries::default() }), one);
     }
+}

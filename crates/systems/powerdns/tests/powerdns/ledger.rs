@@ -128,6 +128,108 @@ async fn nothing_is_written_while_the_ledger_cannot_be() {
     replica.stop().await;
 }
 
+async fn until_set(sets: &Api<RRset>, name: &str, generation: i64) {
+    eventually(&format!("{name} says that it is served"), PATIENCE, || async {
+        let status = sets.get(name).await.unwrap().status.unwrap_or_default();
+        let current = status.observed_generation == Some(generation);
+        if current && status.sync_status.as_deref() == Some("Succeeded") { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+fn record(rtype: &str, record: &str) -> serde_json::Value {
+    rrset(NAME, "Zone", "www", rtype, &[record])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_type_changed_before_the_status_could_be_written_is_one_patch_and_no_gap() {
+    let (cluster, zones, sets) = world().await;
+    let server = MemoryServer::new();
+    let object = Zone::new(NAME, serde_json::from_value(zone_spec()).unwrap());
+    zones.create(&PostParams::default(), &object).await.unwrap();
+    let refuse = Arc::new(AtomicBool::new(true));
+    let refusing = refuse.clone();
+    let session = Session::new(FaultPlan::new(move |info, _| {
+        let write = info.is_write() && info.resource == "rrsets";
+        if write && refusing.load(Ordering::SeqCst) {
+            return signpost_sandbox::Fault::status(503, "ServiceUnavailable", "not now");
+        }
+        signpost_sandbox::Fault::None
+    }));
+    let client = cluster.sandbox().unwrap().session_client(&session);
+    let pace = Pace { resync: Duration::from_hours(1), ..fast() };
+    let replica = start_with(client, Arc::new(server.clone()), pace);
+    until_zone(&zones, "Succeeded").await;
+    let spec = serde_json::from_value(record("A", "192.0.2.1")).unwrap();
+    sets.create(&PostParams::default(), &RRset::new("www", spec)).await.unwrap();
+    let zone = ZoneName::parse(NAME).unwrap();
+    let types = || {
+        let sets = server.contents(&zone).map(|contents| contents.sets).unwrap_or_default();
+        let here = sets.iter().filter(|set| set.name != *zone.name());
+        here.map(|set| set.rtype.to_string()).collect::<Vec<_>>()
+    };
+    eventually("the address is served", PATIENCE, || async { if types() == ["A"] { Ok(()) } else { Err(types()) } })
+        .await;
+    let patches = || {
+        let log = server.log().into_iter();
+        log.filter_map(|call| if let Call::Patch(_, sets) = call { Some(sets) } else { None }).collect::<Vec<_>>()
+    };
+    assert_eq!(patches(), [1]);
+    let patch = kube::api::Patch::Merge(json!({ "spec": record("CNAME", "web.example.org.") }));
+    sets.patch("www", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    eventually("the alias is served", PATIENCE, || async { if types() == ["CNAME"] { Ok(()) } else { Err(types()) } })
+        .await;
+    assert_eq!(patches(), [1, 2], "the old type and the new one in one PATCH");
+    refuse.store(false, Ordering::SeqCst);
+    until_set(&sets, "www", 2).await;
+    until_zone(&zones, "Succeeded").await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_new_record_set_is_four_writes_and_one_change_is_two() {
+    let (cluster, zones, sets) = world().await;
+    let sandbox = cluster.sandbox().unwrap();
+    let server = MemoryServer::new();
+    let object = Zone::new(NAME, serde_json::from_value(zone_spec()).unwrap());
+    zones.create(&PostParams::default(), &object).await.unwrap();
+    let pace = Pace { resync: Duration::from_hours(1), ..fast() };
+    let replica = start_with(cluster.client(), Arc::new(server.clone()), pace);
+    until_zone(&zones, "Succeeded").await;
+    let until_told = async || {
+        let serial = server.contents(&ZoneName::parse(NAME).unwrap()).unwrap().info.serial;
+        eventually("the zone says its serial and its ledger is clear", PATIENCE, || async {
+            let status = zones.get(NAME).await.unwrap().status.unwrap_or_default();
+            let told = status.serial == Some(i64::from(serial)) && status.in_flight.is_empty();
+            if told { Ok(()) } else { Err(status) }
+        })
+        .await;
+    };
+    let writes = || {
+        let ours = |entry: &signpost_sandbox::RequestLogEntry| {
+            entry.is_write() && entry.info.verb == "patch" && ["zones", "rrsets"].contains(&&*entry.info.resource)
+        };
+        let log = sandbox.take_log().into_iter().filter(ours);
+        log.map(|entry| format!("{} {}", entry.info.resource, entry.info.subresource)).collect::<Vec<_>>()
+    };
+    sandbox.take_log();
+    let spec = serde_json::from_value(record("A", "192.0.2.1")).unwrap();
+    sets.create(&PostParams::default(), &RRset::new("www", spec)).await.unwrap();
+    until_set(&sets, "www", 1).await;
+    until_told().await;
+    assert_eq!(writes(), ["zones status", "rrsets ", "rrsets status", "zones status"]);
+    let changed = RRset::new("www", serde_json::from_value(record("A", "192.0.2.2")).unwrap());
+    let version = sets.get("www").await.unwrap().metadata.resource_version;
+    let mut replaced = changed;
+    replaced.metadata.resource_version = version;
+    replaced.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    sets.replace("www", &PostParams::default(), &replaced).await.unwrap();
+    until_set(&sets, "www", 2).await;
+    until_told().await;
+    assert_eq!(writes(), ["rrsets status", "zones status"]);
+    replica.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_zone_whose_name_is_none_can_be_deleted() {
     let (cluster, zones, _) = world().await;
