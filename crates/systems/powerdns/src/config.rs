@@ -35,6 +35,8 @@ pub struct Pace {
     pub full_read: Duration,
     /// Before a record set the server refused is tried again.
     pub retry_refused: Duration,
+    /// Between two questions whether the server answers at all, for readiness.
+    pub probe: Duration,
     /// Zones worked on at the same time.
     pub zones_at_once: usize,
     /// Only zones at or below this name.
@@ -50,6 +52,7 @@ impl Default for Pace {
             resync: Duration::from_mins(1),
             full_read: Duration::from_mins(10),
             retry_refused: Duration::from_mins(5),
+            probe: Duration::from_secs(30),
             zones_at_once: 8,
             only: None,
             partial_view: false,

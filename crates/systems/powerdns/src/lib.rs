@@ -94,7 +94,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     operator.watch::<RRset>(Need::Required, world.clone() as Arc<dyn Index<RRset>>);
     operator.watch::<ClusterRRset>(Need::Required, world.clone() as Arc<dyn Index<ClusterRRset>>);
     operator.health().set(probe::CHECK, Check::failing("the PowerDNS server has not answered yet"));
-    tokio::spawn(probe::probe(server.clone(), operator.health(), Arc::downgrade(&world)));
+    tokio::spawn(probe::probe(server.clone(), operator.health(), Arc::downgrade(&world), pace.probe));
     let options = DriveOptions {
         concurrency: pace.zones_at_once,
         // Every call has its own deadline; a round of many chunks may take several of them.

@@ -1,7 +1,7 @@
-//! Asks the server once who it is, so that a wrong address or key shows before there is any zone, and on a replica that
-//! does not lead as well.
+//! Asks the server who it is, so that a wrong address or key shows before there is any zone, and a server that went
+//! away shows also where no pass notices: on a replica that does not lead, and while there is nothing to do.
 //!
-//! In: the server. Out: readiness, and a line in the log. It asks until it gets an answer; from then on passes know.
+//! In: the server. Out: readiness, and a line in the log when that changes.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,31 +17,32 @@ use crate::index::World;
 pub(crate) const CHECK: &str = "powerdns";
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Asks until there is an answer, or nobody is left who wants to know.
-pub(crate) async fn probe(server: Arc<dyn ZoneServer>, health: Health, world: Weak<World>) {
+/// Asks every so often, sooner after a failure, until nobody is left who wants to know.
+pub(crate) async fn probe(server: Arc<dyn ZoneServer>, health: Health, world: Weak<World>, every: Duration) {
+    let mut known = None;
     let mut pause = FIRST_PAUSE;
-    loop {
+    while world.strong_count() > 0 {
         match server.server().await {
             Ok(info) => {
-                if info.daemon_type == "authoritative" {
-                    tracing::info!(version = info.version, "PowerDNS answers");
-                } else {
-                    tracing::warn!(kind = info.daemon_type, "the PowerDNS server is not an authoritative one");
+                if known.as_ref() != Some(&info) {
+                    if info.daemon_type == "authoritative" {
+                        tracing::info!(version = info.version, "PowerDNS answers");
+                    } else {
+                        tracing::warn!(kind = info.daemon_type, "the PowerDNS server is not an authoritative one");
+                    }
                 }
                 health.set(CHECK, Check::Ok);
-                return;
+                (known, pause) = (Some(info), FIRST_PAUSE);
+                tokio::time::sleep(every).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "PowerDNS cannot be asked");
                 health.set(CHECK, check(&*server, || error.to_string()));
+                known = None;
+                tokio::time::sleep(pause.min(every)).await;
+                pause = (pause * 2).min(every);
             }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        if world.strong_count() == 0 {
-            return;
         }
     }
 }

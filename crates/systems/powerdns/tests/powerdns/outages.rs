@@ -106,6 +106,28 @@ on_both! {
         assert_eq!(rig.proxy.writes(), 0);
     }
 
+    async fn readiness_notices_a_server_that_went_away_while_there_is_nothing_to_do(cluster) {
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.stop().await;
+        rig.set_pace(|pace| (pace.resync, pace.probe) = (Duration::from_hours(1), Duration::from_millis(200)));
+        rig.start();
+        let until = async |rig: &Rig, part: &str| {
+            eventually(&format!("readiness says {part}"), PATIENCE, || async {
+                let said = format!("{:?}", rig.readiness());
+                if said.contains(part) { Ok(()) } else { Err(said) }
+            })
+            .await;
+        };
+        until(&rig, "Ok").await;
+        for _ in 0..2 {
+            rig.proxy.add(Rule::every(Fault::CutBefore));
+            until(&rig, "cannot be reached").await;
+            rig.proxy.clear();
+            until(&rig, "Ok").await;
+        }
+        assert_eq!(rig.proxy.count(&http::Method::GET, "/zones"), 0, "no pass was needed for it");
+    }
+
     async fn a_rotated_key_is_taken_up_and_readiness_comes_back(cluster) {
         let Some(server) = own_server().await else { return };
         let mut rig = Rig::on(cluster, &server).await;
