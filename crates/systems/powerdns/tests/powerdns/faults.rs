@@ -39,13 +39,21 @@ async fn rig_with_foreign_record(cluster: Cluster) -> Option<(PowerDns, Rig)> {
 
 on_both! {
     async fn a_server_killed_in_the_middle_of_a_batch_ends_with_everything_served(cluster) {
-        let Some((server, rig)) = rig_with_foreign_record(cluster).await else { return };
-        rig.proxy.add(Rule::next(1, Fault::Delay(Duration::from_millis(400))).method(http::Method::PATCH));
+        let Some((server, mut rig)) = rig_with_foreign_record(cluster).await else { return };
+        rig.stop().await;
+        // No look at the zone comes between, so that the next request is the batch.
+        rig.set_pace(|pace| pace.resync = Duration::from_hours(1));
+        rig.start();
+        rig.served("r0", "r0", "A", &["192.0.2.1"]).await;
+        rig.at_rest().await;
+        rig.proxy.forget();
+        // It takes the request and dies before it has answered.
+        server.pause();
         rig.many(60).await;
-        eventually("a PATCH is on its way", PATIENCE, || async {
-            if rig.proxy.count(&http::Method::PATCH, "/zones/") > 1 { Ok(()) } else { Err(()) }
-        }).await;
+        let batch = || rig.proxy.seen().into_iter().find(|seen| seen.method == http::Method::PATCH);
+        eventually("a PATCH is on its way", PATIENCE, || async { batch().map(drop).ok_or(()) }).await;
         server.kill();
+        assert_eq!(batch().unwrap().status, None, "it was cut");
         server.restart().await;
         rig.until_all(60, "Succeeded").await;
         rig.until_served("r59", "A", &["192.0.2.1"]).await;
@@ -81,6 +89,60 @@ on_both! {
         rig.until_served("www", "A", &["192.0.2.1"]).await;
         assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
         rig.until("RRset", "www", "Succeeded").await;
+    }
+
+    async fn an_error_in_one_zone_touches_neither_another_zone_nor_what_is_foreign(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.tamper("foreign", "A", Some(&["203.0.113.1"])).await;
+        rig.served("before", "before", "A", &["192.0.2.1"]).await;
+        let second = format!("second.{}", rig.zone);
+        rig.put("Zone", &second, zone_spec()).await;
+        rig.until("Zone", &second, "Succeeded").await;
+        for (fault, reason) in [(Fault::status(500), "ProviderUnreachable"), (Fault::throttled(1), "ProviderThrottled")] {
+            let name = reason.to_lowercase();
+            rig.proxy.add(Rule::every(fault).method(http::Method::PATCH).path(&format!("/zones/{}", rig.zone)));
+            rig.put("RRset", &name, rig.rrset(&name, "A", &["192.0.2.2"])).await;
+            let status = rig.until("RRset", &name, "Failed").await;
+            assert_eq!(condition(&status, "Ready")["reason"], reason, "{status}");
+            let other = format!("other-{name}");
+            rig.put("RRset", &other, rrset(&second, "Zone", &name, "A", &["192.0.2.3"])).await;
+            rig.until("RRset", &other, "Succeeded").await;
+            rig.until_served(&format!("{name}.second"), "A", &["192.0.2.3"]).await;
+            rig.until_served("before", "A", &["192.0.2.1"]).await;
+            rig.proxy.clear();
+            rig.until("RRset", &name, "Succeeded").await;
+            rig.until_served(&name, "A", &["192.0.2.2"]).await;
+        }
+        rig.until_served("foreign", "A", &["203.0.113.1"]).await;
+        rig.at_rest().await;
+        assert_eq!(rig.contents().await.unwrap().sets.len(), 6, "before, two new ones, the foreign one, NS and SOA");
+    }
+
+    async fn a_refusal_is_an_event_on_its_object(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.put("RRset", "text", rig.rrset("text", "TXT", &["no quotes"])).await;
+        rig.until("RRset", "text", "Failed").await;
+        let foreign = format!("bad.{}", rig.zone);
+        let spec = serde_json::json!({ "kind": "Native", "nameservers": ["ns1.example.org"], "catalog": "not..a.name" });
+        rig.put("Zone", &foreign, spec).await;
+        rig.until("Zone", &foreign, "Failed").await;
+        let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::namespaced(rig.client.clone(), &rig.namespace);
+        for (kind, name, reason) in [("RRset", "text", "UnquotedText"), ("Zone", foreign.as_str(), "InvalidName")] {
+            let uid = rig.get(kind, name).await["metadata"]["uid"].as_str().map(str::to_owned);
+            let event = eventually(&format!("{kind} {name} has its event"), PATIENCE, || async {
+                let events = events.list(&kube::api::ListParams::default()).await.map_err(|error| error.to_string())?;
+                let of_it = events.items.into_iter().find(|event| event.involved_object.name.as_deref() == Some(name));
+                of_it.ok_or_else(|| "none".to_owned())
+            })
+            .await;
+            let object = &event.involved_object;
+            assert_eq!((object.kind.as_deref(), &object.uid), (Some(kind), &uid), "{event:?}");
+            assert_eq!((object.namespace.as_deref(), object.api_version.as_deref()), (Some(rig.namespace.as_str()), Some("dns.cav.enablers.ob/v1alpha2")));
+            assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some(reason)), "{event:?}");
+            assert!(!event.message.unwrap_or_default().is_empty());
+        }
     }
 
     async fn a_lost_answer_is_found_out_and_nothing_is_written_twice(cluster) {

@@ -176,6 +176,29 @@ on_both! {
         assert_eq!(rig.serial().await, serial);
     }
 
+    async fn a_classless_reverse_zone_has_its_name_in_the_spec(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        let zone = format!("0/25.2.0.192.{}", rig.zone);
+        rig.put("Zone", "reverse-office", with("zoneName", json!(zone))).await;
+        let status = rig.until("Zone", "reverse-office", "Succeeded").await;
+        assert_eq!((status["name"].as_str(), status["id"].as_str()), (Some(&*format!("{zone}.")), Some(&*format!("{}.", zone.replace('/', "=2F")))));
+        rig.put("RRset", "seven", crate::rig::rrset("reverse-office", "Zone", "7", "PTR", &["www.example.org."])).await;
+        rig.until("RRset", "seven", "Succeeded").await;
+        let name = signpost_dns::ZoneName::parse(&zone).unwrap();
+        let pointers = async || {
+            let contents = by_hand("reading the zone", async || rig.server.read(&name).await).await?;
+            let pointers = contents.sets.into_iter().filter(|set| set.rtype.as_str() == "PTR");
+            Some(pointers.map(|set| format!("{} {}", set.name, set.contents.join(" "))).collect::<Vec<_>>())
+        };
+        assert_eq!(pointers().await, Some(vec![format!("7.{zone}. www.example.org.")]));
+        rig.delete("RRset", "seven").await;
+        rig.until_gone("RRset", "seven").await;
+        assert_eq!(pointers().await, Some(vec![]));
+        rig.delete("Zone", "reverse-office").await;
+        rig.until_gone("Zone", "reverse-office").await;
+        assert_eq!(pointers().await, None);
+    }
+
     async fn a_slave_zone_has_no_name_servers_and_no_records_of_its_own(cluster) {
         let Some(rig) = Rig::new(cluster).await else { return };
         // As manifests for PowerDNS-Operator have it, where name servers were mandatory.
