@@ -4,12 +4,13 @@
 //! the status flips, so an unchanged state serialises to an unchanged status and is not written again.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::clock::whole_seconds;
 
 /// Sets `new` in `conditions`, keeping the list sorted by type. Returns true when anything but the transition time changed.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
-    // Kubernetes stores whole seconds: a finer value would differ from what is read back and be written for ever.
-    new.last_transition_time = Time(whole_seconds(new.last_transition_time.0));
+    new.last_transition_time = whole_seconds(new.last_transition_time.0);
     let place = conditions.binary_search_by(|have| have.type_.cmp(&new.type_));
     // A list from elsewhere may not be sorted; a linear look settles it.
     let found = place.ok().or_else(|| conditions.iter().position(|have| have.type_ == new.type_));
@@ -54,17 +55,14 @@ pub fn condition(
         reason: reason.to_owned(),
         message: message.into(),
         observed_generation: generation,
-        last_transition_time: Time(whole_seconds(now)),
+        last_transition_time: whole_seconds(now),
     }
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()

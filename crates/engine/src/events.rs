@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Event as CoreEvent, EventSource, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client,
@@ -25,7 +25,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{clock::Clock, lease::Fence, metrics::Metrics, write::FIELD_MANAGER};
+use crate::{
+    clock::{Clock, whole_seconds},
+    lease::Fence,
+    metrics::Metrics,
+    write::FIELD_MANAGER,
+};
 
 /// The same thing said again within this time counts up.
 const WINDOW: Duration = Duration::from_mins(10);
@@ -311,10 +316,6 @@ impl Publisher {
         }
         self.tokens -= 1.0;
     }
-}
-
-fn whole_seconds(time: Timestamp) -> Time {
-    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
 /// Shortens `text` to at most `limit` bytes, at the border of a character.

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use signpost_apis::powerdns::{RRsetStatus, ZoneStatus};
 use signpost_dns::{Fqdn, RecordKey, ZoneName};
-use signpost_engine::{ObjectId, conditions};
+use signpost_engine::{ObjectId, clock::whole_seconds, conditions};
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::ZoneInfo;
 
@@ -147,7 +147,7 @@ pub(crate) fn record_status(record: &Record, verdict: &Verdict, now: Timestamp) 
     let before = (record.seen.available, record.seen.ready);
     RRsetStatus {
         dns_entry_name: verdict.name.as_ref().map(ToString::to_string),
-        last_update_time: verdict.updated.map(|time| Time(whole_seconds(time))),
+        last_update_time: verdict.updated.map(whole_seconds),
         sync_status: Some(verdict.says.sync().as_str().to_owned()),
         conditions: both_conditions(&verdict.says, verdict.generation, before, now),
         observed_generation: Some(verdict.generation),
@@ -185,8 +185,4 @@ pub(crate) fn zone_status(
         status.catalog = Some(info.catalog.clone()).filter(|catalog| !catalog.is_empty());
     }
     status
-}
-
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
