@@ -1,8 +1,8 @@
 //! The four steps of a pass: observe → plan → apply → report.
 //!
 //! In: jobs from a [`Queue`]. Out: object writes to the [`Writer`], events to the [`Recorder`], and an outcome that tells the queue when
-//! the key is next. Each step has a deadline, a step that overruns or panics is an outcome like any other, and nothing a system does can
-//! stop another key.
+//! the key is next. `observe` and `apply`, which wait for others, have a deadline each; `plan` and `report` are pure and wait for nobody. A
+//! step that overruns or panics is an outcome like any other, and nothing a system does can stop another key.
 
 use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

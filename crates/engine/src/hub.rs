@@ -9,6 +9,10 @@
 //! No object is kept: the seen table holds a name and two hashes for each. Lists and watches are made with kube's `Api` and not with its
 //! `watcher`, which has no deadline on a list or on the start of a watch and does not tell whether the watch was ever opened: a cluster
 //! that allows LIST and denies WATCH would look like a view that is complete and never changes.
+//!
+//! Whether a kind is installed is asked of the list itself: 404 means no, and it is tried again every few seconds. Discovery would be a
+//! second answer to the same question, which lags behind the first, fails by itself and has to be asked again when a CRD comes or goes
+//! under a running process; the list is needed anyway, and while the kind is missing it costs one small request.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
