@@ -241,8 +241,7 @@ impl Publisher {
 
     /// What an event is called: never the same twice, or always the same for what is said once.
     fn name(&mut self, saying: &Saying, event: &Event, once: bool, now: Timestamp) -> String {
-        let mut base = event.object.name.clone().unwrap_or_default();
-        cut(&mut base, 200);
+        let base = name_base(event.object.name.as_deref().unwrap_or_default());
         if once {
             let mut hasher = DefaultHasher::new();
             saying.hash(&mut hasher);
@@ -318,9 +317,29 @@ impl Publisher {
     }
 }
 
+/// As much of an object's name as the names of its events begin with. A dot follows, so that it must not end in one or in a dash: API servers
+/// let such a name pass, but it is not what they document.
+fn name_base(name: &str) -> &str {
+    name[..name.floor_char_boundary(200)].trim_end_matches(['.', '-'])
+}
+
 /// Shortens `text` to at most `limit` bytes, at the border of a character.
 pub(crate) fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_where_the_name_of_an_event_stays_valid() {
+        assert_eq!(name_base("www.example.org"), "www.example.org");
+        for separator in [".", "-", "--"] {
+            let before = "a".repeat(200 - separator.len());
+            assert_eq!(name_base(&format!("{before}{separator}example.org")), before, "{separator}");
+        }
     }
 }
