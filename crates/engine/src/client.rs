@@ -213,7 +213,10 @@ fn whole_story(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::{io::AsyncWriteExt, net::TcpListener};
+    use tokio::{
+        io::AsyncWriteExt,
+        net::{TcpListener, TcpSocket},
+    };
 
     fn file(content: &str) -> PathBuf {
         use std::hash::{Hash, Hasher};
@@ -273,9 +276,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_unreachable() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        // Bound and not listening: refused, and given to nobody else.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
         let error = refused(&kubeconfig(&format!("http://{address}"), "hunter2")).await;
         assert!(error.contains("does not answer") && error.contains("check that the cluster runs"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
