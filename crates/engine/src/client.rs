@@ -96,6 +96,14 @@ pub enum ConnectError {
         /// What it said.
         reason: String,
     },
+    /// The API server is there, and cannot answer now.
+    #[error("the API server {url} is too busy or failing: {reason}; try again in a moment")]
+    Failing {
+        /// Its address.
+        url: String,
+        /// What it said.
+        reason: String,
+    },
     /// The API server answers, but not as one does.
     #[error("the API server {url} answered {reason}; check that the address is that of a Kubernetes API server")]
     Strange {
@@ -118,6 +126,11 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     match timeout(PATIENCE, client.apiserver_version()).await {
         Ok(Ok(version)) => {
             tracing::debug!(url, version = version.git_version, "connected");
+            Ok(client)
+        }
+        // An API server that does not tell its version to everybody. What else it does not allow is named on `/readyz`.
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 && status.reason == "Forbidden" => {
+            tracing::debug!(url, "connected");
             Ok(client)
         }
         Ok(Err(error)) => Err(refusal(url, &error)),
@@ -184,9 +197,12 @@ fn refusal(url: String, error: &kube::Error) -> ConnectError {
         kube::Error::Api(status) if status.code == 401 => {
             ConnectError::Unauthorized { url, reason: status.message.clone() }
         }
-        // Heard and known, but not allowed to ask for the version: good enough, yet odd for a real one.
         kube::Error::Api(status) => {
-            ConnectError::Strange { url, reason: format!("{} {}", status.code, status.message) }
+            let reason = format!("{} {}", status.code, status.message);
+            match status.code {
+                429 | 500.. => ConnectError::Failing { url, reason },
+                _ => ConnectError::Strange { url, reason },
+            }
         }
         kube::Error::Auth(_) => ConnectError::Credentials { url, reason },
         kube::Error::SerdeError(_) => ConnectError::Strange { url, reason: "something that is not JSON".to_owned() },
@@ -242,7 +258,7 @@ mod tests {
     }
 
     /// A server that gives every request the same answer.
-    async fn server(answer: &'static str) -> String {
+    async fn server(answer: String) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -253,6 +269,18 @@ mod tests {
             }
         });
         format!("http://{address}")
+    }
+
+    /// An answer as an API server gives it when it refuses.
+    fn failure(code: u16, reason: &str, message: &str) -> String {
+        let body = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+        })
+        .to_string();
+        format!(
+            "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
     }
 
     #[tokio::test]
@@ -287,21 +315,37 @@ mod tests {
 
     #[tokio::test]
     async fn expired_credentials_ask_for_a_new_login() {
-        let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
-        let answer = format!(
-            "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let url = server(Box::leak(answer.into_boxed_str())).await;
+        let url = server(failure(401, "Unauthorized", "Unauthorized")).await;
         let error = refused(&kubeconfig(&url, "hunter2")).await;
         assert!(error.contains("may have expired") && error.contains("log in"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
 
     #[tokio::test]
+    async fn a_server_that_does_not_tell_its_version_is_a_server_all_the_same() {
+        let url = server(failure(403, "Forbidden", r#"forbidden: User "x" cannot get path "/version""#)).await;
+        let path = file(&kubeconfig(&url, "t"));
+        let connected = connect(Some(&path)).await;
+        std::fs::remove_file(path).unwrap();
+        assert!(connected.is_ok(), "{}", connected.err().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_server_in_trouble_is_to_be_tried_again_and_not_taken_for_another() {
+        for (code, reason) in [(429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")] {
+            let url = server(failure(code, reason, "etcd has no leader")).await;
+            let error = refused(&kubeconfig(&url, "t")).await;
+            assert!(error.contains("etcd has no leader") && error.contains("try again"), "{error}");
+            assert!(!error.contains("check that the address"), "{error}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_server_that_is_no_api_server_is_strange() {
-        let url = server("HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").await;
-        let error = refused(&kubeconfig(&url, "t")).await;
-        assert!(error.contains("check that the address"), "{error}");
+        for head in ["200 OK", "403 Forbidden", "404 Not Found"] {
+            let answer = format!("HTTP/1.1 {head}\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
+            let error = refused(&kubeconfig(&server(answer).await, "t")).await;
+            assert!(error.contains("check that the address"), "{head}: {error}");
+        }
     }
 }
