@@ -25,7 +25,10 @@ use kube::{
 };
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -127,11 +130,28 @@ struct Inner {
 }
 
 struct State {
-    /// Lanes that have a task; the value is what that task does next.
-    lanes: BTreeMap<(ObjectId, Lane), Option<ObjectWrite>>,
+    /// Lanes that have a task.
+    lanes: BTreeMap<(ObjectId, Lane), InLane>,
     /// What status the API server has, as far as known: object → (life, status), all hashed.
     known: HashMap<u64, Known>,
     rng: StdRng,
+}
+
+/// What the task of a lane is told.
+struct InLane {
+    next: Next,
+    /// Wakes the task that waits to try again.
+    overtaken: Arc<Notify>,
+}
+
+/// What the task of a lane does when its request has ended.
+enum Next {
+    /// What it has in hand, until that is done.
+    Same,
+    /// This instead.
+    Newer(Box<ObjectWrite>),
+    /// Nothing: another write takes its place.
+    Nothing,
 }
 
 #[derive(Clone, Copy)]
@@ -177,17 +197,20 @@ impl Writer {
             return;
         }
         let lane = (write.id.clone(), write.lane());
+        let overtaken = Arc::new(Notify::new());
         {
             let mut state = self.lock();
-            if let Some(next) = state.lanes.get_mut(&lane) {
-                *next = Some(write);
+            if let Some(there) = state.lanes.get_mut(&lane) {
+                there.next = Next::Newer(Box::new(write));
                 return;
             }
             if state.has_status(&write) {
                 self.inner.metrics.writes("unchanged");
                 return;
             }
-            state.lanes.insert(lane.clone(), Some(write));
+            state
+                .lanes
+                .insert(lane.clone(), InLane { next: Next::Newer(Box::new(write)), overtaken: overtaken.clone() });
         }
         let writer = self.clone();
         tokio::spawn(async move {
@@ -195,7 +218,7 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => { writer.lock().lanes.remove(&lane); }
-                () = writer.work_off(&lane) => {}
+                () = writer.work_off(&lane, &overtaken) => {}
             }
             writer.inner.moved.notify_waiters();
         });
@@ -276,29 +299,36 @@ impl Writer {
         transient_delay(attempt, &mut self.lock().rng)
     }
 
-    /// Makes sure no older status of the same object is sent after the one in hand.
+    /// Makes sure no older status of the same object is sent after the one in hand: waits for a request that is under way, since nobody
+    /// knows when it takes effect, and for no other try of it.
     async fn overtake(&self, write: &ObjectWrite) {
         let lane = (write.id.clone(), Lane::Status);
         loop {
             let moved = self.inner.moved.notified();
             match self.lock().lanes.get_mut(&lane) {
-                Some(next) => *next = None,
+                Some(there) => {
+                    there.next = Next::Nothing;
+                    there.overtaken.notify_one();
+                }
                 None => return,
             }
             moved.await;
         }
     }
 
-    async fn work_off(&self, lane: &(ObjectId, Lane)) {
+    async fn work_off(&self, lane: &(ObjectId, Lane), overtaken: &Notify) {
         let mut current: Option<ObjectWrite> = None;
         let mut attempt = 0;
         loop {
             {
                 let mut state = self.lock();
-                let Some(next) = state.lanes.get_mut(lane) else { return };
-                if let Some(newer) = next.take() {
-                    current = Some(newer);
-                } else if current.is_none() {
+                let Some(there) = state.lanes.get_mut(lane) else { return };
+                match std::mem::replace(&mut there.next, Next::Same) {
+                    Next::Same => {}
+                    Next::Newer(newer) => current = Some(*newer),
+                    Next::Nothing => current = None,
+                }
+                if current.is_none() {
                     // Removed under the same lock that found it empty, so that no submit can fall between.
                     state.lanes.remove(lane);
                     return;
@@ -314,7 +344,8 @@ impl Writer {
                     attempt += 1;
                     if let Some(delay) = self.retry_delay(&error, lane.1, attempt) {
                         tracing::debug!(object = %write.id, error = %error, "write will be tried again");
-                        tokio::time::sleep(delay).await;
+                        // Woken up or not, what to do next stands in the lane.
+                        let _ = timeout(delay, overtaken.notified()).await;
                     } else {
                         if error != WriteError::Gone {
                             tracing::warn!(object = %write.id, error = %error, "write given up");
@@ -353,7 +384,7 @@ impl Writer {
             self.inner.metrics.writes("unchanged");
             return Ok(Value::Null);
         }
-        let answer = match tokio::time::timeout(self.inner.options.deadline, self.request(write)).await {
+        let answer = match timeout(self.inner.options.deadline, self.request(write)).await {
             // A status is taken whatever uid comes with it: only the answer tells that the object is another one by now. Its own status
             // is written when its own pass ends, which is after this.
             Ok(Ok(object)) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != write.uid.as_str()) => {

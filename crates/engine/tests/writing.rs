@@ -227,6 +227,37 @@ async fn a_missing_right_is_named_and_tried_again_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_does_not_wait_for_an_older_one_that_waits_to_be_tried_again() {
+    let troubles = [("throttled", Fault::throttled(300)), ("forbidden", Fault::status(403, "Forbidden", "no"))];
+    for (name, fault) in troubles {
+        let (sandbox, user) = cluster().await;
+        let mirror = make(&user, "a").await;
+        let writer = writer(sandbox.client_with(FaultPlan::first(1, is_write, fault)));
+        writer.submit(status(&mirror, "older"));
+        sleep(Duration::from_secs(1)).await;
+        let began = Instant::now();
+        writer.write(&status(&mirror, "newer")).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "{name}: {:?}", began.elapsed());
+        writer.drain().await;
+        sleep(Duration::from_mins(10)).await;
+        assert_eq!((text(&user, "a").await.as_deref(), writes_of_status(&sandbox)), (Some("newer"), 2), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_waits_for_an_older_one_that_is_under_way() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let slow = FaultPlan::first(1, is_write, Fault::Delay(Duration::from_secs(5)));
+    let writer = writer(sandbox.client_with(slow));
+    writer.submit(status(&mirror, "older"));
+    sleep(Duration::from_secs(1)).await;
+    writer.write(&status(&mirror, "newer")).await.unwrap();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((text(&user, "a").await.as_deref(), writes_of_status(&sandbox)), (Some("newer"), 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_than_sixteen_requests_at_once() {
     let (sandbox, user) = cluster().await;
     let mut all = Vec::new();
