@@ -27,9 +27,12 @@ use tokio::{
 
 use crate::{
     clock::{Clock, whole_seconds},
+    health::Health,
+    hub::Need,
     lease::Fence,
     metrics::Metrics,
-    write::FIELD_MANAGER,
+    rights::{Right, Rights},
+    write::{FIELD_MANAGER, WriteError},
 };
 
 /// The same thing said again within this time counts up.
@@ -128,6 +131,7 @@ pub(crate) fn recorder(
     identity: &str,
     clock: Arc<dyn Clock>,
     fence: Fence,
+    health: Health,
     metrics: Metrics,
 ) -> (Recorder, Publisher) {
     let (send, receive) = mpsc::channel(WAITING);
@@ -137,6 +141,7 @@ pub(crate) fn recorder(
         identity: identity.to_owned(),
         clock,
         fence,
+        rights: Rights::new(health),
         metrics: metrics.clone(),
         said: BTreeMap::new(),
         order: VecDeque::new(),
@@ -169,6 +174,7 @@ pub(crate) struct Publisher {
     identity: String,
     clock: Arc<dyn Clock>,
     fence: Fence,
+    rights: Rights,
     metrics: Metrics,
     said: BTreeMap<Saying, Said>,
     /// Sayings by age, for forgetting.
@@ -209,34 +215,44 @@ impl Publisher {
         let now = self.clock.now();
         let known = self.said.get(&saying).cloned();
         let name = self.name(&saying, &event, once, now);
-        let result = match &known {
-            Some(said) => timeout(DEADLINE, self.count_up(said, now)).await,
-            None => timeout(DEADLINE, self.make(&name, &event, now)).await,
+        let mut counts = known.is_some();
+        let mut answer = match &known {
+            Some(said) => self.answer("patch", self.count_up(said, now)).await,
+            None => self.answer("create", self.make(&name, &event, now)).await,
         };
-        let outcome = match result {
-            Ok(Ok(said)) => {
+        if counts && answer.as_ref().is_err_and(|error| *error == WriteError::Gone) {
+            // It has expired on the server: say it anew.
+            self.said.remove(&saying);
+            counts = false;
+            answer = self.answer("create", self.make(&name, &event, now)).await;
+        }
+        let outcome = match answer {
+            Ok(said) => {
                 self.remember(saying, said);
-                if known.is_some() { "counted" } else { "made" }
+                if counts { "counted" } else { "made" }
             }
-            Ok(Err(kube::Error::Api(status))) if once && status.is_already_exists() => "known",
-            Ok(Err(kube::Error::Api(status))) if status.is_not_found() && known.is_some() => {
-                // It has expired on the server: say it anew.
-                self.said.remove(&saying);
-                match timeout(DEADLINE, self.make(&name, &event, now)).await {
-                    Ok(Ok(said)) => {
-                        self.remember(saying, said);
-                        "made"
-                    }
-                    _ => "failed",
-                }
-            }
-            Ok(Err(error)) => {
+            Err(WriteError::Conflict) if once => "known",
+            Err(error) => {
                 tracing::debug!(reason = event.reason, error = %error, "event not written");
                 "failed"
             }
-            Err(_) => "failed",
         };
         self.metrics.events(outcome);
+    }
+
+    /// The answer to a request. A missing right is said, and leaves the replica ready: events are told beside the work.
+    async fn answer(
+        &self,
+        verb: &'static str,
+        request: impl Future<Output = kube::Result<Said>>,
+    ) -> Result<Said, WriteError> {
+        let answer = match timeout(DEADLINE, request).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::Transient(format!("no answer within {DEADLINE:?}"))),
+        };
+        let right = Right { verb, resource: "events".to_owned(), subresource: "", need: Need::Optional };
+        self.rights.heard(&right, &answer);
+        answer
     }
 
     /// What an event is called: never the same twice, or always the same for what is said once.

@@ -74,14 +74,14 @@ impl Health {
         Self { checks: Arc::default(), metrics }
     }
 
-    /// Sets a check by name, e.g. `provider powerdns`.
-    pub fn set(&self, name: impl Into<String>, check: Check) {
-        self.lock().insert(name.into(), check);
+    /// Sets a check by name, e.g. `provider powerdns`, and returns what it was before.
+    pub fn set(&self, name: impl Into<String>, check: Check) -> Option<Check> {
+        self.lock().insert(name.into(), check)
     }
 
-    /// Removes a check.
-    pub fn clear(&self, name: &str) {
-        self.lock().remove(name);
+    /// Removes a check and returns what it was.
+    pub fn clear(&self, name: &str) -> Option<Check> {
+        self.lock().remove(name)
     }
 
     /// True when no check is failing.

@@ -27,6 +27,7 @@ use crate::{
     health::{Check, Health},
     metrics::Metrics,
     object::ObjectId,
+    rights::{Right, resource_name},
     write::Writer,
 };
 
@@ -146,8 +147,7 @@ pub(crate) struct Fold<K> {
 
 impl<K: Watched> Fold<K> {
     fn resource_name() -> &'static str {
-        let (plural, group) = (K::plural(&()), K::group(&()));
-        crate::object::intern(if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") })
+        crate::object::intern(resource_name(&K::plural(&()), &K::group(&())))
     }
 }
 
@@ -183,15 +183,10 @@ fn check_of(shared: &Shared, resource: &str, kind: &str, need: Need, state: &Kin
             }
         }
         KindState::Forbidden { verb } => {
-            let message = format!("{kind}: no right to {verb} {resource}");
-            let fix = format!(
-                "add the verb {verb:?} for {resource} to the ClusterRole of the operator; check with: kubectl auth can-i {verb} {resource}"
-            );
-            match need {
-                // A view that was never there is no danger; one that has stopped moving is.
-                Need::Optional if !complete => Check::degraded(format!("{message}; {fix}")),
-                Need::Optional | Need::Required => Check::failing_with_fix(message, fix),
-            }
+            // A view that was never there is no danger; one that has stopped moving is.
+            let need = if complete { Need::Required } else { need };
+            let right = Right { verb, resource: resource.to_owned(), subresource: "", need };
+            right.missing(format!("{kind}: no right to {verb} {resource}"))
         }
         KindState::Stale { since, error } => {
             let age = shared.clock.now().duration_since(*since);

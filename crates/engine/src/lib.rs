@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod object;
 pub mod operator;
 pub mod queue;
+mod rights;
 pub mod secret;
 pub mod write;
 

@@ -115,10 +115,15 @@ impl Operator {
         });
         let fence = candidate.as_ref().map_or_else(Fence::open, Candidate::fence);
         let writer_options = WriterOptions { seed: options.seed, ..options.writer };
-        let writer = Writer::new(client.clone(), writer_options, fence.clone(), metrics.clone());
-        let clock = options.clock.clone();
-        let (recorder, publisher) =
-            events::recorder(client.clone(), &options.identity, clock, fence.clone(), metrics.clone());
+        let writer = Writer::new(client.clone(), writer_options, fence.clone(), health.clone(), metrics.clone());
+        let (recorder, publisher) = events::recorder(
+            client.clone(),
+            &options.identity,
+            options.clock.clone(),
+            fence.clone(),
+            health.clone(),
+            metrics.clone(),
+        );
         Self {
             client,
             options,

@@ -21,7 +21,7 @@ use futures::{StreamExt, stream};
 use kube::{
     Client, Resource,
     api::{DynamicObject, Patch, PatchParams},
-    core::{ApiResource, Request},
+    core::{ApiResource, Request, request::Error as RequestError},
 };
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
@@ -32,10 +32,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    health::Health,
+    hub::Need,
     lease::Fence,
     metrics::Metrics,
     object::ObjectId,
     queue::{jittered, transient_delay},
+    rights::{Right, Rights, resource_name},
 };
 
 mod child;
@@ -126,6 +129,7 @@ struct Inner {
     moved: Notify,
     stop: CancellationToken,
     fence: Fence,
+    rights: Rights,
     metrics: Metrics,
 }
 
@@ -171,8 +175,8 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     /// A writer on `client`. The client must not retry by itself (see [`crate::client::connect`]).
     ///
-    /// It writes only while `fence` is open.
-    pub fn new(client: Client, options: WriterOptions, fence: Fence, metrics: Metrics) -> Self {
+    /// It writes only while `fence` is open, and says in `health` which right it lacks.
+    pub fn new(client: Client, options: WriterOptions, fence: Fence, health: Health, metrics: Metrics) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client,
@@ -186,6 +190,7 @@ impl Writer {
                 moved: Notify::new(),
                 stop: CancellationToken::new(),
                 fence,
+                rights: Rights::new(health),
                 metrics,
             }),
         }
@@ -384,14 +389,13 @@ impl Writer {
             self.inner.metrics.writes("unchanged");
             return Ok(Value::Null);
         }
-        let answer = match timeout(self.inner.options.deadline, self.request(write)).await {
+        let answer = match self.request(write).await {
             // A status is taken whatever uid comes with it: only the answer tells that the object is another one by now. Its own status
             // is written when its own pass ends, which is after this.
-            Ok(Ok(object)) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != write.uid.as_str()) => {
+            Ok(object) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != write.uid.as_str()) => {
                 Err(WriteError::Gone)
             }
-            Ok(answer) => answer,
-            Err(_) => Err(WriteError::Transient(format!("no answer within {:?}", self.inner.options.deadline))),
+            answer => answer,
         };
         match &answer {
             Ok(object) => {
@@ -438,13 +442,37 @@ impl Writer {
                 request.patch(&id.name, &params, &Patch::Merge(json!({ "metadata": metadata })))
             }
         };
-        let mut request = built.map_err(|error| WriteError::Invalid(error.to_string()))?;
-        request.extensions_mut().insert(match patch {
-            ObjectPatch::Status(_) => "patch_status",
-            ObjectPatch::Metadata(_) => "patch",
-        });
-        self.inner.client.request::<Value>(request).await.map_err(WriteError::from)
+        let (name, subresource) = match patch {
+            ObjectPatch::Status(_) => ("patch_status", "status"),
+            ObjectPatch::Metadata(_) => ("patch", ""),
+        };
+        self.answer(built, name, &[right("patch", resource, subresource)]).await
     }
+
+    /// The answer to a request that needs these rights.
+    async fn answer(
+        &self,
+        request: Result<http::Request<Vec<u8>>, RequestError>,
+        name: &'static str,
+        rights: &[Right],
+    ) -> Result<Value, WriteError> {
+        let mut request = request.map_err(|error| WriteError::Invalid(error.to_string()))?;
+        request.extensions_mut().insert(name);
+        let deadline = self.inner.options.deadline;
+        let answer = match timeout(deadline, self.inner.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
+        };
+        for right in rights {
+            self.inner.rights.heard(right, &answer);
+        }
+        answer
+    }
+}
+
+/// What it takes to write.
+fn right(verb: &'static str, resource: &ApiResource, subresource: &'static str) -> Right {
+    Right { verb, resource: resource_name(&resource.plural, &resource.group), subresource, need: Need::Required }
 }
 
 impl State {

@@ -23,13 +23,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use signpost_engine::{
-    Child, ChildApplied, ChildDeleted, ChildError, Proof, WriteError, Writer, lease::Fence, metrics::Metrics,
-    write::WriterOptions,
+    Child, ChildApplied, ChildDeleted, ChildError, Proof, WriteError, Writer, health::Health, lease::Fence,
+    metrics::Metrics, write::WriterOptions,
 };
 use signpost_testkit::{Cluster, Fault, FaultProxy, Rule, eventually, on_both};
 
 fn writer(client: Client) -> Writer {
-    Writer::new(client, WriterOptions::default(), Fence::open(), Metrics::new())
+    Writer::new(client, WriterOptions::default(), Fence::open(), Health::new(Metrics::new()), Metrics::new())
 }
 
 fn label() -> Proof {

@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use serde_json::json;
 use signpost_engine::{
-    Index, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, client::connect, lease::Fence,
-    metrics::Metrics, write::WriterOptions,
+    Index, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, client::connect, health::Health,
+    lease::Fence, metrics::Metrics, write::WriterOptions,
 };
 use signpost_testkit::{Cluster, Fault, FaultProxy, Rule, eventually, on_both};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ on_both! {
         let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
         let map = Api::namespaced(cluster.client(), &namespace).create(&PostParams::default(), &map).await.unwrap();
         let (proxy, client) = through_proxy(&cluster).await;
-        let writer = Writer::new(client, WriterOptions::default(), Fence::open(), Metrics::new());
+        let writer = Writer::new(client, WriterOptions::default(), Fence::open(), Health::new(Metrics::new()), Metrics::new());
         let write = ObjectWrite::metadata::<ConfigMap>(ObjectId::of(&map), map.uid().unwrap(), json!({ "labels": { "a": "b" } }));
         proxy.add(Rule::next(1, Fault::throttled(7)).method(Method::PATCH));
         assert_eq!(writer.write(&write).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));

@@ -18,8 +18,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use signpost_engine::{
-    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, lease::Fence,
-    metrics::Metrics, object::reference_to, write::WriterOptions,
+    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, health::Health,
+    lease::Fence, metrics::Metrics, object::reference_to, write::WriterOptions,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
@@ -46,7 +46,7 @@ async fn make(client: &Client, name: &str) -> Mirror {
 }
 
 fn writer(client: Client) -> Writer {
-    Writer::new(client, WriterOptions::default(), Fence::open(), Metrics::new())
+    Writer::new(client, WriterOptions::default(), Fence::open(), Health::new(Metrics::new()), Metrics::new())
 }
 
 fn status(mirror: &Mirror, text: &str) -> ObjectWrite {

@@ -12,7 +12,7 @@ use signpost_sandbox::Sandbox;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::{clock::SystemClock, lease::Fence, queue::Touch, write::WriterOptions};
+use crate::{clock::SystemClock, health::Health, lease::Fence, queue::Touch, write::WriterOptions};
 
 #[derive(Clone, Copy, Default)]
 struct Behaviour {
@@ -102,8 +102,10 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
     let metrics = Metrics::new();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let client = Sandbox::default().client();
-    let writer = Writer::new(client.clone(), WriterOptions::default(), fence.clone(), metrics.clone());
-    let (recorder, _publisher) = crate::events::recorder(client, "test", clock.clone(), fence.clone(), metrics.clone());
+    let health = Health::new(metrics.clone());
+    let writer = Writer::new(client.clone(), WriterOptions::default(), fence.clone(), health.clone(), metrics.clone());
+    let (recorder, _publisher) =
+        crate::events::recorder(client, "test", clock.clone(), fence.clone(), health, metrics.clone());
     let outlets = Outlets { writer, recorder, metrics: metrics.clone(), clock, fence };
     let options = DriveOptions {
         concurrency,

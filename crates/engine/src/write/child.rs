@@ -20,9 +20,8 @@ use kube::{
     core::{ApiResource, Request, request::Error as RequestError},
 };
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
-use super::{FIELD_MANAGER, WriteError, Writer};
+use super::{FIELD_MANAGER, WriteError, Writer, right};
 use crate::object::{ObjectId, kind_of};
 
 mod owned;
@@ -215,7 +214,9 @@ impl Writer {
         };
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let request = request_for(child).patch(&child.id.name, &params, &Patch::Apply(sent));
-        match self.ask(request, "patch_child", true).await {
+        // An apply that makes an object needs both.
+        let verbs: &[_] = if made == ChildApplied::Made { &["patch", "create"] } else { &["patch"] };
+        match self.ask(child, request, "patch_child", verbs).await {
             Err(WriteError::Gone) if made == ChildApplied::Made => {
                 let why = format!("{} cannot be made: its kind or its namespace is not there", child.id);
                 Err(WriteError::Transient(why).into())
@@ -234,7 +235,7 @@ impl Writer {
         // The version too: it must still be ours in the moment it goes.
         let preconditions = Preconditions { uid: text("uid"), resource_version: text("resourceVersion") };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.ask(request_for(child).delete(&child.id.name, &params), "delete_child", true).await {
+        match self.ask(child, request_for(child).delete(&child.id.name, &params), "delete_child", &["delete"]).await {
             Ok(_) => Ok(ChildDeleted::Asked),
             // Gone, or another one has the name by now: look again.
             Err(WriteError::Gone) => Err(WriteError::Conflict.into()),
@@ -245,7 +246,7 @@ impl Writer {
     /// What is there, if it is ours.
     async fn look(&self, child: &Child) -> Result<Option<Value>, ChildError> {
         let request = request_for(child).get(&child.id.name, &kube::api::GetParams::default());
-        match self.ask(request, "get_child", false).await {
+        match self.ask(child, request, "get_child", &["get"]).await {
             Ok(live) if child.proof.holds_for(&live) => Ok(Some(live)),
             Ok(_) => Err(ChildError::NotOurs { id: child.id.clone(), proof: child.proof.to_string() }),
             Err(WriteError::Gone) => Ok(None),
@@ -274,21 +275,17 @@ impl Writer {
 
     async fn ask(
         &self,
+        child: &Child,
         request: Result<http::Request<Vec<u8>>, RequestError>,
         name: &'static str,
-        writes: bool,
+        verbs: &[&'static str],
     ) -> Result<Value, WriteError> {
-        let mut request = request.map_err(|error| WriteError::Invalid(error.to_string()))?;
-        request.extensions_mut().insert(name);
         let _permit = self.inner.permits.acquire().await;
-        if writes && !self.may_write() {
+        if verbs != ["get"] && !self.may_write() {
             return Err(WriteError::Transient("this replica does not lead, or is stopping".to_owned()));
         }
-        let deadline = self.inner.options.deadline;
-        match timeout(deadline, self.inner.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(WriteError::from),
-            Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
-        }
+        let rights: Vec<_> = verbs.iter().map(|verb| right(verb, &child.resource, "")).collect();
+        self.answer(request, name, &rights).await
     }
 
     fn count(&self, done: Result<&'static str, &ChildError>) {
