@@ -27,7 +27,7 @@ use kube::{Api, Client, api::PostParams};
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,9 @@ use crate::{
     queue::jittered,
     write::FIELD_MANAGER,
 };
+
+/// Longest time for giving the lease back: a process that is stopping has no time to argue, and a lease runs out by itself.
+const RELEASE: Duration = Duration::from_secs(2);
 
 /// What this replica may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,17 +211,25 @@ impl Candidate {
 
     /// Tries to lead, then keeps leading, until asked to stop or until the lease is lost.
     pub async fn run(mut self, stop: CancellationToken) -> Ended {
+        // A try under way may make us the holder although we are asked to stop: it is waited for, so that the lease can be given back.
+        let given_up = async {
+            stop.cancelled().await;
+            tokio::time::sleep(RELEASE).await;
+        };
         tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ended::Stopped,
-            () = self.acquire() => {}
+            acquired = self.acquire(&stop) => if !acquired { return Ended::Stopped },
+            () = given_up => return Ended::Stopped,
         }
-        tracing::info!(identity = self.identity, lease = self.options.name, "leading");
-        self.role.send_replace(Role::Leader);
-        let ended = tokio::select! {
-            biased;
-            () = stop.cancelled() => Ended::Stopped,
-            () = self.keep() => Ended::Lost,
+        let ended = if stop.is_cancelled() {
+            Ended::Stopped
+        } else {
+            tracing::info!(identity = self.identity, lease = self.options.name, "leading");
+            self.role.send_replace(Role::Leader);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => Ended::Stopped,
+                () = self.keep() => Ended::Lost,
+            }
         };
         self.fence.set(Until::Never);
         self.role.send_replace(Role::Follower);
@@ -229,14 +240,17 @@ impl Candidate {
         ended
     }
 
-    async fn acquire(&mut self) {
+    /// Tries until it is ours, or until asked to stop between two tries: false.
+    async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         loop {
             if self.attempt().await {
-                return;
+                return true;
             }
             // Jitter between half and all of it: two followers do not collide for ever.
             let pause = jittered(self.options.retry / 2, &mut self.rng);
-            tokio::time::sleep(pause).await;
+            if timeout(pause, stop.cancelled()).await.is_ok() {
+                return false;
+            }
         }
     }
 
@@ -256,7 +270,7 @@ impl Candidate {
                 true
             };
             // Others may take over `duration` after they saw the last renewal; this ends earlier, whatever a request is doing.
-            match tokio::time::timeout_at(deadline, renewed).await {
+            match timeout_at(deadline, renewed).await {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return,
             }
@@ -360,23 +374,36 @@ impl Candidate {
 
     /// Gives the lease back: no holder, so that the next one need not wait.
     async fn release(&mut self) {
-        let Some(observed) = &self.observed else { return };
-        if !self.is_ours(&observed.lease) {
-            return;
+        let deadline = Instant::now() + RELEASE;
+        let seen = self.observed.take().map(|observed| observed.lease);
+        let mut given = timeout(RELEASE / 2, self.give_back(seen)).await;
+        if !matches!(given, Ok(Ok(_))) {
+            // The renewal that the stop cut off has changed it, or the answer is lost: what is there decides.
+            given = timeout_at(deadline, self.give_back(None)).await;
         }
-        let mut lease = observed.lease.clone();
+        match given {
+            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "lease given back"),
+            Ok(Ok(false)) => tracing::info!(lease = self.options.name, "lease is not ours any more"),
+            Ok(Err(error)) => tracing::warn!(lease = self.options.name, error = %error, "lease not given back"),
+            Err(_) => tracing::warn!(lease = self.options.name, "lease not given back in time"),
+        }
+    }
+
+    /// One try to give it back, as it was last seen or else as it is. False when it is not ours.
+    async fn give_back(&self, seen: Option<Lease>) -> kube::Result<bool> {
+        let lease = match seen {
+            Some(lease) => Some(lease),
+            None => self.api.get_opt(&self.options.name).await?,
+        };
+        let Some(mut lease) = lease.filter(|lease| self.is_ours(lease)) else { return Ok(false) };
         let now = MicroTime(self.now());
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(now.clone());
         spec.acquire_time = Some(now);
-        // A process that is stopping has no time to argue: if this fails, the lease runs out by itself.
-        match timeout(Duration::from_secs(2), self.api.replace(&self.options.name, &params(), &lease)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.options.name, "lease given back"),
-            Ok(Err(error)) => tracing::warn!(lease = self.options.name, error = %error, "lease not given back"),
-            Err(_) => tracing::warn!(lease = self.options.name, "lease not given back in time"),
-        }
+        self.api.replace(&self.options.name, &params(), &lease).await?;
+        Ok(true)
     }
 
     /// The record with us as its holder from now on.

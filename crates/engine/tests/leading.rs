@@ -11,14 +11,17 @@ mod support;
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
 
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::{Api, Client};
+use kube::{Api, Client, client::Body};
 use signpost_engine::{
     clock::ManualClock,
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
@@ -101,6 +104,92 @@ async fn a_leader_that_stops_hands_over_within_two_seconds() {
         let spec = spec(&sandbox).await;
         assert_eq!(spec.lease_transitions, Some(1));
         assert_eq!(spec.holder_identity, Some(format!("second-{round}")));
+    }
+}
+
+/// A client whose changes of the lease are served at once and, while `late` is set, answered `LATE` after that.
+fn answered_late(client: Client, late: &Arc<AtomicBool>) -> Client {
+    let late = late.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, late) = (client.clone(), late.clone());
+        async move {
+            let read = request.method() == http::Method::GET;
+            let answer = client.send(request).await;
+            if !read && late.load(Ordering::Relaxed) {
+                sleep(LATE).await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+const LATE: Duration = Duration::from_millis(700);
+
+/// Waits until the lease was changed this often.
+async fn changed(sandbox: &Sandbox, times: usize) {
+    let changes = || sandbox.log().iter().filter(|entry| entry.is_write()).count();
+    while changes() < times {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_during_a_renewal_hands_over_within_two_seconds() {
+    for lost in [false, true] {
+        let sandbox = sandbox(1);
+        let late = Arc::new(AtomicBool::new(false));
+        let first = candidate(answered_late(sandbox.client(), &late), "first", clock());
+        first.leading().await;
+        let second = candidate(sandbox.client(), "second", clock());
+        late.store(true, Ordering::Relaxed);
+        changed(&sandbox, 3).await;
+        // The renewal has happened, and nobody will hear of it.
+        late.store(lost, Ordering::Relaxed);
+        first.stop.cancel();
+        let began = Instant::now();
+        second.leading().await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(first.task.await.unwrap(), Ended::Stopped);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_taken_in_the_moment_of_the_stop_is_given_back() {
+    let sandbox = sandbox(1);
+    let late = Arc::new(AtomicBool::new(true));
+    let first = candidate(answered_late(sandbox.client(), &late), "first", clock());
+    changed(&sandbox, 1).await;
+    first.stop.cancel();
+    assert_eq!(first.task.await.unwrap(), Ended::Stopped);
+    assert_eq!(*first.role.borrow(), Role::Follower);
+    assert!(!first.fence.is_open());
+    assert_eq!(spec(&sandbox).await.holder_identity.as_deref(), Some(""));
+    let second = candidate(sandbox.client(), "second", clock());
+    assert!(second.leading().await < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_does_not_wait_long_for_a_lease_that_cannot_be_given_back() {
+    let sandbox = sandbox(1);
+    let cut = Arc::new(AtomicBool::new(false));
+    let flag = cut.clone();
+    let plan =
+        FaultPlan::new(
+            move |_, _| {
+                if flag.load(Ordering::Relaxed) { Fault::Delay(Duration::from_hours(1)) } else { Fault::None }
+            },
+        );
+    let leader = candidate(sandbox.client_with(plan.clone()), "leader", clock());
+    leader.leading().await;
+    cut.store(true, Ordering::Relaxed);
+    let follower = candidate(sandbox.client_with(plan), "follower", clock());
+    sleep(Duration::from_secs(1)).await;
+    for runner in [leader, follower] {
+        let began = Instant::now();
+        runner.stop.cancel();
+        assert_eq!(runner.task.await.unwrap(), Ended::Stopped);
+        assert!(began.elapsed() < Duration::from_millis(2_100), "{:?}", began.elapsed());
     }
 }
 
