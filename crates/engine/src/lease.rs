@@ -193,7 +193,7 @@ impl Candidate {
         }
     }
 
-    /// Says on `/readyz` when a right on the lease is missing: such a replica would follow for ever without a word.
+    /// Says on `/readyz` what keeps this candidate from leading: such a replica would follow for ever without a word.
     #[must_use]
     pub fn with_health(self, health: Health) -> Self {
         Self { health: Some(health), ..self }
@@ -287,19 +287,14 @@ impl Candidate {
                 held
             }
             Ok(Err(error)) => {
-                if let kube::Error::Api(status) = &error
-                    && status.code == 403
-                {
-                    let fix = format!(
-                        "allow get, create and update of leases.coordination.k8s.io in the namespace {}",
-                        self.options.namespace
-                    );
-                    self.check(Check::failing_with_fix(status.message.clone(), fix));
-                }
+                self.failed(&error);
                 tracing::warn!(lease = self.options.name, error = %error, "lease could not be read or written");
                 false
             }
             Err(_) => {
+                if self.sees_no_leader() {
+                    self.check(Check::failing(format!("no answer about the lease within {limit:?}")));
+                }
                 tracing::warn!(lease = self.options.name, "no answer about the lease within {limit:?}");
                 false
             }
@@ -308,6 +303,27 @@ impl Candidate {
             self.fence.set(Until::Moment(sent + self.options.renew_deadline));
         }
         held
+    }
+
+    /// Says on `/readyz` what keeps this replica from leading. Where another one leads, only a right that is missing: it will be missed
+    /// when that one goes, and nothing else is sure to last until then.
+    fn failed(&self, error: &kube::Error) {
+        let namespace = &self.options.namespace;
+        let check = match error {
+            kube::Error::Api(status) if status.code == 403 => {
+                let fix =
+                    format!("allow get, create and update of leases.coordination.k8s.io in the namespace {namespace}");
+                Check::failing_with_fix(status.message.clone(), fix)
+            }
+            _ if !self.sees_no_leader() => return,
+            kube::Error::Api(status) if status.code == 404 => {
+                let fix = format!("create the namespace {namespace}, or name the one that this replica runs in");
+                Check::failing_with_fix(status.message.clone(), fix)
+            }
+            kube::Error::Api(status) => Check::failing(format!("{} {}", status.code, status.message)),
+            other => Check::failing(other.to_string()),
+        };
+        self.check(check);
     }
 
     async fn take_or_renew(&mut self) -> kube::Result<bool> {
@@ -451,6 +467,11 @@ impl Candidate {
         self.observed
             .as_ref()
             .is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
+    }
+
+    /// True when nobody holds the lease, as far as can be seen from here.
+    fn sees_no_leader(&self) -> bool {
+        self.observed.as_ref().is_none_or(|observed| !self.is_ours(&observed.lease) && self.is_free(observed))
     }
 
     fn check(&self, check: Check) {

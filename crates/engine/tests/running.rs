@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::PostParams};
 use signpost_engine::{
     OperatorError, OperatorOptions,
@@ -21,7 +22,7 @@ use signpost_engine::{
     lease::LeaseOptions,
     metrics::Metrics,
 };
-use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
+use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
     eventually,
     mirror::{self, Mirror, MirrorSpec},
@@ -217,6 +218,56 @@ async fn a_missing_right_on_the_lease_is_named() {
         mirrored(&user, "a").await;
         assert!(replica.health.is_ready());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_replica_from_leading_is_named_while_nobody_leads() {
+    let lease = |info: &RequestInfo| info.resource == "leases";
+    let troubles = [
+        ("401 Unauthorized", Fault::status(401, "Unauthorized", "Unauthorized")),
+        ("422 not a lease", Fault::status(422, "Invalid", "not a lease")),
+        ("500", Fault::internal()),
+        ("no answer", Fault::Delay(Duration::from_mins(1))),
+    ];
+    for (said, fault) in troubles {
+        let (sandbox, user) = cluster().await;
+        let plan = FaultPlan::new(move |info, _| if lease(info) { fault.clone() } else { Fault::None });
+        sandbox.faults().set(plan.clone());
+        let replica = start(sandbox.client(), with_lease("one"));
+        sleep(Duration::from_secs(6)).await;
+        let checks = replica.health.checks();
+        let check = &checks["lease default/signpost"];
+        assert!(matches!(check, Check::Failing { message, .. } if message.contains(said)), "{said}: {checks:?}");
+        sandbox.faults().clear();
+        make(&user, "a").await;
+        mirrored(&user, "a").await;
+        assert!(replica.health.is_ready(), "{said}: {:?}", replica.health.checks());
+        // Where another one leads, this one is of use as it is, until that one is not heard of any more.
+        let other = start(sandbox.client(), with_lease("other"));
+        sleep(Duration::from_secs(5)).await;
+        sandbox.faults().set(plan);
+        sleep(Duration::from_secs(6)).await;
+        assert!(other.health.is_ready(), "{said}: {:?}", other.health.checks());
+        sleep(Duration::from_secs(20)).await;
+        assert!(!other.health.is_ready(), "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_namespace_of_the_lease_is_named() {
+    let (sandbox, user) = cluster().await;
+    let lease = Some(LeaseOptions::new("nowhere", "signpost"));
+    let replica = start(sandbox.client(), OperatorOptions { lease, ..with_lease("one") });
+    sleep(Duration::from_secs(5)).await;
+    let checks = replica.health.checks();
+    let Check::Failing { message, fix } = &checks["lease nowhere/signpost"] else { panic!("{checks:?}") };
+    assert!(message.contains("nowhere") && fix.as_ref().unwrap().contains("namespace nowhere"), "{message}");
+    let namespace: Namespace =
+        serde_json::from_value(serde_json::json!({ "metadata": { "name": "nowhere" } })).unwrap();
+    Api::all(user.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    make(&user, "a").await;
+    mirrored(&user, "a").await;
+    assert!(replica.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
