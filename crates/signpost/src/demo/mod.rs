@@ -23,10 +23,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use kube::Client;
-use signpost_engine::{Operator, OperatorOptions};
+use signpost_engine::{Operator, OperatorError, OperatorOptions};
 use signpost_sandbox::nameserver::NameServer;
 use signpost_sandbox::{Sandbox, SandboxOptions};
-use signpost_system_pihole::Installed;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -91,7 +90,8 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let started = Instant::now();
     let examples = examples::load(args.examples.as_deref())?;
 
-    let sandbox = Sandbox::new(SandboxOptions::default());
+    // Nobody reads the log of requests, and a demo may run for long.
+    let sandbox = Sandbox::new(SandboxOptions { log: false, ..SandboxOptions::default() });
     let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
     let names = at_port(args.dns_port, "name server", NameServer::start).await?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig.clone(), served.addr().port(), &served.kubeconfig())?;
@@ -118,35 +118,90 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     say(&format!(
         "operator        powerdns and pihole, each on a server in memory that the name server answers for; http://{address}/readyz"
     ));
-    let running = tokio::spawn(operator.run(stop.clone()));
+    let mut running = Running(Some(tokio::spawn(operator.run(stop.clone()))));
 
     let deadline = started + Duration::from_secs(args.timeout);
-    let outcome = tokio::select! {
-        outcome = show(&client, examples, names.addr(), deadline) => outcome?,
-        () = stop.cancelled() => return finish(running, pihole, health_server, Ending::Short).await,
+    let ending = match running.while_it_runs(&stop, show(&client, examples, names.addr(), deadline)).await {
+        Some(outcome) => {
+            let outcome = outcome?;
+            let converged = outcome.missing.is_empty() && health.is_ready();
+            let ending = if converged { Ending::Converged } else { Ending::Short };
+            summary::print(&outcome, started.elapsed(), ending);
+            if args.once {
+                ending
+            } else {
+                summary::invite(&outcome, &names.addr(), &kubeconfig.0);
+                running.while_it_runs(&stop, std::future::pending::<()>()).await;
+                if stop.is_cancelled() {
+                    say("\nstopping");
+                    ending
+                } else {
+                    Ending::Short
+                }
+            }
+        }
+        None => Ending::Short,
     };
-    let ending = if outcome.missing.is_empty() && health.is_ready() { Ending::Converged } else { Ending::Short };
-    summary::print(&outcome, started.elapsed(), ending);
-    if !args.once {
-        summary::invite(&outcome, &names.addr(), &kubeconfig.0);
-        stop.cancelled().await;
-        say("\nstopping");
-    }
     stop.cancel();
-    finish(running, pihole, health_server, ending).await
+    running.finish().await;
+    pihole.close().await;
+    health_server.abort();
+    Ok(ending)
 }
 
-/// Applies the examples that are to be served, then those that are to be refused, and follows both.
+/// The operator's task; `None` once it has ended.
+struct Running(Option<JoinHandle<Result<(), OperatorError>>>);
+
+impl Running {
+    /// What comes of `wanted`; `None` when the demo is to stop before, or when the operator ends, which is said.
+    async fn while_it_runs<T>(&mut self, stop: &CancellationToken, wanted: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            why = self.ended() => {
+                say(&format!("\nthe operator ended, and nothing is served or written any more: {why}"));
+                None
+            }
+            outcome = wanted => Some(outcome),
+        }
+    }
+
+    /// Waits until it ends without being asked to, and says why.
+    async fn ended(&mut self) -> String {
+        let ended = match &mut self.0 {
+            Some(task) => task.await,
+            None => std::future::pending().await,
+        };
+        self.0 = None;
+        match ended {
+            Ok(Ok(())) => "it had nothing more to do".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic.to_string(),
+        }
+    }
+
+    /// Waits for the end that it was asked for, for a while.
+    async fn finish(self) {
+        if let Some(task) = self.0 {
+            let _ = tokio::time::timeout(Duration::from_secs(5), task).await;
+        }
+    }
+}
+
+/// Applies the examples that are to be served, then those that are to be refused, and follows both; last it looks at those to which
+/// nothing is to happen.
 async fn show(
     client: &Client,
     examples: Vec<Example>,
     names: SocketAddr,
     deadline: Instant,
 ) -> anyhow::Result<Outcome> {
-    let (refused, served): (Vec<_>, Vec<_>) =
+    let (refused, others): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|example| matches!(example.expected(), Expected::Refused(_)));
-    say(&format!("\napplying {} objects", served.len()));
-    examples::apply(client, &served).await?;
+    say(&format!("\napplying {} objects", others.len()));
+    examples::apply(client, &others).await?;
+    let (ignored, served): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|example| example.expected() == Expected::Ignored);
     let mut outcome = progress::follow(client, &served, names, deadline).await?;
     if !refused.is_empty() {
         // The older claim wins, and Kubernetes counts age in whole seconds: wait for the next one.
@@ -156,19 +211,8 @@ async fn show(
         examples::apply(client, &refused).await?;
         outcome.add(progress::follow(client, &refused, names, deadline).await?);
     }
+    outcome.missing.extend(progress::touched(client, &ignored, names).await?);
     Ok(outcome)
-}
-
-async fn finish<T, U>(
-    running: JoinHandle<T>,
-    pihole: Installed,
-    health: JoinHandle<U>,
-    ending: Ending,
-) -> anyhow::Result<Ending> {
-    let _ = tokio::time::timeout(Duration::from_secs(5), running).await;
-    pihole.close().await;
-    health.abort();
-    Ok(ending)
 }
 
 /// Starts a server at the wanted port of loopback, or at a free one, and says so.
@@ -186,5 +230,38 @@ where
                 .with_context(|| format!("no free port on 127.0.0.1 for the {what}"))
         }
         Err(error) => Err(error).with_context(|| format!("starting the {what} on 127.0.0.1:{port}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_operator_that_ends_by_itself_is_not_waited_for() {
+        let broken = OperatorError::Broken { part: "hub", reason: "a defect".into() };
+        for (ended, why) in [
+            (tokio::spawn(async { Err(broken) }), "the hub ended unexpectedly: a defect"),
+            (tokio::spawn(async { Ok(()) }), "nothing more to do"),
+            (tokio::spawn(async { panic!("at the operator's own peril") }), "own peril"),
+        ] {
+            let mut running = Running(Some(ended));
+            let said = running.ended().await;
+            assert!(said.contains(why), "{said}");
+            running.finish().await;
+        }
+        let stop = CancellationToken::new();
+        let mut running = Running(Some(tokio::spawn(async { Ok(()) })));
+        assert_eq!(running.while_it_runs(&stop, std::future::pending::<()>()).await, None);
+        assert!(!stop.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn while_the_operator_runs_the_work_is_done_or_the_demo_stopped() {
+        let stop = CancellationToken::new();
+        let mut running = Running(Some(tokio::spawn(std::future::pending())));
+        assert_eq!(running.while_it_runs(&stop, async { 7 }).await, Some(7));
+        stop.cancel();
+        assert_eq!(running.while_it_runs(&stop, std::future::pending::<()>()).await, None);
     }
 }

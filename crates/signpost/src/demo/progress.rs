@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use kube::Client;
 use serde_json::Value;
@@ -14,6 +14,9 @@ use tokio::net::UdpSocket;
 
 use super::examples::{Example, Expected};
 use super::say;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the examples came to.
 #[derive(Debug, Default)]
@@ -39,8 +42,49 @@ impl Outcome {
 /// What one look at one object showed.
 enum Look {
     Served(Vec<(String, String, Vec<String>)>),
-    Refused { reason: String, message: String },
+    Refused {
+        reason: String,
+        message: String,
+    },
     NotYet(String),
+    /// No system has written to it.
+    Untouched(&'static str),
+}
+
+impl Look {
+    /// What to say when something else was expected.
+    fn unexpected(self) -> String {
+        match self {
+            Self::Served(_) => "it is served, which was not expected".to_owned(),
+            Self::Refused { reason, message } => format!("{reason}: {message}"),
+            Self::NotYet(why) => why,
+            Self::Untouched(lacks) => lacks.to_owned(),
+        }
+    }
+}
+
+/// Those to which something happened although nothing was to, with what that is.
+pub(super) async fn touched(
+    client: &Client,
+    examples: &[Example],
+    server: SocketAddr,
+) -> anyhow::Result<Vec<(String, String)>> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await?;
+    let mut touched = Vec::new();
+    for example in examples {
+        match look(client, example, server, &socket).await {
+            Look::Untouched(_) => {}
+            other => touched.push((example.title(), other.unexpected())),
+        }
+        let rules = example.object["spec"]["rules"].as_array().into_iter().flatten();
+        for host in rules.filter_map(|rule| rule["host"].as_str()) {
+            // A name outside of every zone is refused, which is no answer either.
+            if ask(&socket, server, host, "A").await.is_ok_and(|data| !data.is_empty()) {
+                touched.push((example.title(), format!("{host} is answered, which was not expected")));
+            }
+        }
+    }
+    Ok(touched)
 }
 
 /// Looks at the open examples again and again until none is left or time is up.
@@ -57,8 +101,7 @@ pub(super) async fn follow(
     while !open.is_empty() && Instant::now() < deadline {
         let mut still = Vec::new();
         for (example, _) in open {
-            let expected = example.expected();
-            match (look(client, example, server, &socket).await, expected) {
+            match (look(client, example, server, &socket).await, example.expected()) {
                 (Look::Served(names), Expected::Served) => {
                     for (name, rtype, data) in names {
                         say(&format!("  served   {name:<28} {rtype:<6} {:<32} {}", data.join(", "), example.title()));
@@ -69,10 +112,7 @@ pub(super) async fn follow(
                     say(&format!("  refused  {}: {reason}: {message}", example.title()));
                     outcome.refused.push((example.title(), reason));
                 }
-                (Look::NotYet(_), Expected::Ignored) => {}
-                (Look::Served(_), _) => still.push((example, "it is served, which was not expected".to_owned())),
-                (Look::Refused { reason, message }, _) => still.push((example, format!("{reason}: {message}"))),
-                (Look::NotYet(why), _) => still.push((example, why)),
+                (other, _) => still.push((example, other.unexpected())),
             }
         }
         open = still;
@@ -95,7 +135,7 @@ async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &U
             let status = &object.data["status"];
             let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
             let Some(ready) = conditions.iter().find(|condition| condition["type"] == "Ready") else {
-                return Look::NotYet("it has no Ready condition yet".into());
+                return Look::Untouched("it has no Ready condition yet");
             };
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             if ready["status"] != "True" {
@@ -113,7 +153,7 @@ async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &U
         }
         "Ingress" => {
             let Some(hosts) = annotations.get("pihole.io/managed-hosts").filter(|hosts| !hosts.is_empty()) else {
-                return Look::NotYet("it has no managed hosts yet".into());
+                return Look::Untouched("it has no managed hosts yet");
             };
             let mut names = Vec::new();
             for host in hosts.split(',') {
@@ -129,15 +169,15 @@ async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &U
     }
 }
 
-/// Asks the name server; an empty answer means there is no such name or type.
+/// Asks the name server; an empty answer means there is no such name or type. A late answer to an earlier question is not taken for this one.
 async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) -> anyhow::Result<Vec<String>> {
     let rtype: RecordType = rtype.parse().map_err(|_| anyhow::anyhow!("no query can be made for the type {rtype}"))?;
-    let mut query = Message::new(rand_id(name), MessageType::Query, OpCode::Query);
-    query.add_query(Query::query(Name::from_ascii(name)?, rtype));
+    let mut name = Name::from_ascii(name)?;
+    name.set_fqdn(true);
+    let mut query = Message::query();
+    query.add_query(Query::query(name, rtype));
     socket.send_to(&query.to_vec()?, server).await?;
-    let mut buffer = [0_u8; 4096];
-    let (length, _) = tokio::time::timeout(Duration::from_secs(2), socket.recv_from(&mut buffer)).await??;
-    let answer = Message::from_vec(buffer.get(..length).unwrap_or_default())?;
+    let answer = tokio::time::timeout(PATIENCE, answer_to(&query, socket)).await??;
     anyhow::ensure!(
         matches!(answer.metadata.response_code, ResponseCode::NoError | ResponseCode::NXDomain),
         "{}",
@@ -151,7 +191,53 @@ async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) ->
         .collect())
 }
 
-/// An id that differs between names; the server is on loopback and the socket is our own.
-fn rand_id(name: &str) -> u16 {
-    name.bytes().fold(1, |id, byte| id.wrapping_mul(31).wrapping_add(u16::from(byte)))
+/// Reads on until the answer to this question comes.
+async fn answer_to(query: &Message, socket: &UdpSocket) -> std::io::Result<Message> {
+    let mut buffer = [0_u8; 4096];
+    loop {
+        let (length, _) = socket.recv_from(&mut buffer).await?;
+        match Message::from_vec(buffer.get(..length).unwrap_or_default()) {
+            Ok(answer) if answer.metadata.id == query.metadata.id && answer.queries == query.queries => {
+                return Ok(answer);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_proto::rr::rdata::A;
+    use hickory_proto::rr::{RData, Record};
+
+    #[tokio::test]
+    async fn an_answer_to_another_question_is_passed_over() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let serving = async {
+            let mut buffer = [0_u8; 512];
+            let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+            let asked = Message::from_vec(&buffer[..length]).unwrap();
+            let answer = |id: u16, name: &str, last: u8| {
+                let mut answer = Message::response(id, asked.metadata.op_code);
+                let name = Name::from_ascii(name).unwrap();
+                answer.add_query(Query::query(name.clone(), RecordType::A));
+                answer.add_answer(Record::from_rdata(name, 60, RData::A(A::new(192, 0, 2, last))));
+                answer.to_vec().unwrap()
+            };
+            let id = asked.metadata.id;
+            for bytes in [
+                b"no message".to_vec(),
+                answer(id.wrapping_add(1), "www.example.org.", 1),
+                answer(id, "old.example.org.", 2),
+                answer(id, "www.example.org.", 3),
+            ] {
+                server.send_to(&bytes, from).await.unwrap();
+            }
+        };
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (answer, ()) = tokio::join!(ask(&socket, address, "www.example.org", "A"), serving);
+        assert_eq!(answer.unwrap(), ["192.0.2.3"]);
+    }
 }
