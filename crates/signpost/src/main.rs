@@ -1,9 +1,10 @@
 //! The entry point: reads the command line, runs the command, turns its ending into an exit code.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 128 and its number for a signal that was not waited for.
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use signpost::cli::{Cli, Command};
@@ -20,13 +21,13 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "signpost", &mut text);
             print(&text)
         }
-        Command::Demo(args) => on_runtime(async move |stop| {
+        Command::Demo(args) => on_runtime(|stop| async move {
             Ok(match demo::run(&args, stop).await? {
                 demo::Ending::Converged => ExitCode::SUCCESS,
                 demo::Ending::Short => ExitCode::FAILURE,
             })
         }),
-        Command::Run(args) => on_runtime(async move |stop| run::run(&args, stop).await),
+        Command::Run(args) => on_runtime(|stop| async move { run::run(&args, stop).await }),
     };
     ending.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "signpost: {error:#}");
@@ -42,42 +43,69 @@ fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a command that stops when asked to by SIGINT or SIGTERM; the second signal ends it at once.
-fn on_runtime(command: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+/// Runs a command that stops when asked to by a signal; the second signal ends it at once.
+fn on_runtime<F>(command: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<ExitCode>> + Send + 'static,
+{
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let ending = runtime.block_on(async {
         let stop = CancellationToken::new();
         // Listened to before anything is begun: from here on a signal ends the command in good order.
-        let signals = Signals::listen()?;
-        tokio::spawn(signals.forward_to(stop.clone()));
-        command(stop).await
-    })
+        let mut signals = Signals::listen()?;
+        let mut running = tokio::spawn(command(stop.clone()));
+        tokio::select! {
+            ending = &mut running => return ending?,
+            _ = signals.next() => stop.cancel(),
+        }
+        tokio::select! {
+            biased;
+            code = signals.next() => Ok(ExitCode::from(code)),
+            ending = running => ending?,
+        }
+    });
+    // A command that was cut short is dropped here, and the files that it would have removed go with it.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ending
 }
 
-/// The two signals that ask a process to stop.
+/// The signals that ask a process to stop.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` where it is ignored, as under nohup.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn forward_to(mut self, stop: CancellationToken) {
-        self.next().await;
-        stop.cancel();
-        let code = self.next().await;
-        std::process::exit(code);
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
+        })
     }
 
     /// Waits for one; returns the exit code of a process that it ends.
-    async fn next(&mut self) -> i32 {
+    async fn next(&mut self) -> u8 {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => 130,
             _ = self.terminate.recv() => 143,
+            _ = hangup => 129,
         }
     }
+}
+
+/// Whether whoever started this process has it ignore SIGHUP, the lowest bit of the mask; `false` where that cannot be known.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 == 1))
 }

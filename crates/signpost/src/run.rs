@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::task::Poll;
+use std::time::Duration;
 
 use anyhow::Context;
 use signpost_engine::lease::LeaseOptions;
@@ -76,7 +77,8 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         pihole.close().await;
     }
     serving.cancel();
-    let _ = server.await;
+    // A client that sent half a request would otherwise be waited for.
+    let _ = tokio::time::timeout(Duration::from_secs(1), server).await;
     ended?;
     tracing::info!("signpost stopped");
     Ok(ExitCode::SUCCESS)

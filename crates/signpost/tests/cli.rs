@@ -3,11 +3,16 @@
 // A test that cannot do its work must fail at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use signpost_testkit::{Lines, eventually};
+
+/// How long anything is waited for.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn signpost(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_signpost"))
@@ -212,7 +217,46 @@ fn run_stops_at_once_when_asked_to_while_the_cluster_does_not_answer() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let _connection = listener.accept().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send((listener.accept(), listener)));
+    let _connection = receiver.recv_timeout(PATIENCE).expect("it asks the cluster");
+    signal(&child, "-TERM");
+    assert_eq!(end_of(&mut child).code(), Some(0));
+}
+
+/// How many bytes the other end of a connection on this machine has received and not read.
+fn unread(client: &TcpStream) -> Option<u32> {
+    let end = |port: u16| format!("0100007F:{port:04X}");
+    let (ours, theirs) = (end(client.local_addr().unwrap().port()), end(client.peer_addr().unwrap().port()));
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let queue = (fields[1] == theirs && fields[2] == ours).then(|| fields[4].split_once(':').unwrap().1)?;
+        u32::from_str_radix(queue, 16).ok()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_does_not_wait_for_a_client_that_has_sent_half_a_request() {
+    let cluster = signpost_testkit::sandbox_cluster().await;
+    cluster.install(&signpost_apis::powerdns::crds()).await;
+    let address = format!("127.0.0.1:{}", signpost_testkit::free_port());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_signpost"))
+        .args(["run", "--kubeconfig", cluster.kubeconfig().to_str().unwrap()])
+        .envs([("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", &address)])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let connect = || async { TcpStream::connect(&address) };
+    let mut client = eventually("it listens", PATIENCE, connect).await;
+    client.write_all(b"GET /healthz HT").unwrap();
+    eventually("it has read that", PATIENCE, || async {
+        match unread(&client) {
+            Some(0) => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
     signal(&child, "-TERM");
     assert_eq!(end_of(&mut child).code(), Some(0));
 }
@@ -251,8 +295,10 @@ fn the_demo_converges_and_takes_other_ports_when_its_own_are_in_use() {
 
 /// A demo on ports and with a kubeconfig of its own.
 fn demo(kubeconfig: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
+    // What runs the tests may ignore a signal that is tried here, and a child would do so too.
+    let mut command = Command::new("env");
     command
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_signpost")])
         .args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"])
         .arg(kubeconfig)
         .stdin(Stdio::null())
@@ -270,7 +316,7 @@ fn end_of(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(asked.elapsed() < Duration::from_secs(20), "it did not stop");
+        assert!(asked.elapsed() < PATIENCE, "it did not stop");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -280,19 +326,18 @@ fn the_demo_stops_when_asked_to_at_any_moment_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     // After each line that it prints; and once when it stands and waits.
-    for moment in 1.. {
+    for moment in 1_usize.. {
         let mut child = demo(&kubeconfig).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // Read on, as a terminal does, so that it never waits for us.
+        let lines = Lines::of(child.stdout.take().unwrap());
         let mut last = String::new();
         for _ in 0..moment {
-            last = lines.next().expect("the demo goes on until it is stopped").unwrap();
+            last = lines.next(PATIENCE).expect("the demo goes on until it is stopped");
             if last.contains("Ctrl-C stops it") {
                 break;
             }
         }
-        signal(&child, if moment % 2 == 0 { "-TERM" } else { "-INT" });
-        // Read on, as a terminal does, so that it never waits for us.
-        lines.for_each(drop);
+        signal(&child, ["-TERM", "-INT", "-HUP"][moment % 3]);
         let status = end_of(&mut child);
         assert!(status.code().is_some(), "moment {moment}: it was ended by the signal itself: {status}");
         assert!(!kubeconfig.exists(), "moment {moment} ({last}): the kubeconfig was left behind");
@@ -301,6 +346,85 @@ fn the_demo_stops_when_asked_to_at_any_moment_and_leaves_no_file() {
             return;
         }
     }
+}
+
+/// A demo that stands and waits, with what it said until then.
+fn standing_demo(command: &mut Command) -> (Child, Lines, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = Lines::of(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("Ctrl-C stops it") {
+        said += &lines.next(PATIENCE).unwrap_or_else(|| panic!("the demo ended with: {said}"));
+        said.push('\n');
+    }
+    (child, lines, said)
+}
+
+#[test]
+fn a_second_signal_ends_the_demo_at_once_and_its_file_goes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let (mut child, _lines, _) = standing_demo(&mut demo(&kubeconfig));
+    assert!(kubeconfig.exists());
+    // Both are there when it goes on.
+    for name in ["-STOP", "-INT", "-TERM", "-CONT"] {
+        signal(&child, name);
+    }
+    let status = end_of(&mut child);
+    assert!(matches!(status.code(), Some(130 | 143)), "{status}");
+    assert!(!kubeconfig.exists());
+}
+
+#[test]
+fn a_demo_under_nohup_outlives_its_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_signpost")]);
+    command.args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"]);
+    command.arg(folder.path().join("kubeconfig")).stdin(Stdio::null()).stderr(Stdio::null());
+    let (mut child, _lines, _) = standing_demo(&mut command);
+    // The one that it heeds comes after the one that it does not.
+    signal(&child, "-HUP");
+    signal(&child, "-TERM");
+    assert_eq!(end_of(&mut child).code(), Some(0));
+}
+
+/// CPU time that a process has used, in hundredths of a second.
+fn cpu_time(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_demo_that_is_out_of_file_descriptors_rests_until_there_are_some_again() {
+    const LIMIT: usize = 64;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_signpost")]);
+    command.args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"]);
+    command.arg(folder.path().join("kubeconfig")).stdin(Stdio::null()).stderr(Stdio::null());
+    let (mut child, _lines, said) = standing_demo(&mut command);
+    let address = said.split_once("http://").unwrap().1.split_whitespace().next().unwrap();
+    let many: Vec<_> = (0..2 * LIMIT).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let began = Instant::now();
+    while std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < LIMIT {
+        assert!(began.elapsed() < PATIENCE, "it takes every connection that it can");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (before, second) = (cpu_time(child.id()), Duration::from_secs(1));
+    std::thread::sleep(second);
+    let used = cpu_time(child.id()) - before;
+    assert!(used < 50, "it used {used} % of a core while it could do nothing");
+    drop(many);
+    let mut one = TcpStream::connect(address).unwrap();
+    one.set_read_timeout(Some(PATIENCE)).unwrap();
+    one.write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = [0; 12];
+    one.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    signal(&child, "-TERM");
+    assert_eq!(end_of(&mut child).code(), Some(0));
 }
 
 #[test]
@@ -335,6 +459,30 @@ fn a_demo_never_writes_over_a_file_that_is_there() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("there is a file already") && error.contains("--kubeconfig"), "{error}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn an_example_to_which_nothing_was_to_happen_and_something_did_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let ingress = |name: &str, expect: &str| {
+        let text = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  annotations: \
+             {{pihole.io/register: \"true\", demo.signpost/expect: {expect}}}\nspec: {{rules: [{{host: {name}.home.arpa}}]}}\n"
+        );
+        std::fs::write(folder.path().join(format!("{name}.yaml")), text).unwrap();
+    };
+    // The second is applied after the first: once it is served, so is the first.
+    ingress("first", "Ignored");
+    ingress("second", "Served");
+    let examples = folder.path().to_str().unwrap();
+    let output = signpost(
+        &["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", examples],
+        &[("TMPDIR", examples)],
+    );
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("missing  Ingress default/first") && said.contains("which was not expected"), "{said}");
+    assert!(said.contains("1 names served"), "{said}");
 }
 
 #[test]

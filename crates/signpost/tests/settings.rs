@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// `signpost run` with these variables and a kubeconfig that is not there: it gets as far as looking for the cluster, or not.
 fn run(environment: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -114,7 +115,9 @@ async fn a_machine_without_certificate_authorities_talks_in_the_clear() {
             .unwrap();
         let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stderr.take().unwrap()));
         let mut said = String::new();
-        while let Some(line) = lines.next_line().await.unwrap() {
+        let patience = Duration::from_mins(1);
+        while let Some(line) = tokio::time::timeout(patience, lines.next_line()).await.expect("a line in time").unwrap()
+        {
             said.push_str(&line);
             if line.contains("signpost started") {
                 break;
