@@ -2,6 +2,7 @@
 //!
 //! In: the bytes. Out: the object as JSON, for the kinds those commands make. Answers are JSON, which every client takes.
 
+use data_encoding::BASE64;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -353,7 +354,7 @@ fn map_entry(bytes: &[u8], as_base64: bool) -> Option<(String, String)> {
     for (number, wire) in entries(bytes)? {
         match (number, wire) {
             (1, Wire::Bytes(text)) => key = String::from_utf8(text.to_vec()).ok()?,
-            (2, Wire::Bytes(data)) if as_base64 => value = crate::kinds::defaults::base64(data),
+            (2, Wire::Bytes(data)) if as_base64 => value = BASE64.encode(data),
             (2, Wire::Bytes(text)) => value = String::from_utf8(text.to_vec()).ok()?,
             _ => {}
         }

@@ -11,11 +11,6 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 
 /// All of them as one YAML stream.
 pub fn yaml() -> anyhow::Result<String> {
-    let mut text = String::new();
-    for crd in all() {
-        text.push_str("---\n");
-        text.push_str(manifest::to_yaml(&serde_json::to_value(&crd)?)?.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
+    let objects = all().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    manifest::to_stream(&objects)
 }

@@ -8,6 +8,17 @@ pub fn to_yaml(object: &Value) -> anyhow::Result<String> {
     serde_saphyr::to_string(object).context("printing YAML")
 }
 
+/// Prints objects as one YAML stream.
+pub fn to_stream(objects: &[Value]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for object in objects {
+        text.push_str("---\n");
+        text.push_str(to_yaml(object)?.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
 /// Reads the objects of a YAML file; empty documents are passed over, lists are opened.
 pub fn from_yaml(source: &str, text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
@@ -55,6 +66,8 @@ mod tests {
     #[test]
     fn what_is_printed_reads_back() {
         let object = serde_json::json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "yes", "x": "1.10", "y": "a: b\n#"}});
-        assert_eq!(from_yaml("x", &to_yaml(&object).unwrap()).unwrap(), vec![object]);
+        assert_eq!(from_yaml("x", &to_yaml(&object).unwrap()).unwrap(), vec![object.clone()]);
+        let two = [object.clone(), object];
+        assert_eq!(from_yaml("x", &to_stream(&two).unwrap()).unwrap(), two);
     }
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::CommandFactory as _;
-use serde_json::Value;
 
 const NOTE: &str = "# Written by `make generate`; edit the code it comes from instead.\n";
 
@@ -46,22 +45,12 @@ fn check() -> anyhow::Result<()> {
 }
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
-    let crds = signpost_apis::powerdns::crds().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost"))?;
     Ok(vec![
-        ("deploy/crds.yaml", yaml(&crds)?),
-        ("deploy/rbac.yaml", yaml(&signpost::rbac::manifests("signpost"))?),
+        ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml()?)),
+        ("deploy/rbac.yaml", format!("{NOTE}{rbac}")),
         ("docs/command-line.md", reference()),
     ])
-}
-
-fn yaml(objects: &[Value]) -> anyhow::Result<String> {
-    let mut text = String::from(NOTE);
-    for object in objects {
-        text.push_str("---\n");
-        text.push_str(signpost::manifest::to_yaml(object)?.trim_end());
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 fn reference() -> String {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, json};
 
 use super::{Answer, Ask, Payload};
@@ -217,7 +218,7 @@ struct Continue {
 impl Continue {
     fn encode(&self) -> String {
         let token = json!({"v": "meta.k8s.io/v1", "rv": self.version.map_or(-1, |v| i64::try_from(v).unwrap_or(-1)), "start": self.after});
-        base64url(token.to_string().as_bytes())
+        BASE64URL_NOPAD.encode(token.to_string().as_bytes())
     }
 
     fn parse(token: &str) -> Result<Self, ApiError> {
@@ -226,7 +227,7 @@ impl Continue {
                 "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
             )
         };
-        let bytes = from_base64url(token).ok_or_else(invalid)?;
+        let bytes = BASE64URL_NOPAD.decode(token.trim_end_matches('=').as_bytes()).map_err(|_| invalid())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
         let rv = value["rv"].as_i64().ok_or_else(invalid)?;
         let after = value["start"].as_str().ok_or_else(invalid)?.to_owned();
@@ -240,35 +241,6 @@ fn page_expired(after: &str) -> ApiError {
     );
     error.status["metadata"] = json!({"continue": Continue { version: None, after: after.to_owned() }.encode()});
     error
-}
-
-const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn base64url(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let n = chunk.iter().fold(0_u32, |n, byte| (n << 8) | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..=chunk.len() {
-            out.push(char::from(BASE64URL[(n >> (18 - 6 * place)) as usize & 63]));
-        }
-    }
-    out
-}
-
-fn from_base64url(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = text
-        .bytes()
-        .filter(|byte| *byte != b'=')
-        .map(|byte| BASE64URL.iter().position(|digit| *digit == byte).and_then(|n| u32::try_from(n).ok()))
-        .collect::<Option<_>>()?;
-    let mut out = Vec::new();
-    for chunk in digits.chunks(4) {
-        let n = chunk.iter().fold(0_u32, |n, digit| (n << 6) | digit) << (6 * (4 - chunk.len()));
-        for place in 0..chunk.len().saturating_sub(1) {
-            out.push(u8::try_from((n >> (16 - 8 * place)) & 0xff).ok()?);
-        }
-    }
-    Some(out)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What the server fills in for built-in kinds: on every write, and once on create.
 
+use data_encoding::BASE64;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
@@ -150,26 +151,9 @@ fn secret(object: &mut Value) {
     if let Some(Value::Object(texts)) = object.as_object_mut().and_then(|map| map.remove("stringData")) {
         let data = part(object, "data");
         for (key, text) in texts {
-            data[key] = Value::from(base64(text.as_str().unwrap_or_default().as_bytes()));
+            data[key] = Value::from(BASE64.encode(text.as_str().unwrap_or_default().as_bytes()));
         }
     }
-}
-
-/// Standard base64, padded.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let n = chunk.iter().fold(0_u32, |n, byte| (n << 8) | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            if place <= chunk.len() {
-                out.push(char::from(ALPHABET[(n >> (18 - 6 * place)) as usize & 63]));
-            } else {
-                out.push('=');
-            }
-        }
-    }
-    out
 }
 
 fn service(object: &mut Value) {
