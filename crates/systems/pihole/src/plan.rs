@@ -119,6 +119,8 @@ pub enum Reason {
     SharedLine,
     /// The dialect cannot hold such a record.
     Unsupported,
+    /// The alias would lead back to itself.
+    AliasLoop,
     /// The Pi-hole refuses the record.
     LineRefused,
     /// A large deletion waits for a second look.
@@ -127,7 +129,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::InvalidAnnotation,
         Self::InvalidHost,
         Self::NoHosts,
@@ -136,6 +138,7 @@ impl Reason {
         Self::OtherOwner,
         Self::SharedLine,
         Self::Unsupported,
+        Self::AliasLoop,
         Self::LineRefused,
         Self::DeletionsHeld,
     ];
@@ -151,6 +154,7 @@ impl Reason {
             Self::OtherOwner => "OtherOwner",
             Self::SharedLine => "SharedLine",
             Self::Unsupported => "Unsupported",
+            Self::AliasLoop => "AliasLoop",
             Self::LineRefused => "LineRefused",
             Self::DeletionsHeld => "DeletionsHeld",
         }
@@ -299,6 +303,7 @@ pub fn plan(world: &World<'_>) -> Planned {
     let sorted = sort(world, |host| claims.holder_of(&host).is_some());
     let mut planned = Planned::default();
     let mut deletions = Vec::new();
+    let mut aliases = aliases_of(world, &sorted, &claims);
     for (host, claim) in claims.held() {
         let Some(holder) = world.snapshot.claimants.get(claim.holder) else { continue };
         for waiting in claims.waiting(host) {
@@ -312,7 +317,7 @@ pub fn plan(world: &World<'_>) -> Planned {
                 planned.refuse(Some(&loser.key), Some(host), Reason::HostTaken, message);
             }
         }
-        Claimed { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions);
+        Claimed { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions, &mut aliases);
     }
     let unclaimed: Vec<(&(Fqdn, Slot), &Vec<Sighting<'_>>)> =
         sorted.own.iter().filter(|((host, _), _)| claims.holder_of(&host).is_none()).collect();
@@ -345,6 +350,36 @@ pub fn plan(world: &World<'_>) -> Planned {
     planned.refusals.sort();
     planned.refusals.dedup();
     planned
+}
+
+/// Where aliases lead: those that are there and stay, ours and other people's. What is planned is added as it is planned.
+fn aliases_of(world: &World<'_>, sorted: &Sorted<'_>, claims: &Claims<&Fqdn, usize>) -> BTreeMap<Fqdn, Fqdn> {
+    let goes = |alias: &Fqdn| {
+        let holder = claims.holder_of(&alias).and_then(|claim| world.snapshot.claimants.get(claim.holder));
+        let replaced = || [Slot::A, Slot::Aaaa].iter().any(|slot| sorted.own.contains_key(&(alias.clone(), *slot)));
+        holder.is_none_or(|holder| matches!(holder.target, Target::Addresses { .. }) && replaced())
+    };
+    let mut aliases = BTreeMap::new();
+    for line in &world.listing.cnames {
+        if let Some((alias, target)) = world.ownership.own_alias(line) {
+            if !goes(&alias) {
+                aliases.insert(alias, target);
+            }
+            continue;
+        }
+        let parts = line.alias_parts();
+        if let Some(target) = parts.target.and_then(|target| Fqdn::parse(target).ok()) {
+            let names = parts.aliases.iter().filter_map(|name| Fqdn::parse(name).ok());
+            aliases.extend(names.map(|alias| (alias, target.clone())));
+        }
+    }
+    aliases
+}
+
+/// Whether aliases lead from one name to another.
+fn leads(aliases: &BTreeMap<Fqdn, Fqdn>, from: &Fqdn, to: &Fqdn) -> bool {
+    // Whatever is there may be a loop already.
+    std::iter::successors(Some(from), |name| aliases.get(*name)).take(aliases.len() + 1).any(|name| name == to)
 }
 
 /// Who shows which host in its view.
@@ -405,7 +440,7 @@ impl Claimed<'_, '_> {
         self.sorted.foreign.get(&(self.host.clone(), slot)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn plan(&self, planned: &mut Planned, deletions: &mut Vec<Change>) {
+    fn plan(&self, planned: &mut Planned, deletions: &mut Vec<Change>, aliases: &mut BTreeMap<Fqdn, Fqdn>) {
         for slot in Slot::ALL {
             match wanted(&self.holder.target, slot) {
                 Wanted::Keep => {}
@@ -420,7 +455,7 @@ impl Claimed<'_, '_> {
                         planned.unfinished = true;
                     }
                 }
-                Wanted::Value(value) => self.settle(slot, value, planned),
+                Wanted::Value(value) => self.settle(slot, value, planned, aliases),
             }
         }
     }
@@ -435,7 +470,7 @@ impl Claimed<'_, '_> {
         }
     }
 
-    fn settle(&self, slot: Slot, value: Value, planned: &mut Planned) {
+    fn settle(&self, slot: Slot, value: Value, planned: &mut Planned, aliases: &mut BTreeMap<Fqdn, Fqdn>) {
         let capabilities = self.world.listing.capabilities;
         let refuse = |planned: &mut Planned, reason, message| {
             planned.refuse(Some(&self.holder.key), Some(self.host), reason, message);
@@ -484,15 +519,27 @@ impl Claimed<'_, '_> {
         }
         let line = match &value {
             Value::Address(ip) => Line::address(*ip, self.host, owner),
-            Value::Name(name) => Line::alias(self.host, name, owner),
+            Value::Name(name) => {
+                if leads(aliases, name, self.host) {
+                    // A resolver that finds one does not start.
+                    let (host, name) = (self.host.undotted(), name.undotted());
+                    let message = format!("{host} cannot be an alias of {name}, which leads back to {host}");
+                    return refuse(planned, Reason::AliasLoop, message);
+                }
+                aliases.insert(self.host.clone(), name.clone());
+                Line::alias(self.host, name, owner)
+            }
         };
+        // Where lines carry no marker, one that says the same already becomes ours by the ledger alone.
+        let adopted = remove.contains(&line) && (capabilities.exact_delete || remove.len() == 1);
+        remove.retain(|old| !adopted || *old != line);
         planned.changes.push(Change {
             host: self.host.clone(),
             slot,
             ingress: Some(self.holder.key.clone()),
             old,
             new: Some(value),
-            add: right.is_empty().then_some(line),
+            add: (right.is_empty() && !adopted).then_some(line),
             remove,
         });
     }

@@ -298,3 +298,64 @@ fn without_comments_addresses_of_both_kinds_are_held_and_aliases_are_not() {
     assert_eq!(adds(&plan), ["192.168.1.10 app.lan", "fd00::10 app.lan"]);
     assert_eq!(plan.refusals.iter().map(|refusal| refusal.reason).collect::<Vec<_>>(), [Reason::Unsupported]);
 }
+
+#[test]
+fn an_alias_of_itself_and_one_that_closes_a_loop_are_refused_and_their_neighbours_are_not() {
+    let alias = |name: &str, host: &str, target: &str| claimant(name, 1, &[host], Target::Alias(fqdn(target)));
+    let wanted = snapshot(&[
+        alias("self", "self.lan", "self.lan"),
+        alias("a", "a.lan", "b.lan"),
+        alias("b", "b.lan", "c.lan"),
+        alias("c", "c.lan", "a.lan"),
+        alias("user", "d.lan", "user.lan"),
+        alias("good", "good.lan", "a.lan"),
+    ]);
+    let there = listing(&[], &["other.lan,user.lan,d.lan,300"]);
+    let plan = planned(&wanted, &there, &policy());
+    assert_eq!(
+        adds(&plan),
+        ["a.lan,b.lan # signpost=home", "b.lan,c.lan # signpost=home", "good.lan,a.lan # signpost=home"]
+    );
+    let refused: Vec<_> = plan.refusals.iter().map(|it| (it.host.clone().unwrap(), it.reason)).collect();
+    let hosts = ["c.lan", "self.lan", "d.lan"];
+    assert_eq!(refused, hosts.map(|host| (fqdn(host), Reason::AliasLoop)));
+}
+
+#[test]
+fn an_alias_that_is_served_is_not_broken_by_one_that_would_close_a_loop_with_it() {
+    let wanted = snapshot(&[
+        claimant("new", 9, &["a.lan"], Target::Alias(fqdn("b.lan"))),
+        claimant("served", 1, &["b.lan"], Target::Alias(fqdn("a.lan"))),
+    ]);
+    let there = listing(&["10.0.0.1 a.lan # signpost=home"], &["b.lan,a.lan # signpost=home"]);
+    let plan = planned(&wanted, &there, &policy());
+    assert!(plan.changes.is_empty(), "{:?}", plan.changes);
+    assert_eq!(plan.refusals[0].reason, Reason::AliasLoop);
+    // Turned round within one write, it is no loop.
+    let turned = snapshot(&[
+        claimant("new", 9, &["a.lan"], Target::Alias(fqdn("b.lan"))),
+        claimant("served", 1, &["b.lan"], to("10.0.0.1")),
+    ]);
+    let there = listing(&["10.0.0.1 b.lan # signpost=home"], &["b.lan,a.lan # signpost=home"]);
+    let plan = planned(&turned, &there, &policy());
+    assert_eq!(adds(&plan), ["a.lan,b.lan # signpost=home"]);
+    assert_eq!(removes(&plan), ["b.lan,a.lan # signpost=home"]);
+}
+
+#[test]
+fn with_overwrite_a_record_that_says_the_same_is_taken_over_without_being_written() {
+    let policy = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
+    let wanted = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
+    let there = |hosts: &[&str], capabilities| Listing { capabilities, ..listing(hosts, &[]) };
+    for capabilities in [Capabilities::SPEC, Capabilities::V6_WITHOUT_COMMENTS] {
+        let plan = planned(&wanted, &there(&["10.0.0.1 x.lan"], capabilities), &policy);
+        assert_eq!((plan.changes.len(), plan.change_set().is_empty()), (1, true), "the ledger is all that is written");
+    }
+    let two = ["10.0.0.1 x.lan", "10.0.0.9 x.lan"];
+    let exact = planned(&wanted, &there(&two, Capabilities::V6_WITHOUT_COMMENTS), &policy);
+    assert_eq!((adds(&exact).len(), removes(&exact)), (0, vec![two[1].to_owned()]));
+    let by_name = planned(&wanted, &there(&two, Capabilities::SPEC), &policy);
+    assert_eq!((adds(&by_name).len(), removes(&by_name).len()), (1, 2), "deleting by name takes both");
+    let marked = planned(&wanted, &listing(&["10.0.0.1 x.lan"], &[]), &policy);
+    assert_eq!(adds(&marked), ["10.0.0.1 x.lan # signpost=home"], "where lines carry a marker, it gets one");
+}
