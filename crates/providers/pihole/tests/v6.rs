@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{close_in, hosts_line, line, v6};
 use signpost_provider_pihole::{
-    Capabilities, ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, V6Dialect, parse_base_url,
+    Capabilities, ChangeSet, Connection, ErrorClass, Line, Pihole, PiholeError, Secret, Timing, V6Dialect,
+    parse_base_url,
 };
 use signpost_testkit::pihole::{PiholeV6, TlsFront, Upset, V6Options};
 use signpost_testkit::{dig, eventually};
@@ -373,14 +374,21 @@ async fn an_answer_without_the_list_is_an_error_and_never_an_empty_list() {
 
 #[tokio::test]
 async fn a_restart_costs_a_moment_and_not_the_pass() {
-    let (server, pihole) = v6(V6Options::default()).await;
+    let server = PiholeV6::start().await;
+    let connection = Connection { timing: Timing::default(), ..close_in(&server.url(), PiholeV6::PASSWORD) };
+    let pihole = V6Dialect::new(connection).unwrap();
     pihole.list().await.unwrap();
-    server.restart_for(Duration::from_millis(300));
-    eventually("the Pi-hole is away", Duration::from_secs(20), || {
+    server.hold_restarts();
+    server.restart_for(Duration::ZERO);
+    eventually("the Pi-hole is away", Duration::from_mins(1), || {
         std::future::ready(if std::net::TcpStream::connect(server.addr()).is_err() { Ok(()) } else { Err("there") })
     })
     .await;
-    let applied = pihole.apply(&add(&["10.0.0.1 a.lan", "10.0.0.1 b.lan"])).await;
+    let changes = add(&["10.0.0.1 a.lan", "10.0.0.1 b.lan"]);
+    let (applied, ()) = tokio::join!(pihole.apply(&changes), async {
+        tokio::task::yield_now().await;
+        server.release_restarts();
+    });
     assert_eq!(applied.stopped, None);
     assert_eq!(server.hosts().len(), 2);
     assert_eq!(server.counters().logins, 1, "the session survives");

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, logs, named, serves, until, v6};
+use common::{Bed, Both, Draft, PATIENCE, Running, TARGET, logs, named, serves, takes_away, until, v6};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
@@ -195,9 +195,10 @@ on_both! {
         let _running = bed.start_with(policy, vec![Instance::new(&name, connect(connection, Dialect::Auto).unwrap())]);
         bed.register("one", &["one.lan"]).await;
         serves(server.dns(), "one.lan", &[TARGET]).await;
-        server.restart_for(Duration::from_millis(700));
-        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        takes_away(&server).await;
         bed.register("two", &["two.lan"]).await;
+        until("it is being tried", || !logs::about(&bed.path("two"), "reconcile started").is_empty()).await;
+        server.release_restarts();
         until("two.lan is there", || server.hosts().iter().any(|line| line.contains("two.lan"))).await;
         assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
         assert_eq!(server.counters().logins, 1, "with the same session");

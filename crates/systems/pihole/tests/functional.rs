@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Bed, Both, Draft, PATIENCE, TARGET, logs, rules, serves, until, v6};
+use common::{Bed, Both, Draft, PATIENCE, TARGET, logs, rules, serves, takes_away, until, v6};
 use serde_json::json;
 use signpost_system_pihole::{ConflictPolicy, FINALIZER, HOSTS, MANAGED_HOSTS, Policy, REGISTER, TARGET_IP};
 use signpost_testkit::pihole::PiholeV6;
@@ -106,12 +106,16 @@ on_both! {
         let _running = bed.start(piholes.instances());
         until("the first look is over", || piholes.v6.requests().iter().any(|request| request.contains("cnameRecords"))
             && piholes.spec.counters().requests > 0).await;
-        let before: Vec<String> = piholes.spec.requests();
-        let lists = |requests: &[String]| requests.iter().filter(|request| request.starts_with("GET /admin")).count();
-        bed.create(Draft::new("none", &[]).any_host().registered()).await;
+        // Readiness asks elsewhere: whoever asks here, asks for an Ingress.
+        let asked = || piholes.v6.requests().iter().filter(|request| request.contains("/api/config")).count();
+        let before = asked();
+        for name in ["none", "nothing"] {
+            bed.create(Draft::new(name, &[]).any_host().registered()).await;
+            // The second pass of a Pi-hole begins when the first is over.
+            until("both have had a pass", || logs::about(&bed.path(name), "reconcile started").len() == 2).await;
+        }
         until("no hosts is said", || logs::about(&bed.path("none"), "ingress skipped (no hosts)").len() == 1).await;
-        assert!(lists(&piholes.spec.requests()) <= lists(&before) + 1, "readiness asks too, the Ingress does not");
-        assert_eq!(piholes.writes(), 0);
+        assert_eq!((asked(), piholes.writes()), (before, 0), "nothing is managed, so nothing is asked or written");
         bed.register("app", &["app.lan"]).await;
         piholes.serve("app.lan", &[TARGET]).await;
         bed.patch("app", json!({"spec": {"rules": Draft::new("x", &[]).any_host().object().spec.unwrap().rules}})).await;
@@ -206,8 +210,28 @@ on_both! {
         assert!(bed.event("SharedLine").await.contains("two.lan"));
         serves(piholes.v6.dns(), "two.lan", &["10.0.0.98"]).await;
         serves(piholes.spec.dns(), "two.lan", &[TARGET]).await;
-        let said = logs::about(&bed.path("app"), "dns record updated");
-        assert!(said.iter().all(|said| said.field("old_ip") == "10.0.0.99"), "the replaced value is logged");
+        until("the change is said", || logs::about(&bed.path("app"), "dns record updated").len() == 2).await;
+        for said in logs::about(&bed.path("app"), "dns record updated") {
+            assert_eq!((said.field("old_ip"), said.field("new_ip")), ("10.0.0.99", TARGET), "the replaced value is logged");
+        }
+    }
+
+    async fn row_13_with_overwrite_a_record_that_says_the_same_is_taken_over_and_never_away(cluster) {
+        let bed = Bed::new(cluster).await;
+        let piholes = Both::start().await;
+        piholes.v6.edit(|hosts, _| hosts.push(format!("{TARGET} app.lan")));
+        piholes.spec.add("app.lan", TARGET);
+        bed.register("app", &["app.lan"]).await;
+        let policy = Policy { conflict: ConflictPolicy::Overwrite, ..bed.policy() };
+        let _running = bed.start_with(policy, piholes.instances());
+        until("it has its mark", || piholes.v6.hosts() == [format!("{TARGET} app.lan # signpost=home")]).await;
+        until("it is said", || logs::about(&bed.path("app"), "dns record adopted").len() == 1).await;
+        assert!(bed.ledger("spec").await.contains("app.lan"));
+        bed.shows("app", Some("app.lan")).await;
+        assert_eq!(piholes.spec.counters().writes, 0, "without a mark, the ledger is all that is written");
+        assert_eq!(piholes.v6.counters().writes, 1, "in one write, without a moment when it is away");
+        bed.delete("app").await;
+        piholes.serve("app.lan", &[]).await;
     }
 
     async fn row_14_deleting_the_ingress_deletes_its_records(cluster) {
@@ -255,11 +279,19 @@ on_both! {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         server.edit(|hosts, _| hosts.extend((0..20).map(|n| format!("{TARGET} orphan-{n}.lan # signpost=home"))));
-        let policy = Policy { brake: std::time::Duration::from_secs(2), ..bed.policy() };
-        let _running = bed.start_with(policy, vec![v6(&server)]);
+        // Whoever waits for the second look of this one waits longer than the test.
+        let policy = Policy { brake: std::time::Duration::from_mins(10), ..bed.policy() };
+        let running = bed.start_with(policy, vec![v6(&server)]);
         assert!(bed.event("DeletionsHeld").await.contains("20 of 20"));
         assert_eq!(server.hosts().len(), 20);
+        running.stop().await;
+        let before = server.requests().len();
+        let _running = bed.start(vec![v6(&server)]);
         until("the second look lets them go", || server.hosts().is_empty()).await;
+        let asked = server.requests().split_off(before);
+        let write = asked.iter().position(|request| request.starts_with("PATCH") || request.starts_with("DELETE /api/config"));
+        let looks = asked[..write.unwrap()].iter().filter(|request| request.ends_with("/cnameRecords")).count();
+        assert_eq!(looks, 2, "{asked:?}");
     }
 
     async fn row_14_what_is_deleted_before_our_eyes_goes_at_once_however_much_it_is(cluster) {
@@ -323,8 +355,7 @@ on_both! {
             let finalizers = bed.get("app").await.metadata.finalizers.unwrap_or_default();
             if finalizers == [FINALIZER] { Ok(()) } else { Err(finalizers) }
         }).await;
-        server.restart_for(std::time::Duration::from_mins(10));
-        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        takes_away(&server).await;
         bed.delete("app").await;
         eventually("the Ingress is gone", PATIENCE, || async {
             match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }

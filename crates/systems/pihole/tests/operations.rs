@@ -7,8 +7,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Bed, Both, Draft, PATIENCE, TARGET, connection, http_status, logs, named, serves, spec, until, v6};
+use common::{
+    Bed, Both, Dead, Draft, PATIENCE, Running, TARGET, connection, http_status, logs, named, serves, spec, takes_away,
+    until, v6,
+};
 use serde_json::json;
+use signpost_engine::health::Check;
 use signpost_provider_pihole::{Dialect, connect};
 use signpost_system_pihole::{Instance, Policy, TARGET_CNAME, TARGET_IP, TARGET_IPV6};
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
@@ -31,12 +35,13 @@ on_both! {
     async fn row_20_a_dead_pihole_at_the_start_delays_nothing_but_readiness(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
-        server.restart_for(Duration::from_millis(1500));
-        until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
+        takes_away(&server).await;
         bed.register("app", &["app.lan"]).await;
-        let begun = Instant::now();
         let running = bed.start(vec![v6(&server)]);
+        until("all but the Pi-hole is there", || running.known() == 1).await;
         assert!(!running.health.is_ready());
+        server.release_restarts();
+        let begun = Instant::now();
         running.is_ready().await;
         eventually("the record is there", PATIENCE, || async {
             match try_dig(server.dns(), "app.lan", "A").await {
@@ -60,6 +65,20 @@ on_both! {
         assert!(!logs::everything().contains("hunter2"));
         let events = bed.events().await;
         assert!(!format!("{events:?}").contains("hunter2"));
+        // What the Pi-hole itself says is repeated: status, key, message and hint.
+        let body = json!({"error": {"key": "some_key", "message": "Some message", "hint": "some hint"}});
+        let talking = PiholeV6::start().await;
+        talking.upset(Upset { body, ..Upset::status("PUT", "/api/config", 418, 1) });
+        let name = format!("says-{}", bed.namespace);
+        let _other = bed.start(vec![named(&name, &talking.url(), PiholeV6::PASSWORD)]);
+        until("the error is said", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
+        let said = &logs::of_instance(&name, "pi-hole api error")[0];
+        assert_eq!((said.field("operation"), said.field("reason"), said.field("instance")), ("create", "Rejected", name.as_str()));
+        for part in ["status 418", "some_key", "Some message", "some hint"] {
+            assert!(said.field("error").contains(part), "{part} is missing in {}", said.field("error"));
+        }
+        assert!(bed.event("Rejected").await.contains("some hint"));
+        assert!(!logs::everything().contains(PiholeV6::PASSWORD));
     }
 
     async fn row_31_and_26_any_token_will_do_for_a_pihole_without_a_password(cluster) {
@@ -94,6 +113,28 @@ on_both! {
         server.add("mine.lan", "10.0.0.1");
         serves(server.dns(), "two.lan", &[TARGET]).await;
         assert_eq!(bed.events().await.iter().filter(|(reason, _)| reason == "LineRefused").count(), 2, "told once each");
+    }
+
+    async fn row_33_a_deletion_that_is_refused_is_said_as_that_and_not_sent_again_until_the_pihole_changes(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        let name = format!("keeps-{}", bed.namespace);
+        let policy = Policy { resync: Some(Duration::from_millis(200)), ..bed.policy() };
+        let _running = bed.start_with(policy, vec![named(&name, &server.url(), PiholeSpec::TOKEN)]);
+        bed.register("app", &["app.lan"]).await;
+        serves(server.dns(), "app.lan", &[TARGET]).await;
+        server.upset(Upset::status("DELETE", "/admin", 400, 1));
+        bed.delete("app").await;
+        until("it is said", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
+        let looks = server.counters().requests;
+        until("it has looked again and again", || server.counters().requests > looks + 6).await;
+        let deletions = || server.requests().iter().filter(|request| request.starts_with("DELETE")).count();
+        assert_eq!(deletions(), 1, "nothing has changed, so nothing is sent");
+        let said = logs::about(&bed.path("app"), "dns record refused");
+        assert_eq!((said.len(), said[0].field("reason"), said[0].field("host")), (1, "LineRefused", "app.lan"));
+        assert!(logs::of_instance(&name, "pi-hole api error").is_empty(), "nobody else writes there");
+        server.add("mine.lan", "10.0.0.1");
+        serves(server.dns(), "app.lan", &[]).await;
     }
 
     async fn row_33_somebodys_invalid_line_is_named_once_for_the_instance(cluster) {
@@ -152,20 +193,43 @@ on_both! {
 
     async fn row_37_and_41_after_a_429_the_whole_instance_is_left_alone_for_a_flat_time(cluster) {
         let bed = Bed::new(cluster).await;
-        let server = PiholeSpec::start().await;
-        let policy = Policy { throttle: Duration::from_secs(2), ..bed.policy() };
+        let piholes = Both::start().await;
+        let other = PiholeV6::start().await;
         bed.register("one", &["one.lan"]).await;
-        let _running = bed.start_with(policy, vec![spec(&server)]);
-        serves(server.dns(), "one.lan", &[TARGET]).await;
-        server.upset(Upset::status("POST", "/admin", 429, 1));
+        // Longer than this test.
+        let policy = Policy { throttle: Duration::from_hours(1), ..bed.policy() };
+        let mut instances = piholes.instances();
+        instances.push(named("other", &other.url(), PiholeV6::PASSWORD));
+        let running = bed.start_with(policy, instances);
+        piholes.serve("one.lan", &[TARGET]).await;
+        serves(other.dns(), "one.lan", &[TARGET]).await;
+        bed.shows("one", Some("one.lan")).await;
+        piholes.v6.upset(Upset::status("PUT", "/api/config", 429, 1));
+        piholes.spec.upset(Upset::status("POST", "/admin", 429, 1));
         bed.register("two", &["two.lan"]).await;
-        let posts = || server.requests().iter().filter(|request| request.starts_with("POST")).count();
-        until("the second one is refused", || posts() == 2).await;
-        let begun = Instant::now();
+        for instance in ["v6", "spec"] {
+            let metric = format!("signpost_pihole_trouble{{instance=\"{instance}\",reason=\"RateLimited\"}} 1");
+            until("it has had too many", || running.metrics.encode().contains(&metric)).await;
+        }
+        let asked = || {
+            let records = |requests: Vec<String>| requests.into_iter().filter(|request| request.contains("/api/config")).count();
+            (records(piholes.v6.requests()), piholes.spec.counters().writes)
+        };
+        let before = asked();
+        // A new change is no reason to come back sooner; whoever is well has it at once.
         bed.register("three", &["three.lan"]).await;
-        serves(server.dns(), "three.lan", &[TARGET]).await;
-        assert!(begun.elapsed() >= Duration::from_millis(1700), "a new change is no reason to come back sooner");
-        serves(server.dns(), "two.lan", &[TARGET]).await;
+        serves(other.dns(), "three.lan", &[TARGET]).await;
+        bed.register("four", &["four.lan"]).await;
+        serves(other.dns(), "four.lan", &[TARGET]).await;
+        assert_eq!(asked(), before, "the whole Pi-hole is left alone");
+        running.stop().await;
+        // After the time is over, everything is written.
+        piholes.v6.upset(Upset::status("PATCH", "/api/config", 429, 1));
+        piholes.spec.upset(Upset::status("POST", "/admin", 429, 1));
+        let _running = bed.start(piholes.instances());
+        for host in ["two.lan", "three.lan", "four.lan"] {
+            piholes.serve(host, &[TARGET]).await;
+        }
     }
 
     async fn row_38_a_name_shared_with_somebody_is_not_deleted_by_name(cluster) {
@@ -220,8 +284,8 @@ on_both! {
     async fn row_45_and_46_alive_always_and_ready_while_one_pihole_answers(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
-        let dead = format!("http://127.0.0.1:{}", signpost_testkit::free_port());
-        let running = bed.start(vec![v6(&server), named("dead", &dead, "x")]);
+        let dead = Dead::new();
+        let running = bed.start(vec![v6(&server), named("dead", &dead.url(), "x")]);
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (health, stop) = (running.health.clone(), tokio_util::sync::CancellationToken::new());
@@ -231,8 +295,19 @@ on_both! {
         assert_eq!(status("/healthz").await, 200);
         running.is_ready().await;
         assert_eq!(status("/readyz").await, 200);
-        assert_eq!(server.counters().login_attempts.min(1), server.counters().logins, "readiness takes no seat");
-        let alone = bed.start(vec![named("alone", &dead, "x")]);
+        assert!(server.counters().login_attempts <= 1, "readiness takes no seat");
+        // The Pi-hole answers, but its resolver does not.
+        let silent = json!({"https_port": 443, "dns": false});
+        server.upset(Upset { body: silent, ..Upset::status("GET", "/api/info/login", 200, 2) });
+        until("nobody serves", || !running.health.is_ready()).await;
+        assert_eq!((status("/readyz").await, status("/healthz").await), (503, 200));
+        running.is_ready().await;
+        // The Pi-hole answers, but Kubernetes does not.
+        let lost = kube::Client::try_from(kube::Config::new(dead.url().parse().unwrap())).unwrap();
+        let lost = Running::start(lost, Some(&bed.namespace), bed.policy(), vec![v6(&server)]);
+        until("its Pi-hole is there", || lost.health.checks().get("pihole") == Some(&Check::Ok)).await;
+        assert!(!lost.health.is_ready(), "{:?}", lost.health.checks());
+        let alone = bed.start(vec![named("alone", &dead.url(), "x")]);
         eventually("nobody answers", PATIENCE, || async {
             let text = format!("{:?}", alone.health.checks());
             if text.contains("no Pi-hole answers") { Ok(()) } else { Err(text) }
@@ -274,13 +349,11 @@ on_both! {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::with(V6Options { restart: Duration::from_millis(60), ..V6Options::default() }).await;
         server.edit(|_, cnames| cnames.push("mine.lan,user.lan".into()));
-        let _running = bed.start(vec![v6(&server)]);
         bed.create(Draft::new("dual", &["dual.lan"]).registered().annotate(TARGET_IPV6, "fd00::10")).await;
-        serves(server.dns(), "dual.lan", &[TARGET]).await;
-        assert_eq!(dig(server.dns(), "dual.lan", "AAAA").await.records, ["fd00::10"]);
         for name in ["a", "b", "c"] {
             bed.create(Draft::new(name, &[&format!("{name}.lan")]).registered().annotate(TARGET_CNAME, "dual.lan")).await;
         }
+        let _running = bed.start(vec![v6(&server)]);
         let served = |host: &'static str, wanted: &'static [&'static str]| { let dns = server.dns(); async move {
             eventually(&format!("{host} is {wanted:?}"), PATIENCE, || async {
                 match try_dig(dns, host, "A").await {
@@ -289,18 +362,55 @@ on_both! {
                 }
             }).await;
         }};
-        for host in ["a.lan", "b.lan", "c.lan"] {
+        for host in ["a.lan", "b.lan", "c.lan", "dual.lan"] {
             served(host, &[TARGET]).await;
         }
-        assert!(server.counters().restarts <= 2, "{:?}", server.counters());
+        assert_eq!(server.counters().restarts, 1, "{:?}", server.counters());
+        assert_eq!(dig(server.dns(), "dual.lan", "AAAA").await.records, ["fd00::10"]);
         // From alias to address and back without a moment when neither is there: the new one first.
+        let alias = || server.cnames().iter().any(|line| line.starts_with("a.lan,"));
+        let address = || server.hosts().iter().any(|line| line.contains(" a.lan "));
         bed.annotate("a", TARGET_CNAME, None).await;
-        until("the alias is gone", || !server.cnames().iter().any(|line| line.starts_with("a.lan"))).await;
-        until("the address is there", || server.hosts().iter().any(|line| line.contains(" a.lan "))).await;
+        until("the alias is gone", || {
+            let (alias, address) = (alias(), address());
+            assert!(alias || address, "the address comes first");
+            !alias
+        }).await;
+        bed.annotate("a", TARGET_CNAME, Some("dual.lan")).await;
+        until("the address is gone", || {
+            let (address, alias) = (address(), alias());
+            assert!(alias || address, "the alias comes first");
+            !address
+        }).await;
+        bed.annotate("b", TARGET_CNAME, Some("c.lan")).await;
+        until("the move is said", || logs::about(&bed.path("b"), "dns record updated").len() == 1).await;
+        let said = &logs::about(&bed.path("b"), "dns record updated")[0];
+        assert_eq!((said.field("old_target"), said.field("new_target")), ("dual.lan", "c.lan"));
+        let said = &logs::about(&bed.path("b"), "dns record created")[0];
+        assert_eq!((said.field("target"), said.fields.contains_key("old_target")), ("dual.lan", false));
         for name in ["a", "b", "c", "dual"] {
             bed.delete(name).await;
         }
         until("only the user's are left", || server.cnames() == ["mine.lan,user.lan"] && server.hosts().is_empty()).await;
+    }
+
+    async fn row_55_an_alias_that_leads_to_itself_or_is_refused_blocks_no_other(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { restart: Duration::from_millis(20), ..V6Options::default() }).await;
+        for (name, target) in [("self", "self.lan"), ("one", "two.lan"), ("two", "one.lan"), ("good", "app.lan")] {
+            bed.create(Draft::new(name, &[&format!("{name}.lan")]).registered().annotate(TARGET_CNAME, target)).await;
+        }
+        let _running = bed.start(vec![v6(&server)]);
+        let written = ["good.lan,app.lan # signpost=home", "one.lan,two.lan # signpost=home"];
+        until("what is right is there", || server.cnames() == written).await;
+        for name in ["self", "two"] {
+            until("the loop is said", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
+            assert_eq!(logs::about(&bed.path(name), "dns record refused")[0].field("reason"), "AliasLoop");
+        }
+        assert!(bed.event("AliasLoop").await.contains("leads back"));
+        // Turned round, it is no loop any more.
+        bed.annotate("one", TARGET_CNAME, Some("app.lan")).await;
+        until("both are there", || server.cnames().contains(&"two.lan,one.lan # signpost=home".to_owned())).await;
     }
 
     async fn row_55_two_clusters_share_a_pihole_and_leave_each_other_alone(cluster) {
@@ -374,13 +484,13 @@ on_both! {
     async fn row_55_one_dead_or_hanging_pihole_never_delays_another(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
-        let dead = format!("http://127.0.0.1:{}", signpost_testkit::free_port());
+        let dead = Dead::new();
         // Takes connections and says nothing, for longer than this test is patient.
         let silence = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let mut hanging = connection(&format!("http://{}", silence.local_addr().unwrap()), "x");
         hanging.timing.total = Duration::from_mins(10);
         let hanging = Instance::new("hanging", connect(hanging, Dialect::Auto).unwrap());
-        let running = bed.start(vec![v6(&server), named("dead", &dead, "x"), hanging]);
+        let running = bed.start(vec![v6(&server), named("dead", &dead.url(), "x"), hanging]);
         running.is_ready().await;
         bed.register("app", &["app.lan"]).await;
         serves(server.dns(), "app.lan", &[TARGET]).await;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 /// The default target of every test.
 pub const TARGET: &str = "192.168.1.10";
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One test's corner of a cluster.
 pub struct Bed {
@@ -94,10 +94,10 @@ impl Bed {
     pub async fn ledger(&self, instance: &str) -> String {
         let api = Api::<ConfigMap>::namespaced(self.cluster.client(), &self.namespace);
         let maps = api.list(&ListParams::default()).await.unwrap();
-        let ours = maps
-            .items
-            .into_iter()
-            .find(|map| map.name_any().ends_with(instance) && map.name_any().starts_with("signpost-pihole-"));
+        let (plain, hashed) = (format!("-{instance}"), format!("-{instance}."));
+        let is_of = |name: &str| name.ends_with(&plain) || name.contains(&hashed);
+        let ours =
+            maps.items.into_iter().find(|map| map.name_any().starts_with("signpost-pihole-") && is_of(&map.name_any()));
         ours.and_then(|map| map.data?.remove("hosts")).unwrap_or_default()
     }
 
@@ -276,6 +276,28 @@ pub fn spec(server: &PiholeSpec) -> Instance {
 /// A Pi-hole by a name of its own, so that what is said about it can be told from other tests.
 pub fn named(name: &str, url: &str, token: &str) -> Instance {
     Instance::new(name, connect(connection(url, token), Dialect::Auto).unwrap())
+}
+
+/// An address where nobody listens, and nobody else can begin to.
+pub struct Dead(tokio::net::TcpSocket);
+
+impl Dead {
+    pub fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        Self(socket)
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.0.local_addr().unwrap())
+    }
+}
+
+/// Takes a Pi-hole away until its restarts are released.
+pub async fn takes_away(server: &PiholeV6) {
+    server.hold_restarts();
+    server.restart_for(Duration::ZERO);
+    until("the Pi-hole is away", || std::net::TcpStream::connect(server.addr()).is_err()).await;
 }
 
 /// The status of one GET.
