@@ -4,7 +4,9 @@ ARGS ?=
 ONLY ?=
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
-.PHONY: help demo test setup lint unit once deny bench generate
+.PHONY: help demo test setup lint unit once deny fuzz bench generate
+# Every step stands on those before it, and cargo uses all cores by itself.
+.NOTPARALLEL:
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,6 +34,10 @@ once: ## The demo as CI runs it: exits 0 when everything converged
 deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny check licenses bans sources
+
+fuzz: ## Check that the fuzz targets build (fuzz/README.md says how to run them)
+	@# Without a linker nothing of libfuzzer itself is needed.
+	CUSTOM_LIBFUZZER_PATH=/unused cargo check --locked --manifest-path fuzz/Cargo.toml
 
 bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for one)
 	@dev/setup
