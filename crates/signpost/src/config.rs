@@ -177,7 +177,10 @@ fn boolean(name: &str, text: &str, default: bool, problems: &mut Vec<String>) ->
 
 fn pihole(args: &PiholeArgs, process: &ProcessArgs) -> Option<PiholeSettings> {
     let instances_file = file(args.pihole_instances_file.as_ref());
-    if args.pihole_url.as_deref().and_then(given).is_none() && instances_file.is_none() {
+    let files = [&instances_file, &file(args.pihole_api_token_file.as_ref())].into_iter().any(Option::is_some);
+    let texts = [&args.pihole_url, &args.pihole_api_token, &args.default_target_ip];
+    // Whoever gives one of these means a Pi-hole, and is told what else it takes.
+    if !files && texts.into_iter().all(|text| text.as_deref().and_then(given).is_none()) {
         return None;
     }
     Some(PiholeSettings {

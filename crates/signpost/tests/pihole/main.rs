@@ -11,7 +11,7 @@ mod process;
 
 use std::time::Duration;
 
-use common::{Bed, Draft, TARGET, http_status, serves, until};
+use common::{Bed, Draft, TARGET, http_status, serves, takes_away, until};
 use futures::StreamExt;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -76,6 +76,8 @@ on_both! {
             let (code, text) = process.ended().await;
             assert_eq!(code, 0, "{text}");
             assert!(!text.contains("\"DEBUG\""), "info is the default: {text}");
+            let nameless = text.lines().filter(|line| line.contains("OWNER_ID is not set")).collect::<Vec<_>>();
+            assert!(nameless.len() == 1 && nameless[0].contains("\"WARN\""), "{text}");
         }
         for (level, said) in [("debug", true), ("info", true), ("warn", false), ("error", false)] {
             let server = PiholeSpec::start().await;
@@ -83,6 +85,7 @@ on_both! {
             serves(server.dns(), "app.lan", &[TARGET]).await;
             let (_, text) = process.ended().await;
             assert_eq!(text.contains("dns record created"), said, "{level}: {text}");
+            assert!(!text.contains("OWNER_ID is not set"), "{text}");
             assert_eq!(text.contains("reconcile started"), level == "debug", "{level}: {text}");
         }
     }
@@ -103,6 +106,21 @@ on_both! {
             let problems = text.lines().filter(|line| line.contains(&format!("{name}: "))).count();
             assert!(code == 2 && problems == 1, "{name}: {code}, {text}");
         }
+        // Whatever is given, what is missing is told with everything else that is wrong.
+        for (token, address) in [(PiholeV6::PASSWORD, ""), ("", TARGET), (PiholeV6::PASSWORD, "01.2.3.4")] {
+            let wrong = [("DEFAULT_TARGET_IP", address), ("GC", "sometimes")];
+            let (code, text) = Process::start(&bed, "", token, &wrong).ends().await;
+            assert_eq!(code, 2, "{text}");
+            let mut told: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(": ")).map(|(setting, _)| setting).collect();
+            told.sort_unstable();
+            let mut missing = vec!["GC", "PIHOLE_URL"];
+            missing.extend((address != TARGET).then_some("DEFAULT_TARGET_IP"));
+            missing.extend(token.is_empty().then_some("PIHOLE_API_TOKEN"));
+            missing.sort_unstable();
+            assert_eq!(told, missing, "{text}");
+        }
+        let (code, text) = Process::start(&bed, "", "", &[("DEFAULT_TARGET_IP", "")]).ends().await;
+        assert!(code == 2 && text.contains("no system is switched on"), "{text}");
         assert_eq!(server.counters().requests, 0);
         assert_eq!(bed.get("app").await.metadata.resource_version, version);
     }
@@ -169,14 +187,14 @@ on_both! {
         for dns in [primary.dns(), second.dns(), older.dns()] {
             serves(dns, "one.lan", &[TARGET]).await;
         }
-        second.restart_for(Duration::from_secs(2));
-        until("one is away", || std::net::TcpStream::connect(second.addr()).is_err()).await;
+        takes_away(&second).await;
         bed.register("two", &["two.lan"]).await;
         bed.delete("one").await;
         for dns in [primary.dns(), older.dns()] {
             serves(dns, "two.lan", &[TARGET]).await;
             serves(dns, "one.lan", &[]).await;
         }
+        second.release_restarts();
         let caught_up = || second.hosts().len() == 1 && second.hosts()[0].contains("two.lan");
         until("it catches up when it is back", caught_up).await;
         let (code, text) = process.ended().await;
