@@ -163,9 +163,8 @@ async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) 
     } else {
         items.push(item.to_owned());
         let comments = lock(state).options.comments;
-        validate(list, &items, comments)
-            .map_err(|hint| error(400, "bad_request", "Invalid value", Some(&hint)))
-            .and_then(|()| resolver_test(list, &items).map_err(|why| untestable(&why)))
+        check(list, &items, comments, "Invalid value")
+            .map_err(|(message, hint)| error(400, "bad_request", message, Some(&hint)))
     };
     takes_its_time(state, pause).await;
     end(state, list, reply.is_ok().then_some(items), save);
@@ -209,13 +208,11 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
         Err(reply) => return *reply,
     };
     let comments = lock(state).options.comments;
-    let valid = validate(list, &items, comments)
-        .map_err(|hint| error(400, "bad_request", "Config item validation failed", Some(&hint)))
-        .and_then(|()| resolver_test(list, &items).map_err(|why| untestable(&why)));
+    let valid = check(list, &items, comments, "Config item validation failed");
     takes_its_time(state, pause).await;
-    if let Err(refused) = valid {
+    if let Err((message, hint)) = valid {
         end(state, list, None, save);
-        return refused;
+        return error(400, "bad_request", message, Some(&hint));
     }
     end(state, list, Some(items.clone()), save);
     answer(200, json!({"config": {"dns": {list.key(): items}}}))
@@ -251,6 +248,12 @@ fn end(state: &Arc<Mutex<Inner>>, list: List, items: Option<Vec<String>>, save: 
             let _ = sender.send(away);
         });
     }
+}
+
+/// Checks a whole list: message and hint of what is wrong, the message of an element that is invalid being the caller's.
+fn check(list: List, items: &[String], comments: bool, invalid: &'static str) -> Result<(), (&'static str, String)> {
+    validate(list, items, comments).map_err(|hint| (invalid, hint))?;
+    resolver_test(list, items).map_err(|why| ("Invalid configuration", why))
 }
 
 /// Checks a whole list; the hint names the first bad element by its index.
@@ -297,10 +300,6 @@ fn resolver_test(list: List, items: &[String]) -> Result<(), String> {
     let mut aliases = items.iter().filter_map(|line| Some(line.split_once(',')?.0.trim().to_ascii_lowercase()));
     let fine = list == List::Hosts || aliases.all(|alias| seen.insert(alias));
     if fine { Ok(()) } else { Err("duplicate CNAME".to_owned()) }
-}
-
-fn untestable(why: &str) -> Response {
-    error(400, "bad_request", "Invalid configuration", Some(why))
 }
 
 fn name_ok(name: &str) -> Result<(), String> {

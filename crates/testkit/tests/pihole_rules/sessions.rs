@@ -150,8 +150,15 @@ async fn leaving_twice_is_401_session_unknown() {
 #[tokio::test]
 async fn a_session_survives_a_restart_but_not_a_new_password() {
     let (pihole, caller) = v6(V6Options::default()).await;
-    pihole.restart_for(Duration::from_millis(30));
-    eventually("the server is back", Duration::from_secs(5), || async {
+    pihole.hold_restarts();
+    pihole.restart_for(Duration::ZERO);
+    eventually("the server is away", PATIENCE, || async {
+        let connected = tokio::net::TcpStream::connect(pihole.addr()).await;
+        if connected.is_err() { Ok(()) } else { Err("still there") }
+    })
+    .await;
+    pihole.release_restarts();
+    eventually("the server is back", PATIENCE, || async {
         let answer = caller.http.get(format!("{}/api/info/login", caller.base)).send().await;
         answer.map(|_| ()).map_err(|error| error.to_string())
     })
