@@ -87,21 +87,19 @@ impl PiholeSystem {
             ErrorClass::Instance | ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
             ErrorClass::Transient => {
                 let mut memory = applied.instance.memory();
-                let until = match memory.paused_until.filter(|until| now < *until) {
-                    // Tried before its time, for a new change: that makes the pause no longer.
-                    Some(until) => until,
-                    None => {
-                        memory.failures = memory.failures.saturating_add(1);
-                        let who = (&self.policy.owner, &applied.instance.name);
-                        after(now, backoff(self.policy.backoff, memory.failures, &who))
-                    }
-                };
+                // One that is tried before its time, for a new change, makes the pause no longer.
+                let until = memory.paused_until.filter(|until| now < *until).unwrap_or_else(|| {
+                    memory.failures = memory.failures.saturating_add(1);
+                    let who = (&self.policy.owner, &applied.instance.name);
+                    after(now, backoff(self.policy.backoff, memory.failures, &who))
+                });
                 memory.paused_until = Some(until);
                 let pause = now.duration_until(until).unsigned_abs();
                 match &failure.cause {
-                    // Nobody listens, so nobody is bothered by a new change that is tried at once.
-                    Cause::Pihole(error) if error.is_quick() => RetryClass::Fixed(pause),
-                    _ => RetryClass::Throttled { after: Some(pause) },
+                    // It fails: new changes wait with the rest. Where nobody listens, nobody is bothered by one that is tried at once.
+                    Cause::Pihole(error) if !error.is_quick() => RetryClass::Throttled { after: Some(pause) },
+                    // It is not the Pi-hole that fails, and other records may well be written.
+                    Cause::Pihole(_) | Cause::Ledger(_) | Cause::Unsettled { .. } => RetryClass::Fixed(pause),
                 }
             }
         }
