@@ -163,9 +163,30 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 }
 
 async fn from_file(path: &Path, kubeconfig: Kubeconfig) -> Result<Config, ConnectError> {
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let has_proxy = names_a_proxy(&kubeconfig);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .map_err(|error| bad_file(path, error))
+        .map_err(|error| bad_file(path, error))?;
+    if !has_proxy {
+        // From HTTPS_PROXY. Only what is written for this cluster counts: no provider is asked through a proxy either.
+        config.proxy_url = None;
+    }
+    if let Some(scheme) = config.proxy_url.as_ref().map(|url| url.scheme_str().unwrap_or("no scheme"))
+        && !["http", "https", "socks5"].contains(&scheme)
+    {
+        let reason = format!("its proxy-url has {scheme:?} where http, https or socks5 is expected");
+        return Err(ConnectError::Broken { path: path.to_path_buf(), reason });
+    }
+    Ok(config)
+}
+
+/// Whether the cluster that is meant says by itself which proxy leads to it.
+fn names_a_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
+    let cluster = context.and_then(|context| context.context.as_ref()).map(|context| &context.cluster);
+    let meant = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
+    let proxy = meant.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_deref());
+    proxy.is_some_and(|url| !url.is_empty())
 }
 
 fn bad_file(path: &Path, error: KubeconfigError) -> ConnectError {
@@ -310,6 +331,47 @@ mod tests {
         let address = socket.local_addr().unwrap();
         let error = refused(&kubeconfig(&format!("http://{address}"), "hunter2")).await;
         assert!(error.contains("does not answer") && error.contains("check that the cluster runs"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    fn through(proxy: &str, server: &str) -> String {
+        kubeconfig(server, "t").replacen("cluster: {server:", &format!("cluster: {{proxy-url: \"{proxy}\", server:"), 1)
+    }
+
+    #[tokio::test]
+    async fn the_proxy_of_the_kubeconfig_leads_to_the_cluster() {
+        let api = server(failure(403, "Forbidden", "forbidden")).await;
+        let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = proxy.local_addr().unwrap();
+        let target = api.trim_start_matches("http://").to_owned();
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut buffer = [0; 4096];
+            let length = tokio::io::AsyncReadExt::read(&mut stream, &mut buffer).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut upstream = tokio::net::TcpStream::connect(target).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut stream, &mut upstream).await;
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        });
+        let path = file(&through(&format!("http://{address}"), &api));
+        let connected = connect(Some(&path)).await;
+        std::fs::remove_file(path).unwrap();
+        assert!(connected.is_ok(), "{}", connected.err().unwrap());
+        drop(connected);
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with(&format!("CONNECT {}", api.trim_start_matches("http://"))), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_cannot_be_used_is_explained_without_its_password() {
+        let error = refused(&through("ftp://me:hunter2@127.0.0.1:1", "http://127.0.0.1:1")).await;
+        assert!(error.contains("proxy-url") && error.contains("socks5"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let proxy = format!("http://me:hunter2@{}", socket.local_addr().unwrap());
+        let error = refused(&through(&proxy, "http://127.0.0.1:1")).await;
+        assert!(error.contains("does not answer"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
 
