@@ -105,7 +105,7 @@ on_both! {
 
     async fn what_is_retained_can_be_deleted_while_the_server_is_down(cluster) {
         let Some(server) = own_server().await else { return };
-        let rig = Rig::on(cluster, &server).await;
+        let mut rig = Rig::on(cluster, &server).await;
         rig.retained_zone().await;
         let mut spec = rig.rrset("kept", "A", &["192.0.2.1"]);
         spec["deletionPolicy"] = json!("Retain");
@@ -113,7 +113,10 @@ on_both! {
         rig.until("RRset", "kept", "Succeeded").await;
         rig.served("gone", "gone", "A", &["192.0.2.2"]).await;
         rig.at_rest().await;
+        // Nothing is remembered of the zone either.
+        rig.stop().await;
         server.kill();
+        rig.start();
         rig.delete("RRset", "kept").await;
         rig.until_gone("RRset", "kept").await;
         rig.delete("RRset", "gone").await;
