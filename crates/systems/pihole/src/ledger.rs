@@ -15,6 +15,11 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use signpost_dns::Fqdn;
 
+/// What holds the lines.
+const HOSTS: &str = "hosts";
+/// What says whose they are. Ledgers that were written before there was such a thing say nothing.
+const OWNER: &str = "owner";
+
 /// Longest time for one request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -114,12 +119,15 @@ impl ConfigMaps {
         Self { api: Api::namespaced(client, namespace), owner: owner.to_owned() }
     }
 
+    /// A ledger that is there, unless it says that it is somebody else's.
     async fn read(&self, name: &str) -> Result<Option<Versioned>, LedgerError> {
-        let found = in_time(self.api.get_opt(name), "get", name).await?;
-        Ok(found.map(|map| Versioned {
-            ledger: Ledger::from_text(map.data.as_ref().and_then(|data| data.get("hosts")).map_or("", String::as_str)),
-            version: map.metadata.resource_version,
-        }))
+        let Some(map) = in_time(self.api.get_opt(name), "get", name).await? else { return Ok(None) };
+        let data = map.data.unwrap_or_default();
+        if data.get(OWNER).is_some_and(|owner| *owner != self.owner) {
+            return Ok(None);
+        }
+        let ledger = Ledger::from_text(data.get(HOSTS).map_or("", String::as_str));
+        Ok(Some(Versioned { ledger, version: map.metadata.resource_version }))
     }
 }
 
@@ -201,7 +209,7 @@ impl LedgerStore for ConfigMaps {
                     resource_version: version.clone(),
                     ..ObjectMeta::default()
                 },
-                data: Some([("hosts".to_owned(), ledger.to_text())].into()),
+                data: Some([(HOSTS.to_owned(), ledger.to_text()), (OWNER.to_owned(), self.owner.clone())].into()),
                 ..ConfigMap::default()
             };
             let params = PostParams::default();
@@ -257,14 +265,27 @@ mod tests {
         let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
         let ledgers = ConfigMaps::new(sandbox.client(), "default", "a_b");
         assert_eq!(ledgers.load("c").await.unwrap(), Versioned::default());
-        let older = ConfigMaps::new(sandbox.client(), "default", "a-b");
-        let entries = Ledger::from_text("10.0.0.1 app.lan\n");
-        older.save("c", Versioned { ledger: entries.clone(), version: None }).await.unwrap();
+        let former =
+            serde_json::json!({"metadata": {"name": "signpost-pihole-a-b-c"}, "data": {"hosts": "10.0.0.1 app.lan\n"}});
+        let former: ConfigMap = serde_json::from_value(former).unwrap();
+        ledgers.api.create(&PostParams::default(), &former).await.unwrap();
         let taken = ledgers.load("c").await.unwrap();
+        let entries = Ledger::from_text("10.0.0.1 app.lan\n");
         assert_eq!(taken, Versioned { ledger: entries.clone(), version: None });
         let saved = ledgers.save("c", Versioned { ledger: Ledger::default(), version: taken.version }).await.unwrap();
         assert_eq!(ledgers.load("c").await.unwrap(), saved, "from now on it has its own");
-        assert_eq!(older.load("c").await.unwrap().ledger, entries);
+        assert_eq!(ledgers.read("signpost-pihole-a-b-c").await.unwrap().unwrap().ledger, entries);
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_says_it_is_somebody_elses_is_not_taken_over() {
+        let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
+        let (ours, theirs) = ("a_b", "a-b");
+        let [ours, theirs] = [ours, theirs].map(|owner| ConfigMaps::new(sandbox.client(), "default", owner));
+        let entries = Ledger::from_text("10.0.0.1 app.lan\n");
+        let saved = theirs.save("c", Versioned { ledger: entries, version: None }).await.unwrap();
+        assert_eq!(theirs.load("c").await.unwrap(), saved);
+        assert_eq!(ours.load("c").await.unwrap(), Versioned::default());
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,6 +50,16 @@ impl Rights {
         Self(objects)
     }
 
+    /// The same without those to one resource.
+    fn without(mut self, resource: &str) -> Self {
+        for object in &mut self.0 {
+            if let Some(rules) = object.data.get_mut("rules").and_then(Value::as_array_mut) {
+                rules.retain(|rule| !rule["resources"].as_array().unwrap().contains(&json!(resource)));
+            }
+        }
+        self
+    }
+
     /// Gives them to the service account, and answers with a client that has them and no other.
     async fn client(self, bed: &Bed) -> kube::Client {
         for object in &self.0 {
@@ -195,6 +205,8 @@ on_both! {
         let _running = bed.start_with(policy, vec![Instance::new(&name, connect(connection, Dialect::Auto).unwrap())]);
         bed.register("one", &["one.lan"]).await;
         serves(server.dns(), "one.lan", &[TARGET]).await;
+        // Its pass is over.
+        bed.shows("one", Some("one.lan")).await;
         takes_away(&server).await;
         bed.register("two", &["two.lan"]).await;
         until("it is being tried", || !logs::about(&bed.path("two"), "reconcile started").is_empty()).await;
@@ -224,6 +236,23 @@ on_both! {
         eventually("the Ingress is gone", PATIENCE, || async {
             match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
         }).await;
+    }
+
+    async fn row_19_and_43_without_the_right_to_its_ledger_nothing_is_written_where_lines_carry_no_mark(cluster) {
+        let bed = Bed::new(cluster).await;
+        let client = Rights::of_the_example(&bed.namespace).without("configmaps").client(&bed).await;
+        let piholes = Both::start().await;
+        piholes.spec.add("mine.lan", TARGET);
+        let running = Running::start(client, Some(&bed.namespace), bed.policy(), piholes.instances());
+        bed.register("app", &["app.lan"]).await;
+        serves(piholes.v6.dns(), "app.lan", &[TARGET]).await;
+        assert!(bed.event("Ledger").await.contains("no right to get the ConfigMap"));
+        let metric = "signpost_pihole_trouble{instance=\"spec\",reason=\"Ledger\"} 1";
+        until("the metric says so", || running.metrics.encode().contains(metric)).await;
+        assert_eq!(piholes.spec.counters().writes, 0);
+        bed.delete("app").await;
+        serves(piholes.v6.dns(), "app.lan", &[]).await;
+        assert_eq!(piholes.spec.records(), [("mine.lan".to_owned(), TARGET.to_owned())]);
     }
 
     async fn row_52_hosts_come_from_the_rules_from_the_annotation_from_neither_and_from_both(cluster) {
