@@ -139,8 +139,11 @@ impl World {
             state.homes.remove(key);
         }
         let state = &*state;
-        let claimants =
+        let claimants: Vec<Arc<ZoneObject>> =
             state.claimants.get(key).into_iter().flatten().filter_map(|id| state.zones.get(id).cloned()).collect();
+        // A zone object that goes takes along what was written through it: all of that, or it is too early.
+        let everything = Touched::All;
+        let touched = if claimants.iter().any(|zone| zone.identity.deleting) { &everything } else { touched };
         let mut snapshot =
             Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
         let nothing = Home::default();

@@ -92,6 +92,32 @@ async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_zone_object_that_goes_is_looked_at_with_all_its_record_sets_whatever_was_touched() {
+    let (world, _) = world();
+    Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
+    let mut zone: Zone = serde_json::from_value(json!({
+        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
+        "metadata": { "name": "example.com", "namespace": "ns", "uid": "z", "resourceVersion": "6", "generation": 1 },
+        "spec": { "kind": "Native" },
+    }))
+    .unwrap();
+    let look = |world: &World| {
+        let snapshot = world.snapshot(&key(), &Touched::none());
+        (snapshot.full, snapshot.names.len())
+    };
+    Index::<Zone>::applied(&world, &zone);
+    assert_eq!(look(&world), (false, 0));
+    zone.metadata.resource_version = Some("7".to_owned());
+    zone.metadata.deletion_timestamp = Some(deletion());
+    Index::<Zone>::applied(&world, &zone);
+    assert_eq!(look(&world), (true, 1));
+}
+
+fn deletion() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time("2026-03-01T00:00:00Z".parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
 async fn names_that_nobody_looks_at_are_not_collected_for_ever() {
     let (world, queue) = world();
     for n in 0..3_000 {
@@ -172,12 +198,7 @@ async fn a_zone_made_anew_under_another_name_takes_along_record_sets_that_wrote_
     };
     assert_eq!((names(&other), names(&key())), (vec!["www._other.example.".to_owned()], vec![]));
     let mut going = rrset(7, 1, &json!({ "status": wrote }));
-    going.metadata.deletion_timestamp = Some(
-        "2026-03-01T00:00:00Z"
-            .parse::<jiff::Timestamp>()
-            .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
-            .unwrap(),
-    );
+    going.metadata.deletion_timestamp = Some(deletion());
     Index::<RRset>::applied(&world, &going);
     assert_eq!(
         (names(&other), names(&key())),

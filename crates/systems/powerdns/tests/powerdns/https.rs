@@ -7,6 +7,11 @@ use crate::rig::{PATIENCE, Rig, condition, zone_spec};
 on_both! {
     async fn the_certificate_is_checked_against_the_authority_in_the_settings(cluster) {
         let Some(mut rig) = Rig::new(cluster).await else { return };
+        eventually("the server was asked who it is", PATIENCE, || async {
+            let said = rig.readiness();
+            if said == Some(signpost_engine::health::Check::Ok) { Ok(()) } else { Err(said) }
+        })
+        .await;
         rig.stop().await;
         let plain = rig.proxy.url().strip_prefix("http://").unwrap().parse().unwrap();
         let front = TlsFront::open_by_address(plain).await;
