@@ -341,12 +341,17 @@ impl ZoneServer for PowerDnsClient {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
         async {
             let answer = self.call(Method::GET, self.base.clone(), None).await;
-            match answer.and_then(|answer| wire::server(&answer.body)) {
+            let answer = match answer.and_then(|answer| wire::server(&answer.body)) {
                 Ok(server) if server.daemon_type.is_empty() => Err(not_a_server("it has no daemon_type")),
                 Err(ServerError::NoZone) => Err(not_a_server("404")),
                 Err(ServerError::Protocol { why }) => Err(not_a_server(&why)),
                 answer => answer,
+            };
+            if let Err(error @ ServerError::Protocol { .. }) = &answer {
+                // Something answers, and it is not the server.
+                self.breaker.failed(error);
             }
+            answer
         }
         .boxed()
     }

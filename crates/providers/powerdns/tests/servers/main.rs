@@ -337,3 +337,15 @@ async fn the_largest_request_that_is_sent_fits_the_servers_own_limit_and_a_large
     // It closes the connection on the rest, which may be noticed before its answer is.
     assert!(matches!(error, ServerError::Refused { .. } | ServerError::Unreachable { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn the_server_in_memory_remembers_its_last_calls_only() {
+    let server = MemoryServer::new();
+    let zone = ZoneName::parse("log.example").unwrap();
+    server.zone(&zone).await.unwrap();
+    for _ in 0..10_000 {
+        server.server().await.unwrap();
+    }
+    let log = server.log();
+    assert_eq!((log.len(), log.contains(&signpost_provider_powerdns::Call::Zone(zone))), (10_000, false));
+}

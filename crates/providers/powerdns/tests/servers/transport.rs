@@ -50,6 +50,8 @@ async fn a_zone_is_missing_only_where_a_server_says_so() {
             let text = error.to_string();
             assert!(text.contains("PDNS_API_URL") && text.contains("PDNS_API_VHOST"), "{text}");
         }
+        let health = format!("{:?}", client.health());
+        assert!(health.contains("Down") && health.contains("PDNS_API_VHOST"), "{health}");
     }
     let server = serve(|request| match request.uri().path() {
         "/api/v1/servers/localhost" => answer(200, SERVER),

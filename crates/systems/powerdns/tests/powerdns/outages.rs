@@ -106,6 +106,20 @@ on_both! {
         assert_eq!(rig.proxy.writes(), 0);
     }
 
+    async fn readiness_names_something_that_answers_in_the_place_of_the_server_also_when_there_are_zones(cluster) {
+        let Some(rig) = Rig::new(cluster).await else { return };
+        rig.zone().await;
+        rig.proxy.add(Rule::every(Fault::status(404)));
+        eventually("readiness says PDNS_API_VHOST", PATIENCE, || async {
+            let said = format!("{:?}", rig.readiness());
+            if said.contains("Failing") && said.contains("PDNS_API_VHOST") { Ok(()) } else { Err(said) }
+        })
+        .await;
+        rig.proxy.clear();
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+    }
+
     async fn readiness_notices_a_server_that_went_away_while_there_is_nothing_to_do(cluster) {
         let Some(mut rig) = Rig::new(cluster).await else { return };
         rig.stop().await;
