@@ -106,6 +106,21 @@ fn who_refuses_a_zone_it_did_not_make_inherits_none() {
 }
 
 #[test]
+fn what_was_written_in_another_zone_before_is_left_to_that_zone() {
+    let mut elsewhere = wrote("moved", "A", "192.0.2.1");
+    elsewhere["status"]["applied"]["zone"] = json!("other.example.");
+    elsewhere["status"]["applied"]["name"] = json!("moved.other.example.");
+    for policy in ["Adopt", "Refuse"] {
+        let scene = with_heir(policy).object("moved", 1, "moved", "A", "192.0.2.1", elsewhere.clone());
+        let words = scene.words();
+        assert!(
+            words.contains("\nmoved: ZoneMissing, keeps its record\n") && !words.contains("other.example"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
 fn a_zone_object_that_never_touched_its_zone_takes_nothing_along() {
     let never = json!({ "metadata": { "finalizers": null }, "status": { "id": null } });
     for policy in ["Adopt", "Refuse"] {

@@ -259,15 +259,18 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
         || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
     if plan.step == ZoneStep::Delete || !present {
         // Everything goes with the zone: no record set needs a call of its own.
-        for record in records(snapshot) {
-            let verdict = Verdict::carried(record, missing());
-            plan.decided.push(Verdict { applied: None, release: record.identity.deleting, ..verdict });
-        }
+        plan.decided.extend(records(snapshot).map(|record| departed(record, zone, missing())));
     } else if let (Some(heir), true) = (heir, goes) {
         hand_over(plan, snapshot, zone, holder, &heir, &missing());
     } else {
         plan_names(plan, snapshot, zone, Some(holder), Some(&missing()), now);
     }
+}
+
+/// A record set whose zone object goes: it has nothing in that zone any more.
+fn departed(record: &Record, zone: &ZoneName, says: Says) -> Verdict {
+    let elsewhere = record.seen.applied.clone().filter(|applied| applied.zone != *zone);
+    Verdict { applied: elsewhere, release: record.identity.deleting, ..Verdict::carried(record, says) }
 }
 
 /// Another object takes the zone over: what was written through the one that goes, goes with it, apart from what the
@@ -287,9 +290,9 @@ fn hand_over(
         |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone_plan::holds(zone, heir, key);
     for (name, records) in &snapshot.names {
         for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
-            let verdict = Verdict::carried(record, missing.clone());
-            let verdict = Verdict { applied: None, release: record.identity.deleting, ..verdict };
-            match &record.seen.applied {
+            let verdict = departed(record, zone, missing.clone());
+            let here = record.seen.applied.as_ref().filter(|applied| applied.zone == *zone);
+            match here {
                 Some(applied) if !record.retain && !stays(&applied.key) => plan.atoms.push(Atom {
                     name: name.clone(),
                     deletes: vec![applied.key.clone()],
