@@ -97,6 +97,15 @@ impl Cluster {
         self.kubeconfig.clone()
     }
 
+    /// What a kubeconfig file says that leads to the API server by another address, such as a [`crate::FaultProxy`]'s: the same user, and no
+    /// certificate to check.
+    pub fn kubeconfig_through(&self, url: &str) -> String {
+        let text = std::fs::read_to_string(&self.kubeconfig).expect("the kubeconfig is there");
+        let mut config: serde_json::Value = serde_saphyr::from_str(&text).expect("the kubeconfig is YAML");
+        config["clusters"][0]["cluster"] = json!({ "server": url });
+        config.to_string()
+    }
+
     /// The sandbox, for its fault hooks and request log.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         match &self.kind {

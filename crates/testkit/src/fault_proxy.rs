@@ -250,6 +250,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        // Pages of a list would wait for one another's acknowledgement.
+        stream.set_nodelay(true).ok();
         let shared = shared.clone();
         connections.spawn(async move {
             let service = service_fn(|request| shared.serve(request));

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use signpost_testkit::{
     Backend, FaultProxy, PowerDns, PowerDnsOptions, dig, eventually, on_both, real_cluster, sandbox_cluster, try_dig,
@@ -37,9 +38,9 @@ async fn rbac_decides_what_an_impersonated_user_may_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_works_through_the_fault_proxy() {
     let Some(cluster) = real_cluster().await else { return };
-    let mut config = cluster.config().await;
-    let proxy = FaultProxy::start(&config.cluster_url.to_string()).await;
-    config.cluster_url = proxy.url().parse().unwrap();
+    let proxy = FaultProxy::start(&cluster.config().await.cluster_url.to_string()).await;
+    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_through(&proxy.url())).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let client = kube::Client::try_from(config).unwrap();
     assert_eq!(status_of(&client, "/api/v1/namespaces").await, 200);
     assert_eq!(proxy.seen()[0].path, "/api/v1/namespaces");
