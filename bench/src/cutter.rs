@@ -1,6 +1,7 @@
 //! A plain TCP relay whose connections can be cut at will: how a benchmark ends the operator's watches.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
@@ -21,10 +22,17 @@ impl Cutter {
         let (cut, _) = broadcast::channel(1);
         let cuts = cut.clone();
         let server = tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
+            loop {
+                let Ok((mut client, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
                 let mut end = cuts.subscribe();
                 tokio::spawn(async move {
                     let Ok(mut server) = TcpStream::connect(upstream).await else { return };
+                    for stream in [&client, &server] {
+                        stream.set_nodelay(true).ok();
+                    }
                     tokio::select! {
                         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
                         _ = end.recv() => {}

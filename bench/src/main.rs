@@ -57,30 +57,76 @@ impl Bench {
 
     /// Starts the operator for the powerdns system on one namespace.
     fn operator(&self, namespace: &str) -> anyhow::Result<operator::Operator> {
-        let environment = [
-            ("KUBECONFIG", self.cluster.kubeconfig().display().to_string()),
-            ("WATCH_NAMESPACE", namespace.to_owned()),
-            ("POD_NAMESPACE", namespace.to_owned()),
-            ("PDNS_API_URL", self.powerdns.api_url()),
-            ("PDNS_API_KEY", self.powerdns.api_key()),
-        ];
-        operator::Operator::start(&self.operator, &environment, &self.logs.path().join(format!("{namespace}.log")))
+        self.start(namespace, &self.cluster.kubeconfig(), self.powerdns())
     }
 
     /// Starts the operator for the pihole system on one namespace.
     fn pihole_operator(&self, namespace: &str, kubeconfig: &Path, url: &str) -> anyhow::Result<operator::Operator> {
-        let environment = [
+        self.start(namespace, kubeconfig, pihole_at(url))
+    }
+
+    /// Starts the operator for both systems on one namespace.
+    fn both_operator(&self, namespace: &str, url: &str) -> anyhow::Result<operator::Operator> {
+        self.start(namespace, &self.cluster.kubeconfig(), [self.powerdns(), pihole_at(url)].concat())
+    }
+
+    fn start(
+        &self,
+        namespace: &str,
+        kubeconfig: &Path,
+        mut settings: Vec<(&str, String)>,
+    ) -> anyhow::Result<operator::Operator> {
+        settings.extend([
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("WATCH_NAMESPACE", namespace.to_owned()),
             ("POD_NAMESPACE", namespace.to_owned()),
-            ("PIHOLE_URL", url.to_owned()),
-            ("PIHOLE_API_TOKEN", signpost_testkit::pihole::V6Options::default().password.unwrap_or_default()),
-            ("PIHOLE_API_DIALECT", "v6".to_owned()),
-            ("DEFAULT_TARGET_IP", "10.0.0.1".to_owned()),
-            ("OWNER_ID", "b".to_owned()),
-        ];
-        operator::Operator::start(&self.operator, &environment, &self.logs.path().join(format!("{namespace}.log")))
+        ]);
+        operator::Operator::start(&self.operator, &settings, &self.logs.path().join(format!("{namespace}.log")))
     }
+
+    fn powerdns(&self) -> Vec<(&'static str, String)> {
+        vec![("PDNS_API_URL", self.powerdns.api_url()), ("PDNS_API_KEY", self.powerdns.api_key())]
+    }
+
+    /// Runs one benchmark.
+    async fn run(&self, name: &str, figures: &mut Figures) -> anyhow::Result<()> {
+        match name {
+            "converge" => converge::run(self, figures).await,
+            "change" => change::run(self, figures).await,
+            "memory" => memory::run(self, figures).await,
+            "pihole" => pihole::run(self, figures).await,
+            other => anyhow::bail!("no benchmark is called {other}"),
+        }
+        .with_context(|| name.to_owned())
+    }
+}
+
+fn pihole_at(url: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("PIHOLE_URL", url.to_owned()),
+        ("PIHOLE_API_TOKEN", signpost_testkit::pihole::V6Options::default().password.unwrap_or_default()),
+        ("PIHOLE_API_DIALECT", "v6".to_owned()),
+        ("DEFAULT_TARGET_IP", "10.0.0.1".to_owned()),
+        ("OWNER_ID", "b".to_owned()),
+    ]
+}
+
+/// Writes what was measured, also when a benchmark failed; then its logs stay, and the error says where.
+#[allow(clippy::print_stdout)] // this is the program's output
+fn conclude(
+    figures: &Figures,
+    json: &Path,
+    logs: tempfile::TempDir,
+    ending: anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = json.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(json, serde_json::to_string_pretty(figures.all())?)?;
+    let short = figures.all().iter().filter(|figure| !figure.ok).count();
+    println!("{} figures, {short} short", figures.all().len());
+    ending.map_err(|error| error.context(format!("the operator's logs are in {}", logs.keep().display())))?;
+    Ok(if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn seconds(duration: Duration) -> f64 {
@@ -88,7 +134,6 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 #[tokio::main]
-#[allow(clippy::print_stdout)] // this is the program's output
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     anyhow::ensure!(args.operator.exists(), "{} is not there; `make bench` builds it", args.operator.display());
@@ -102,21 +147,39 @@ async fn main() -> anyhow::Result<ExitCode> {
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
     let mut figures = Figures::default();
+    let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
-        match name {
-            "converge" => converge::run(&bench, &mut figures).await,
-            "change" => change::run(&bench, &mut figures).await,
-            "memory" => memory::run(&bench, &mut figures).await,
-            "pihole" => pihole::run(&bench, &mut figures).await,
-            other => anyhow::bail!("no benchmark is called {other}"),
+        ending = bench.run(name, &mut figures).await;
+        if ending.is_err() {
+            break;
         }
-        .with_context(|| format!("{name}; the operator's logs are in {}", bench.logs.path().display()))?;
     }
-    if let Some(folder) = args.json.parent() {
-        std::fs::create_dir_all(folder)?;
+    conclude(&figures, &args.json, bench.logs, ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use figure::{Figure, Goal};
+
+    #[test]
+    fn what_was_measured_before_a_failure_is_written_and_the_logs_that_are_named_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("deep/bench.json");
+        let mut figures = Figures::default();
+        figures.push(Figure::new("a.b", 1.0, "x", Goal::Told));
+        let logs = tempfile::tempdir().unwrap();
+        let kept = logs.path().to_owned();
+        let error = conclude(&figures, &json, logs, Err(anyhow::anyhow!("no answer"))).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains(kept.to_str().unwrap()) && said.contains("no answer"), "{said}");
+        assert!(kept.is_dir());
+        std::fs::remove_dir(&kept).unwrap();
+        assert!(std::fs::read_to_string(&json).unwrap().contains("a.b"));
+
+        let logs = tempfile::tempdir().unwrap();
+        let gone = logs.path().to_owned();
+        assert_eq!(conclude(&figures, &json, logs, Ok(())).unwrap(), ExitCode::SUCCESS);
+        assert!(!gone.exists());
     }
-    std::fs::write(&args.json, serde_json::to_string_pretty(figures.all())?)?;
-    let short = figures.all().iter().filter(|figure| !figure.ok).count();
-    println!("{} figures, {short} short", figures.all().len());
-    Ok(if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

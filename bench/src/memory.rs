@@ -1,12 +1,11 @@
 //! `memory`: 10,000 Ingresses as real ones look, on the real API server, a fifth of them registered: the operator's resident memory,
-//! whether it grows when its watches expire and it must list everything again, twenty times, and how long it takes from the start of the
-//! process until it is ready, here and on an empty cluster.
+//! what those cost that ask for nothing, whether it grows when its watches expire and it must list everything again, a hundred times, and
+//! how long it takes from the start of the process until it is ready, here and on an empty cluster. Then both systems in one process, with
+//! 10,000 record sets beside the Ingresses.
 
-use std::path::PathBuf;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt, stream};
-use http::Method;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -15,15 +14,20 @@ use signpost_testkit::{Fault, FaultProxy, Rule};
 
 use crate::cutter::Cutter;
 use crate::figure::{Figure, Figures, Goal};
-use crate::world::WRITERS;
+use crate::strategies::Direct;
+use crate::world::{self, at_full_speed};
 use crate::{Bench, seconds};
 
 const SIZE: usize = 10_000;
-/// Objects in one page of a list, as the operator asks for them.
-const PAGE: usize = 250;
 const REGISTERED: usize = 2_000;
-const RELISTS: usize = 20;
-const DEADLINE: Duration = Duration::from_mins(2);
+const RELISTS: usize = 100;
+/// What 8,000 Ingresses that ask for nothing may add, in MB: little more than two starts differ by, and far less than they take as objects.
+const UNRELATED: f64 = 5.0;
+/// Counts the changes of Ingresses that the operator has seen.
+const CHANGES: &str = "signpost_watch_events_total{kind=\"ingresses.networking.k8s.io\"}";
+/// Counts its complete lists of Ingresses.
+const LISTS: &str = "signpost_lists_total{kind=\"ingresses.networking.k8s.io\",outcome=\"complete\"}";
+const DEADLINE: Duration = Duration::from_mins(3);
 
 /// An Ingress with three rules, TLS, the annotations of a usual set-up and what `kubectl apply` leaves behind.
 pub(crate) fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Result<Ingress> {
@@ -51,31 +55,20 @@ pub(crate) fn ingress(namespace: &str, n: usize, registered: bool) -> anyhow::Re
         "spec": spec}))?)
 }
 
-/// Creates Ingresses at full speed; the first `registered` of them ask for records.
-pub(crate) async fn create(bench: &Bench, namespace: &str, count: usize, registered: usize) -> anyhow::Result<()> {
-    let api: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
-    let params = PostParams { field_manager: Some("kubectl-client-side-apply".into()), ..PostParams::default() };
-    stream::iter(0..count)
-        .map(|n| {
-            let (api, params) = (api.clone(), params.clone());
-            async move {
-                api.create(&params, &ingress(namespace, n, n < registered)?).await?;
-                anyhow::Ok(())
-            }
-        })
-        .buffer_unordered(WRITERS)
-        .try_collect::<Vec<()>>()
-        .await?;
-    Ok(())
-}
-
-/// The cluster's kubeconfig with another address for the API server.
-fn kubeconfig_through(bench: &Bench, url: &str) -> anyhow::Result<PathBuf> {
-    let mut config: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(bench.cluster.kubeconfig())?)?;
-    config["clusters"][0]["cluster"] = json!({"server": url});
-    let path = bench.logs.path().join("through-proxy.kubeconfig");
-    std::fs::write(&path, serde_json::to_string(&config)?)?;
-    Ok(path)
+/// Creates Ingresses at full speed; they ask for records or not.
+pub(crate) async fn create(
+    bench: &Bench,
+    namespace: &str,
+    numbers: Range<usize>,
+    registered: bool,
+) -> anyhow::Result<()> {
+    let api: &Api<Ingress> = &Api::namespaced(bench.cluster.client(), namespace);
+    let params = &PostParams { field_manager: Some("kubectl-client-side-apply".into()), ..PostParams::default() };
+    at_full_speed(numbers, async |n| {
+        api.create(params, &ingress(namespace, n, registered)?).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Runs the benchmark.
@@ -83,64 +76,129 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     let pihole = PiholeV6::start().await;
     let empty = bench.cluster.namespace("bench-memory-empty").await;
     let mut operator = bench.pihole_operator(&empty, &bench.cluster.kubeconfig(), &pihole.url())?;
-    let ready_empty = operator.ready(DEADLINE).await?;
-    let rss_empty = operator.rss_mb()?;
-    operator.stop().await?;
-
-    let namespace = bench.cluster.namespace("bench-memory").await;
-    bench.say(&format!("creating {SIZE} Ingresses, {REGISTERED} of them registered"));
-    create(bench, &namespace, SIZE, REGISTERED).await?;
-
-    // Without anything in between, which would be measured too.
-    let mut operator = bench.pihole_operator(&namespace, &bench.cluster.kubeconfig(), &pihole.url())?;
     let ready = operator.ready(DEADLINE).await?;
+    figures.push(Figure::new("memory.start_to_ready_empty", seconds(ready), "s", Goal::AtMost(2.0)));
+    figures.push(Figure::new("memory.rss_empty", operator.rss_mb()?, "MB", Goal::Told));
     operator.stop().await?;
 
+    let namespace = &bench.cluster.namespace("bench-memory").await;
+    unrelated(bench, figures, namespace, &pihole).await?;
+    relists(bench, figures, namespace, &pihole).await?;
+    both(bench, figures, namespace, &pihole).await?;
+    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
+    ingresses.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    Ok(())
+}
+
+/// What Ingresses cost that ask for nothing, and how long the start takes with all of them.
+async fn unrelated(bench: &Bench, figures: &mut Figures, namespace: &str, pihole: &PiholeV6) -> anyhow::Result<()> {
+    // Without anything in between, which would be measured too.
+    let start = || bench.pihole_operator(namespace, &bench.cluster.kubeconfig(), &pihole.url());
+    bench.say(&format!("creating {REGISTERED} Ingresses that ask for records"));
+    create(bench, namespace, 0..REGISTERED, true).await?;
+    let operator = start()?;
+    written(pihole).await?;
+    operator.stop().await?;
+    // Both times with everything written already.
+    let mut operator = start()?;
+    operator.ready(DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let alone = operator.rss_mb()?;
+    operator.stop().await?;
+
+    bench.say(&format!("creating {} that do not", SIZE - REGISTERED));
+    create(bench, namespace, REGISTERED..SIZE, false).await?;
+    let mut operator = start()?;
+    let ready = operator.ready(DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let among_others = operator.rss_mb()?;
+    operator.stop().await?;
+    figures.extend([
+        Figure::new("memory.start_to_ready", seconds(ready), "s", Goal::AtMost(10.0)),
+        Figure::new("memory.rss_without_unrelated", alone, "MB", Goal::Told),
+        Figure::new("memory.unrelated", among_others - alone, "MB", Goal::AtMost(UNRELATED)),
+    ]);
+    Ok(())
+}
+
+/// Whether memory grows when the watches expire and everything must be listed again.
+async fn relists(bench: &Bench, figures: &mut Figures, namespace: &str, pihole: &PiholeV6) -> anyhow::Result<()> {
     let proxy = FaultProxy::start(&bench.cluster.config().await.cluster_url.to_string()).await;
     let cutter = Cutter::start(proxy.url().trim_start_matches("http://").parse()?).await?;
-    let kubeconfig = kubeconfig_through(bench, &cutter.url())?;
-    let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url())?;
+    let kubeconfig = bench.logs.path().join("through-proxy.kubeconfig");
+    std::fs::write(&kubeconfig, bench.cluster.kubeconfig_through(&cutter.url()))?;
+    let mut operator = bench.pihole_operator(namespace, &kubeconfig, &pihole.url())?;
     operator.ready(DEADLINE).await?;
-    let start = Instant::now();
-    while pihole.hosts().len() < REGISTERED {
-        anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.hosts().len());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    written(pihole).await?;
     let first = operator.rss_mb()?;
 
-    bench.say("expiring the watches: 20 complete lists");
+    bench.say(&format!("expiring the watches: {RELISTS} complete lists"));
     let mut most = first;
-    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), &namespace);
+    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
     for round in 0..RELISTS {
-        let pages = || proxy.count(&Method::GET, "/ingresses?");
-        let watches = || proxy.count(&Method::GET, "watch=true");
-        let (pages_before, watches_before) = (pages(), watches());
+        let before = operator.counter(LISTS).await?;
         proxy.add(Rule::next(1, Fault::status(410)).path("watch=true"));
         cutter.cut();
-        let start = Instant::now();
-        // The refused watch, all pages of a list, and the watch that follows them.
-        while pages() < pages_before + SIZE / PAGE || watches() < watches_before + 2 {
-            anyhow::ensure!(start.elapsed() < DEADLINE, "no complete list after the watch expired (round {round})");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        operator.reached(LISTS, before + 1.0, DEADLINE).await?;
         // A change that the new watch delivers: the view is current again, and the next expiry is not a repeated one.
+        let before = operator.counter(CHANGES).await.unwrap_or(0.0);
         let patch = json!({"metadata": {"labels": {"round": round.to_string()}}});
         ingresses.patch("app-09999", &PatchParams::default(), &Patch::Merge(patch)).await?;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        operator.reached(CHANGES, before + 1.0, DEADLINE).await?;
         most = most.max(operator.rss_mb()?);
+        // What was asked would grow here, beside the operator, and cost it time.
+        proxy.forget();
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    operator.rest(DEADLINE).await?;
     let last = operator.rss_mb()?;
     let stopped = operator.stop().await?;
-    ingresses.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     figures.extend([
-        Figure::new("memory.start_to_ready_empty", seconds(ready_empty), "s", Goal::AtMost(2.0)),
-        Figure::new("memory.start_to_ready", seconds(ready), "s", Goal::AtMost(10.0)),
-        Figure::new("memory.rss_empty", rss_empty, "MB", Goal::Told),
         Figure::new("memory.rss", first, "MB", Goal::AtMost(48.0)),
         Figure::new("memory.rss_most", most, "MB", Goal::AtMost(48.0)),
         Figure::new("memory.growth_over_relists", last / first, "x", Goal::AtMost(1.15)),
         Figure::new("memory.stop", seconds(stopped), "s", Goal::AtMost(2.0)),
     ]);
+    Ok(())
+}
+
+/// Both systems in one process, over the Ingresses and as many record sets.
+async fn both(bench: &Bench, figures: &mut Figures, namespace: &str, pihole: &PiholeV6) -> anyhow::Result<()> {
+    let (client, zone) = (bench.cluster.client(), "both.bench");
+    bench.say(&format!("creating {SIZE} record sets beside the Ingresses"));
+    world::create_zone(&client, namespace, zone).await?;
+    world::create_rrsets(&client, namespace, zone, SIZE).await?;
+    bench.say("starting the operator for both systems");
+    let mut operator = bench.both_operator(namespace, &pihole.url())?;
+    let (_, _) = tokio::try_join!(
+        world::all_served(bench.powerdns.dns_addr(), zone, SIZE, 0, DEADLINE),
+        world::all_reported(&client, namespace, SIZE, DEADLINE)
+    )?;
+    operator.ready(DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let (rss, peak) = (operator.rss_mb()?, operator.peak_mb()?);
+    operator.stop().await?;
+    // And once more with everything done already.
+    let mut operator = bench.both_operator(namespace, &pihole.url())?;
+    let ready = operator.ready(DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let again = operator.rss_mb()?;
+    operator.stop().await?;
+    figures.extend([
+        Figure::new("memory.both.rss", rss, "MB", Goal::AtMost(100.0)),
+        Figure::new("memory.both.rss_peak", peak, "MB", Goal::Told),
+        Figure::new("memory.both.rss_after_restart", again, "MB", Goal::AtMost(100.0)),
+        Figure::new("memory.both.start_to_ready", seconds(ready), "s", Goal::AtMost(10.0)),
+    ]);
+    world::clear(&client, namespace).await?;
+    Direct::new(&bench.powerdns)?.delete_zone(zone).await
+}
+
+/// Waits until every line is in the Pi-hole.
+async fn written(pihole: &PiholeV6) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while pihole.hosts().len() < REGISTERED {
+        anyhow::ensure!(start.elapsed() < DEADLINE, "only {} of {REGISTERED} lines were written", pihole.hosts().len());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     Ok(())
 }

@@ -82,6 +82,21 @@ impl Operator {
         Ok(line.with_context(|| format!("/metrics has no {name}"))?.parse()?)
     }
 
+    /// Waits until it has nothing more to do: in half a second it used no more than two hundredths of CPU time.
+    pub(crate) async fn rest(&self, deadline: Duration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut before = self.cpu_seconds()?;
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let now = self.cpu_seconds()?;
+            if now - before < 0.025 {
+                return Ok(());
+            }
+            before = now;
+            anyhow::ensure!(start.elapsed() < deadline, "the operator did not come to rest within {deadline:?}");
+        }
+    }
+
     /// Resident memory in MB.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<f64> {
         self.memory("VmRSS:")

@@ -31,7 +31,7 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
 
     bench.say("creating 1,000 registered Ingresses");
     let namespace = bench.cluster.namespace("home").await;
-    memory::create(bench, &namespace, SIZE, SIZE).await?;
+    memory::create(bench, &namespace, 0..SIZE, true).await?;
     let pihole = PiholeV6::with(costly).await;
 
     bench.say("starting the operator");
@@ -39,7 +39,7 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     let mut operator = bench.pihole_operator(&namespace, &kubeconfig, &pihole.url())?;
     let ready = operator.ready(DEADLINE).await?;
     let served = answered(&pihole, DEADLINE).await? - operator.started();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    operator.rest(DEADLINE).await?;
     let (rss, cpu) = (operator.rss_mb()?, operator.cpu_seconds()?);
     operator.stop().await?;
     let Counters { logins, writes, most_writes_at_once, .. } = pihole.counters();

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
+use hickory_proto::op::{Message, Query};
+use hickory_proto::rr::{Name, RData, RecordType};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
@@ -114,19 +116,23 @@ pub(crate) async fn change_rrsets(
     .await
 }
 
-/// Asks for one A record; `None` when the name is not there (yet).
+/// Asks for one A record; `None` when the name is not there (yet). A late answer to an earlier question is not taken for this one.
 pub(crate) async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::Result<Option<String>> {
-    use hickory_proto::op::{Message, MessageType, OpCode, Query};
-    use hickory_proto::rr::{Name, RData, RecordType};
-    let mut query = Message::new(1, MessageType::Query, OpCode::Query);
+    let mut query = Message::query();
     query.add_query(Query::query(Name::from_ascii(name)?, RecordType::A));
     socket.send_to(&query.to_vec()?, server).await?;
-    let mut buffer = [0_u8; 1500];
-    let Ok(received) = tokio::time::timeout(Duration::from_millis(500), socket.recv_from(&mut buffer)).await else {
-        return Ok(None);
+    let answer = async {
+        let mut buffer = [0_u8; 1500];
+        loop {
+            let (length, _) = socket.recv_from(&mut buffer).await?;
+            let answer = Message::from_vec(&buffer[..length])?;
+            if answer.metadata.id == query.metadata.id && answer.queries == query.queries {
+                return anyhow::Ok(answer);
+            }
+        }
     };
-    let answer = Message::from_vec(&buffer[..received?.0])?;
-    Ok(answer.answers.iter().find_map(|record| match &record.data {
+    let Ok(answer) = tokio::time::timeout(Duration::from_millis(500), answer).await else { return Ok(None) };
+    Ok(answer?.answers.iter().find_map(|record| match &record.data {
         RData::A(address) => Some(address.0.to_string()),
         _ => None,
     }))
@@ -229,4 +235,39 @@ pub(crate) async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()
         .await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_proto::rr::Record;
+    use hickory_proto::rr::rdata::A;
+
+    #[tokio::test]
+    async fn a_late_answer_is_not_taken_for_that_to_the_next_question() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let late = async {
+            let mut asked = Vec::new();
+            for _ in 0..2 {
+                let mut buffer = [0_u8; 512];
+                let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+                asked.push((Message::from_vec(&buffer[..length]).unwrap(), from));
+            }
+            for ((question, from), last) in asked.into_iter().zip(1..) {
+                let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
+                let query = question.queries[0].clone();
+                answer.add_answer(Record::from_rdata(query.name().clone(), 60, RData::A(A::new(192, 0, 2, last))));
+                answer.add_query(query);
+                server.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+            }
+        };
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let asking = async {
+            assert_eq!(ask(&socket, address, "a.bench.").await.unwrap(), None, "the first is answered too late");
+            ask(&socket, address, "a.bench.").await.unwrap()
+        };
+        let (answer, ()) = tokio::join!(asking, late);
+        assert_eq!(answer.as_deref(), Some("192.0.2.2"));
+    }
 }
