@@ -177,6 +177,9 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
             plan.decided.push(Verdict { release: !wrote, ..Verdict::carried(record, says) });
         } else if let Some(says) = not_served(plan, record) {
             plan.decided.push(Verdict::carried(record, says));
+        } else if let Some(own) = record.refusal() {
+            // What is wrong with the object itself is no news of the server.
+            plan.decided.push(Verdict::carried(record, Says::Failed(own.clone())));
         } else if !is_settled(record, zone) {
             plan.decided.push(Verdict::carried(record, Says::Failed(refusal.clone())));
         }

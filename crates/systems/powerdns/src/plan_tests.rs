@@ -329,6 +329,7 @@ fn an_unreachable_server_changes_nothing_that_is_served() {
         .object("served", 1, "served", "A", "192.0.2.1", wrote("served", "A", "192.0.2.1"))
         .object("changed", 1, "changed", "A", "192.0.2.2", wrote("changed", "A", "192.0.2.1"))
         .object("leaving", 1, "leaving", "A", "192.0.2.1", deleting(wrote("leaving", "A", "192.0.2.1")))
+        .object("wrong", 1, "wrong", "A", "nonsense", json!({}))
         .object("never", 1, "never", "A", "192.0.2.1", deleting(json!({})));
     let key = ZoneKey::Zone(zone());
     let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
@@ -341,6 +342,7 @@ fn an_unreachable_server_changes_nothing_that_is_served() {
     assert_eq!(decided["changed"], ("ProviderUnreachable".to_owned(), false));
     assert_eq!(decided["leaving"], ("ProviderUnreachable".to_owned(), false));
     assert_eq!(decided["never"], ("ok".to_owned(), true));
+    assert_eq!(decided["wrong"], ("InvalidRecord".to_owned(), false), "which is so whatever the server says");
 }
 
 #[test]

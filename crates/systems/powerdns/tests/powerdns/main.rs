@@ -10,6 +10,7 @@
 //! | its name servers, kind, catalog, serial mode change | `zones::changed_name_servers_are_served_and_the_serial_rises`, `a_zone_changes_its_kind_through_all_kinds`, `a_changed_catalog_is_sent`, `a_changed_soa_edit_api_is_sent` |
 //! | the server has it already, or has lost it | `zones::a_zone_that_is_on_the_server_already_is_adopted`, `a_zone_deleted_on_the_server_is_made_again_when_its_object_changes`, `a_zone_object_goes_although_its_zone_is_gone_from_the_server` |
 //! | it is deleted | `zones::a_zone_goes_from_the_server_with_its_object` |
+//! | it is retained, handed over, made anew | `departures` |
 //! | two objects want one zone | `zones::a_second_zone_of_that_name_in_another_namespace_fails`, `a_cluster_zone_with_the_name_of_a_zone_fails`, `a_zone_with_the_name_of_a_cluster_zone_fails_and_takes_over_when_that_one_goes` |
 //! | a cluster zone is made and deleted | `zones::a_cluster_zone_is_created` |
 //! | a record set is made, with status, finalizer, comment and series | `records::an_address_is_created_with_its_comment_ttl_finalizer_and_series` |

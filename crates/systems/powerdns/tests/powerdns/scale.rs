@@ -101,6 +101,7 @@ on_both! {
         let mut rig = Rig::on(cluster, &server).await;
         rig.zone().await;
         rig.stop().await;
+        rig.set_timeout(Duration::from_secs(30));
         for n in 0..30 {
             rig.put_texts(&format!("large{n}"), 800).await;
         }

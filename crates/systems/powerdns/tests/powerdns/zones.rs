@@ -34,7 +34,11 @@ on_both! {
         rig.until_gone("Zone", &rig.zone).await;
         assert!(rig.contents().await.is_none());
         let ours = |line: &&str| line.starts_with("zones_status{") && line.contains(&rig.zone);
-        assert_eq!(rig.metrics().lines().filter(ours).count(), 0);
+        eventually("its series is gone too", PATIENCE, || async {
+            let left = rig.metrics().lines().filter(ours).count();
+            if left == 0 { Ok(()) } else { Err(left) }
+        })
+        .await;
     }
 
     async fn changed_name_servers_are_served_and_the_serial_rises(cluster) {
