@@ -9,6 +9,7 @@
 //! Ownership lives in the Pi-hole itself (a marker comment in each line) or, where lines cannot carry one, in a
 //! ConfigMap. The annotation is a view: whoever forges it changes nothing.
 
+mod aliases;
 mod apply;
 mod config;
 mod figures;

@@ -16,6 +16,7 @@ use signpost_dns::Fqdn;
 use signpost_planning::{Claim, Claims, DeletionGuard, Fingerprint, Permission, Verdict};
 use signpost_provider_pihole::{ChangeSet, Line, Listing};
 
+use crate::aliases::Aliases;
 use crate::config::{ConflictPolicy, Policy};
 use crate::index::{Claimant, IngressKey, Snapshot, Target, Wanted};
 use crate::ownership::Ownership;
@@ -303,7 +304,12 @@ pub fn plan(world: &World<'_>) -> Planned {
     let sorted = sort(world, |host| claims.holder_of(&host).is_some());
     let mut planned = Planned::default();
     let mut deletions = Vec::new();
-    let mut aliases = aliases_of(world, &sorted, &claims);
+    // An alias that goes in the same write leads nowhere: nobody claims it, or the address that replaces it is there.
+    let mut aliases = Aliases::of(world.listing, world.ownership, |alias| {
+        let holder = claims.holder_of(&alias).and_then(|claim| world.snapshot.claimants.get(claim.holder));
+        let replaced = || [Slot::A, Slot::Aaaa].iter().any(|slot| sorted.own.contains_key(&(alias.clone(), *slot)));
+        holder.is_none_or(|holder| matches!(holder.target, Target::Addresses { .. }) && replaced())
+    });
     for (host, claim) in claims.held() {
         let Some(holder) = world.snapshot.claimants.get(claim.holder) else { continue };
         for waiting in claims.waiting(host) {
@@ -350,36 +356,6 @@ pub fn plan(world: &World<'_>) -> Planned {
     planned.refusals.sort();
     planned.refusals.dedup();
     planned
-}
-
-/// Where aliases lead: those that are there and stay, ours and other people's. What is planned is added as it is planned.
-fn aliases_of(world: &World<'_>, sorted: &Sorted<'_>, claims: &Claims<&Fqdn, usize>) -> BTreeMap<Fqdn, Fqdn> {
-    let goes = |alias: &Fqdn| {
-        let holder = claims.holder_of(&alias).and_then(|claim| world.snapshot.claimants.get(claim.holder));
-        let replaced = || [Slot::A, Slot::Aaaa].iter().any(|slot| sorted.own.contains_key(&(alias.clone(), *slot)));
-        holder.is_none_or(|holder| matches!(holder.target, Target::Addresses { .. }) && replaced())
-    };
-    let mut aliases = BTreeMap::new();
-    for line in &world.listing.cnames {
-        if let Some((alias, target)) = world.ownership.own_alias(line) {
-            if !goes(&alias) {
-                aliases.insert(alias, target);
-            }
-            continue;
-        }
-        let parts = line.alias_parts();
-        if let Some(target) = parts.target.and_then(|target| Fqdn::parse(target).ok()) {
-            let names = parts.aliases.iter().filter_map(|name| Fqdn::parse(name).ok());
-            aliases.extend(names.map(|alias| (alias, target.clone())));
-        }
-    }
-    aliases
-}
-
-/// Whether aliases lead from one name to another.
-fn leads(aliases: &BTreeMap<Fqdn, Fqdn>, from: &Fqdn, to: &Fqdn) -> bool {
-    // Whatever is there may be a loop already.
-    std::iter::successors(Some(from), |name| aliases.get(*name)).take(aliases.len() + 1).any(|name| name == to)
 }
 
 /// Who shows which host in its view.
@@ -440,7 +416,7 @@ impl Claimed<'_, '_> {
         self.sorted.foreign.get(&(self.host.clone(), slot)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn plan(&self, planned: &mut Planned, deletions: &mut Vec<Change>, aliases: &mut BTreeMap<Fqdn, Fqdn>) {
+    fn plan(&self, planned: &mut Planned, deletions: &mut Vec<Change>, aliases: &mut Aliases) {
         for slot in Slot::ALL {
             match wanted(&self.holder.target, slot) {
                 Wanted::Keep => {}
@@ -470,7 +446,7 @@ impl Claimed<'_, '_> {
         }
     }
 
-    fn settle(&self, slot: Slot, value: Value, planned: &mut Planned, aliases: &mut BTreeMap<Fqdn, Fqdn>) {
+    fn settle(&self, slot: Slot, value: Value, planned: &mut Planned, aliases: &mut Aliases) {
         let capabilities = self.world.listing.capabilities;
         let refuse = |planned: &mut Planned, reason, message| {
             planned.refuse(Some(&self.holder.key), Some(self.host), reason, message);
@@ -520,13 +496,13 @@ impl Claimed<'_, '_> {
         let line = match &value {
             Value::Address(ip) => Line::address(*ip, self.host, owner),
             Value::Name(name) => {
-                if leads(aliases, name, self.host) {
+                if aliases.lead(name, self.host) {
                     // A resolver that finds one does not start.
                     let (host, name) = (self.host.undotted(), name.undotted());
                     let message = format!("{host} cannot be an alias of {name}, which leads back to {host}");
                     return refuse(planned, Reason::AliasLoop, message);
                 }
-                aliases.insert(self.host.clone(), name.clone());
+                aliases.add(self.host, name);
                 Line::alias(self.host, name, owner)
             }
         };
