@@ -24,11 +24,10 @@ on_both! {
         rig.until_served("test", "A", &["1.1.1.1", "2.2.2.2"]).await;
         let object = rig.get("RRset", "test").await;
         assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
+        rig.until_states("rrsets_status", &rig.fqdn("test"), &["Succeeded"]).await;
         let metrics = rig.metrics();
-        let series: Vec<&str> =
-            metrics.lines().filter(|line| line.starts_with("rrsets_status{") && line.contains(&rig.fqdn("test"))).collect();
-        assert_eq!(series.len(), 1, "{series:?}");
-        assert!(series[0].contains("type=\"A\"") && series[0].contains("status=\"Succeeded\""), "{series:?}");
+        let typed = |line: &&str| line.contains(&rig.fqdn("test")) && line.contains("type=\"A\"");
+        assert_eq!(metrics.lines().filter(typed).count(), 1, "{metrics}");
     }
 
     async fn changed_records_ttl_and_comment_are_served_and_the_serial_rises_each_time(cluster) {
@@ -186,9 +185,7 @@ on_both! {
         let status = rig.until("ClusterRRset", &name, "Succeeded").await;
         assert_eq!(status["dnsEntryName"], rig.fqdn("test"));
         rig.until_served("test", "A", &["1.1.1.1"]).await;
-        let metrics = rig.metrics();
-        let series = metrics.lines().filter(|line| line.starts_with("clusterrrsets_status{") && line.contains(&name));
-        assert_eq!(series.filter(|line| line.contains("status=\"Succeeded\"")).count(), 1);
+        rig.until_states("clusterrrsets_status", &name, &["Succeeded"]).await;
         rig.delete("ClusterRRset", &name).await;
         rig.until_gone("ClusterRRset", &name).await;
         rig.until_served("test", "A", &[]).await;

@@ -267,21 +267,16 @@ on_both! {
         let Some(rig) = Rig::new(cluster).await else { return };
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         rig.until("RRset", "www", "Pending").await;
-        let states = || -> Vec<String> {
-            let metrics = rig.metrics();
-            let lines = metrics.lines().filter(|line| line.starts_with("rrsets_status{") && line.contains(&rig.namespace));
-            lines.filter_map(|line| line.split("status=\"").nth(1)?.split('"').next().map(str::to_owned)).collect()
-        };
-        assert_eq!(states(), ["Pending"]);
+        rig.until_states("rrsets_status", &rig.namespace, &["Pending"]).await;
         rig.zone().await;
         rig.until("RRset", "www", "Succeeded").await;
-        assert_eq!(states(), ["Succeeded"]);
+        rig.until_states("rrsets_status", &rig.namespace, &["Succeeded"]).await;
         rig.put("RRset", "www", rig.rrset("www", "TXT", &["bare"])).await;
         rig.until("RRset", "www", "Failed").await;
-        assert_eq!(states(), ["Failed"]);
+        rig.until_states("rrsets_status", &rig.namespace, &["Failed"]).await;
         rig.delete("RRset", "www").await;
         rig.until_gone("RRset", "www").await;
-        eventually("the series is gone", PATIENCE, || async { if states().is_empty() { Ok(()) } else { Err(states()) } }).await;
+        rig.until_states("rrsets_status", &rig.namespace, &[]).await;
     }
 
     async fn another_namespace_cannot_take_a_record_over(cluster) {

@@ -257,6 +257,19 @@ impl Rig {
         .await;
     }
 
+    /// Waits until the series of `family` with `part` in their labels have these states: one series each. They follow the
+    /// watch, which may tell of a status later than a look at the object does.
+    pub async fn until_states(&self, family: &str, part: &str, states: &[&str]) {
+        eventually(&format!("{family} of {part} is {states:?}"), PATIENCE, || async {
+            let metrics = self.metrics();
+            let series = metrics.lines().filter(|line| line.starts_with(&format!("{family}{{")) && line.contains(part));
+            let state = |line: &str| line.split("status=\"").nth(1)?.split('"').next().map(str::to_owned);
+            let found: Vec<String> = series.clone().filter_map(state).collect();
+            if found == states { Ok(()) } else { Err(series.map(str::to_owned).collect::<Vec<_>>()) }
+        })
+        .await;
+    }
+
     pub fn fqdn(&self, name: &str) -> String {
         match name {
             "@" => format!("{}.", self.zone),

@@ -19,10 +19,7 @@ on_both! {
         let object = rig.get("Zone", &rig.zone).await;
         assert_eq!(object["metadata"]["finalizers"], json!(["dns.cav.enablers.ob/external-resources"]));
         rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
-        let series: Vec<String> =
-            rig.metrics().lines().filter(|line| line.starts_with("zones_status{") && line.contains(&rig.zone)).map(str::to_owned).collect();
-        assert_eq!(series.len(), 1, "{series:?}");
-        assert!(series[0].contains("status=\"Succeeded\""), "{series:?}");
+        rig.until_states("zones_status", &rig.zone, &["Succeeded"]).await;
     }
 
     async fn a_zone_goes_from_the_server_with_its_object(cluster) {
@@ -33,12 +30,7 @@ on_both! {
         rig.delete("Zone", &rig.zone).await;
         rig.until_gone("Zone", &rig.zone).await;
         assert!(rig.contents().await.is_none());
-        let ours = |line: &&str| line.starts_with("zones_status{") && line.contains(&rig.zone);
-        eventually("its series is gone too", PATIENCE, || async {
-            let left = rig.metrics().lines().filter(ours).count();
-            if left == 0 { Ok(()) } else { Err(left) }
-        })
-        .await;
+        rig.until_states("zones_status", &rig.zone, &[]).await;
     }
 
     async fn changed_name_servers_are_served_and_the_serial_rises(cluster) {
