@@ -119,12 +119,13 @@ pub struct Gather {
 const PAUSE_PERCENT: u32 = 7;
 /// The same in a storm.
 const STORM_PERCENT: u32 = 25;
-/// How much longer the pause of a storm may be for each object of the last pass: at 100 changes a second none waits for a second yet, above 170
-/// the pause grows to the longest.
-const STORM_PER_OBJECT: Duration = Duration::from_millis(6);
+/// Objects of one pass from which on it is a storm: at 100 changes a second it is none yet.
+const STORM_FROM: u32 = 60;
+/// How much longer the pause of a storm may be for each object beyond that: about what its status costs the API server anyway.
+const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
 /// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
 /// it takes a little longer to believe that, since what delivers the changes stalls now and then.
-const LULL: Duration = Duration::from_millis(100);
+const LULL: Duration = Duration::from_millis(50);
 const LULL_PERCENT: u32 = 3;
 const LONGEST_LULL: Duration = Duration::from_millis(500);
 
@@ -488,7 +489,8 @@ impl<O: Ord> Entry<O> {
         if let Some(finished) = self.finished {
             let busy_for = self.busy_since.map_or(Duration::ZERO, |since| finished - since);
             let steady = gather.busy.min(busy_for * PAUSE_PERCENT / 100);
-            let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(self.batch));
+            let beyond = self.batch.saturating_sub(STORM_FROM);
+            let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(beyond));
             let storm = limit.min(busy_for * STORM_PERCENT / 100);
             let lull = LONGEST_LULL.min(busy_for * LULL_PERCENT / 100).max(LULL);
             at = at.max((finished + steady.max(storm)).min(last + lull));
