@@ -124,13 +124,17 @@ const STORM_FROM: u32 = 60;
 /// How much longer the pause of a storm may be for each object beyond that: about what its status costs the API server anyway.
 const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
 /// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
-/// it takes a little longer to believe that, since what delivers the changes stalls now and then.
+/// it takes longer to believe that, since what delivers the changes stalls now and then.
 const LULL: Duration = Duration::from_millis(50);
-const LULL_PERCENT: u32 = 3;
-const LONGEST_LULL: Duration = Duration::from_millis(500);
+const LONG_STORM: Duration = Duration::from_secs(4);
+const LULL_PERCENT: u32 = 10;
+const LONGEST_LULL: Duration = Duration::from_millis(600);
+/// The same for the end of a storm: how much of the time a key has been busy it may be quiet without beginning anew, in percent.
+const REST_PERCENT: u32 = 10;
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Gather {
-    /// A key that was not touched for so long after a pass begins anew.
+    /// A key that was not touched for so long after a pass begins anew, one that was busy for long a little later.
     fn rest(self) -> Duration {
         self.busy * 4
     }
@@ -424,7 +428,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             && entry.plans.is_empty()
             && let Some(finished) = entry.finished
         {
-            resting.push_back((finished + gather.rest(), key));
+            resting.push_back((finished + entry.rest(*gather), key));
         }
     }
 
@@ -451,7 +455,8 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         if !entry.plans.iter().any(|plan| plan.why == Why::Touched) {
             entry.touches = None;
         }
-        if entry.finished.is_none_or(|finished| asked > finished + self.gather.rest()) {
+        let rest = entry.rest(self.gather);
+        if entry.finished.is_none_or(|finished| asked > finished + rest) {
             entry.busy_since = Some(now);
             entry.batch = 0;
         }
@@ -471,9 +476,9 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             && *until <= now
         {
             let Some((_, key)) = self.resting.pop_front() else { break };
-            let rest = self.gather.rest();
+            let gather = self.gather;
             // One that had another pass meanwhile rests anew.
-            let rested = |entry: &Entry<O>| entry.finished.is_none_or(|finished| finished + rest <= now);
+            let rested = |entry: &Entry<O>| entry.finished.is_none_or(|finished| finished + entry.rest(gather) <= now);
             if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty() && rested(entry)) {
                 self.entries.remove(&key);
             }
@@ -482,17 +487,28 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
 }
 
 impl<O: Ord> Entry<O> {
+    /// How long the row of passes was, up to the end of the last one.
+    fn busy_for(&self) -> Duration {
+        let row = self.finished.zip(self.busy_since);
+        row.map_or(Duration::ZERO, |(finished, since)| finished.saturating_duration_since(since))
+    }
+
+    /// How long it may be quiet after a pass before it begins anew.
+    fn rest(&self, gather: Gather) -> Duration {
+        LONGEST_REST.min(self.busy_for() * REST_PERCENT / 100).max(gather.rest())
+    }
+
     /// Sets when what was touched is worked on: after a pause since the last pass, or sooner when nothing more seems to come.
     fn gather(&mut self, gather: Gather) {
         let Some((first, last)) = self.touches else { return };
         let mut at = first + gather.idle;
         if let Some(finished) = self.finished {
-            let busy_for = self.busy_since.map_or(Duration::ZERO, |since| finished - since);
+            let busy_for = self.busy_for();
             let steady = gather.busy.min(busy_for * PAUSE_PERCENT / 100);
             let beyond = self.batch.saturating_sub(STORM_FROM);
             let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(beyond));
             let storm = limit.min(busy_for * STORM_PERCENT / 100);
-            let lull = LONGEST_LULL.min(busy_for * LULL_PERCENT / 100).max(LULL);
+            let lull = LONGEST_LULL.min(busy_for.saturating_sub(LONG_STORM) * LULL_PERCENT / 100).max(LULL);
             at = at.max((finished + steady.max(storm)).min(last + lull));
         }
         for plan in self.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
