@@ -243,7 +243,7 @@ impl<S: System> Driver<S> {
             Outcome::Done | Outcome::Check { .. } => "done",
             Outcome::Retry { .. } => "retry",
         };
-        tracing::debug!(outcome = label, "pass ended");
+        tracing::debug!(outcome = label, touched = %job.touched, "pass ended");
         (outcome, label)
     }
 }

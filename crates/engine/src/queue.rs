@@ -83,6 +83,15 @@ impl<O: Ord> Touched<O> {
     }
 }
 
+impl<O> std::fmt::Display for Touched<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Some(objects) => write!(f, "{}", objects.len()),
+        }
+    }
+}
+
 impl<O: Ord> From<Touch<O>> for Touched<O> {
     fn from(touch: Touch<O>) -> Self {
         match touch {
@@ -193,7 +202,7 @@ struct Entry<O> {
     busy_since: Option<Instant>,
     /// The first and the last touch that no pass has taken yet.
     touches: Option<(Instant, Instant)>,
-    /// Objects of the last passes: of the last one, or half as many as before it. A full one counts as none.
+    /// Objects of the last passes for touches: of the last one, or half as many as before it. A full one counts as none.
     batch: u32,
     not_before: Option<Instant>,
     attempts: u32,
@@ -441,6 +450,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         let entry = self.entries.get_mut(&key)?;
         let mut touched = Touched::none();
         let (ready, mut rest): (Vec<_>, Vec<_>) = entry.plans.drain(..).partition(|plan| plan.at <= now);
+        let news = ready.iter().any(|plan| plan.why == Why::Touched);
         for plan in ready {
             touched.merge(plan.touched);
         }
@@ -465,7 +475,9 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
             Touched::Some(objects) => u32::try_from(objects.len()).unwrap_or(u32::MAX),
         };
         // A pass for a timer in between does not end a storm.
-        entry.batch = batch.max(entry.batch / 2);
+        if news {
+            entry.batch = batch.max(entry.batch / 2);
+        }
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })

@@ -83,7 +83,6 @@ pub struct PowerDnsClient {
 
 struct Answer {
     status: StatusCode,
-    before: Option<u32>,
     serial: Option<u32>,
     body: Vec<u8>,
 }
@@ -198,8 +197,7 @@ impl PowerDnsClient {
         let mut response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let serial = |name: &str| header(name).and_then(|serial| serial.parse().ok());
-        let (before, serial) = (serial("X-PDNS-Old-Serial"), serial("X-PDNS-New-Serial"));
+        let serial = header("X-PDNS-New-Serial").and_then(|serial| serial.parse().ok());
         let retry_after = header("Retry-After").and_then(|seconds| seconds.trim().parse().ok());
         let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
         let limit = if status.is_success() { MAX_ANSWER_MEGABYTES << 20 } else { MAX_ERROR };
@@ -216,7 +214,7 @@ impl PowerDnsClient {
             body.extend_from_slice(&chunk);
         }
         classify(status, retry_after, &body)?;
-        Ok(Answer { status, before, serial, body })
+        Ok(Answer { status, serial, body })
     }
 }
 
@@ -406,7 +404,7 @@ impl ZoneServer for PowerDnsClient {
             let url = self.url(Some(zone), &[]);
             let answer = self.zone_call(Method::PATCH, url, Some(json(&wire::Patch::of(changes))?)).await?;
             changed(&answer)?;
-            Ok(Patched { before: answer.before, serial: answer.serial })
+            Ok(Patched { serial: answer.serial })
         }
         .boxed()
     }

@@ -225,7 +225,7 @@ impl MemoryZone {
     fn bump(&mut self) {
         let next = self.info.serial.wrapping_add(1);
         self.info.serial = match self.info.soa_edit_api.as_str() {
-            "EPOCH" => next.max(seconds_now()),
+            "EPOCH" => seconds_now(),
             "DEFAULT" => next.max(rules::date_serial(seconds_now())),
             _ => next,
         };
@@ -346,14 +346,13 @@ impl ZoneServer for MemoryServer {
             let held = state.zones.get_mut(zone).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
             let mut next = held.clone();
-            let before = held.info.serial;
             next.apply(changes)?;
             *held = next;
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);
-            let [before, serial] = [before, held.info.serial].map(|serial| (!soa).then_some(serial));
+            let serial = (!soa).then_some(held.info.serial);
             state.changed(zone);
-            Ok(Patched { before, serial })
+            Ok(Patched { serial })
         })
         .boxed()
     }

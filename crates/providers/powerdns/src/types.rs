@@ -166,8 +166,7 @@ pub enum Action {
 /// What a PATCH answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patched {
-    /// The serial before the change, where the server told it: another than the one remembered means that somebody else wrote meanwhile.
-    pub before: Option<u32>,
-    /// The serial after the change, where the server told it.
+    /// The serial after the change, where the server told it. The one before is not to be had: PowerDNS names the new one in both of
+    /// its headers.
     pub serial: Option<u32>,
 }

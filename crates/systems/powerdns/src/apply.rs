@@ -262,7 +262,7 @@ async fn write_records(
             return vec![AtomOutcome::NotListed(error); atoms.len()];
         }
     }
-    let known = memory.present.as_ref().map(|present| present.info.serial);
+    let known = memory.present.as_ref().map(|present| &present.info);
     let Sent { mut outcomes, calls, strayed } = patch::send(&*system.server, zone, &atoms[..end], known).await;
     if strayed {
         // The serial alone would hide from now on what somebody else wrote before this: look at all of it.

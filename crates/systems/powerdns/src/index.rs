@@ -10,7 +10,7 @@
 //! concerns. Everything is behind one lock, nothing in here waits.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -55,11 +55,16 @@ struct State {
 }
 
 /// A zone object's status, hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     wanted: u64,
     strayed: Option<u64>,
+    /// What was said before and is perhaps still on its way back to us, newest last.
+    earlier: VecDeque<u64>,
 }
+
+/// So many earlier statuses of a zone object are known again when the watch brings them late.
+const EARLIER: usize = 64;
 
 impl World {
     /// After a restore of the cluster no version says which of two states is newer.
@@ -221,8 +226,18 @@ impl World {
     pub(crate) fn zone_said(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
         let wanted = status_hash(status);
         let mut state = self.write();
-        if state.said.get(id).is_none_or(|said| said.wanted != wanted) {
-            state.said.insert(id.clone(), Said { wanted, strayed: None });
+        let found = state.zones.get(id).map(|zone| status_hash(&*zone.status));
+        let Some(said) = state.said.get_mut(id) else {
+            let earlier = found.into_iter().collect();
+            state.said.insert(id.clone(), Said { wanted, strayed: None, earlier });
+            return;
+        };
+        if said.wanted != wanted {
+            if said.earlier.len() == EARLIER {
+                said.earlier.pop_front();
+            }
+            said.earlier.push_back(said.wanted);
+            (said.wanted, said.strayed) = (wanted, None);
         }
     }
 
@@ -441,10 +456,15 @@ fn fold<K: serde::de::DeserializeOwned>(object: serde_json::Value, applied: impl
 
 impl State {
     /// Whether a zone object's status is not what was said of it. One that stays as it is although it was written over,
-    /// because somebody else holds a field of it, is told once.
+    /// because somebody else holds a field of it, is told once; what was said before and comes late is no news.
     fn stray(&mut self, zone: &ZoneObject) -> bool {
         let Some(said) = self.said.get_mut(&zone.identity.id) else { return false };
         let seen = status_hash(&*zone.status);
+        if said.wanted == seen {
+            said.earlier.clear();
+        } else if said.earlier.contains(&seen) {
+            return false;
+        }
         let strayed = (said.wanted != seen).then_some(seen);
         let news = strayed.is_some() && said.strayed != strayed;
         said.strayed = strayed;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use signpost_dns::ZoneName;
 use signpost_engine::WriteError;
 use signpost_provider_powerdns::{
-    Action, Change, ErrorClass, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneServer,
+    Action, Change, ErrorClass, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneInfo, ZoneServer,
 };
 
 use crate::plan::Atom;
@@ -49,12 +49,14 @@ pub(crate) struct Sent {
     pub(crate) outcomes: Vec<AtomOutcome>,
     /// PATCHes made.
     pub(crate) calls: usize,
-    /// Whether somebody else wrote to the zone since its serial was `known`.
+    /// Whether somebody else wrote to the zone since it was `known`, as far as its serial tells.
     pub(crate) strayed: bool,
 }
 
-/// Sends every atom to a zone whose serial is `known`.
-pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom], mut known: Option<u32>) -> Sent {
+/// Sends every atom to a zone of which this much is `known`.
+pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom], known: Option<&ZoneInfo>) -> Sent {
+    let mut serial = known.map(|known| known.serial);
+    let counting = known.map_or("", |known| known.soa_edit_api.as_str());
     let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
     let mut strayed = false;
     let mut waiting: VecDeque<Chunk> = chunks(atoms).into();
@@ -67,8 +69,8 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
         let changes = changes(atoms, &chunk.members);
         match server.patch(zone, &changes).await {
             Ok(patched) => {
-                strayed |= known.zip(patched.before).is_some_and(|(known, before)| known != before);
-                known = patched.serial;
+                strayed |= serial.zip(patched.serial).is_some_and(|(before, now)| skips(counting, before, now));
+                serial = patched.serial;
                 for index in chunk.members {
                     outcomes[index] = AtomOutcome::Done { serial: patched.serial };
                 }
@@ -118,6 +120,17 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
         }
     }
     Sent { outcomes, calls, strayed }
+}
+
+/// Whether a serial moved by more than the one PATCH that led from `before` to `now`. A serial that is a time cannot tell.
+fn skips(counting: &str, before: u32, now: u32) -> bool {
+    let next = now == before.wrapping_add(1);
+    match counting {
+        "INCREASE" | "SOA-EDIT-INCREASE" => !next,
+        // The first of a day ends in 01.
+        "DEFAULT" => !next && !(now > before && now % 100 == 1),
+        _ => false,
+    }
 }
 
 struct Chunk {

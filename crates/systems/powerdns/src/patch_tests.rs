@@ -65,15 +65,34 @@ async fn a_thousand_good_ones_are_one_call() {
 #[tokio::test]
 async fn what_somebody_else_wrote_before_is_noticed_and_what_we_write_ourselves_is_not() {
     let server = server().await;
-    let known = server.contents(&zone()).unwrap().info.serial;
+    let info = || server.contents(&zone()).unwrap().info;
+    let known = info();
     let atoms: Vec<Atom> =
         (0..5_001).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let sent = send(&server, &zone(), &atoms, Some(known)).await;
+    let sent = send(&server, &zone(), &atoms, Some(&known)).await;
     assert_eq!((sent.calls, sent.strayed), (2, false));
-    let now = server.contents(&zone()).unwrap().info.serial;
-    assert!(!send(&server, &zone(), &atoms[..1], Some(now)).await.strayed);
-    assert!(send(&server, &zone(), &atoms[..1], Some(now)).await.strayed, "the serial has moved since");
+    let now = info();
+    assert!(!send(&server, &zone(), &atoms[..1], Some(&now)).await.strayed);
+    assert!(send(&server, &zone(), &atoms[..1], Some(&now)).await.strayed, "the serial has moved since");
     assert!(!send(&server, &zone(), &atoms[..1], None).await.strayed, "nothing is known to compare with");
+}
+
+#[test]
+fn a_serial_tells_how_many_writes_led_to_it_unless_it_is_a_time() {
+    for counting in ["INCREASE", "SOA-EDIT-INCREASE", "DEFAULT"] {
+        assert!(!skips(counting, 2_026_111_607, 2_026_111_608), "{counting}");
+        assert!(skips(counting, 2_026_111_607, 2_026_111_609), "{counting}");
+        assert!(skips(counting, 2_026_111_607, 2_026_111_607), "{counting}: it went back and came again");
+        assert!(!skips(counting, u32::MAX, 0), "{counting}");
+    }
+    // The first write of a day, and the second when somebody else made the first.
+    assert!(!skips("DEFAULT", 2_026_111_607, 2_026_111_701));
+    assert!(skips("DEFAULT", 2_026_111_607, 2_026_111_702));
+    assert!(!skips("DEFAULT", 1, 2_026_111_701));
+    assert!(skips("INCREASE", 1, 2_026_111_701));
+    for counting in ["EPOCH", "", "OFF"] {
+        assert!(!skips(counting, 1_794_810_673, 1_794_810_999), "{counting}");
+    }
 }
 
 #[tokio::test]

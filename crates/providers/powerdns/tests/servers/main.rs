@@ -160,6 +160,12 @@ on_every_server! {
         let patched = server.patch(&zone, &[remove(&zone, "h0", "A"), remove(&zone, "never", "A")]).await.unwrap();
         assert_eq!(patched.serial, Some(before + 2));
         assert_eq!(set(server, &zone, "h0", "A").await, None);
+        // Seconds since 1970: two writes in one second are one serial.
+        server.configure(&zone, &ZoneSettings { soa_edit_api: Some("EPOCH".into()), ..ZoneSettings::default() }).await.unwrap();
+        let patched = server.patch(&zone, &[replace(&zone, "h0", "A", &["192.0.2.1"])]).await.unwrap();
+        let serial = i64::from(patched.serial.unwrap());
+        let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+        assert!((now - 60..=now + 1).contains(&serial), "{serial} at {now}");
     }
 
     async fn a_refused_change_names_its_record_and_rolls_everything_back(server, zone) {

@@ -205,19 +205,27 @@ async fn one_new_record_set_is_four_writes_and_one_change_is_two() {
         })
         .await;
     };
-    let writes = || {
+    // A write can be seen a moment before it is in the log.
+    let until_written = async |expected: &[&str]| {
         let ours = |entry: &signpost_sandbox::RequestLogEntry| {
             entry.is_write() && entry.info.verb == "patch" && ["zones", "rrsets"].contains(&&*entry.info.resource)
         };
+        eventually("the writes are in the log", PATIENCE, || async {
+            let written = sandbox.log().iter().filter(|entry| ours(entry)).count();
+            if written >= expected.len() { Ok(()) } else { Err(written) }
+        })
+        .await;
         let log = sandbox.take_log().into_iter().filter(ours);
-        log.map(|entry| format!("{} {}", entry.info.resource, entry.info.subresource)).collect::<Vec<_>>()
+        let written: Vec<_> = log.map(|entry| format!("{} {}", entry.info.resource, entry.info.subresource)).collect();
+        assert_eq!(written, expected);
     };
-    sandbox.take_log();
+    until_told().await;
+    until_written(&["zones ", "zones status"]).await;
     let spec = serde_json::from_value(record("A", "192.0.2.1")).unwrap();
     sets.create(&PostParams::default(), &RRset::new("www", spec)).await.unwrap();
     until_set(&sets, "www", 1).await;
     until_told().await;
-    assert_eq!(writes(), ["zones status", "rrsets ", "rrsets status", "zones status"]);
+    until_written(&["zones status", "rrsets ", "rrsets status", "zones status"]).await;
     let changed = RRset::new("www", serde_json::from_value(record("A", "192.0.2.2")).unwrap());
     let version = sets.get("www").await.unwrap().metadata.resource_version;
     let mut replaced = changed;
@@ -226,7 +234,7 @@ async fn one_new_record_set_is_four_writes_and_one_change_is_two() {
     sets.replace("www", &PostParams::default(), &replaced).await.unwrap();
     until_set(&sets, "www", 2).await;
     until_told().await;
-    assert_eq!(writes(), ["rrsets status", "zones status"]);
+    until_written(&["rrsets status", "zones status"]).await;
     replica.stop().await;
 }
 
