@@ -17,6 +17,9 @@ use signpost_sandbox::{Sandbox, SandboxOptions, Served};
 use crate::control_plane::ControlPlane;
 use crate::{eventually, skip};
 
+/// How long a new kind may take to be served, on the busiest machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+
 /// A Kubernetes API with full rights to it. Clones share it.
 #[derive(Clone)]
 pub struct Cluster {
@@ -139,13 +142,13 @@ impl Cluster {
         }
         for crd in crds {
             let name = crd.name_any();
-            eventually(&format!("{name} is established"), Duration::from_secs(30), || async {
+            eventually(&format!("{name} is established"), PATIENCE, || async {
                 established(&api.get(&name).await.map_err(|error| error.to_string())?)
             })
             .await;
             for version in crd.spec.versions.iter().filter(|version| version.served) {
                 let path = format!("/apis/{}/{}/{}", crd.spec.group, version.name, crd.spec.names.plural);
-                eventually(&format!("{path} is served"), Duration::from_secs(30), || self.get(&path)).await;
+                eventually(&format!("{path} is served"), PATIENCE, || self.get(&path)).await;
             }
         }
     }

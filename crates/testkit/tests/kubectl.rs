@@ -400,14 +400,14 @@ async fn waiting_works() {
     compare(vec![
         namespace("waited"),
         given("-n waited apply -f -", GIZMO),
-        step("-n waited wait gizmo one --for=condition=Ready --timeout=1s"),
+        step("-n waited wait gizmo one --for=condition=Ready --timeout=5s"),
         step("-n waited patch gizmo one --subresource=status --type=merge -p '{\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}'"),
-        step("-n waited wait gizmo one --for=condition=Ready --timeout=10s"),
-        step("-n waited wait gizmo one --for=jsonpath={.spec.size}=3 --timeout=10s"),
-        step("-n waited wait gizmo missing --for=condition=Ready --timeout=1s"),
+        step("-n waited wait gizmo one --for=condition=Ready --timeout=60s"),
+        step("-n waited wait gizmo one --for=jsonpath={.spec.size}=3 --timeout=60s"),
+        step("-n waited wait gizmo missing --for=condition=Ready --timeout=5s"),
         step("-n waited delete gizmo one --wait=false"),
-        step("-n waited wait gizmo one --for=delete --timeout=10s"),
-        step("wait --for=condition=Established crd/gizmos.kubectl.signpost.dev --timeout=10s"),
+        step("-n waited wait gizmo one --for=delete --timeout=60s"),
+        step("wait --for=condition=Established crd/gizmos.kubectl.signpost.dev --timeout=60s"),
         step("delete namespace waited"),
     ])
     .await;

@@ -438,7 +438,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     connection.timing.total = Duration::from_millis(100);
     let begun = Instant::now();
     assert_eq!(V6Dialect::new(connection).unwrap().list().await.unwrap_err(), PiholeError::Timeout);
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(begun.elapsed() < Timing::default().total, "the timeout that was given is the one that counts");
 }
 
 #[tokio::test]

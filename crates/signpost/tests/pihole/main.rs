@@ -196,7 +196,11 @@ on_both! {
         }
         second.release_restarts();
         let caught_up = || second.hosts().len() == 1 && second.hosts()[0].contains("two.lan");
-        until("it catches up when it is back", caught_up).await;
+        // The pause after its second failure is a minute.
+        eventually("it catches up when it is back", 3 * common::PATIENCE, || async {
+            if caught_up() { Ok(()) } else { Err(second.hosts()) }
+        })
+        .await;
         let (code, text) = process.ended().await;
         assert_eq!(code, 0, "{text}");
         assert_eq!((primary.sessions(), second.sessions()), (0, 0), "both sessions are given back");

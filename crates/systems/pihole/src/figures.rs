@@ -59,7 +59,7 @@ impl Figures {
 
     /// The trouble a Pi-hole has now; the one it had before is over.
     pub(crate) fn trouble(&self, instance: &str, before: Option<&'static str>, now: Option<&'static str>) {
-        if let Some(reason) = before {
+        if let Some(reason) = before.filter(|_| before != now) {
             self.trouble.remove(&ByReason { instance: instance.to_owned(), reason });
         }
         if let Some(reason) = now {

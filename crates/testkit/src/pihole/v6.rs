@@ -95,6 +95,8 @@ pub(super) struct Inner {
     sessions: BTreeMap<String, Session>,
     failures: (u64, u32),
     frozen_second: Option<u64>,
+    /// Whether a login that is refused for its rate moves the second hand on.
+    moves_on: bool,
     started: Instant,
     pub(super) down: bool,
     /// Whether a restart that has begun goes on.
@@ -142,6 +144,7 @@ impl PiholeV6 {
             sessions: BTreeMap::new(),
             failures: (0, 0),
             frozen_second: None,
+            moves_on: false,
             started: Instant::now(),
             down: false,
             away: watch::Sender::new(false),
@@ -220,6 +223,12 @@ impl PiholeV6 {
         inner.frozen_second = Some(second + 1);
     }
 
+    /// The same, and it moves on once a login was refused for its rate.
+    pub fn next_second_after_refusal(&self) {
+        self.next_second();
+        lock(&self.state).moves_on = true;
+    }
+
     /// Lets restarts begin and none end until [`Self::release_restarts`]: it is away for as long as a test likes.
     pub fn hold_restarts(&self) {
         lock(&self.state).away.send_replace(true);
@@ -273,21 +282,30 @@ async fn run(
         lock(&state).down = true;
         let _ = stop.send(());
         let _ = tokio::time::timeout(Duration::from_millis(200), server).await;
+        // Bound and not listening while it is away: nobody else gets the port, and whoever connects is refused.
+        let bound = loop {
+            match reserve(addr) {
+                Ok(socket) => break socket,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        };
         tokio::time::sleep(time).await;
         let mut away = lock(&state).away.subscribe();
         // The sender is part of the state, which lives as long as this.
         let _ = away.wait_for(|away| !away).await;
-        listener = loop {
-            match tokio::net::TcpListener::bind(addr).await {
-                Ok(listener) => break listener,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        listener = bound.listen(1024).unwrap_or_else(|error| panic!("listening on {addr} again: {error}"));
         let mut inner = lock(&state);
         inner.down = false;
         let (hosts, cnames) = inner.saved.clone();
         (inner.hosts, inner.cnames) = (hosts, cnames);
     }
+}
+
+fn reserve(addr: SocketAddr) -> std::io::Result<tokio::net::TcpSocket> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
 }
 
 async fn serve(State(state): State<Arc<Mutex<Inner>>>, request: Request) -> Response {
@@ -403,7 +421,11 @@ impl Inner {
         } else {
             // Any other password has failed as the web password by now, even when it is a right app password.
             self.failures.1 += 1;
-            if self.failures.1 >= 3 || self.options.app_password.as_deref() != Some(password.as_str()) {
+            let often = self.failures.1 >= 3;
+            if often || self.options.app_password.as_deref() != Some(password.as_str()) {
+                if often && self.moves_on {
+                    self.frozen_second = Some(second + 1);
+                }
                 return Ok(session(401, "password incorrect"));
             }
             true

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::case::{Case, Step};
 use crate::matching::differences;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 type Events = futures::stream::BoxStream<'static, Result<Value, String>>;
 

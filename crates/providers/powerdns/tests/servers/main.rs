@@ -22,7 +22,7 @@ fn options(url: &str, key: &str) -> ClientOptions {
         url: url.parse().unwrap(),
         key: KeySource::Text(ApiKey::new(key)),
         vhost: "localhost".into(),
-        timeout: Duration::from_secs(10),
+        timeout: Duration::from_mins(1),
         insecure: false,
         ca_path: None,
         concurrency: 4,

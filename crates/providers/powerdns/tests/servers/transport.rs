@@ -301,7 +301,7 @@ async fn only_so_many_calls_are_under_way_at_once() {
             tokio::spawn(async move { client.server().await })
         })
         .collect();
-    signpost_testkit::eventually("the door is full", Duration::from_secs(10), || async {
+    signpost_testkit::eventually("the door is full", Duration::from_mins(1), || async {
         let so_far = inside.load(Ordering::SeqCst);
         if so_far >= 3 { Ok(()) } else { Err(so_far) }
     })

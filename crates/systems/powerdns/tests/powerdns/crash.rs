@@ -27,10 +27,12 @@ use signpost_sandbox::{Fault, FaultPlan, Session};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
-use crate::rig::{start_with, zone_spec};
+use crate::rig::{PATIENCE, start_with, zone_spec};
 
 /// Counts the requests of one life and ends it at the appointed one.
 struct Life {
+    /// Held by a call under way, so that none is still to come when the process is dead.
+    calling: tokio::sync::RwLock<()>,
     steps: AtomicU64,
     end: u64,
     session: std::sync::OnceLock<Session>,
@@ -45,6 +47,13 @@ impl Life {
             std::cmp::Ordering::Equal => Step::Last,
             std::cmp::Ordering::Greater => Step::Dead,
         }
+    }
+
+    /// The end, whatever step it is at.
+    async fn kill(&self) {
+        let _none = self.calling.write().await;
+        self.steps.store(u64::MAX / 2, Ordering::SeqCst);
+        self.die();
     }
 
     fn die(&self) {
@@ -72,6 +81,7 @@ impl Mortal {
         call: BoxFuture<'a, Result<T, ServerError>>,
     ) -> BoxFuture<'a, Result<T, ServerError>> {
         async move {
+            let _calling = self.life.calling.read().await;
             let gone = || ServerError::Unreachable { why: "the process is dead".into() };
             match self.life.step() {
                 Step::Alive => call.await,
@@ -212,7 +222,12 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
             play.act().await;
         }
         let end = play.dice.roll(24);
-        let life = Arc::new(Life { steps: AtomicU64::new(0), end, session: std::sync::OnceLock::new() });
+        let life = Arc::new(Life {
+            calling: tokio::sync::RwLock::default(),
+            steps: AtomicU64::new(0),
+            end,
+            session: std::sync::OnceLock::new(),
+        });
         let counted = life.clone();
         let session = Session::new(FaultPlan::new(move |info, _| {
             if !info.is_write() {
@@ -233,8 +248,8 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
             tokio::time::sleep(Duration::from_millis(play.dice.roll(12))).await;
         }
         tokio::time::sleep(Duration::from_millis(20 + play.dice.roll(60))).await;
-        session.crash();
-        replica.crash();
+        life.kill().await;
+        replica.crash().await;
         for _ in 0..play.dice.roll(3) {
             play.act().await;
         }
@@ -260,7 +275,7 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     if planted {
         wanted.insert(foreign.clone(), vec!["203.0.113.1".to_owned()]);
     }
-    eventually(&format!("schedule {seed} ends right"), Duration::from_secs(30), || async {
+    eventually(&format!("schedule {seed} ends right"), PATIENCE, || async {
         let there = served(&server, &zone);
         let ledger = play.zones.get("crash.example").await.unwrap().status.unwrap_or_default().in_flight;
         let objects = play.sets.list(&kube::api::ListParams::default()).await.unwrap().items;

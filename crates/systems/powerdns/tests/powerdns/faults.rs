@@ -40,10 +40,8 @@ async fn rig_with_foreign_record(cluster: Cluster) -> Option<(PowerDns, Rig)> {
 on_both! {
     async fn a_server_killed_in_the_middle_of_a_batch_ends_with_everything_served(cluster) {
         let Some((server, mut rig)) = rig_with_foreign_record(cluster).await else { return };
-        rig.stop().await;
         // No look at the zone comes between, so that the next request is the batch.
-        rig.set_pace(|pace| pace.resync = Duration::from_hours(1));
-        rig.start();
+        rig.without_resync().await;
         rig.served("r0", "r0", "A", &["192.0.2.1"]).await;
         rig.at_rest().await;
         rig.proxy.forget();
@@ -146,7 +144,7 @@ on_both! {
     }
 
     async fn a_lost_answer_is_found_out_and_nothing_is_written_twice(cluster) {
-        let Some(rig) = Rig::new(cluster).await else { return };
+        let Some((_server, rig)) = Rig::alone(cluster).await else { return };
         rig.zone().await;
         rig.at_rest().await;
         rig.proxy.forget();
@@ -174,9 +172,10 @@ on_both! {
     }
 
     async fn one_bad_record_of_a_thousand_is_the_only_one_that_fails(cluster) {
-        let Some(mut rig) = Rig::new(cluster).await else { return };
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
         rig.zone().await;
         rig.stop().await;
+        rig.set_timeout(Duration::from_mins(1));
         rig.set_pace(|pace| pace.retry_refused = Duration::from_mins(5));
         rig.many(999).await;
         // Well-formed here, unknown to the server.
@@ -205,11 +204,9 @@ on_both! {
     }
 
     async fn a_hand_edit_just_before_a_write_of_ours_is_not_hidden_by_it(cluster) {
-        let Some(mut rig) = Rig::new(cluster).await else { return };
-        rig.stop().await;
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
         // The clock does not come to help.
-        rig.set_pace(|pace| (pace.resync, pace.full_read) = (Duration::from_hours(1), Duration::from_hours(2)));
-        rig.start();
+        rig.without_resync().await;
         rig.zone().await;
         rig.served("www", "www", "A", &["192.0.2.1"]).await;
         rig.served("mail", "mail", "A", &["192.0.2.2"]).await;
@@ -235,7 +232,7 @@ on_both! {
         assert!(down.contains("cannot be reached"), "{down}");
         server.restart().await;
         rig.until("RRset", "www", "Succeeded").await;
-        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+        rig.until_ready().await;
     }
 
     async fn lmdb_serves_the_same(cluster) {

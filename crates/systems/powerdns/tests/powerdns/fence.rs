@@ -16,7 +16,7 @@ use signpost_engine::{
 };
 use signpost_provider_powerdns::{Call, Fault, MemoryServer, ZoneServer};
 use signpost_sandbox::{FaultPlan, Session};
-use signpost_system_powerdns::install_with;
+use signpost_system_powerdns::{Pace, install_with};
 use signpost_testkit::{eventually, sandbox_cluster};
 use tokio_util::sync::CancellationToken;
 
@@ -52,8 +52,8 @@ async fn a_leader_that_loses_its_lease_in_the_middle_of_a_batch_sends_nothing_mo
         signpost_sandbox::Fault::None
     }));
     let lease = LeaseOptions {
-        duration: Duration::from_secs(4),
-        renew_deadline: Duration::from_secs(2),
+        duration: Duration::from_secs(12),
+        renew_deadline: Duration::from_secs(6),
         retry: Duration::from_millis(200),
         ..LeaseOptions::new(&namespace, "signpost")
     };
@@ -71,7 +71,8 @@ async fn a_leader_that_loses_its_lease_in_the_middle_of_a_batch_sends_nothing_mo
         Fault::None
     })));
     let server: Arc<dyn ZoneServer> = Arc::new(memory.clone());
-    install_with(&mut operator, server.clone(), fast());
+    // What asks after the server's health holds it until it next wakes up.
+    install_with(&mut operator, server.clone(), Pace { probe: Duration::from_secs(1), ..fast() });
     let ended = tokio::spawn(operator.run(CancellationToken::new())).await.unwrap();
     assert!(matches!(ended, Err(OperatorError::LeaseLost)), "{ended:?}");
     eventually("the pass has ended", PATIENCE, || async {

@@ -49,7 +49,7 @@ on_both! {
         rig.until("Zone", &rig.zone, "Succeeded").await;
         rig.served("www", "www", "A", &["192.0.2.1"]).await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;
-        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+        rig.until_ready().await;
 
         // None at all, on request.
         rig.stop().await;

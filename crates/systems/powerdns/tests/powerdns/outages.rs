@@ -72,7 +72,7 @@ on_both! {
                     rig.until("RRset", &format!("r{status}-{round}-{n}"), "Succeeded").await;
                 }
             }
-            assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+            rig.until_ready().await;
         }
     }
 
@@ -117,7 +117,7 @@ on_both! {
         .await;
         rig.proxy.clear();
         rig.served("www", "www", "A", &["192.0.2.1"]).await;
-        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+        rig.until_ready().await;
     }
 
     async fn readiness_notices_a_server_that_went_away_while_there_is_nothing_to_do(cluster) {
@@ -146,7 +146,8 @@ on_both! {
         let Some(server) = own_server().await else { return };
         let mut rig = Rig::on(cluster, &server).await;
         rig.stop().await;
-        let file = std::env::temp_dir().join(format!("signpost-rotated-{}", rig.zone));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
         std::fs::write(&file, server.api_key()).unwrap();
         rig.set_key(KeySource::File(file.clone()));
         rig.start();
@@ -167,8 +168,7 @@ on_both! {
         assert!(calls <= bound(began.elapsed()), "{calls} calls in {:?}", began.elapsed());
         std::fs::write(&file, "another-key\n").unwrap();
         rig.until_all(20, "Succeeded").await;
-        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
-        std::fs::remove_file(&file).unwrap();
+        rig.until_ready().await;
     }
 
     /// With the timeouts of a plain installation, and with all that one process can have besides its one server: zones on
@@ -235,7 +235,7 @@ on_both! {
         rig.until_served("foreign", "A", &["203.0.113.1"]).await;
         rig.at_rest().await;
         assert_eq!(rig.contents().await.unwrap().sets.len(), 6, "before, edited, new, foreign, NS and SOA");
-        assert_eq!(rig.readiness(), Some(signpost_engine::health::Check::Ok));
+        rig.until_ready().await;
         assert_eq!(json!(rig.get("Zone", &rig.zone).await["status"]["syncStatus"]), "Succeeded");
     }
 }

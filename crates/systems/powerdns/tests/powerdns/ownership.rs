@@ -7,7 +7,8 @@ use crate::rig::{PATIENCE, Rig, condition, zone_spec};
 
 on_both! {
     async fn a_record_written_by_a_process_that_died_goes_with_its_object(cluster) {
-        let Some(mut rig) = Rig::new(cluster).await else { return };
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
+        rig.without_resync().await;
         rig.zone().await;
         rig.at_rest().await;
         // The PATCH arrives, its answer does not, and then the process is gone: no finalizer, no status.
@@ -15,7 +16,7 @@ on_both! {
         rig.proxy.add(Rule::every(Fault::Hang));
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;
-        rig.crash();
+        rig.crash().await;
         rig.proxy.clear();
         let ledger = rig.get("Zone", &rig.zone).await["status"]["inFlight"].clone();
         assert!(ledger[0].as_str().unwrap().starts_with("www A "), "{ledger}");
@@ -38,13 +39,13 @@ on_both! {
         rig.at_rest().await;
         rig.tamper("www", "A", Some(&["203.0.113.1"])).await;
         // The ledger is written, the PATCH never arrives.
-        rig.proxy.add(Rule::every(Fault::CutBefore));
+        rig.proxy.add(Rule::every(Fault::CutBefore).method(http::Method::PATCH));
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;
         eventually("the ledger lists it", PATIENCE, || async {
             let ledger = rig.get("Zone", &rig.zone).await["status"]["inFlight"].clone();
             if ledger.is_array() { Ok(()) } else { Err(ledger) }
         }).await;
-        rig.crash();
+        rig.crash().await;
         rig.delete("RRset", "www").await;
         rig.until_gone("RRset", "www").await;
         rig.proxy.clear();

@@ -79,7 +79,7 @@ on_both! {
     }
 
     async fn an_address_becomes_an_alias_in_one_patch(cluster) {
-        let Some(rig) = Rig::new(cluster).await else { return };
+        let Some((_server, rig)) = Rig::alone(cluster).await else { return };
         rig.zone().await;
         rig.served("www", "www", "A", &["192.0.2.1"]).await;
         rig.at_rest().await;
@@ -304,7 +304,8 @@ on_both! {
         let Some(server) = own_server().await else { return };
         let mut rig = Rig::on(cluster, &server).await;
         rig.stop().await;
-        let file = std::env::temp_dir().join(format!("signpost-key-{}", rig.zone));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
         let old = server.api_key();
         std::fs::write(&file, &old).unwrap();
         rig.set_key(KeySource::File(file.clone()));
@@ -323,7 +324,6 @@ on_both! {
         std::fs::write(&file, "the-new-key\n").unwrap();
         rig.until("RRset", "www", "Succeeded").await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;
-        std::fs::remove_file(&file).unwrap();
     }
 
     async fn a_serial_above_two_to_the_31_is_in_the_status(cluster) {
@@ -335,6 +335,6 @@ on_both! {
             let serial = rig.get("Zone", &rig.zone).await["status"]["serial"].as_u64();
             if serial.is_some_and(|serial| serial >= 4_294_967_000) { Ok(()) } else { Err(serial) }
         }).await;
-        assert!(rig.server.zone(&rig.zone_name()).await.unwrap().unwrap().serial >= 4_294_967_000);
+        assert!(rig.serial().await >= 4_294_967_000);
     }
 }

@@ -101,7 +101,7 @@ on_both! {
         let mut rig = Rig::on(cluster, &server).await;
         rig.zone().await;
         rig.stop().await;
-        rig.set_timeout(Duration::from_secs(30));
+        rig.set_timeout(Duration::from_mins(1));
         for n in 0..30 {
             rig.put_texts(&format!("large{n}"), 800).await;
         }
@@ -131,6 +131,8 @@ on_both! {
             let name = format!("r{n}");
             rig.put("RRset", &name, rig.rrset(&name, "A", &["192.0.2.1"])).await;
         }
+        // Long enough to be written, before it is tried again.
+        rig.set_pace(|pace| pace.retry_refused = Duration::from_secs(10));
         rig.proxy.forget();
         // Four at once are too many for it, and so are two; of those that come alone the first is.
         rig.proxy.add(Rule::next(3, Fault::status(413)).method(http::Method::PATCH));

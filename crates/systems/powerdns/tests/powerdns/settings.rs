@@ -117,8 +117,8 @@ on_both! {
             rig.put_zone(with("apiRectify", json!(rectify))).await;
             assert_eq!(rig.info().await.api_rectify, rectify);
         }
-        rig.by_hand(ZoneSettings { api_rectify: Some(true), ..ZoneSettings::default() }).await;
         rig.put_zone(zone_spec()).await;
+        rig.by_hand(ZoneSettings { api_rectify: Some(true), ..ZoneSettings::default() }).await;
         let writes = rig.at_rest().await;
         assert_eq!(rig.after_a_resync().await, writes);
         assert!(rig.info().await.api_rectify, "what the spec leaves out is left alone");

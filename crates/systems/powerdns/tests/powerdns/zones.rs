@@ -155,7 +155,8 @@ on_both! {
     }
 
     async fn a_second_zone_of_that_name_in_another_namespace_fails(cluster) {
-        let Some(rig) = Rig::new(cluster).await else { return };
+        let Some(mut rig) = Rig::new(cluster).await else { return };
+        rig.without_resync().await;
         rig.zone().await;
         let other = rig.cluster.namespace("other").await;
         rig.put_in("Zone", &other, &rig.zone, json!({ "kind": "Native", "nameservers": ["evil.example"] })).await;
