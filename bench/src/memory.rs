@@ -1,11 +1,13 @@
 //! `memory`: 10,000 Ingresses as real ones look, on the real API server, a fifth of them registered: the operator's resident memory,
 //! what those cost that ask for nothing, whether it grows when its watches expire and it must list everything again, a hundred times, and
-//! how long it takes from the start of the process until it is ready, here and on an empty cluster. Then both systems in one process, with
-//! 10,000 record sets beside the Ingresses.
+//! how long it takes from the start of the process until it is ready, here and on an empty cluster, and until the next replica leads when
+//! the one that leads is asked to stop. Then both systems in one process, with 10,000 record sets beside the Ingresses.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -79,7 +81,17 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     let ready = operator.ready(DEADLINE).await?;
     figures.push(Figure::new("memory.start_to_ready_empty", seconds(ready), "s", Goal::AtMost(2.0)));
     figures.push(Figure::new("memory.rss_empty", operator.rss_mb()?, "MB", Goal::Told));
+    let mut next = bench.pihole_operator(&empty, &bench.cluster.kubeconfig(), &pihole.url())?;
+    next.ready(DEADLINE).await?;
+    let first = leader(bench, &empty).await?.context("nobody leads")?;
+    let asked = Instant::now();
     operator.stop().await?;
+    while leader(bench, &empty).await?.is_none_or(|leader| leader == first) {
+        anyhow::ensure!(asked.elapsed() < DEADLINE, "nobody took over");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    figures.push(Figure::new("memory.handover", seconds(asked.elapsed()), "s", Goal::AtMost(2.0)));
+    next.stop().await?;
 
     let namespace = &bench.cluster.namespace("bench-memory").await;
     unrelated(bench, figures, namespace, &pihole).await?;
@@ -88,6 +100,13 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
     ingresses.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     Ok(())
+}
+
+/// Who holds the lease of the operators of a namespace.
+async fn leader(bench: &Bench, namespace: &str) -> anyhow::Result<Option<String>> {
+    let leases: Api<Lease> = Api::namespaced(bench.cluster.client(), namespace);
+    let spec = leases.get_opt(&format!("signpost-{namespace}")).await?.and_then(|lease| lease.spec);
+    Ok(spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty()))
 }
 
 /// What Ingresses cost that ask for nothing, and how long the start takes with all of them.

@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{close_in, hosts_line, line, v6};
 use signpost_provider_pihole::{
@@ -431,14 +431,14 @@ async fn a_certificate_for_pi_hole_verifies_with_its_authority_and_name_and_not_
     assert_eq!(V6Dialect::new(missing).unwrap_err().reason(), "Setup");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_given_up_in_time() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let mut connection = close_in(&format!("http://{}", listener.local_addr().unwrap()), "x");
     connection.timing.total = Duration::from_millis(100);
-    let begun = Instant::now();
+    let begun = tokio::time::Instant::now();
     assert_eq!(V6Dialect::new(connection).unwrap().list().await.unwrap_err(), PiholeError::Timeout);
-    assert!(begun.elapsed() < Timing::default().total, "the timeout that was given is the one that counts");
+    assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, condition, own_server, rrset, zone_spec};
+use crate::rig::{PATIENCE, Rig, condition, rrset, zone_spec};
 
 fn with(field: &str, value: &str) -> Value {
     let mut spec = zone_spec();
@@ -104,8 +104,7 @@ on_both! {
     }
 
     async fn what_is_retained_can_be_deleted_while_the_server_is_down(cluster) {
-        let Some(server) = own_server().await else { return };
-        let mut rig = Rig::on(cluster, &server).await;
+        let Some((server, mut rig)) = Rig::alone(cluster).await else { return };
         rig.retained_zone().await;
         let mut spec = rig.rrset("kept", "A", &["192.0.2.1"]);
         spec["deletionPolicy"] = json!("Retain");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use signpost_testkit::{Cluster, Fault, PowerDns, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, condition, lmdb_server, own_server, rrset, zone_spec};
+use crate::rig::{PATIENCE, Rig, condition, lmdb_server, rrset, zone_spec};
 
 impl Rig {
     /// Creates so many addresses at once: `r0` to `rN`.
@@ -30,8 +30,7 @@ impl Rig {
 
 /// A server of one's own with a foreign record in the zone.
 async fn rig_with_foreign_record(cluster: Cluster) -> Option<(PowerDns, Rig)> {
-    let server = own_server().await?;
-    let rig = Rig::on(cluster, &server).await;
+    let (server, rig) = Rig::alone(cluster).await?;
     rig.zone().await;
     rig.tamper("foreign", "A", Some(&["203.0.113.1"])).await;
     Some((server, rig))

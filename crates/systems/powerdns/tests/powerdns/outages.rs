@@ -143,8 +143,7 @@ on_both! {
     }
 
     async fn a_rotated_key_is_taken_up_and_readiness_comes_back(cluster) {
-        let Some(server) = own_server().await else { return };
-        let mut rig = Rig::on(cluster, &server).await;
+        let Some((server, mut rig)) = Rig::alone(cluster).await else { return };
         rig.stop().await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");

@@ -6,7 +6,7 @@ use serde_json::json;
 use signpost_provider_powerdns::{Action, Change, Comment, CommentChange, KeySource, SetContent, ZoneServer};
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, by_hand, condition, own_server, rrset, zone_spec};
+use crate::rig::{PATIENCE, Rig, by_hand, condition, rrset, zone_spec};
 
 on_both! {
     async fn deleting_a_duplicate_keeps_the_winner(cluster) {
@@ -227,8 +227,7 @@ on_both! {
     }
 
     async fn a_wiped_server_gets_every_record_back(cluster) {
-        let Some(server) = own_server().await else { return };
-        let rig = Rig::on(cluster, &server).await;
+        let Some((server, rig)) = Rig::alone(cluster).await else { return };
         rig.zone().await;
         for n in 0..20 {
             rig.put("RRset", &format!("r{n}"), rig.rrset(&format!("r{n}"), "A", &["192.0.2.1"])).await;
@@ -301,8 +300,7 @@ on_both! {
     }
 
     async fn a_key_is_rotated_without_a_restart(cluster) {
-        let Some(server) = own_server().await else { return };
-        let mut rig = Rig::on(cluster, &server).await;
+        let Some((server, mut rig)) = Rig::alone(cluster).await else { return };
         rig.stop().await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");

@@ -11,7 +11,7 @@ use signpost_provider_powerdns::{Call, MemoryServer};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::{Fault, Rule, eventually, on_both, sandbox_cluster};
 
-use crate::rig::{Rig, condition, own_server, start_with, zone_spec};
+use crate::rig::{Rig, condition, start_with, zone_spec};
 
 /// A debug build spends minutes in the sandbox on ten thousand; a quarter of them shows the same there.
 const COUNT: usize = if cfg!(debug_assertions) { 2_500 } else { 10_000 };
@@ -97,8 +97,7 @@ impl Rig {
 on_both! {
     /// On a PowerDNS with its own limit of two megabytes.
     async fn what_is_larger_than_a_request_may_be_goes_out_in_several(cluster) {
-        let Some(server) = own_server().await else { return };
-        let mut rig = Rig::on(cluster, &server).await;
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
         rig.zone().await;
         rig.stop().await;
         rig.set_timeout(Duration::from_mins(1));
