@@ -47,7 +47,7 @@ use http::{Request, Response};
 pub use crate::{
     api::review::DenyRule,
     clock::SandboxClock,
-    faults::{Fault, FaultPlan, Faults, Session},
+    faults::{EventFate, EventPlan, Fault, FaultPlan, Faults, Session},
     log::RequestLogEntry,
     request::RequestInfo,
     serve::Served,

@@ -49,6 +49,13 @@ fn list(
         made["metadata"] = metadata.clone();
         return to_bytes(&made);
     }
+    let partial = matches!(shape, Shape::Metadata | Shape::MetadataList);
+    if partial && items.is_empty() {
+        // The server converts an empty list to null here, and only here.
+        return to_bytes(
+            &json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": null}),
+        );
+    }
     let (list_kind, api_version) = match shape {
         Shape::Metadata | Shape::MetadataList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         _ => (kind.list_kind.clone(), kind.api_version()),

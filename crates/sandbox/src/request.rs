@@ -102,7 +102,7 @@ impl RequestInfo {
         }
         let collection = self.name.is_empty();
         match self.method.as_str() {
-            "GET" | "HEAD" if self.flag("watch") => "watch",
+            "GET" | "HEAD" if collection && self.flag("watch") => "watch",
             "GET" | "HEAD" if collection => "list",
             "GET" | "HEAD" => "get",
             "POST" => "create",
@@ -320,6 +320,8 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/configmaps/b", "get", "configmaps", "a", "b", ""),
             ("GET", "/api/v1/configmaps?watch=1", "watch", "configmaps", "", "", ""),
             ("GET", "/api/v1/configmaps?watch=false", "list", "configmaps", "", "", ""),
+            ("GET", "/api/v1/namespaces/a/configmaps/b?watch=1", "get", "configmaps", "a", "b", ""),
+            ("GET", "/api/v1/watch/namespaces/a/configmaps/b", "watch", "configmaps", "a", "b", ""),
             ("PUT", "/api/v1/namespaces/a/finalize", "update", "namespaces", "", "a", "finalize"),
             ("GET", "/api/v1/namespaces/a", "get", "namespaces", "", "a", ""),
             (

@@ -11,7 +11,7 @@ use crate::{
     Shared,
     api::{Answer, Ask, review, write::deprecation},
     discovery,
-    faults::{Fault, Session},
+    faults::{Fate, Session, WatchFate},
     kinds::{Kind, builtin},
     openapi, render,
     request::{RequestInfo, Shape, shape_wanted},
@@ -38,33 +38,56 @@ pub(crate) async fn serve(
 ) -> Result<Response<Body>, BoxError> {
     let target = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let info = RequestInfo::parse(request.method().as_str(), target);
-    let fault = session.next(&shared.faults, &info);
-    match &fault {
-        Fault::Delay(time) => tokio::time::sleep(*time).await,
-        Fault::Drop => {
-            shared.log.push(info, 0);
-            return Err(broken());
-        }
-        Fault::Crash => {
-            session.crash();
-            return Err(broken());
-        }
-        Fault::Fail(error) => {
-            shared.log.push(info, error.code);
-            return Ok(refusal(error, false));
-        }
-        Fault::None
-        | Fault::LoseAnswer
-        | Fault::CutWatch { .. }
-        | Fault::ExpireWatch { .. }
-        | Fault::EndWatch { .. }
-        | Fault::Stale { .. } => {}
+    let fate = Fate::from(session.next(&shared.faults, &info));
+    if fate.crash {
+        session.crash();
+        return Err(broken());
     }
-    let lose = fault == Fault::LoseAnswer;
+    session.wait(fate.delay).await.ok_or_else(broken)?;
+    if fate.drop {
+        shared.log.push(info, 0);
+        return Err(broken());
+    }
+    if let Some(error) = &fate.refuse {
+        shared.log.push(info, error.code);
+        return Ok(refusal(error, false));
+    }
+    let (late_answer, waiting) = (fate.late_answer, session.clone());
+    let answer = match fate.late_effect {
+        None => carry_out(&shared, &session, info, &request, fate),
+        // A task of its own, so that the effect comes even if the client gives up.
+        Some(time) => {
+            let task = tokio::spawn(async move {
+                tokio::time::sleep(time).await;
+                carry_out(&shared, &session, info, &request, fate)
+            });
+            task.await?
+        }
+    };
+    waiting.wait(late_answer).await.ok_or_else(broken)?;
+    answer.ok_or_else(broken)
+}
+
+/// Serves the request and logs it; `None` when its answer is lost.
+fn carry_out(
+    shared: &Arc<Shared>,
+    session: &Session,
+    info: RequestInfo,
+    request: &Request<Bytes>,
+    fate: Fate,
+) -> Option<Response<Body>> {
     let yaml = wants_yaml(text(request.headers(), header::ACCEPT));
-    let response = respond(&shared, &session, &info, &request, fault).unwrap_or_else(|error| refusal(&error, yaml));
-    shared.log.push(info, if lose { 0 } else { response.status().as_u16() });
-    if lose || session.is_crashed() { Err(broken()) } else { Ok(response) }
+    let lost = fate.lose_answer;
+    let refuse = fate.refuse_after;
+    let response = respond(shared, session, &info, request, (fate.behind, fate.watch));
+    let mut response = response.unwrap_or_else(|error| refusal(&error, yaml));
+    // 0 in the log: the client cannot know whether the request had an effect.
+    let status = if lost || refuse.is_some() { 0 } else { response.status().as_u16() };
+    if let Some(error) = &refuse {
+        response = refusal(error, yaml);
+    }
+    shared.log.push(info, status);
+    (!lost && !session.is_crashed()).then_some(response)
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
@@ -76,7 +99,7 @@ fn respond(
     session: &Session,
     info: &RequestInfo,
     request: &Request<Bytes>,
-    fault: Fault,
+    (behind, watch_fate): (u64, WatchFate),
 ) -> Result<Response<Body>, ApiError> {
     let accept = text(request.headers(), header::ACCEPT);
     if info.resource.is_empty() {
@@ -104,12 +127,11 @@ fn respond(
     }
     let shape = shape_wanted(accept, kind.is_custom())?;
     check_shape(shape, &kind, info)?;
-    let behind = if let Fault::Stale { behind } = fault { behind } else { 0 };
     let mut made = match info.verb.as_str() {
         "get" => world.get(&ask, behind)?,
         "list" => world.list(&ask, behind)?,
         "watch" => {
-            let feed = watch::open(shared, &mut world, &ask, shape, fault, session.token())?;
+            let feed = watch::open(shared, &mut world, &ask, shape, watch_fate, session.token())?;
             return Ok(response(200, StreamBody::new(feed.into_stream()).boxed_unsync(), "application/json"));
         }
         "create" => world.create(&ask)?,

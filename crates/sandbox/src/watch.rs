@@ -19,7 +19,7 @@ use crate::{
         Ask,
         read::{Scope, check_list_options, version_wanted},
     },
-    faults::Fault,
+    faults::WatchFate,
     kinds::Kind,
     render,
     request::Shape,
@@ -50,8 +50,12 @@ pub(crate) struct Feed {
     deadline: Instant,
     next_bookmark: Instant,
     crashed: CancellationToken,
-    fault: Fault,
+    fate: WatchFate,
+    breaks_at: Option<Instant>,
     sent: usize,
+    /// The event plan's number of the next event, and how many sent events its decisions cover.
+    event: u64,
+    decided: usize,
     state: State,
 }
 
@@ -70,7 +74,7 @@ pub(crate) fn open(
     world: &mut World,
     ask: &Ask<'_>,
     shape: Shape,
-    fault: Fault,
+    fate: WatchFate,
     crashed: CancellationToken,
 ) -> Result<Feed, ApiError> {
     let info = ask.info;
@@ -102,8 +106,11 @@ pub(crate) fn open(
         deadline: Instant::now() + Duration::from_secs(timeout),
         next_bookmark: Instant::now() + interval.min(Duration::from_secs(timeout.saturating_sub(2)).max(MIN_BOOKMARK)),
         crashed,
-        fault,
+        breaks_at: fate.break_after.map(|time| Instant::now() + time),
+        fate,
         sent: 0,
+        event: 0,
+        decided: 0,
         state: State::Open,
     };
     if initial {
@@ -180,33 +187,62 @@ impl Feed {
 
     /// The fault that is due before the next event, if any.
     fn due_fault(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
-        match self.fault {
-            Fault::CutWatch { after } if self.sent >= after && !self.queue.is_empty() => {
-                let whole = self.queue.pop_front()?;
-                self.queue.clear();
-                self.state = State::Breaking;
-                self.fault = Fault::None;
-                Some(Ok(Frame::data(whole.slice(..whole.len() / 2))))
+        let sent = self.sent;
+        let is_due = |after: Option<usize>| after.is_some_and(|after| sent >= after);
+        if is_due(self.fate.cut) && !self.queue.is_empty() {
+            let whole = self.queue.pop_front()?;
+            self.stop(State::Breaking);
+            return Some(Ok(Frame::data(whole.slice(..whole.len() / 2))));
+        }
+        if is_due(self.fate.expire) {
+            self.stop(State::Closing);
+            self.expire("too old resource version: 1 (2)");
+        } else if is_due(self.fate.end) {
+            self.stop(State::Closing);
+        } else if self.breaks_at.is_some_and(|time| Instant::now() >= time) {
+            self.stop(State::Breaking);
+        }
+        None
+    }
+
+    /// Drops what is queued and all faults to come.
+    fn stop(&mut self, state: State) {
+        self.queue.clear();
+        self.fate = WatchFate::default();
+        self.breaks_at = None;
+        self.state = state;
+    }
+
+    /// Delays and repeats the event at the head of the queue as the event plan wants it.
+    async fn meet_event_plan(&mut self) {
+        let Some(frame) = self.queue.front().cloned() else { return };
+        // A repeated event has been decided about with the first of its copies.
+        if self.decided > self.sent {
+            return;
+        }
+        let fate = self.fate.events.as_ref().map(|plan| plan.fate(self.event)).unwrap_or_default();
+        self.event += 1;
+        let repeatable = [&b"{\"type\":\"B"[..], b"{\"type\":\"E"].iter().all(|start| !frame.starts_with(start));
+        let repeats = if repeatable { fate.repeats } else { 0 };
+        self.decided = self.sent + 1 + repeats;
+        for _ in 0..repeats {
+            self.queue.push_front(frame.clone());
+        }
+        if !fate.delay.is_zero() {
+            let until = Instant::now() + fate.delay;
+            let until = self.breaks_at.map_or(until, |time| time.min(until));
+            if tokio::time::timeout_at(until, self.crashed.cancelled()).await.is_ok() {
+                self.stop(State::Breaking);
             }
-            Fault::ExpireWatch { after } if self.sent >= after => {
-                self.queue.clear();
-                self.fault = Fault::None;
-                self.expire("too old resource version: 1 (2)");
-                None
-            }
-            Fault::EndWatch { after } if self.sent >= after => {
-                self.queue.clear();
-                self.fault = Fault::None;
-                self.state = State::Closing;
-                None
-            }
-            _ => None,
         }
     }
 
     /// The next piece of the body.
     async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
         loop {
+            if self.fate.events.is_some() && self.state != State::Breaking {
+                self.meet_event_plan().await;
+            }
             if let Some(frame) = self.due_fault() {
                 return Some(frame);
             }
@@ -233,6 +269,7 @@ impl Feed {
                 continue;
             }
             let bookmark_at = if self.bookmarks { self.next_bookmark.min(self.deadline) } else { self.deadline };
+            let wake_at = self.breaks_at.map_or(bookmark_at, |time| time.min(bookmark_at));
             tokio::select! {
                 biased;
                 () = self.crashed.cancelled() => self.state = State::Breaking,
@@ -242,7 +279,10 @@ impl Feed {
                         self.state = State::Closing;
                     }
                 },
-                () = tokio::time::sleep_until(bookmark_at) => {
+                () = tokio::time::sleep_until(wake_at) => {
+                    if wake_at < bookmark_at {
+                        continue;
+                    }
                     if self.bookmarks && Instant::now() < self.deadline {
                         self.fetch();
                         if self.state == State::Open {
