@@ -188,7 +188,7 @@ fn aggregate(world: &World, core: bool) -> Value {
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    // Built-in kinds leave out what the surrounding group says already.
+    // Built-in kinds leave out what the surrounding group has already.
     let response = if kind.is_custom() {
         json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
     } else {

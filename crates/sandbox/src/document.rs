@@ -25,7 +25,7 @@ impl Outline {
         if walked.is_ok() { outline } else { Self::default() }
     }
 
-    /// Where a path stands in the text.
+    /// The position of a path in the text.
     pub(crate) fn place(&self, path: &str) -> usize {
         self.order.iter().position(|known| known == path).unwrap_or(usize::MAX)
     }

@@ -1,11 +1,11 @@
-//! A Kubernetes API and an authoritative name server in one process: what the demo and the tests run on.
+//! A Kubernetes API and an authoritative name server in one process, for the demo and the tests. See `README.md`.
 //!
 //! In: requests of an unmodified `kube::Client`, or of kubectl over loopback. Out: what kube-apiserver would answer, from
-//! memory, with a clock and identifiers that a test can fix, and with any fault it asks for.
+//! memory, with a clock and identifiers that a test can fix, and with injected faults.
 //!
 //! ```text
 //! kube::Client ─┐                                   ┌► discovery · openapi
-//! kubectl ──────┴► service (faults, log, rights) ───┼► api (get list create update patch delete) ─► world (store, kinds)
+//! kubectl ──────┴► service (faults, log, deny) ─────┼► api (get list create update patch delete) ─► world (store, kinds)
 //!                                                   └► watch ◄──────────── changes ────────────────┘
 //! ```
 
@@ -62,7 +62,7 @@ pub struct SandboxOptions {
     pub clock: SandboxClock,
     /// What uids and generated names follow from.
     pub seed: u64,
-    /// How many past changes each resource keeps; watches from before are told 410.
+    /// How many past changes each resource keeps; watches from before get 410.
     pub history: usize,
     /// How often watches get bookmarks.
     pub bookmark_interval: Duration,
@@ -70,7 +70,7 @@ pub struct SandboxOptions {
     pub deny: Vec<DenyRule>,
     /// Whether owner garbage collection and namespace deletion run, as kube-controller-manager does them.
     pub controllers: bool,
-    /// Whether requests are kept for [`Sandbox::log`] and what counts them. They are kept for as long as the sandbox lives.
+    /// Whether requests are kept for [`Sandbox::log`] and the counters. They are kept until the sandbox is dropped.
     pub log: bool,
 }
 
@@ -185,7 +185,7 @@ impl Sandbox {
         self.shared.world().store.version()
     }
 
-    /// Forgets all past changes: watches and pages from before now are told 410.
+    /// Forgets all past changes: watches and pages from before now get 410.
     pub fn compact(&self) {
         self.shared.world().store.compact();
     }

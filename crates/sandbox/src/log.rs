@@ -1,4 +1,4 @@
-//! Every request that reached the API, in order, so that tests can say "no write at rest".
+//! Every request that reached the API, in order, so that tests can assert that there is no write at rest.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ impl RequestLogEntry {
     }
 }
 
-/// The log; `None` when nobody wants one.
+/// The log; `None` when it is switched off.
 #[derive(Debug)]
 pub(crate) struct RequestLog(Option<Mutex<Vec<RequestLogEntry>>>);
 

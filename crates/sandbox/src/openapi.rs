@@ -1,8 +1,8 @@
-//! OpenAPI documents: what `kubectl explain` reads, and what kubectl looks at to see which options a server knows.
+//! OpenAPI documents: what `kubectl explain` reads, and what kubectl reads to find which options a server supports.
 //!
 //! In: the schemas of CRDs and of k8s-openapi's types. Out: one version 3 document per group and version, made when asked for.
 //!
-//! kubectl turns to version 2 for a kind that version 3 does not have (an unknown one: it then says so itself), so that document is there and
+//! kubectl turns to version 2 for a kind that version 3 does not have (an unknown kind, which it then reports), so that document exists and
 //! defines nothing. Without it kubectl complains of the server instead.
 
 use std::{

@@ -9,14 +9,13 @@ use serde_json::{Map, Value, json};
 /// The media type of such bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 enum Holds {
     Text,
     Number,
     Flag,
     Time,
-    MicroTime,
     PortOrName,
     Part(&'static [Field]),
     /// A part whose fields belong to the holder itself.
@@ -25,7 +24,7 @@ enum Holds {
     BytesMap,
 }
 
-/// One field: its number, its name, whether it is a list, and what it holds.
+/// One field: its number, its name, whether it is a list, and its type.
 #[derive(Clone, Copy, Debug)]
 struct Field(u64, &'static str, bool, Holds);
 
@@ -37,7 +36,7 @@ const fn many(number: u64, name: &'static str, holds: Holds) -> Field {
     Field(number, name, true, holds)
 }
 
-use Holds::{BytesMap, Flag, Inline, MicroTime, Number, Part, PortOrName, Text, TextMap, Time};
+use Holds::{BytesMap, Flag, Inline, Number, Part, PortOrName, Text, TextMap, Time};
 
 const OWNER: &[Field] = &[
     one(1, "kind", Text),
@@ -149,21 +148,6 @@ const ACCESS_REVIEW: &[Field] = &[
     ),
 ];
 
-const LEASE: &[Field] = &[
-    METADATA,
-    one(
-        2,
-        "spec",
-        Part(&[
-            one(1, "holderIdentity", Text),
-            one(2, "leaseDurationSeconds", Number),
-            one(3, "acquireTime", MicroTime),
-            one(4, "renewTime", MicroTime),
-            one(5, "leaseTransitions", Number),
-        ]),
-    ),
-];
-
 const DELETE_OPTIONS: &[Field] = &[
     one(1, "gracePeriodSeconds", Number),
     one(2, "preconditions", Part(&[one(1, "uid", Text), one(2, "resourceVersion", Text)])),
@@ -185,8 +169,6 @@ const SECRET: &[Field] = &[
 
 const SERVICE_ACCOUNT: &[Field] = &[METADATA, one(4, "automountServiceAccountToken", Flag)];
 
-const RULES_REVIEW: &[Field] = &[METADATA, one(2, "spec", Part(&[one(1, "namespace", Text)]))];
-
 fn fields_of(api_version: &str, kind: &str) -> Option<&'static [Field]> {
     Some(match (api_version, kind) {
         ("v1", "Namespace") => &[METADATA],
@@ -195,9 +177,7 @@ fn fields_of(api_version: &str, kind: &str) -> Option<&'static [Field]> {
         ("v1", "ServiceAccount") => SERVICE_ACCOUNT,
         ("v1", "Service") => SERVICE,
         ("networking.k8s.io/v1", "Ingress") => INGRESS,
-        ("coordination.k8s.io/v1", "Lease") => LEASE,
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => ACCESS_REVIEW,
-        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => RULES_REVIEW,
         (_, "DeleteOptions") => DELETE_OPTIONS,
         _ => return None,
     })
@@ -309,7 +289,7 @@ fn value(wire: Wire<'_>, holds: Holds) -> Option<Option<Value>> {
         }
         (Number, Wire::Number(number)) => (number != 0).then(|| json!(number.cast_signed())),
         (Flag, Wire::Number(number)) => Some(json!(number != 0)),
-        (Time | MicroTime, Wire::Bytes(bytes)) => {
+        (Time, Wire::Bytes(bytes)) => {
             let (mut seconds, mut nanos) = (0, 0);
             for (number, value) in entries(bytes)? {
                 match (number, value) {
@@ -319,14 +299,7 @@ fn value(wire: Wire<'_>, holds: Holds) -> Option<Option<Value>> {
                 }
             }
             let time = Timestamp::new(seconds, nanos).ok()?;
-            let micro = matches!(holds, MicroTime);
-            (seconds != 0).then(|| {
-                json!(if micro {
-                    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-                } else {
-                    crate::clock::rfc3339(time)
-                })
-            })
+            (seconds != 0).then(|| json!(crate::clock::rfc3339(time)))
         }
         (PortOrName, Wire::Bytes(bytes)) => {
             let (mut is_name, mut number, mut name) = (false, 0, String::new());

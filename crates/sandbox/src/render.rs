@@ -112,7 +112,7 @@ pub(crate) fn event(event_type: &str, object: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// A bookmark: nothing but the version it stands for.
+/// A bookmark: nothing but its version.
 pub(crate) fn bookmark(kind: &Kind, shape: Shape, version: u64, initial_end: bool) -> Bytes {
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial_end {

@@ -1,7 +1,7 @@
 //! One request as the API sees it: which verb on which resource, with which options.
 //!
-//! In: an HTTP method, a path with its query, and headers. Out: [`RequestInfo`] (what authorization, faults and the log speak
-//! about) and the typed options of each verb.
+//! In: an HTTP method, a path with its query, and headers. Out: [`RequestInfo`] (what authorization, faults and the log refer
+//! to) and the typed options of each verb.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{protobuf, status::ApiError};
 
-/// What a request asks for, in the API's own words.
+/// The verb, resource and options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// `GET`, `POST`, and so on.
@@ -273,7 +273,7 @@ pub(crate) fn shape_wanted(accept: &str, custom: bool) -> Result<Shape, ApiError
     Err(ApiError::not_acceptable(custom))
 }
 
-/// A body as JSON; YAML is read too where its type says so. The error is the decoder's text.
+/// A body as JSON; YAML is read too where the content type is YAML. The error is the decoder's text.
 pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, String> {
     let yaml = content_type.contains("yaml");
     if content_type.starts_with(protobuf::MEDIA_TYPE) {
@@ -290,7 +290,7 @@ pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, String
     serde_saphyr::from_str(&text).map_err(|error| format!("yaml: {error}"))
 }
 
-/// What is wrong with a JSON text, in the server's words where they are simple.
+/// What is wrong with a JSON text, with the server's text where that is simple.
 fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     let start = body.iter().find(|byte| !byte.is_ascii_whitespace()).copied();
     let literal = |word: &str| {

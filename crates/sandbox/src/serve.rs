@@ -60,7 +60,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, addr: SocketAddr) -> io::Result<S
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                // Out of file descriptors, most likely: whoever holds them needs a moment.
+                // Most likely the process is out of file descriptors.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };

@@ -199,7 +199,7 @@ impl ApiError {
         error
     }
 
-    /// The namespace is going away: nothing new may be made in it.
+    /// The namespace is terminating: no object may be created in it.
     pub(crate) fn namespace_terminating(about: About<'_>, namespace: &str) -> Self {
         let mut error = Self::forbidden(
             about,

@@ -1,4 +1,4 @@
-//! What the cluster holds: one table of objects per resource, one counter of versions for all, and a window of past changes.
+//! The objects of the cluster: one table per resource, one counter of versions for all, and a window of past changes.
 //!
 //! In: puts and removals, already validated. Out: reads of the present or of any version inside the window, and the changes
 //! that watches follow. An object is shared by every reader; its JSON text is made once.
@@ -191,15 +191,15 @@ impl Table {
 /// Where an object is: its table and its key.
 pub(crate) type Place = (String, String);
 
-/// Everything the cluster holds.
+/// All objects of the cluster.
 #[derive(Debug)]
 pub(crate) struct Store {
     version: u64,
     window: usize,
     tables: BTreeMap<String, Table>,
-    /// Who says it is owned by this uid.
+    /// The dependents of each owner uid.
     dependents: BTreeMap<String, BTreeSet<Place>>,
-    /// How many objects each namespace holds.
+    /// The number of objects in each namespace.
     population: BTreeMap<String, usize>,
 }
 
@@ -294,12 +294,12 @@ impl Store {
         }
     }
 
-    /// Who claims to be owned by `uid`.
+    /// The objects with an owner reference to `uid`.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).map(|places| places.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Whether a namespace holds anything.
+    /// Whether a namespace contains objects.
     pub(crate) fn is_populated(&self, namespace: &str) -> bool {
         self.population.get(namespace).is_some_and(|count| *count > 0)
     }

@@ -11,7 +11,7 @@ use crate::{
     render::metadata_only,
 };
 
-/// Objects of one kind as a table; `include` says how much of each object comes with its row.
+/// Objects of one kind as a table; `include` selects how much of each object comes with its row.
 pub(crate) fn table<'a>(
     kind: &Kind,
     objects: impl Iterator<Item = &'a Value>,

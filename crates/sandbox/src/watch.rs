@@ -68,7 +68,7 @@ enum State {
     Breaking,
 }
 
-/// Opens a watch; the caller holds the world.
+/// Opens a watch; the caller has locked the world.
 pub(crate) fn open(
     shared: &Arc<Shared>,
     world: &mut World,

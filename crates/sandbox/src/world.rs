@@ -79,7 +79,7 @@ impl World {
         self.clock.now()
     }
 
-    /// The stored object, or the 404 that says it is not there.
+    /// The stored object, or a 404.
     pub(crate) fn find(&self, kind: &Kind, key: &str) -> Result<Arc<Object>, ApiError> {
         self.store.get(&kind.table, key).cloned().ok_or_else(|| {
             let name = key.rsplit('/').next().unwrap_or(key);
@@ -87,7 +87,7 @@ impl World {
         })
     }
 
-    /// The namespace must exist, and must not be going away when something new is made in it.
+    /// The namespace must exist, and must not be terminating when an object is created in it.
     pub(crate) fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         let Some(found) = self.store.get("namespaces", namespace) else {
             return Err(ApiError::not_found(About { group: "", resource: "namespaces", name: namespace }));

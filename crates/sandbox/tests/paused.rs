@@ -220,7 +220,7 @@ async fn bookmarks_and_timeouts_take_no_real_time() {
     }
     assert_eq!(event(&mut events).await, "end");
     assert_eq!(start.elapsed().as_secs(), 290);
-    assert!(real.elapsed() < Duration::from_secs(60), "290 s on the paused clock");
+    assert!(real.elapsed() < Duration::from_mins(1), "290 s on the paused clock");
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,7 +261,8 @@ async fn a_metadata_watcher_follows_its_selector() {
 
 /// What a few clients under seeded faults leave behind, with the log and the time it took.
 fn history(seed: u64) -> String {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
         let sandbox = sandbox(seed);
         let start = Instant::now();
@@ -285,7 +286,7 @@ fn history(seed: u64) -> String {
         });
         futures::future::join_all(workers).await;
         let objects: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
-        let left = objects.list(&ListParams::default()).await.unwrap();
+        let left = objects.list(&ListParams::default()).await.expect("a list");
         format!("{:?} {:?} {:?}", start.elapsed(), left, sandbox.log())
     })
 }

@@ -136,7 +136,7 @@ impl World {
         Ok(Answer::ok(Payload::List { items, version: self.store.version(), more: None, remaining: None }))
     }
 
-    /// Deletes or begins to delete; answers the object while something still holds it.
+    /// Deletes or begins to delete; answers the object while it has finalizers.
     fn delete_object(&mut self, kind: &Arc<Kind>, key: &str, propagation: Option<Propagation>) -> Option<Arc<Object>> {
         let stored = self.store.get(&kind.table, key)?.clone();
         let mut value = stored.value.clone();
@@ -216,7 +216,7 @@ impl World {
         self.delete_object(kind, key, Some(Propagation::Background));
     }
 
-    /// Stores a controller's change; removes the object when nothing holds it any more.
+    /// Stores a controller's change; removes the object when it has no finalizer left.
     pub(crate) fn put_for_controller(&mut self, kind: &Arc<Kind>, key: &str, value: Value) {
         if is_released(&value) {
             self.remove_now(kind, key);

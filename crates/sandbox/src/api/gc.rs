@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl World {
-    /// An object has gone: its dependents, its namespace and its declaration may follow.
+    /// An object was removed: its dependents, its namespace and its declaration may follow.
     pub(crate) fn after_removal(&mut self, kind: &Kind, last: &Arc<Object>) {
         if kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io" {
             let plural = last.value["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// One of an object's owners has gone.
+    /// One of an object's owners was removed.
     fn drop_owner(&mut self, place: &Place, uid: &str) {
         let (table, key) = place;
         let Some(kind) = self.catalog.by_table(table).cloned() else { return };
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Whether a reference points at an object that exists; one that cannot be looked up is taken to live.
+    /// Whether a reference points at an object that exists; one that cannot be looked up is assumed to exist.
     fn owner_lives(&self, dependent: &Object, owner: &Value) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let Some(kind) = self.catalog.by_kind(text("apiVersion"), text("kind")) else { return true };
@@ -66,7 +66,7 @@ impl World {
             .is_some_and(|found| found.meta("uid") == text("uid"))
     }
 
-    /// A new object whose owners have all gone already is deleted.
+    /// A new object whose owners are all removed is deleted.
     pub(crate) fn collect_orphan(&mut self, kind: &Kind, stored: &Arc<Object>) {
         if !self.controllers {
             return;
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// A dependent has gone: owners that wait for their dependents may go too.
+    /// A dependent was removed: owners that wait for their dependents may be removed too.
     fn finish_foreground(&mut self, dependent: &Value) {
         let owners =
             dependent.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Deletes what a terminating namespace holds.
+    /// Deletes the objects of a terminating namespace.
     fn empty_namespace(&mut self, namespace: &str) {
         let prefix = format!("{namespace}/");
         let version = self.store.version();
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Deletes all objects of a declaration that is going away.
+    /// Deletes all objects of a CRD that is being deleted.
     fn empty_crd(&mut self, table: &str) {
         let Some(kind) = self.catalog.by_table(table).cloned() else {
             self.finish_crd(table);

@@ -169,7 +169,7 @@ fn check_custom_type(ask: &Ask<'_>, new: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What is applied must say what it is, and hold only what the kind declares.
+/// An applied object needs its type, and only fields that the kind declares.
 fn check_applied(ask: &Ask<'_>, wanted: &Value) -> Result<(), ApiError> {
     let kind = &ask.kind;
     let is = |field: &str| wanted.get(field).and_then(Value::as_str).unwrap_or_default();

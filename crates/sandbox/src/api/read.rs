@@ -207,10 +207,10 @@ impl World {
     }
 }
 
-/// Where a paged list goes on.
+/// Where the next page of a list starts.
 #[derive(Debug, PartialEq, Eq)]
 struct Continue {
-    /// `None` goes on at the newest version, giving up consistency.
+    /// `None` continues at the newest version, without consistency.
     version: Option<u64>,
     after: String,
 }

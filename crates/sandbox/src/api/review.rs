@@ -1,4 +1,4 @@
-//! May I? Access reviews, and the rules that a test can deny.
+//! Access reviews, and the requests that a test can deny.
 
 use serde_json::{Value, json};
 
@@ -79,27 +79,18 @@ impl World {
         let mut object = read_object(ask)?;
         decode(&ask.kind, &mut object, FieldValidation::Ignore, None).map_err(ApiError::bad_request)?;
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let status = if ask.kind.kind == "SelfSubjectAccessReview" {
-            let base = "/spec/resourceAttributes";
-            let sub = text(&format!("{base}/subresource"));
-            let resource = text(&format!("{base}/resource"));
-            let resource = if sub.is_empty() { resource } else { format!("{resource}/{sub}") };
-            let denied = denied(
-                rules,
-                &text(&format!("{base}/verb")),
-                &text(&format!("{base}/group")),
-                &resource,
-                &text(&format!("{base}/namespace")),
-            );
-            if denied { json!({"allowed": false}) } else { json!({"allowed": true}) }
-        } else {
-            json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": !rules.is_empty()
-            })
-        };
-        object["status"] = status;
+        let base = "/spec/resourceAttributes";
+        let sub = text(&format!("{base}/subresource"));
+        let resource = text(&format!("{base}/resource"));
+        let resource = if sub.is_empty() { resource } else { format!("{resource}/{sub}") };
+        let denied = denied(
+            rules,
+            &text(&format!("{base}/verb")),
+            &text(&format!("{base}/group")),
+            &resource,
+            &text(&format!("{base}/namespace")),
+        );
+        object["status"] = json!({"allowed": !denied});
         Ok(Answer { code: 201, payload: Payload::Plain(object), warnings: Vec::new() })
     }
 }

@@ -2,33 +2,14 @@
 
 use serde_json::{Map, Value};
 
-/// Lists that merge by a key; everything else is replaced. The key of a list depends on where it stands.
-const MERGE_KEYS: &[(&str, &str)] = &[
-    ("containers", "name"),
-    ("initContainers", "name"),
-    ("ephemeralContainers", "name"),
-    ("volumes", "name"),
-    ("env", "name"),
-    ("volumeMounts", "mountPath"),
-    ("volumeDevices", "devicePath"),
-    ("imagePullSecrets", "name"),
-    ("hostAliases", "ip"),
-    ("topologySpreadConstraints", "topologyKey"),
-    ("ownerReferences", "uid"),
-    ("conditions", "type"),
-    ("addresses", "type"),
-    ("taints", "key"),
-    ("secrets", "name"),
-];
+/// Lists that merge by a key; everything else is replaced. The key of a list depends on its path.
+const MERGE_KEYS: &[(&str, &str)] = &[("ownerReferences", "uid"), ("conditions", "type"), ("secrets", "name")];
 
 fn merge_key(path: &[String]) -> Option<&'static str> {
     let field = path.last()?.as_str();
     let parent = path.len().checked_sub(2).map(|at| path[at].as_str());
     match (field, parent) {
         ("ports", Some("spec")) if path.len() == 2 => Some("port"),
-        ("ports", _) => Some("containerPort"),
-        // These keep their order and identity by being replaced as a whole.
-        ("secrets" | "taints" | "addresses", _) if path.len() > 2 && field != "addresses" => None,
         _ => MERGE_KEYS.iter().find(|(name, _)| *name == field).map(|(_, key)| *key),
     }
 }

@@ -91,7 +91,7 @@ impl World {
             ));
         }
         let mut errors = keep_system_metadata(old, &mut new);
-        // The server checks this twice, and says so.
+        // The server checks this twice, and reports it twice.
         errors.extend(errors.clone());
         keep_other_part(&kind, old, &mut new, &ask.info.subresource);
         default(&kind, &mut new);
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Whether a deleted object has nothing left that holds it.
+/// Whether a deleted object has no finalizer left.
 pub(crate) fn is_released(object: &Value) -> bool {
     let held = object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let by_namespace = object["kind"] == "Namespace"

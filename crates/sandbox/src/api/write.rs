@@ -68,7 +68,7 @@ pub(crate) fn read_object(ask: &Ask<'_>) -> Result<Value, ApiError> {
     Ok(object)
 }
 
-/// Whether an object says it is of the kind, or says nothing where it may.
+/// Whether an object has the kind of the path, or leaves it out where that is allowed.
 fn check_type(kind: &Kind, object: &Value, body: &[u8]) -> Result<(), ApiError> {
     let given = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, name) = (given("apiVersion"), given("kind"));
@@ -386,7 +386,7 @@ impl World {
         }
     }
 
-    /// Serves the kinds of a declaration and says so in its status.
+    /// Serves the kinds of a CRD and reports it in its status.
     fn accept_crd(&mut self, crd: &Arc<crate::store::Object>) {
         let (group, plural) = (
             crd.value["spec"]["group"].as_str().unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! The merge rules of built-in kinds, as far as the sandbox knows them: their maps, sets, keyed lists and units.
+//! The merge rules of the built-in kinds: their maps, sets, keyed lists and units.
 //!
 //! A line is `path rule`, with `[]` for the items of a list: `map` merges entry by entry, `unit` is replaced as a whole, `set` and
 //! `keys a,b=default` are lists that merge. Everything else is a struct that merges field by field, or a list that does not merge.
@@ -12,34 +12,8 @@ use super::{
     types::{Atom, Field, List, ListMerge, METADATA, Object, Rest, Scalar, Type, TypeSchema, scalar},
 };
 
-const POD_SPEC: &str = "
-nodeSelector map unit
-containers keys name
-containers[].ports keys containerPort,protocol=TCP
-containers[].env keys name
-containers[].volumeMounts keys mountPath
-containers[].volumeDevices keys devicePath
-containers[].resources.limits map
-containers[].resources.requests map
-containers[].resources.claims keys name
-initContainers keys name
-initContainers[].ports keys containerPort,protocol=TCP
-initContainers[].env keys name
-initContainers[].volumeMounts keys mountPath
-ephemeralContainers keys name
-imagePullSecrets keys name=
-hostAliases keys ip
-volumes keys name
-topologySpreadConstraints keys topologyKey,whenUnsatisfiable
-schedulingGates keys name
-overhead map
-";
-
 struct Rules {
-    /// Rules without the `spec` of a pod, which is shared.
     lines: &'static str,
-    /// Where a pod's `spec` sits, if the kind has one.
-    pod: Option<&'static str>,
     /// What is always there, even in an empty object.
     blank: &'static str,
     status: Status,
@@ -54,8 +28,8 @@ enum Status {
 }
 
 fn rules(group: &str, kind: &str) -> Rules {
-    let plain = |lines| Rules { lines, pod: None, blank: "{}", status: Status::None };
-    let with_status = |lines, blank| Rules { lines, pod: None, blank, status: Status::Subresource(&[&["spec"]]) };
+    let plain = |lines| Rules { lines, blank: "{}", status: Status::None };
+    let with_status = |lines, blank| Rules { lines, blank, status: Status::Subresource(&[&["spec"]]) };
     match (group, kind) {
         ("", "Service") => with_status(
             "spec.selector map unit\nspec.ports keys port,protocol=TCP\nspec.externalIPs list\nstatus.conditions keys type\nstatus.loadBalancer.ingress list",
@@ -66,56 +40,34 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("", "Namespace") => {
             with_status("spec.finalizers list\nstatus.conditions keys type", r#"{"spec":{},"status":{}}"#)
         }
-        ("", "Node") => with_status(
-            "spec.podCIDRs set\nspec.taints list\nstatus.addresses keys type\nstatus.conditions keys type\nstatus.capacity map\nstatus.allocatable map",
-            r#"{"spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}"#,
-        ),
-        ("", "Pod") => Rules {
-            lines: "status.conditions keys type\nstatus.podIPs keys ip\nstatus.hostIPs list",
-            pod: Some("spec"),
-            blank: r#"{"spec":{"containers":null},"status":{}}"#,
-            status: Status::Subresource(&[&["spec"], &["metadata", "ownerReferences"]]),
-        },
         ("", "Event") => Rules {
             lines: "involvedObject unit\nrelated unit",
-            pod: None,
             blank: r#"{"involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":""}"#,
             status: Status::None,
         },
         ("events.k8s.io", "Event") => Rules {
             lines: "regarding unit\nrelated unit",
-            pod: None,
             blank: r#"{"eventTime":null,"regarding":{},"deprecatedSource":{},"deprecatedFirstTimestamp":null,"deprecatedLastTimestamp":null}"#,
             status: Status::None,
         },
         ("", "ServiceAccount") => plain("secrets keys name\nimagePullSecrets list"),
         ("", "Endpoints") => plain("subsets list"),
-        ("coordination.k8s.io", "Lease") => {
-            Rules { lines: "", pod: None, blank: r#"{"spec":{}}"#, status: Status::None }
-        }
+        ("coordination.k8s.io", "Lease") => Rules { lines: "", blank: r#"{"spec":{}}"#, status: Status::None },
         ("discovery.k8s.io", "EndpointSlice") => plain("endpoints list\nports list"),
         ("networking.k8s.io", "Ingress") => with_status(
             "spec.rules list\nspec.tls list\nspec.defaultBackend.resource unit\nspec.defaultBackend.service.port unit\nstatus.loadBalancer.ingress list",
             r#"{"spec":{},"status":{"loadBalancer":{}}}"#,
         ),
         ("networking.k8s.io", "IngressClass") => {
-            Rules { lines: "spec.parameters struct", pod: None, blank: r#"{"spec":{}}"#, status: Status::None }
+            Rules { lines: "spec.parameters struct", blank: r#"{"spec":{}}"#, status: Status::None }
         }
-        ("networking.k8s.io", "NetworkPolicy") => Rules {
-            lines: "spec.podSelector unit\nspec.ingress list\nspec.egress list",
-            pod: None,
-            blank: r#"{"spec":{}}"#,
-            status: Status::None,
-        },
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => Rules {
-            lines: "spec.selector unit\nspec.template.metadata.labels map\nspec.template.metadata.annotations map\nspec.volumeClaimTemplates list\nstatus.conditions keys type",
-            pod: Some("spec.template.spec"),
-            blank: r#"{"spec":{"selector":null,"strategy":{},"updateStrategy":{},"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#,
+        ("apps", "Deployment") => Rules {
+            lines: "spec.selector unit\nspec.template.metadata.labels map\nspec.template.metadata.annotations map\nstatus.conditions keys type",
+            blank: r#"{"spec":{"selector":null,"strategy":{},"template":{"metadata":{},"spec":{"containers":null}}},"status":{}}"#,
             status: Status::Subresource(&[&["spec"], &["metadata", "labels"]]),
         },
         ("apiextensions.k8s.io", "CustomResourceDefinition") => Rules {
             lines: "spec.versions list\nspec.names.shortNames list\nspec.names.categories list\nstatus.conditions keys type\nstatus.storedVersions list",
-            pod: None,
             blank: r#"{"spec":{"group":"","names":{"plural":"","kind":""},"scope":"","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}"#,
             status: Status::Subresource(&[&["metadata"], &["spec"]]),
         },
@@ -123,13 +75,11 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("rbac.authorization.k8s.io", "Role") => plain("rules list"),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding" | "RoleBinding") => Rules {
             lines: "roleRef unit\nsubjects list",
-            pod: None,
             blank: r#"{"roleRef":{"apiGroup":"","kind":"","name":""}}"#,
             status: Status::None,
         },
         _ => Rules {
             lines: "status.conditions keys type",
-            pod: None,
             blank: "{}",
             status: Status::Subresource(&[&["spec"], &["metadata"]]),
         },
@@ -141,9 +91,6 @@ pub(super) fn schema(group: &str, _version: &str, kind: &str) -> TypeSchema {
     let rules = rules(group, kind);
     let mut shape = Shape::default();
     shape.read("", rules.lines);
-    if let Some(pod) = rules.pod {
-        shape.read(pod, POD_SPEC);
-    }
     let mut root = shape.object();
     root.fields.insert("metadata".to_owned(), Field { kind: Type::Known(METADATA.clone()), default: None });
     for name in ["apiVersion", "kind"] {

@@ -1,6 +1,6 @@
 //! Server-side apply and field ownership (`metadata.managedFields`), as pure functions on JSON.
 //!
-//! In: the live object, what a manager wants, and the [`TypeSchema`] that says which lists are sets or keyed. Out: the merged
+//! In: the live object, what a manager wants, and the [`TypeSchema`] that declares which lists are sets or keyed. Out: the merged
 //! object with its managedFields as kube-apiserver would write them, or the conflicts.
 //!
 //! ```text
@@ -27,7 +27,7 @@ use managed::{Manager, Managers, Owned};
 use path::Fields;
 use serde_json::{Map, Value, json};
 
-/// What nobody owns, because the server sets it or it names the object.
+/// Fields without an owner: the server sets them, or they name the object.
 const IDENTITY: [&[&str]; 12] = [
     &["apiVersion"],
     &["kind"],
@@ -88,7 +88,7 @@ pub fn apply(
     };
     let merged = match (attempt(managers, force), before) {
         (Err(conflict), Some(managers)) => {
-            // Fields that client-side apply set and nobody changed since are kubectl's own.
+            // Fields that client-side apply set and that were not changed since are kubectl's own.
             let allowed = last_applied(&object, &version, schema);
             if let Some(rest) = conflict.without(&allowed) {
                 return Err(ApplyError::Conflict(rest));
@@ -215,7 +215,7 @@ fn same_content(old: &Value, new: &Value) -> bool {
     })
 }
 
-/// Whether the list says that all owners are to be forgotten: no entries, or one empty entry.
+/// Whether the list resets all owners: no entries, or one empty entry.
 fn is_reset(entries: &Value) -> bool {
     match entries.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -277,7 +277,7 @@ fn reset(merged: &mut Value, live: Option<&Value>, subresource: Option<&str>, sc
     }
 }
 
-/// Takes changed and removed fields from their owners, unless those stand in the way and are not forced.
+/// Takes changed and removed fields from their owners, or reports them as conflicts unless `force` is set.
 fn take_over(
     old: &Value,
     new: &Value,
@@ -338,7 +338,7 @@ fn update(
     managed::cap(managers);
 }
 
-/// The live object with the patch laid over it, without what the applier dropped and nobody else owns; and the new owners.
+/// The live object with the patch laid over it, without fields that the applier dropped and no other manager owns; and the new owners.
 #[allow(clippy::too_many_arguments)]
 fn merge_applied(
     live: &Value,

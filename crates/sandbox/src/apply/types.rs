@@ -14,13 +14,13 @@ use crate::schema::{Additional, Node, Structural};
 #[derive(Clone, Debug)]
 pub struct TypeSchema {
     pub(crate) root: Arc<Atom>,
-    /// What an update through the main resource cannot change, so that nobody comes to own it there.
+    /// What an update through the main resource cannot change, so that no manager owns it through it.
     pub(crate) reset: Fields,
     /// The same for the status subresource.
     pub(crate) status_reset: Fields,
     /// Whether `status` is written through its own subresource only.
     pub(crate) status_subresource: bool,
-    /// What an object of the kind holds before anything is set: the parts that are always written.
+    /// An object of the kind with nothing set: the parts that are always written.
     pub(crate) blank: Value,
 }
 
@@ -45,7 +45,7 @@ impl TypeSchema {
         .with_status_subresource(node.properties.contains_key("status"))
     }
 
-    /// Says whether `status` is written through its own subresource only.
+    /// Sets whether `status` is written through its own subresource only.
     #[must_use]
     pub fn with_status_subresource(mut self, enabled: bool) -> Self {
         self.status_subresource = enabled;

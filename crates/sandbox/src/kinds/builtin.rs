@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        authorization::v1::{SelfSubjectAccessReview, SelfSubjectRulesReview},
+        authorization::v1::SelfSubjectAccessReview,
         coordination::v1::Lease,
         core::v1::{
-            ConfigMap, Endpoints, Event as CoreEvent, LimitRange, Namespace, Node, Pod, ResourceQuota, Secret, Service,
+            ConfigMap, Endpoints, Event as CoreEvent, LimitRange, Namespace, ResourceQuota, Secret, Service,
             ServiceAccount,
         },
         discovery::v1::EndpointSlice,
@@ -180,34 +180,10 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         ..row(("", "v1", "Event", "events"), true, schema_of::<CoreEvent>)
     },
     Builtin {
-        short_names: &["po"],
-        categories: &["all"],
-        status: true,
-        generation: true,
-        selectable: &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        delete_returns_object: true,
-        ..row(("", "v1", "Pod", "pods"), true, schema_of::<Pod>)
-    },
-    Builtin {
         short_names: &["sa"],
         unconditional: false,
         delete_returns_object: true,
         ..row(("", "v1", "ServiceAccount", "serviceaccounts"), true, schema_of::<ServiceAccount>)
-    },
-    Builtin {
-        short_names: &["no"],
-        status: true,
-        selectable: &["spec.unschedulable"],
-        ..row(("", "v1", "Node", "nodes"), false, schema_of::<Node>)
     },
     Builtin {
         short_names: &["ep"],
@@ -236,11 +212,6 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
         false,
         schema_of::<SelfSubjectAccessReview>,
-    ),
-    row(
-        ("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews"),
-        false,
-        schema_of::<SelfSubjectRulesReview>,
     ),
     Builtin {
         upsert: true,

@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions: defaults, validation, and the kinds they bring.
 //!
-//! In: a CRD object. Out: the errors of its declaration, or one [`Kind`] per served version and the status that says they are
+//! In: a CRD object. Out: the errors of its declaration, or one [`Kind`] per served version and the status that reports them as
 //! established.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     store::meta,
 };
 
-/// Deleting a CRD waits on this finalizer until its objects are gone.
+/// Deleting a CRD waits on this finalizer until its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
@@ -356,7 +356,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
         .collect()
 }
 
-/// What the server says of a deprecated version that says nothing itself.
+/// The warning for a deprecated version that has no warning of its own.
 fn default_deprecation(crd: &Value, name: &str) -> String {
     let (group, kind) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"));
     let rank = crate::discovery::version_rank;

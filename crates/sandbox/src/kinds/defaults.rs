@@ -32,30 +32,6 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
         }
         ("", "Secret") => secret(object),
         ("", "Service") => service(object),
-        ("", "Pod") => {
-            pod(part(object, "spec"));
-            fill(&mut object["spec"], "enableServiceLinks", json!(true));
-        }
-        ("", "Node") => {
-            part(object, "spec");
-            let status = part(object, "status");
-            fill(status, "daemonEndpoints", json!({"kubeletEndpoint": {"Port": 0}}));
-            let info = part(status, "nodeInfo");
-            for field in [
-                "machineID",
-                "systemUUID",
-                "bootID",
-                "kernelVersion",
-                "osImage",
-                "containerRuntimeVersion",
-                "kubeletVersion",
-                "kubeProxyVersion",
-                "operatingSystem",
-                "architecture",
-            ] {
-                fill(info, field, json!(""));
-            }
-        }
         ("networking.k8s.io", "Ingress") => {
             part(object, "spec");
             part(part(object, "status"), "loadBalancer");
@@ -71,19 +47,9 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
         }
         ("apps", "Deployment") => {
             let spec = part(object, "spec");
-            fill(spec, "replicas", json!(1));
-            fill(spec, "revisionHistoryLimit", json!(10));
-            fill(spec, "progressDeadlineSeconds", json!(600));
-            let strategy = part(spec, "strategy");
-            fill(strategy, "type", json!("RollingUpdate"));
-            if strategy["type"] == "RollingUpdate" {
-                let rolling = part(strategy, "rollingUpdate");
-                fill(rolling, "maxSurge", json!("25%"));
-                fill(rolling, "maxUnavailable", json!("25%"));
-            }
             let template = part(spec, "template");
             part(template, "metadata");
-            pod(part(template, "spec"));
+            part(template, "spec");
             part(object, "status");
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
@@ -108,7 +74,7 @@ pub(crate) fn zero(kind: &Kind, object: &mut Value) {
             part(object, "spec");
             part(part(object, "status"), "loadBalancer");
         }
-        ("", "Namespace" | "Node" | "Pod" | "ResourceQuota") | ("apps", "Deployment") => {
+        ("", "Namespace" | "ResourceQuota") | ("apps", "Deployment") => {
             part(object, "spec");
             part(object, "status");
         }
@@ -119,7 +85,7 @@ pub(crate) fn zero(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What a create fills in that is nobody's field.
+/// Fields that a create fills in and that no manager owns.
 ///
 /// `address` counts the cluster IPs given out.
 pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value, address: &mut u32) {
@@ -129,19 +95,6 @@ pub(crate) fn unowned_on_create(kind: &Kind, object: &mut Value, address: &mut u
             object["status"] = json!({"phase": "Active"});
         }
         ("", "Service") => cluster_ip(object, address),
-        ("", "Pod") => {
-            object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
-            let tolerate =
-                |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-            let spec = part(object, "spec");
-            fill(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
-            fill(spec, "priority", json!(0));
-            fill(
-                spec,
-                "tolerations",
-                json!([tolerate("node.kubernetes.io/not-ready"), tolerate("node.kubernetes.io/unreachable")]),
-            );
-        }
         _ => {}
     }
 }
@@ -202,33 +155,6 @@ fn cluster_ip(object: &mut Value, address: &mut u32) {
         for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             *address += 1;
             fill(port, "nodePort", json!(30000 + (*address % 2768)));
-        }
-    }
-}
-
-fn pod(spec: &mut Value) {
-    for (field, value) in [
-        ("restartPolicy", json!("Always")),
-        ("dnsPolicy", json!("ClusterFirst")),
-        ("schedulerName", json!("default-scheduler")),
-        ("terminationGracePeriodSeconds", json!(30)),
-        ("securityContext", json!({})),
-    ] {
-        fill(spec, field, value);
-    }
-    for list in ["containers", "initContainers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let latest = container.get("image").and_then(Value::as_str).is_some_and(|image| {
-                !image.contains('@')
-                    && image.rsplit('/').next().is_some_and(|name| !name.contains(':') || name.ends_with(":latest"))
-            });
-            fill(container, "imagePullPolicy", json!(if latest { "Always" } else { "IfNotPresent" }));
-            fill(container, "terminationMessagePath", json!("/dev/termination-log"));
-            fill(container, "terminationMessagePolicy", json!("File"));
-            fill(container, "resources", json!({}));
-            for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-                fill(port, "protocol", json!("TCP"));
-            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds the cluster knows: built in, or declared by a CustomResourceDefinition.
+//! The kinds of the cluster: built in, or declared by a CustomResourceDefinition.
 //!
 //! In: the table of built-in kinds and the accepted CRDs. Out: for a group, version and plural, how its objects are read,
 //! defaulted, validated, shown and stored.

@@ -15,7 +15,7 @@ pub(crate) struct Findings {
     pub(crate) unknown: Vec<String>,
     /// The decoder's text for the first value of a wrong type.
     pub(crate) mistyped: Option<String>,
-    /// The same, as server-side apply words it.
+    /// The same mismatch, as server-side apply reports it.
     pub(crate) mismatch: Option<String>,
 }
 
@@ -142,7 +142,7 @@ fn reference(schema: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
-/// Optional fields that tell empty text from none.
+/// Optional fields for which empty text differs from a missing field.
 fn holds_empty_text(name: &str) -> bool {
     matches!(
         name,
@@ -164,7 +164,7 @@ fn holds_empty_text(name: &str) -> bool {
     )
 }
 
-/// The struct field of a path: without what stands in lists and under the keys of maps.
+/// The struct field of a path: without list indexes and map keys.
 fn field_of(path: &str) -> String {
     let path = path.split('\u{0}').next().unwrap_or(path);
     let mut out = String::new();
@@ -228,7 +228,7 @@ fn ill_formed(schema: &Value, type_name: &str, value: &Value) -> Option<String> 
     }
 }
 
-/// Types that hold any JSON, and say nothing of it in their schema.
+/// Types that accept any JSON and have no schema for it.
 fn is_opaque(schema: &Value) -> bool {
     reference(schema).and_then(|target| target.rsplit('.').next()).is_some_and(|name| {
         matches!(

@@ -19,7 +19,7 @@ const CNAME: u16 = 5;
 const DS: u16 = 43;
 const SOA: u16 = 6;
 
-/// What is said about a name.
+/// The answer for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The name exists; the answer may still be empty.
@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     NoSuchName,
     /// Someone else is to be asked.
     Referral,
-    /// The name is in no zone held here.
+    /// The name is outside of the zones of this server.
     Refused,
 }
 
@@ -214,7 +214,7 @@ fn closest_encloser(held: &Held, apex: &Fqdn, name: &Fqdn) -> Option<Fqdn> {
     None
 }
 
-/// Adds the SOA that says how long an absence may be remembered.
+/// Adds the SOA, whose minimum is how long an absence may be cached.
 fn negative(held: &Held, apex: &Fqdn, answer: &mut Answer) {
     if let Some(mut soa) = held.soa(apex) {
         if let Ok(ttl) = signpost_dns::Ttl::new(negative_ttl(&soa)) {

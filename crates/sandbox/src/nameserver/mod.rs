@@ -4,7 +4,7 @@
 //! Records::{add_zone, set, remove} ─► records ─► lookup ─► wire ─► hickory-server ─► dig
 //! ```
 //!
-//! It answers only for zones it holds, and for single names it was given outside of any zone; everything else is refused.
+//! It answers only for zones that were added, and for single names it was given outside of any zone; everything else is refused.
 
 mod lookup;
 mod records;

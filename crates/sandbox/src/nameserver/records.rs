@@ -21,7 +21,7 @@ pub struct Records(Arc<RwLock<Held>>);
 #[derive(Debug, Default)]
 pub(super) struct Held {
     zones: BTreeSet<Fqdn>,
-    /// Kept when a zone goes, so that its serial never falls when it comes back.
+    /// Kept when a zone is removed, so that its serial never decreases when it is added again.
     serials: BTreeMap<Fqdn, u32>,
     /// Keyed with the labels reversed, so that a tree is one range.
     names: BTreeMap<Reversed, (Fqdn, BTreeMap<RecordType, RecordSet>)>,
@@ -35,7 +35,7 @@ fn reversed(name: &Fqdn) -> Reversed {
 }
 
 impl Records {
-    /// Holds a zone; names in it are answered for from now on.
+    /// Adds a zone; names in it are answered from now on.
     pub fn add_zone(&self, zone: &ZoneName) {
         let mut held = self.write();
         if held.zones.insert(zone.name().clone()) {
@@ -96,7 +96,7 @@ impl Records {
         names
     }
 
-    /// The zones held, sorted; names outside of them are not listed.
+    /// The zones, sorted; names outside of them are not listed.
     pub fn zones(&self) -> Vec<Fqdn> {
         self.read().zones.iter().cloned().collect()
     }
@@ -130,7 +130,7 @@ impl Held {
         name.ancestors().find_map(|ancestor| self.zones.get(ancestor))
     }
 
-    /// The apex of the zone that answers for the name: one that is held, else the nearest name with records.
+    /// The apex of the zone that answers for the name: a zone that was added, else the nearest name with records.
     pub(super) fn apex_of(&self, name: &Fqdn) -> Option<Fqdn> {
         if let Some(zone) = self.zone_of(name) {
             return Some(zone.clone());

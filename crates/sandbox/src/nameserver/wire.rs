@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType, rdata::NULL};
 use signpost_dns::{Fqdn, Loc, Mailbox, Rdata, RecordType, Soa, SvcParam, Svcb};
 
-/// The type's number; `None` for a mnemonic nobody assigned one.
+/// The type's number; `None` for an unassigned mnemonic.
 pub(super) fn type_code(rtype: RecordType) -> Option<u16> {
     Some(match rtype {
         RecordType::A => 1,

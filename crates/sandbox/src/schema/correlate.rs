@@ -1,4 +1,4 @@
-//! Which old value stands for which new one on an update, so that unchanged invalid values can be tolerated and transition rules run.
+//! Which old value corresponds to which new one on an update, so that unchanged invalid values can be tolerated and transition rules run.
 
 use serde_json::{Map, Value};
 
@@ -17,14 +17,14 @@ impl<'a> Correlated<'a> {
         Self { new, old, node }
     }
 
-    /// The pair one field deeper, where both have the field and the schema knows it.
+    /// The pair one field deeper, where both have the field and the schema declares it.
     pub(crate) fn key(self, name: &str) -> Option<Self> {
         let new = self.new.as_object()?.get(name)?;
         let old = self.old.as_object()?.get(name)?;
         Some(Self { new, old, node: self.node.field(name)? })
     }
 
-    /// The pair for the new list's item at `index`; only lists keyed by fields can tell.
+    /// The pair for the new list's item at `index`; `None` unless the list is keyed by fields.
     pub(crate) fn index(self, index: usize) -> Option<Self> {
         let new = self.new.as_array()?.get(index)?;
         let old = old_item(self.node, self.old.as_array()?, new)?;

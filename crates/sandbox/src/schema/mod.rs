@@ -78,7 +78,7 @@ impl Structural {
 
     /// Validates an object; with `old`, transition rules run and unchanged invalid values are tolerated.
     ///
-    /// Expects a defaulted and pruned object. Object metadata is not looked at.
+    /// Expects a defaulted and pruned object. Object metadata is not checked.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let correlated = old.map(|old| Correlated::new(new, old, &self.root));
         let mut errors = validate::validate(new, &self.root, "", correlated);

@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) one_of: Vec<Node>,
     pub(crate) not: Option<Box<Node>>,
     pub(crate) preserve_unknown: bool,
-    /// `x-kubernetes-preserve-unknown-fields: false`, which may not be said.
+    /// `x-kubernetes-preserve-unknown-fields: false`, which is not allowed.
     pub(crate) preserve_refused: bool,
     pub(crate) reference: bool,
     pub(crate) embedded: bool,

@@ -1,7 +1,7 @@
 //! The CEL rules of a schema (`x-kubernetes-validations`): compiled once, run on every create and update.
 //!
 //! `self` is the value at the rule's node, `oldSelf` the correlated old value; a rule that reads `oldSelf` runs on updates only,
-//! unless it asks for an optional one.
+//! unless it has `optionalOldSelf`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,7 +28,7 @@ use super::{
 const LONGEST_MESSAGE: usize = 10 * 1024;
 
 thread_local! {
-    /// The functions every rule can call; building the table is dear, so each thread does it once.
+    /// The functions every rule can call; building the table is expensive, so each thread does it once.
     static FUNCTIONS: Context<'static> = functions();
     static CONVERSIONS: HashMap<&'static str, Program> = [
         ("date-time", "timestamp(text)"), ("date", "timestamp(text + 'T00:00:00Z')"), ("duration", "duration(text)"),
@@ -328,7 +328,7 @@ fn aligned(old: &Value, new: &Value, node: &Node) -> Value {
     }
 }
 
-/// Compiles an expression; a function nobody declared is an error too.
+/// Compiles an expression; an undeclared function is an error too.
 fn compiled(source: &str, text: &RuleText, at: &str, errors: &mut Vec<FieldError>) -> Option<Program> {
     let mut wrong = |detail: String| {
         errors.push(FieldError::shown(at, &text.to_string(), &format!("compilation failed: ERROR: <input>:{detail}")));

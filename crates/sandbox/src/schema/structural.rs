@@ -8,7 +8,7 @@ use super::{
     node::{Additional, Node},
 };
 
-/// Where a node stands, which decides what it may leave out.
+/// The level of a node, which decides what it may leave out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -85,7 +85,7 @@ fn invariants(node: &Node, level: Level, at: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-/// `apiVersion`, `kind` and `metadata` are every resource's own; a schema may say little about them.
+/// `apiVersion`, `kind` and `metadata` belong to every resource; a schema may restrict only their names.
 fn resource_fields(node: &Node, level: Level, properties: &str, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || node.embedded;
     for name in ["kind", "apiVersion"] {
@@ -187,7 +187,7 @@ fn nested(node: &Node, spells_int_or_string: bool, at: &str, errors: &mut Vec<Fi
     }
 }
 
-/// Everything a combinator speaks of must exist in the structural part.
+/// Every field named in a combinator must exist in the structural part.
 fn complete(
     validation: &Node,
     structure: &Node,

@@ -186,7 +186,7 @@ fn check_type(value: &Value, node: &Node, path: &str) -> Outcome {
     if fits { good } else { wrong(&types.join(","), actual) }
 }
 
-/// Whether a float stands for an integer that JSON can carry exactly.
+/// Whether a float is an integer that JSON can carry exactly.
 fn is_integer(value: f64) -> bool {
     const LIMIT: f64 = 9_007_199_254_740_991.0;
     if !value.is_finite() || value.abs() > LIMIT {
@@ -403,7 +403,7 @@ fn check_fields(fields: &Map<String, Value>, node: &Node, path: &str, old: Optio
         outcome.fail(path, Class::TooMany { actual: fields.len(), max }, text);
     }
     let field_old = |name: &str| {
-        // The API version and kind of the root are converted before they are compared, so their old values say nothing.
+        // The API version and kind of the root are converted before they are compared, so their old values are not compared.
         if path.is_empty() && matches!(name, "apiVersion" | "kind") { None } else { old.and_then(|old| old.key(name)) }
     };
     for (name, value) in fields.iter().filter(|(name, _)| !node.properties.contains_key(*name)) {
@@ -430,7 +430,7 @@ fn check_fields(fields: &Map<String, Value>, node: &Node, path: &str, old: Optio
     outcome
 }
 
-/// `anyOf`, `oneOf`, `allOf` and `not`; old values are not looked at inside them.
+/// `anyOf`, `oneOf`, `allOf` and `not`; old values are ignored inside them.
 fn check_combinations(value: &Value, node: &Node, path: &str) -> Outcome {
     let mut outcome = Outcome::default();
     if !node.any_of.is_empty() {

@@ -39,36 +39,6 @@ pub(crate) fn builtin_columns(kind: &Kind) -> &'static [Title] {
             ("Count", "string", 1),
             ("Name", "string", 1),
         ],
-        ("", "Pod") => &[
-            NAME,
-            ("Ready", "string", 0),
-            ("Status", "string", 0),
-            ("Restarts", "string", 0),
-            AGE,
-            ("IP", "string", 1),
-            ("Node", "string", 1),
-            ("Nominated Node", "string", 1),
-            ("Readiness Gates", "string", 1),
-        ],
-        ("", "Node") => &[
-            NAME,
-            ("Status", "string", 0),
-            ("Roles", "string", 0),
-            AGE,
-            ("Version", "string", 0),
-            ("Internal-IP", "string", 1),
-        ],
-        ("", "Endpoints") => &[NAME, ("Endpoints", "string", 0), AGE],
-        ("apps", "Deployment") => &[
-            NAME,
-            ("Ready", "string", 0),
-            ("Up-to-date", "string", 0),
-            ("Available", "string", 0),
-            AGE,
-            ("Containers", "string", 1),
-            ("Images", "string", 1),
-            ("Selector", "string", 1),
-        ],
         ("coordination.k8s.io", "Lease") => &[NAME, ("Holder", "string", 0), AGE],
         ("networking.k8s.io", "Ingress") => &[
             NAME,
@@ -78,16 +48,7 @@ pub(crate) fn builtin_columns(kind: &Kind) -> &'static [Title] {
             ("Ports", "string", 0),
             AGE,
         ],
-        ("networking.k8s.io", "IngressClass") => &[NAME, ("Controller", "string", 0), ("Parameters", "string", 0), AGE],
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &[
-            NAME,
-            ("Role", "string", 0),
-            AGE,
-            ("Users", "string", 1),
-            ("Groups", "string", 1),
-            ("ServiceAccounts", "string", 1),
-        ],
-        ("rbac.authorization.k8s.io" | "apiextensions.k8s.io", _) => &[NAME, CREATED],
+        ("apiextensions.k8s.io", _) => &[NAME, CREATED],
         _ => &[NAME, AGE],
     }
 }
@@ -121,65 +82,9 @@ pub(crate) fn builtin(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value>
         ("", "Secret") => vec![name, json!(text(object, "/type")), json!(count(&["data"])), age],
         ("", "Service") => service(object, name, age),
         (_, "Event") => event(object, now),
-        ("", "Pod") => pod(object, name, age),
-        ("", "Node") => {
-            let ready = list(object, "/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True");
-            let known = list(object, "/status/conditions").any(|c| c["type"] == "Ready");
-            let status = if ready {
-                "Ready"
-            } else if known {
-                "NotReady"
-            } else {
-                "Unknown"
-            };
-            let address = list(object, "/status/addresses")
-                .find(|a| a["type"] == "InternalIP")
-                .map_or("", |a| text(a, "/address"));
-            vec![
-                name,
-                json!(status),
-                json!("<none>"),
-                age,
-                json!(text(object, "/status/nodeInfo/kubeletVersion")),
-                or_none(address),
-            ]
-        }
-        ("", "Endpoints") => {
-            let addresses =
-                joined(list(object, "/subsets").flat_map(|subset| list(subset, "/addresses")).map(|a| text(a, "/ip")));
-            vec![name, or_none(&addresses), age]
-        }
-        ("apps", "Deployment") => {
-            let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
-            let containers = || list(object, "/spec/template/spec/containers");
-            vec![
-                name,
-                json!(format!("{}/{}", number("/status/readyReplicas"), number("/spec/replicas"))),
-                json!(number("/status/updatedReplicas")),
-                json!(number("/status/availableReplicas")),
-                age,
-                json!(joined(containers().map(|c| text(c, "/name")))),
-                json!(joined(containers().map(|c| text(c, "/image")))),
-                json!(labels(&object["spec"]["selector"]["matchLabels"])),
-            ]
-        }
         ("coordination.k8s.io", "Lease") => vec![name, json!(text(object, "/spec/holderIdentity")), age],
         ("networking.k8s.io", "Ingress") => ingress(object, name, age),
-        ("networking.k8s.io", "IngressClass") => {
-            let parameters = match (text(object, "/spec/parameters/apiGroup"), text(object, "/spec/parameters/kind")) {
-                (_, "") => String::new(),
-                ("", kind) => format!("{kind}/{}", text(object, "/spec/parameters/name")),
-                (group, kind) => format!("{kind}.{group}/{}", text(object, "/spec/parameters/name")),
-            };
-            vec![name, json!(text(object, "/spec/controller")), or_none(&parameters), age]
-        }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            let of =
-                |kind: &str| joined(list(object, "/subjects").filter(|s| s["kind"] == kind).map(|s| text(s, "/name")));
-            let role = format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-            vec![name, json!(role), age, json!(of("User")), json!(of("Group")), json!(of("ServiceAccount"))]
-        }
-        ("rbac.authorization.k8s.io" | "apiextensions.k8s.io", _) => {
+        ("apiextensions.k8s.io", _) => {
             vec![name, json!(text(object, "/metadata/creationTimestamp"))]
         }
         _ => vec![name, age],
@@ -222,29 +127,6 @@ fn service(object: &Value, name: Value, age: Value) -> Vec<Value> {
         or_none(&ports.join(",")),
         age,
         json!(labels(&object["spec"]["selector"])),
-    ]
-}
-
-fn pod(object: &Value, name: Value, age: Value) -> Vec<Value> {
-    let total = list(object, "/spec/containers").count();
-    let ready = list(object, "/status/containerStatuses").filter(|status| status["ready"] == true).count();
-    let restarts: i64 =
-        list(object, "/status/containerStatuses").filter_map(|status| status["restartCount"].as_i64()).sum();
-    let phase = if text(object, "/metadata/deletionTimestamp").is_empty() {
-        text(object, "/status/phase")
-    } else {
-        "Terminating"
-    };
-    vec![
-        name,
-        json!(format!("{ready}/{total}")),
-        json!(phase),
-        json!(restarts.to_string()),
-        age,
-        or_none(text(object, "/status/podIP")),
-        or_none(text(object, "/spec/nodeName")),
-        or_none(text(object, "/status/nominatedNodeName")),
-        json!("<none>"),
     ]
 }
 
