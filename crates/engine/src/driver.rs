@@ -1,13 +1,24 @@
 //! The four steps of a pass: observe → plan → apply → report.
 //!
-//! In: jobs from a [`Queue`]. Out: object writes to the [`Writer`], events to the [`Recorder`], and an outcome that tells the queue when
-//! the key is next. `observe` and `apply`, which wait for others, have a deadline each; `plan` and `report` are pure and wait for nobody. A
-//! step that overruns or panics is an outcome like any other, and nothing a system does can stop another key.
+//! In: jobs from a [`Queue`] and the memory of their key. Out: object writes to the [`Writer`], events to the [`Recorder`], refusals, what
+//! to remember, and an outcome that tells the queue when the key is next. `observe` and `apply`, which wait for others, have a deadline
+//! each; `plan` and `report` are pure. A step that overruns or panics is an outcome like any other, and nothing a system does can stop
+//! another key.
 
-use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use serde_json::Value;
+use signpost_planning::Refusal;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -21,44 +32,124 @@ use crate::{
     events::{Event, Recorder},
     lease::Fence,
     metrics::Metrics,
-    queue::{Gather, Job, Queue, Touched},
-    write::{ObjectWrite, Writer},
+    object::{Identity, ObjectId},
+    queue::{Gather, Job, Queue, Touch, Touched},
+    refusals::Refusals,
+    write::{ChildError, ObjectWrite, WriteError, Writer},
 };
 
-/// One system: what it looks at, decides, does and says, in that order.
-pub trait System: Send + Sync + 'static {
+mod reporting;
+
+/// One system: what it observes, decides, does and reports, in that order.
+///
+/// `plan` and `report` have no `self`: they are functions of what they are given. What they need of settings and of earlier passes
+/// travels in [`System::Observed`] and [`System::Memory`].
+pub trait System: Send + Sync + Sized + 'static {
     /// The name in logs and metrics.
     const NAME: &'static str;
     /// The unit that is written at once.
     type Key: Ord + Clone + fmt::Display + fmt::Debug + Send + Sync + 'static;
     /// An object under a key.
     type Object: Ord + Clone + fmt::Debug + Send + Sync + 'static;
+    /// What is remembered of a key between its passes. The driver keeps it; a pass that panics or overruns loses it, which costs a full
+    /// read and nothing else.
+    type Memory: Default + Send;
     /// What was seen.
     type Observed: Send;
     /// What is to be done, and what is refused.
     type Plan: Send;
     /// What was done.
     type Applied: Send;
+    /// What a pass decided about one object whose status is written in its turn. `()` for a system without such.
+    type Status: Send;
+    /// What a pass counted. `()` for a system without metrics of its own.
+    type Measured: Default + Send;
 
     /// Reads indexes and provider state. Total: a provider that cannot be reached is a value, not an error.
-    fn observe(&self, job: &Job<Self::Key, Self::Object>) -> impl Future<Output = Self::Observed> + Send;
+    fn observe(
+        &self,
+        job: &Job<Self::Key, Self::Object>,
+        memory: Self::Memory,
+    ) -> impl Future<Output = Self::Observed> + Send;
     /// Decides. Pure.
-    fn plan(&self, observed: Self::Observed, now: Timestamp) -> Self::Plan;
+    fn plan(observed: Self::Observed, now: Timestamp) -> Self::Plan;
     /// Does it: the only step that writes.
     fn apply(&self, plan: Self::Plan) -> impl Future<Output = Self::Applied> + Send;
-    /// Says what was done. Pure.
-    fn report(&self, applied: Self::Applied, now: Timestamp) -> Report<Self::Object>;
+    /// Reports what was done. Pure.
+    fn report(applied: Self::Applied, now: Timestamp) -> Report<Self>;
+
+    /// Keeps what a pass decided about objects, and returns those whose status may have to be written.
+    fn settle(&self, key: &Self::Key, statuses: Vec<Self::Status>) -> Vec<Arc<ObjectId>> {
+        let _ = (key, statuses);
+        Vec::new()
+    }
+    /// What should be true of an object now: asked when its turn comes to be written. `None` when there is nothing to write.
+    fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
+        let _ = (id, now);
+        None
+    }
+    /// The object as the API server answered to such a write, ahead of the watch.
+    fn written(&self, id: &ObjectId, object: &Value) {
+        let _ = (id, object);
+    }
+    /// Every status of a key is written, and some were; `last` was the last one. Returns what to touch then, and how much later.
+    fn all_written(&self, key: &Self::Key, last: &Arc<ObjectId>) -> Option<(Touch<Self::Object>, Duration)> {
+        let _ = (key, last);
+        None
+    }
+    /// Counts what a pass measured.
+    fn measure(&self, measured: Self::Measured) {
+        let _ = measured;
+    }
 }
 
-/// What a pass says at its end.
-#[derive(Debug)]
-pub struct Report<O> {
-    /// Statuses (and metadata) to write, after serving.
+/// What a pass reports at its end.
+pub struct Report<S: System> {
+    /// What to remember of the key. `None` forgets it.
+    pub memory: Option<S::Memory>,
+    /// What was decided about objects whose status is written in its turn.
+    pub statuses: Vec<S::Status>,
+    /// Metadata and small statuses to write as they are, after serving.
     pub writes: Vec<ObjectWrite>,
     /// Events to record.
     pub events: Vec<Event>,
+    /// What is refused of objects that have no status of ours: all that is refused of each now, also when that is nothing.
+    pub refusals: Vec<(Identity, Vec<Refusal>)>,
+    /// What was counted.
+    pub measured: S::Measured,
+    /// What else to touch, and how much later.
+    pub touches: Vec<(S::Key, Touch<S::Object>, Duration)>,
     /// When this key is next.
-    pub outcome: Outcome<O>,
+    pub outcome: Outcome<S::Object>,
+}
+
+impl<S: System> Report<S> {
+    /// A report of nothing but when the key is next.
+    pub fn new(outcome: Outcome<S::Object>) -> Self {
+        Self {
+            memory: None,
+            statuses: Vec::new(),
+            writes: Vec::new(),
+            events: Vec::new(),
+            refusals: Vec::new(),
+            measured: S::Measured::default(),
+            touches: Vec::new(),
+            outcome,
+        }
+    }
+}
+
+/// What should be true of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Which object, as it is known now.
+    pub identity: Identity,
+    /// Its finalizers, where they have to change. They are written first.
+    pub finalizers: Option<Vec<String>>,
+    /// Its status, or the part that is ours; `None` leaves it alone.
+    pub status: Option<Value>,
+    /// What the status refuses; reported when the status is really written.
+    pub refusal: Option<Refusal>,
 }
 
 /// When a key is next.
@@ -87,15 +178,36 @@ pub enum RetryClass {
     Now,
     /// Unreachable, a timeout, a 5xx: exponential backoff with jitter.
     Transient,
-    /// Told to wait: not before this long, whatever else is touched.
+    /// The provider asked to wait: not before this long, whatever else is touched.
     Throttled {
-        /// What Retry-After said.
+        /// How long, where it told.
         after: Option<Duration>,
     },
-    /// Input that will not become valid by itself: minutes. Other objects of the key are not held up.
+    /// Input that will not become valid by itself: minutes. Other objects of the key do not wait for it.
     Slow,
     /// After exactly this long.
     Fixed(Duration),
+}
+
+impl From<&WriteError> for RetryClass {
+    fn from(error: &WriteError) -> Self {
+        match error {
+            WriteError::Conflict => Self::Now,
+            WriteError::Throttled(after) => Self::Throttled { after: *after },
+            WriteError::Invalid(_) => Self::Slow,
+            WriteError::Gone | WriteError::Forbidden(_) | WriteError::Transient(_) => Self::Transient,
+        }
+    }
+}
+
+impl From<&ChildError> for RetryClass {
+    fn from(error: &ChildError) -> Self {
+        match error {
+            ChildError::NotOurs { .. } => Self::Slow,
+            ChildError::Leaving { .. } => Self::Transient,
+            ChildError::Write(error) => error.into(),
+        }
+    }
 }
 
 impl RetryClass {
@@ -133,6 +245,7 @@ impl Default for DriveOptions {
 pub(crate) struct Outlets {
     pub(crate) writer: Writer,
     pub(crate) recorder: Recorder,
+    pub(crate) refusals: Refusals,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fence: Fence,
@@ -144,21 +257,30 @@ pub(crate) struct Driver<S: System> {
     queue: Queue<S::Key, S::Object>,
     options: DriveOptions,
     outlets: Outlets,
+    /// A pass takes the memory of its key and gives it back at its end.
+    memories: Mutex<BTreeMap<S::Key, S::Memory>>,
 }
 
 type JobOf<S> = Job<<S as System>::Key, <S as System>::Object>;
 
 impl<S: System> Driver<S> {
     pub(crate) fn new(system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions, outlets: Outlets) -> Self {
-        Self { system, queue, options, outlets }
+        Self { system, queue, options, outlets, memories: Mutex::default() }
     }
 
-    /// Works off the queue until `stop`, then lets running passes end. Dropping the future ends them where they are.
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<S::Key, S::Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works off the queue until `stop`, then lets running passes and status writes end. Dropping the future ends them where they are.
     pub(crate) async fn run(self, seed: u64, stop: CancellationToken) {
         let driver = Arc::new(self);
         driver.queue.start(driver.options.gather, seed);
         let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
         let mut passes = JoinSet::new();
+        let reporting = Arc::clone(&driver).write_statuses(stop.clone());
+        let mut statuses = JoinSet::new();
+        statuses.spawn(reporting);
         loop {
             let next = async {
                 // The semaphore is never closed; should it be, there is nothing to hand out.
@@ -181,6 +303,7 @@ impl<S: System> Driver<S> {
             });
         }
         while passes.join_next().await.is_some() {}
+        while statuses.join_next().await.is_some() {}
     }
 
     async fn work(&self, job: JobOf<S>) {
@@ -207,37 +330,34 @@ impl<S: System> Driver<S> {
 
     async fn pass(&self, job: &JobOf<S>) -> (Outcome<S::Object>, &'static str) {
         let Self { system, options, outlets, .. } = self;
-        let Outlets { writer, recorder, metrics, clock, fence } = outlets;
+        let Outlets { metrics, clock, fence, .. } = outlets;
         let overrun = |step: &'static str| {
             tracing::warn!(step, deadline = ?options.deadline, "step took too long; the pass will be tried again");
             (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "deadline")
         };
 
         let began = Instant::now();
-        let Ok(observed) = timeout(options.deadline, system.observe(job)).await else { return overrun("observe") };
+        let memory = self.memories().remove(&job.key).unwrap_or_default();
+        let Ok(observed) = timeout(options.deadline, system.observe(job, memory)).await else {
+            return overrun("observe");
+        };
         metrics.step(S::NAME, "observe", began.elapsed());
 
         let began = Instant::now();
-        let plan = system.plan(observed, clock.now());
+        let plan = S::plan(observed, clock.now());
         metrics.step(S::NAME, "plan", began.elapsed());
 
         let began = Instant::now();
         let applied = match fence.guard(timeout(options.deadline, system.apply(plan))).await {
             Some(Ok(applied)) => applied,
             Some(Err(_)) => return overrun("apply"),
-            // The lease ran out, perhaps while this process was asleep: somebody else is at it.
+            // The lease ran out, perhaps while this process was asleep: another replica may lead now.
             None => return (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "fenced"),
         };
         metrics.step(S::NAME, "apply", began.elapsed());
 
         let began = Instant::now();
-        let Report { writes, events, outcome } = system.report(applied, clock.now());
-        for write in writes {
-            writer.submit(write);
-        }
-        for event in events {
-            recorder.record(event);
-        }
+        let outcome = self.hand_over(&job.key, S::report(applied, clock.now()));
         metrics.step(S::NAME, "report", began.elapsed());
         let label = match &outcome {
             Outcome::Done | Outcome::Check { .. } => "done",
@@ -245,6 +365,33 @@ impl<S: System> Driver<S> {
         };
         tracing::debug!(outcome = label, touched = %job.touched, "pass ended");
         (outcome, label)
+    }
+}
+
+impl<S: System> Driver<S> {
+    /// Passes everything on that a pass reported.
+    fn hand_over(&self, key: &S::Key, report: Report<S>) -> Outcome<S::Object> {
+        let Outlets { writer, recorder, refusals: reporter, .. } = &self.outlets;
+        let Report { memory, statuses, writes, events, refusals, measured, touches, outcome } = report;
+        if let Some(memory) = memory {
+            self.memories().insert(key.clone(), memory);
+        }
+        let objects = self.system.settle(key, statuses);
+        self.queue.statuses().enqueue(objects.into_iter().map(|id| (id, key.clone())));
+        for write in writes {
+            writer.submit(write);
+        }
+        for event in events {
+            recorder.record(event);
+        }
+        for (identity, refusals) in refusals {
+            reporter.set(S::NAME, &identity, &refusals);
+        }
+        self.system.measure(measured);
+        for (key, touch, after) in touches {
+            self.queue.touch_after(key, touch, after);
+        }
+        outcome
     }
 }
 

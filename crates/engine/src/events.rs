@@ -31,7 +31,7 @@ use crate::{
     hub::Need,
     lease::Fence,
     metrics::Metrics,
-    rights::{Right, Rights},
+    permissions::{Permission, Permissions},
     write::{FIELD_MANAGER, WriteError},
 };
 
@@ -89,7 +89,7 @@ pub struct Recorder {
 
 /// What goes through the queue.
 #[derive(Debug)]
-enum Entry {
+pub(crate) enum Entry {
     Event(Event),
     /// Not said again while the API server still has it, also by another life of this process.
     Once(Event),
@@ -141,7 +141,7 @@ pub(crate) fn recorder(
         identity: identity.to_owned(),
         clock,
         fence,
-        rights: Rights::new(health),
+        permissions: Permissions::new(health),
         metrics: metrics.clone(),
         said: BTreeMap::new(),
         order: VecDeque::new(),
@@ -174,7 +174,7 @@ pub(crate) struct Publisher {
     identity: String,
     clock: Arc<dyn Clock>,
     fence: Fence,
-    rights: Rights,
+    permissions: Permissions,
     metrics: Metrics,
     said: BTreeMap<Saying, Said>,
     /// Sayings by age, for forgetting.
@@ -250,8 +250,8 @@ impl Publisher {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::Transient(format!("no answer within {DEADLINE:?}"))),
         };
-        let right = Right { verb, resource: "events".to_owned(), subresource: "", need: Need::Optional };
-        self.rights.heard(&right, &answer);
+        let permission = Permission { verb, resource: "events".to_owned(), subresource: "", need: Need::Optional };
+        self.permissions.heard(&permission, &answer);
         answer
     }
 
@@ -343,6 +343,29 @@ fn name_base(name: &str) -> &str {
 pub(crate) fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));
+    }
+}
+
+/// A recorder whose events a unit test reads.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Entry, Event, Metrics, Recorder, mpsc};
+
+    pub(crate) type Events = mpsc::Receiver<Entry>;
+
+    pub(crate) fn recorder() -> (Recorder, Events) {
+        let (queue, events) = mpsc::channel(100);
+        (Recorder { queue, metrics: Metrics::new() }, events)
+    }
+
+    pub(crate) fn drain(events: &mut Events) -> Vec<Event> {
+        let mut drained = Vec::new();
+        while let Ok(entry) = events.try_recv() {
+            if let Entry::Event(event) | Entry::Once(event) = entry {
+                drained.push(event);
+            }
+        }
+        drained
     }
 }
 

@@ -1,4 +1,4 @@
-//! One watch stream per kind for the whole process, folded into indexes.
+//! One watch stream per kind and scope for the whole process, folded into the indexes of the systems that asked for it.
 //!
 //! ```text
 //!  LIST (pages) ─► guard ─► seen table ─► Index::applied / unreadable / deleted   new or changed objects only
@@ -14,7 +14,12 @@
 //! second answer to the same question, which lags behind the first, fails by itself and has to be asked again when a CRD comes or goes
 //! under a running process; the list is needed anyway, and while the kind is missing it costs one small request.
 
-use std::{any::Any, collections::BTreeMap, sync::Arc};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -26,8 +31,9 @@ use crate::{
     events::Recorder,
     health::{Check, Health},
     metrics::Metrics,
-    object::ObjectId,
-    rights::{Right, resource_name},
+    object::{Kind, ObjectId},
+    permissions::Permission,
+    refusals::Refusals,
     write::Writer,
 };
 
@@ -37,51 +43,158 @@ mod stream;
 
 /// A system's index for one kind. Interior mutability, cheap, no I/O; it touches its queue itself.
 pub trait Index<K>: Send + Sync + 'static {
-    /// The object was made or changed. Not called again for a version already seen.
+    /// The object was created or changed. Not called again for a version already seen.
     fn applied(&self, object: &K);
-    /// The object is gone. Called only when the API server said so, or when a complete list did not have it.
+    /// The object is deleted. Called only when the API server reported it, or when a complete list did not have it.
     fn deleted(&self, id: &ObjectId);
-    /// The object exists but cannot be understood: keep what you knew.
+    /// The object exists but cannot be parsed: keep what was known of it.
     fn unreadable(&self, id: &ObjectId, error: &str) {
         let _ = (id, error);
     }
     /// A complete list has been folded.
     fn listed(&self) {}
-    /// The cluster was restored from an older state: versions seen so far say nothing about what comes next.
+    /// The cluster was restored from an older state: versions seen so far cannot be compared with those to come.
     fn rewound(&self) {}
 }
 
-/// Whether the operator can do without a kind.
+/// Whether a system can do without a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Watched when it is there; picked up when its CRD appears.
+    /// Watched when it is installed; picked up when its CRD appears. When it is installed, the system waits for its first list.
     Optional,
-    /// Not ready without it.
+    /// The system does not drive without it.
     Required,
+}
+
+/// What a system watches of a kind.
+///
+/// ```
+/// use signpost_engine::Watch;
+/// let everything = Watch::required();
+/// let ours = Watch::optional().labels("app.kubernetes.io/managed-by=signpost");
+/// let one = Watch::required().named("dns", "portal-ca");
+/// # let _ = (everything, ours, one);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    pub(crate) need: Need,
+    pub(crate) scope: Scope,
+    pub(crate) reported: Option<&'static [&'static str]>,
+    pub(crate) children: bool,
+}
+
+/// Which objects of a kind a stream delivers, and how much of them. Watches of one kind with equal scopes share a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    /// Instead of the namespace that the whole operator watches.
+    pub(crate) namespace: Option<String>,
+    pub(crate) labels: Option<String>,
+    pub(crate) fields: Option<String>,
+    pub(crate) metadata_only: bool,
+}
+
+impl Watch {
+    fn new(need: Need) -> Self {
+        Self { need, scope: Scope::default(), reported: None, children: false }
+    }
+
+    /// The system does not drive without this kind.
+    pub fn required() -> Self {
+        Self::new(Need::Required)
+    }
+
+    /// The system can do without this kind while it is not installed.
+    pub fn optional() -> Self {
+        Self::new(Need::Optional)
+    }
+
+    /// Only objects with these labels, as `kubectl --selector` takes them.
+    #[must_use]
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.scope.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects with these fields, as `kubectl --field-selector` takes them.
+    #[must_use]
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.scope.fields = Some(selector.into());
+        self
+    }
+
+    /// Only objects of this namespace, whatever namespace the operator watches otherwise.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.scope.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only the object of this name. The permission can be given for that name alone (`resourceNames`).
+    #[must_use]
+    pub fn named(self, namespace: impl Into<String>, name: &str) -> Self {
+        self.in_namespace(namespace).fields(format!("metadata.name={name}"))
+    }
+
+    /// Only metadata is fetched. The watched type must be kube's `PartialObjectMeta`.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.scope.metadata_only = true;
+        self
+    }
+
+    /// The system writes the status of these objects. `times` are names of fields that only tell when something happened: a status that
+    /// differs in nothing else is not written. `lastTransitionTime` is always one of them.
+    #[must_use]
+    pub fn reported(mut self, times: &'static [&'static str]) -> Self {
+        self.reported = Some(times);
+        self
+    }
+
+    /// The system creates objects of this kind (see [`Writer::apply_child`]): what the watch shows of them is compared with what is
+    /// wanted, so that an unchanged one costs no request.
+    #[must_use]
+    pub fn children(mut self) -> Self {
+        self.children = true;
+        self
+    }
+}
+
+impl Scope {
+    /// ` (labels a=b, namespace dns)`, or nothing for all objects.
+    fn suffix(&self) -> String {
+        let part = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {value}"));
+        let parts: Vec<String> =
+            [part("namespace", &self.namespace), part("labels", &self.labels), part("fields", &self.fields)]
+                .into_iter()
+                .flatten()
+                .chain(self.metadata_only.then(|| "metadata".to_owned()))
+                .collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    }
 }
 
 /// What can be watched.
 pub trait Watched:
-    kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static
+    kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
 }
 
 impl<K> Watched for K where
-    K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static
+    K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
 }
 
 /// How far the view of a kind is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KindState {
-    /// The cluster has no such kind: its CRD is not installed.
+    /// The kind is not installed in the cluster.
     Missing,
-    /// A right is missing.
+    /// A permission is missing.
     Forbidden {
         /// Which: `list` or `watch`.
         verb: &'static str,
     },
-    /// The first list is under way.
+    /// The first list is in progress.
     Listing,
     /// The view is complete and the watch is open.
     Synced,
@@ -97,8 +210,8 @@ pub enum KindState {
 /// What is known about the view of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindStatus {
-    /// Whether the operator can do without it.
-    pub need: Need,
+    /// The systems that watch it, and whether each can do without it.
+    pub systems: BTreeMap<&'static str, Need>,
     /// How far it is.
     pub state: KindState,
     /// True once a complete list was folded and a watch was opened: from then on the view is usable, if perhaps old.
@@ -107,12 +220,25 @@ pub struct KindStatus {
     pub lists: u64,
 }
 
-/// The state of every watched kind, by `plural.group`.
+impl KindStatus {
+    /// Whether `system` may drive as far as this kind is concerned.
+    fn lets_drive(&self, system: &str) -> bool {
+        match self.systems.get(system) {
+            None => true,
+            Some(Need::Required) => self.complete,
+            Some(Need::Optional) => {
+                self.complete || matches!(self.state, KindState::Missing | KindState::Forbidden { .. })
+            }
+        }
+    }
+}
+
+/// The state of every watched kind, by `plural.group` (followed by its selectors where it has any).
 pub type Kinds = BTreeMap<&'static str, KindStatus>;
 
-/// True when every required kind has a usable view.
-pub(crate) fn required_are_complete(kinds: &Kinds) -> bool {
-    kinds.values().all(|kind| kind.complete || kind.need == Need::Optional)
+/// True when `system` has a usable view of every kind that it waits for. Kinds of other systems do not matter.
+pub(crate) fn may_drive(kinds: &Kinds, system: &str) -> bool {
+    kinds.values().all(|kind| kind.lets_drive(system))
 }
 
 /// What all streams share.
@@ -125,6 +251,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) writer: Writer,
+    pub(crate) refusals: Refusals,
     pub(crate) recorder: Recorder,
     pub(crate) kinds: watch::Sender<Kinds>,
     pub(crate) install_crds: String,
@@ -134,20 +261,39 @@ pub(crate) struct Shared {
 /// A kind to watch, whatever its type.
 pub(crate) trait Stream: Any + Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
-    fn resource(&self) -> &'static str;
-    fn need(&self) -> Need;
+    /// `plural.group` and the selectors.
+    fn name(&self) -> &'static str;
+    fn systems(&self) -> &BTreeMap<&'static str, Need>;
     fn run(self: Box<Self>, shared: Shared) -> BoxFuture<'static, ()>;
 }
 
-/// The indexes of one kind.
+/// The indexes of one kind and scope.
 pub(crate) struct Fold<K> {
-    pub(crate) need: Need,
+    pub(crate) scope: Scope,
+    pub(crate) systems: BTreeMap<&'static str, Need>,
     pub(crate) indexes: Vec<Arc<dyn Index<K>>>,
+    /// Whether what we applied is compared with what the watch shows.
+    pub(crate) compared: Compared,
+}
+
+/// What of an object is compared with what we want of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) status: bool,
+    pub(crate) whole: bool,
 }
 
 impl<K: Watched> Fold<K> {
-    fn resource_name() -> &'static str {
-        crate::object::intern(resource_name(&K::plural(&()), &K::group(&())))
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self { scope, systems: BTreeMap::new(), indexes: Vec::new(), compared: Compared::default() }
+    }
+
+    pub(crate) fn add(&mut self, system: &'static str, watch: &Watch, index: Arc<dyn Index<K>>) {
+        let need = self.systems.entry(system).or_insert(watch.need);
+        *need = (*need).max(watch.need);
+        self.compared.status |= watch.reported.is_some();
+        self.compared.whole |= watch.children;
+        self.indexes.push(index);
     }
 }
 
@@ -156,43 +302,59 @@ impl<K: Watched> Stream for Fold<K> {
         self
     }
 
-    fn resource(&self) -> &'static str {
-        Self::resource_name()
+    fn name(&self) -> &'static str {
+        intern(format!("{}{}", Kind::of::<K>().resource(), self.scope.suffix()))
     }
 
-    fn need(&self) -> Need {
-        self.need
+    fn systems(&self) -> &BTreeMap<&'static str, Need> {
+        &self.systems
     }
 
     fn run(self: Box<Self>, shared: Shared) -> BoxFuture<'static, ()> {
-        let resource = Self::resource_name();
-        Box::pin(stream::KindStream::<K>::new(shared, resource, self.need, self.indexes).run())
+        let name = self.name();
+        Box::pin(stream::KindStream::<K>::new(shared, name, *self).run())
     }
 }
 
-/// How a state reads on `/readyz`.
-fn check_of(shared: &Shared, resource: &str, kind: &str, need: Need, state: &KindState, complete: bool) -> Check {
+/// The names of streams are few and fixed at start, so keeping each until the process ends costs nothing.
+fn intern(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let kept: &'static str = Box::leak(name.into_boxed_str());
+    names.insert(kept);
+    kept
+}
+
+/// How a state reads on `/readyz`. `systems` are those that watch the kind.
+fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Check {
+    let KindStatus { systems, state, complete, .. } = status;
+    let need = systems.values().copied().max().unwrap_or(Need::Optional);
+    let who: Vec<&str> = systems.keys().copied().collect();
+    let who = format!("{}: {}", who.join(", "), kind.name);
     match state {
         KindState::Synced => Check::Ok,
-        KindState::Listing => Check::failing(format!("{kind}: the first list is not complete yet")),
+        KindState::Listing => Check::failing(format!("{who}: the first list is not complete yet")),
         KindState::Missing => {
-            let message = format!("{kind}: the CRD {resource} is not installed");
+            let message = format!("{who}: the CRD {name} is not installed");
             match need {
                 Need::Optional => Check::degraded(message),
                 Need::Required => Check::failing_with_fix(message, shared.install_crds.clone()),
             }
         }
         KindState::Forbidden { verb } => {
-            // A view that was never there is no danger; one that has stopped moving is.
-            let need = if complete { Need::Required } else { need };
-            let right = Right { verb, resource: resource.to_owned(), subresource: "", need };
-            right.missing(format!("{kind}: no right to {verb} {resource}"))
+            // A view that was never complete is not dangerous; one that no longer changes is.
+            let need = if *complete { Need::Required } else { need };
+            let permission = Permission { verb, resource: kind.resource(), subresource: "", need };
+            permission.missing(format!("{who}: no permission to {verb} {name}"))
         }
         KindState::Stale { since, error } => {
             let age = shared.clock.now().duration_since(*since);
-            let message = format!("{kind}: not current since {since}: {error}");
-            // Reads are still served from the last complete view for a while: better old than none.
-            if complete && age < jiff::SignedDuration::from_mins(5) {
+            let message = format!("{who}: not current since {since}: {error}");
+            // Reads are still served from the last complete view for a while: an old view is better than none.
+            if *complete && age < jiff::SignedDuration::from_mins(5) {
                 Check::degraded(message)
             } else {
                 Check::failing(message)

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!  API server ──watch──► hub ──► Index (a system's own small maps) ──touch──► Queue
-//!                                                                              │ Job
+//!                                                                              │ Job, memory of its key
 //!              Writer ◄── Report ◄── report ◄── apply ◄── plan ◄── observe ◄───┘  (driver)
-//!                │            └──────────────► Recorder (events)
+//!                │            ├──────────────► Recorder (events), Refusals
+//!                │            └──────────────► Statuses: objects whose status is made up when its turn comes
 //!                └──► status, metadata and child objects, once per change, only while this replica leads (lease)
 //! ```
 //!
-//! [`operator::Operator`] wires one process: watches, drivers, lease, health and metrics, and an orderly stop.
+//! [`operator::Operator`] wires one process: watches, drivers, lease, health and metrics, and an orderly stop. [`spec::SystemSpec`] is what
+//! a system tells about itself; `docs/add-a-system.md` has a whole one.
 
+pub mod children;
 pub mod client;
 pub mod clock;
 pub mod conditions;
@@ -22,17 +25,24 @@ pub mod logs;
 pub mod metrics;
 pub mod object;
 pub mod operator;
+mod permissions;
 pub mod queue;
-mod rights;
+mod refusals;
 pub mod secret;
+pub mod settings;
+pub mod spec;
 pub mod write;
 
+pub use children::ChildIndex;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use driver::{DriveOptions, Outcome, Report, RetryClass, System};
+pub use driver::{DriveOptions, Outcome, Report, RetryClass, System, Wanted};
 pub use events::{Event, EventKind, Recorder};
-pub use hub::{Index, Need};
-pub use object::ObjectId;
+pub use hub::{Index, Need, Watch};
+pub use object::{Finalizers, Identity, Kind, ObjectId};
 pub use operator::{Operator, OperatorError, OperatorOptions};
-pub use queue::{Gather, Job, Queue, Touch, Touched};
+pub use queue::{Gather, Job, Queue, Statuses, Touch, Touched};
+pub use refusals::Refusals;
 pub use secret::Secret;
+pub use settings::{Setting, Settings};
+pub use spec::{Configured, Rule, SystemSpec};
 pub use write::{Child, ChildApplied, ChildDeleted, ChildError, ObjectPatch, ObjectWrite, Proof, WriteError, Writer};

@@ -34,6 +34,7 @@ struct Inner {
     steps: Family<Step, Histogram>,
     retries: Family<Retry, Counter>,
     panics: Family<OfSystem, Counter>,
+    refusals: Family<Refused, Counter>,
     waiting: Family<OfSystem, Gauge>,
     running: Family<OfSystem, Gauge>,
     writes: Family<ByOutcome, Counter>,
@@ -63,6 +64,12 @@ struct Step {
 struct Retry {
     system: &'static str,
     class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    system: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,6 +114,7 @@ impl Metrics {
             steps: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9))),
             retries: Family::default(),
             panics: Family::default(),
+            refusals: Family::default(),
             waiting: Family::default(),
             running: Family::default(),
             writes: Family::default(),
@@ -125,6 +133,7 @@ impl Metrics {
         metrics.register("step_seconds", "How long the steps of a pass take", own.steps.clone());
         metrics.register("retries", "Passes that have to be done again, by class", own.retries.clone());
         metrics.register("panics", "Passes that panicked", own.panics.clone());
+        metrics.register("refusals", "Refusals reported, by system and reason", own.refusals.clone());
         metrics.register("queue_waiting", "Keys that are due and not yet worked on", own.waiting.clone());
         metrics.register("queue_running", "Keys being worked on", own.running.clone());
         metrics.register("object_writes", "Kubernetes writes by outcome", own.writes.clone());
@@ -176,6 +185,10 @@ impl Metrics {
 
     pub(crate) fn retry(&self, system: &'static str, class: &'static str) {
         self.inner.retries.get_or_create(&Retry { system, class }).inc();
+    }
+
+    pub(crate) fn refused(&self, system: &'static str, reason: &'static str) {
+        self.inner.refusals.get_or_create(&Refused { system, reason }).inc();
     }
 
     pub(crate) fn panicked(&self, system: &'static str) {

@@ -1,23 +1,91 @@
-//! What an object is called inside the process.
+//! What an object is called inside the process, and what every object has whatever its kind.
 //!
-//! An [`ObjectId`] is a kind, a namespace (none for cluster-scoped kinds) and a name: small, ordered and printable, so that indexes,
-//! queues and logs can all use it without holding the object.
+//! A [`Kind`] exists once per process and is compared by its API group and name, so a `Gateway` of one group and a `Gateway` of another
+//! never share an [`ObjectId`]. An [`Identity`] is all that the engine needs of an object's metadata: indexes keep it instead of the object.
 
 use std::{
-    borrow::Cow,
-    collections::BTreeSet,
+    any::TypeId,
+    collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Resource, core::ApiResource};
 
-/// The name of one Kubernetes object.
+/// A Kubernetes kind. There is one of each in the process; see [`Kind::of`].
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The kind, as in a manifest: `RRset`.
+    pub name: String,
+    /// The version: `v1alpha2`.
+    pub version: String,
+    /// The plural, as in a URL: `rrsets`.
+    pub plural: String,
+}
+
+impl Kind {
+    /// The kind of a type.
+    pub fn of<K: Resource<DynamicType = ()> + 'static>() -> &'static Self {
+        static KINDS: RwLock<Option<HashMap<TypeId, &'static Kind>>> = RwLock::new(None);
+        let known = KINDS.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kind) = known.as_ref().and_then(|kinds| kinds.get(&TypeId::of::<K>())) {
+            return kind;
+        }
+        drop(known);
+        let kind = Self {
+            group: K::group(&()).into_owned(),
+            name: K::kind(&()).into_owned(),
+            version: K::version(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+        };
+        let kind = kind.keep();
+        KINDS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(TypeId::of::<K>(), kind);
+        kind
+    }
+
+    /// Kinds are few and fixed at compile time, so keeping each until the process ends costs nothing.
+    fn keep(self) -> &'static Self {
+        static KINDS: Mutex<BTreeSet<&'static Kind>> = Mutex::new(BTreeSet::new());
+        let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kinds.get(&self) {
+            return known;
+        }
+        let kept: &'static Self = Box::leak(Box::new(self));
+        kinds.insert(kept);
+        kept
+    }
+
+    /// `group/version`, or the bare version in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `plural.group`, or the bare plural in the core group.
+    pub fn resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// The same as kube's client calls it.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            api_version: self.api_version(),
+            kind: self.name.clone(),
+            plural: self.plural.clone(),
+        }
+    }
+}
+
+/// The name of one Kubernetes object: its kind, its namespace (none for cluster-scoped kinds) and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
-    /// The kind, as in a manifest: `RRset`.
-    pub kind: &'static str,
+    /// The kind.
+    pub kind: &'static Kind,
     /// The namespace; `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// The name.
@@ -25,15 +93,25 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// An id from its parts.
-    pub fn new(kind: &'static str, namespace: Option<&str>, name: &str) -> Self {
+    /// The id of a `K` by its namespace and name.
+    pub fn new<K: Resource<DynamicType = ()> + 'static>(namespace: Option<&str>, name: &str) -> Self {
+        Self::of_kind(Kind::of::<K>(), namespace, name)
+    }
+
+    /// The id of an object of this kind by its namespace and name.
+    pub fn of_kind(kind: &'static Kind, namespace: Option<&str>, name: &str) -> Self {
         Self { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() }
     }
 
-    /// The id of an object in hand.
-    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+    /// The id of an object.
+    pub fn of<K: Resource<DynamicType = ()> + 'static>(object: &K) -> Self {
         let meta = object.meta();
-        Self { kind: kind_of::<K>(), namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() }
+        Self::new::<K>(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
+    }
+
+    /// Whether the object is a `K`.
+    pub fn is<K: Resource<DynamicType = ()> + 'static>(&self) -> bool {
+        self.kind == Kind::of::<K>()
     }
 
     /// `namespace/name`, or the bare name of a cluster-scoped object.
@@ -43,55 +121,143 @@ impl ObjectId {
             None => self.name.clone(),
         }
     }
+
+    /// A reference to the object, as events need it, without a UID.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.kind.api_version()),
+            kind: Some(self.kind.name.clone()),
+            namespace: self.namespace.clone(),
+            name: Some(self.name.clone()),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.name, self.name),
+            None => write!(f, "{} {}", self.kind.name, self.name),
         }
     }
 }
 
-/// The kind of a type, as a string that lives as long as the process.
-pub fn kind_of<K: Resource<DynamicType = ()>>() -> &'static str {
-    match K::kind(&()) {
-        Cow::Borrowed(kind) => kind,
-        Cow::Owned(kind) => intern(kind),
+/// What every object has, whatever its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Which object.
+    pub id: Arc<ObjectId>,
+    /// Which incarnation of it.
+    pub uid: Box<str>,
+    /// The resource version; 0 where the API server's version is not a number.
+    pub version: u64,
+    /// The generation; 0 for kinds that have none.
+    pub generation: i64,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Since when it is being deleted.
+    pub deleting_since: Option<Timestamp>,
+    /// Its finalizers.
+    pub finalizers: Finalizers,
+}
+
+impl Identity {
+    /// The identity of an object.
+    pub fn of<K: Resource<DynamicType = ()> + 'static>(object: &K) -> Self {
+        Self::of_meta(Arc::new(ObjectId::of(object)), object.meta())
+    }
+
+    /// The identity of an object by its metadata.
+    pub fn of_meta(id: Arc<ObjectId>, meta: &ObjectMeta) -> Self {
+        Self {
+            id,
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: version_of(meta.resource_version.as_deref()),
+            generation: meta.generation.unwrap_or(0),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
+            finalizers: Finalizers::new(meta.finalizers.as_deref().unwrap_or_default()),
+        }
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.deleting_since.is_some()
+    }
+
+    /// False when `self` is the same incarnation as `other` and not newer.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.uid != other.uid || self.version == 0 || other.version == 0 || self.version > other.version
+    }
+
+    /// Whether this is the same incarnation of the object, asking for the same.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.generation == other.generation && self.is_deleting() == other.is_deleting()
+    }
+
+    /// A reference to the object, as events need it.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference { uid: Some(self.uid.to_string()), ..self.id.reference() }
     }
 }
 
-/// A reference to an object in hand, as events need it.
-pub fn reference_to<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
-    let meta = object.meta();
-    ObjectReference {
-        api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(K::kind(&()).into_owned()),
-        namespace: meta.namespace.clone(),
-        name: meta.name.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
-    }
+/// A resource version as a number; 0 where it is not one.
+pub fn version_of(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Kinds are few and fixed at compile time, so keeping each computed one for good costs nothing.
-pub(crate) fn intern(kind: String) -> &'static str {
-    static KINDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = kinds.get(kind.as_str()) {
-        return known;
+/// The finalizers of an object, in their order. Equal lists share their memory: most objects of a cluster have one of a few lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finalizers(Option<Arc<[Box<str>]>>);
+
+/// Lists that are kept for sharing; more are not shared.
+const SHARED_LISTS: usize = 64;
+
+impl Finalizers {
+    /// These finalizers.
+    pub fn new<T: AsRef<str>>(names: &[T]) -> Self {
+        static SHARED: Mutex<BTreeSet<Arc<[Box<str>]>>> = Mutex::new(BTreeSet::new());
+        if names.is_empty() {
+            return Self(None);
+        }
+        let list: Arc<[Box<str>]> = names.iter().map(|name| Box::from(name.as_ref())).collect();
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = shared.get(&list) {
+            return Self(Some(Arc::clone(same)));
+        }
+        if shared.len() < SHARED_LISTS {
+            shared.insert(Arc::clone(&list));
+        }
+        Self(Some(list))
     }
-    let kept: &'static str = Box::leak(kind.into_boxed_str());
-    kinds.insert(kept);
-    kept
+
+    /// In their order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|list| list.iter()).map(AsRef::as_ref)
+    }
+
+    /// Whether this one is among them.
+    pub fn has(&self, name: &str) -> bool {
+        self.iter().any(|have| have == name)
+    }
+
+    /// The list with this one at its end.
+    pub fn with(&self, name: &str) -> Vec<String> {
+        self.iter().filter(|have| *have != name).chain([name]).map(str::to_owned).collect()
+    }
+
+    /// The list without these.
+    pub fn without(&self, names: &[&str]) -> Vec<String> {
+        self.iter().filter(|have| !names.contains(have)).map(str::to_owned).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use k8s_openapi::api::{core::v1::Event as CoreEvent, events::v1::Event as NewEvent};
 
     #[test]
     fn an_id_prints_its_kind_and_path() {
@@ -101,6 +267,7 @@ mod tests {
         let id = ObjectId::of(&map);
         assert_eq!(id.to_string(), "ConfigMap default/www");
         assert_eq!(id.path(), "default/www");
+        assert!(id.is::<ConfigMap>() && !id.is::<Namespace>());
     }
 
     #[test]
@@ -112,7 +279,46 @@ mod tests {
     }
 
     #[test]
-    fn interning_a_kind_twice_keeps_one_copy() {
-        assert!(std::ptr::eq(intern("Widget".into()), intern("Widget".into())));
+    fn a_kind_exists_once_in_the_process() {
+        assert!(std::ptr::eq(Kind::of::<ConfigMap>(), Kind::of::<ConfigMap>()));
+        assert_eq!(
+            (Kind::of::<ConfigMap>().api_version(), Kind::of::<ConfigMap>().resource()),
+            ("v1".into(), "configmaps".into())
+        );
+        assert_eq!(Kind::of::<NewEvent>().api_version(), "events.k8s.io/v1");
+    }
+
+    #[test]
+    fn kinds_of_one_name_in_two_groups_are_two_kinds() {
+        let ids = [ObjectId::new::<CoreEvent>(Some("default"), "a"), ObjectId::new::<NewEvent>(Some("default"), "a")];
+        assert_eq!(ids[0].kind.name, ids[1].kind.name);
+        assert_ne!(ids[0], ids[1]);
+    }
+
+    fn identity(meta: &serde_json::Value) -> Identity {
+        Identity::of(&ConfigMap { metadata: serde_json::from_value(meta.clone()).unwrap(), ..ConfigMap::default() })
+    }
+
+    #[test]
+    fn an_older_version_is_not_newer_unless_it_is_another_incarnation() {
+        let of = |uid: &str, version: &str| {
+            identity(&serde_json::json!({ "name": "a", "uid": uid, "resourceVersion": version }))
+        };
+        assert!(of("1", "8").is_newer_than(&of("1", "7")));
+        assert!(!of("1", "7").is_newer_than(&of("1", "7")) && !of("1", "6").is_newer_than(&of("1", "7")));
+        assert!(of("2", "6").is_newer_than(&of("1", "7")));
+        assert!(of("1", "opaque").is_newer_than(&of("1", "7")), "in doubt it is");
+    }
+
+    #[test]
+    fn finalizers_keep_their_order_and_equal_lists_share_memory() {
+        let one = Finalizers::new(&["a/x", "b/y"]);
+        let same = Finalizers::new(&["a/x", "b/y"]);
+        assert!(Arc::ptr_eq(one.0.as_ref().unwrap(), same.0.as_ref().unwrap()));
+        assert!(one.has("a/x") && !one.has("c/z"));
+        assert_eq!(one.with("c/z"), ["a/x", "b/y", "c/z"]);
+        assert_eq!(one.with("a/x"), ["b/y", "a/x"]);
+        assert_eq!(one.without(&["a/x"]), ["b/y"]);
+        assert!(Finalizers::new::<&str>(&[]).with("a/x") == ["a/x"]);
     }
 }

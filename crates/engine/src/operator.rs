@@ -1,15 +1,17 @@
 //! The wiring of one process (or of one in-process replica in a test).
 //!
 //! ```text
-//!  start:  streams ─► every required kind complete ─┐
-//!          lease ───► this replica leads ───────────┴─► drivers
-//!  stop:   no new passes ─► running passes end ─► writes and events flushed ─► lease given back
+//!  start:  streams ─► the kinds of a system complete ─┐
+//!          lease ───► this replica leads ─────────────┴─► the driver of that system
+//!  stop:   no new passes ─► running passes end ─► writes and events flushed ─► closing work ─► lease released
 //! ```
+//!
+//! Each system waits for its own kinds only: a CRD that is missing for one system does not hold up another.
 //!
 //! A lease that is lost ends [`Operator::run`] at once with an error; the process starts again as a follower. Dropping the future of
 //! `run` stops everything where it is, as a crash would.
 
-use std::{any::TypeId, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{any::TypeId, collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use kube::Client;
@@ -21,15 +23,19 @@ use crate::{
     driver::{DriveOptions, Driver, Outlets, System},
     events::{self, Publisher, Recorder},
     health::{Check, Health},
-    hub::{self, Fold, Index, KindState, KindStatus, Kinds, Need, Stream, Watched},
+    hub::{self, Fold, Index, KindState, KindStatus, Kinds, Need, Scope, Stream, Watch, Watched},
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
+    object::Kind,
     queue::Queue,
+    refusals::Refusals,
     write::{Writer, WriterOptions},
 };
 
-/// Longest time for waiting events when asked to stop: somebody waits for the lease.
+/// Longest time for waiting events when asked to stop: another replica waits for the lease.
 const EVENTS: Duration = Duration::from_millis(500);
+/// Longest time for the closing work of systems, such as logging out.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// How one process runs.
 #[derive(Clone, Debug)]
@@ -96,9 +102,12 @@ pub struct Operator {
     health: Health,
     writer: Writer,
     recorder: Recorder,
+    refusals: Refusals,
     publisher: Publisher,
-    streams: BTreeMap<TypeId, Box<dyn Stream>>,
+    streams: BTreeMap<(TypeId, Scope), Box<dyn Stream>>,
     drivers: Vec<(&'static str, StartDriver)>,
+    background: Vec<BoxFuture<'static, ()>>,
+    closing: Vec<BoxFuture<'static, ()>>,
     kinds: watch::Sender<Kinds>,
     candidate: Option<Candidate>,
     fence: Fence,
@@ -124,6 +133,7 @@ impl Operator {
             health.clone(),
             metrics.clone(),
         );
+        let refusals = Refusals::new(recorder.clone(), metrics.clone());
         Self {
             client,
             options,
@@ -131,23 +141,40 @@ impl Operator {
             health,
             writer,
             recorder,
+            refusals,
             publisher,
             streams: BTreeMap::new(),
             drivers: Vec::new(),
+            background: Vec::new(),
+            closing: Vec::new(),
             kinds: watch::Sender::new(Kinds::new()),
             candidate,
             fence,
         }
     }
 
-    /// Folds every `K` into `index`. Several indexes may watch one kind: there is still one stream.
-    pub fn watch<K: Watched>(&mut self, need: Need, index: Arc<dyn Index<K>>) {
-        let stream =
-            self.streams.entry(TypeId::of::<K>()).or_insert_with(|| Box::new(Fold::<K> { need, indexes: Vec::new() }));
-        if let Some(fold) = stream.as_any_mut().downcast_mut::<Fold<K>>() {
-            fold.need = fold.need.max(need);
-            fold.indexes.push(index);
+    /// Folds what a system watches of a kind into its index. Watches of one kind with the same selectors share one stream.
+    pub fn watch<K: Watched>(&mut self, system: &'static str, watch: Watch, index: Arc<dyn Index<K>>) {
+        if let Some(times) = watch.reported {
+            self.writer.reported(Kind::of::<K>(), times);
         }
+        let stream = self
+            .streams
+            .entry((TypeId::of::<K>(), watch.scope.clone()))
+            .or_insert_with(|| Box::new(Fold::<K>::new(watch.scope.clone())));
+        if let Some(fold) = stream.as_any_mut().downcast_mut::<Fold<K>>() {
+            fold.add(system, &watch, index);
+        }
+    }
+
+    /// Runs `work` beside the drivers, on every replica, until the operator stops.
+    pub fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.background.push(Box::pin(work));
+    }
+
+    /// Does `work` when the operator has stopped in good order: for example, logs out of a server. It has two seconds.
+    pub fn at_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.closing.push(Box::pin(work));
     }
 
     /// Drives a system from its queue while this replica leads.
@@ -155,6 +182,7 @@ impl Operator {
         let outlets = Outlets {
             writer: self.writer(),
             recorder: self.recorder(),
+            refusals: self.refusals.clone(),
             metrics: self.metrics(),
             clock: self.clock(),
             fence: self.fence.clone(),
@@ -178,7 +206,7 @@ impl Operator {
         self.health.clone()
     }
 
-    /// The figures of this replica.
+    /// The metrics of this replica.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }
@@ -206,7 +234,7 @@ impl Operator {
         }
     }
 
-    /// Runs until `stop`, then drains and gives the lease back.
+    /// Runs until `stop`, then drains and releases the lease.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
         let Self {
             client,
@@ -215,9 +243,12 @@ impl Operator {
             health,
             writer,
             recorder,
+            refusals,
             publisher,
             streams,
             drivers,
+            background,
+            closing,
             kinds,
             candidate,
             fence: _,
@@ -233,6 +264,7 @@ impl Operator {
             metrics: metrics.clone(),
             health: health.clone(),
             writer: writer.clone(),
+            refusals,
             recorder: recorder.clone(),
             kinds: kinds.clone(),
             install_crds: options.install_crds,
@@ -241,14 +273,15 @@ impl Operator {
 
         let mut parts: JoinSet<Part> = JoinSet::new();
         for stream in streams.into_values() {
-            let resource = stream.resource();
-            kinds.send_modify(|kinds| {
-                let status = KindStatus { need: stream.need(), state: KindState::Listing, complete: false, lists: 0 };
-                kinds.insert(resource, status);
-            });
-            if stream.need() == Need::Required {
-                health.set(format!("kind {resource}"), Check::failing("the first list is not complete yet"));
+            let name = stream.name();
+            let systems = stream.systems().clone();
+            if systems.values().any(|need| *need == Need::Required) {
+                health.set(format!("kind {name}"), Check::failing("the first list is not complete yet"));
             }
+            kinds.send_modify(|kinds| {
+                let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
+                kinds.insert(name, status);
+            });
             let run = stream.run(shared.clone());
             parts.spawn(async move {
                 run.await;
@@ -259,9 +292,13 @@ impl Operator {
             publisher.run().await;
             Part::Publisher
         });
+        let mut beside = JoinSet::new();
+        for work in background {
+            beside.spawn(work);
+        }
         let release = CancellationToken::new();
         let elected = candidate.is_some();
-        let mut role = match candidate {
+        let role = match candidate {
             Some(candidate) => {
                 let role = candidate.role();
                 let release = release.clone();
@@ -271,69 +308,89 @@ impl Operator {
             None => watch::Sender::new(Role::Leader).subscribe(),
         };
 
-        // Every replica watches from the start; only the leader drives, and only on a complete view.
-        let mut view = kinds.subscribe();
-        let may_drive = async {
-            let complete = view.wait_for(hub::required_are_complete).await.is_ok();
-            complete && role.wait_for(|role| *role == Role::Leader).await.is_ok()
-        };
-        let started = tokio::select! {
-            biased;
-            () = stop.cancelled() => false,
-            ended = unexpected(&mut parts) => return Err(ended),
-            started = may_drive => started,
-        };
-
-        if started {
-            metrics.leader(true);
-            let intake = CancellationToken::new();
-            let mut running: JoinSet<&'static str> = JoinSet::new();
-            for (number, (name, start)) in drivers.into_iter().enumerate() {
-                let run = start(seed.wrapping_add(number as u64 + 1), intake.clone());
-                running.spawn(async move {
-                    run.await;
-                    name
-                });
-            }
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                ended = unexpected(&mut parts) => {
-                    metrics.leader(false);
-                    return Err(ended);
+        // Every replica watches from the start; only the leader drives, and each system only on a complete view of its own kinds.
+        let intake = CancellationToken::new();
+        let mut running: JoinSet<&'static str> = JoinSet::new();
+        for (number, (name, start)) in drivers.into_iter().enumerate() {
+            let gate = Gate { role: role.clone(), kinds: kinds.subscribe(), metrics: metrics.clone() };
+            let run = start(seed.wrapping_add(number as u64 + 1), intake.clone());
+            let intake = intake.clone();
+            running.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = intake.cancelled() => {}
+                    () = gate.opens(name) => run.await,
                 }
-                ended = driver_ended(&mut running) => return Err(ended),
-            }
-            intake.cancel();
-            let drained = async {
-                let done = async {
-                    while running.join_next().await.is_some() {}
-                    writer.drain().await;
-                };
-                if timeout(options.drain, done).await.is_err() {
-                    tracing::warn!(limit = ?options.drain, "stopping although passes or writes are not done");
-                }
-                if timeout(EVENTS, recorder.flush()).await.is_err() {
-                    tracing::warn!(limit = ?EVENTS, "stopping although events are not written");
-                }
-            };
-            tokio::select! {
-                biased;
-                ended = unexpected(&mut parts) => return Err(ended),
-                () = drained => {}
-            }
-            running.abort_all();
-            metrics.leader(false);
+                name
+            });
         }
-
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            ended = unexpected(&mut parts) => {
+                metrics.leader(false);
+                return Err(ended);
+            }
+            ended = driver_ended(&mut running) => return Err(ended),
+        }
+        intake.cancel();
+        let drained = async {
+            let done = async {
+                while running.join_next().await.is_some() {}
+                writer.drain().await;
+            };
+            if timeout(options.drain, done).await.is_err() {
+                tracing::warn!(limit = ?options.drain, "stopping although passes or writes are not done");
+            }
+            if timeout(EVENTS, recorder.flush()).await.is_err() {
+                tracing::warn!(limit = ?EVENTS, "stopping although events are not written");
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = unexpected(&mut parts) => return Err(ended),
+            () = drained => {}
+        }
+        running.abort_all();
+        beside.abort_all();
+        metrics.leader(false);
         writer.close();
         release.cancel();
-        while elected && let Some(part) = parts.join_next().await {
-            if matches!(part, Ok(Part::Lease(_))) {
-                break;
+        let released = async {
+            while elected && let Some(part) = parts.join_next().await {
+                if matches!(part, Ok(Part::Lease(_))) {
+                    break;
+                }
             }
+        };
+        // Nobody waits for the closing work: the lease is released beside it.
+        let closed = timeout(CLOSING, futures::future::join_all(closing));
+        let (_, closed) = futures::future::join(released, closed).await;
+        if closed.is_err() {
+            tracing::warn!(limit = ?CLOSING, "stopping although the closing work of a system is not done");
         }
         Ok(())
+    }
+}
+
+/// What a driver waits for.
+struct Gate {
+    role: watch::Receiver<Role>,
+    kinds: watch::Receiver<Kinds>,
+    metrics: Metrics,
+}
+
+impl Gate {
+    /// Waits until this replica leads and the kinds of `system` are complete. Never returns when that cannot come.
+    async fn opens(mut self, system: &'static str) {
+        let leads = self.role.wait_for(|role| *role == Role::Leader).await.is_ok();
+        if leads {
+            self.metrics.leader(true);
+        }
+        let complete = self.kinds.wait_for(|kinds| hub::may_drive(kinds, system)).await.is_ok();
+        if !(leads && complete) {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -351,7 +408,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Waits for a part that should run for ever to end.
+/// Waits for the end of a part that should not end.
 async fn unexpected(parts: &mut JoinSet<Part>) -> OperatorError {
     let (part, reason) = match parts.join_next().await {
         Some(Ok(Part::Lease(Ended::Lost | Ended::Stopped))) => return OperatorError::LeaseLost,
@@ -363,7 +420,7 @@ async fn unexpected(parts: &mut JoinSet<Part>) -> OperatorError {
     OperatorError::Broken { part, reason }
 }
 
-/// Waits for a driver to end although nobody asked it to.
+/// Waits for a driver to end although it was not asked to.
 async fn driver_ended(running: &mut JoinSet<&'static str>) -> OperatorError {
     match running.join_next().await {
         Some(Ok(part)) => OperatorError::Broken { part, reason: "its driver returned".to_owned() },

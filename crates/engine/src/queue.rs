@@ -6,8 +6,9 @@
 //!  finish(outcome) ────┘   (merged when due)    └─► one at a time per key, oldest due first
 //! ```
 //!
-//! A key that is idle runs at once. What is touched while a key is being worked on is merged into its next pass. Failures come back by
-//! class: at once, with exponential backoff and jitter, not before the provider said, or minutes later.
+//! A key that is idle runs at once. What is touched while a key is being worked on is merged into its next pass, which begins after a
+//! pause as long as the last pass took (see [`Gather`]). Failures come back by class: at once, with exponential backoff and jitter, not
+//! before the provider allows it, or minutes later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,6 +21,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::driver::{Outcome, RetryClass};
 
+mod statuses;
+pub use statuses::Statuses;
+
 /// A set of touched objects larger than this is a full pass: it costs the same and takes no memory.
 const TOUCHED_LIMIT: usize = 4096;
 /// A new touch waits at most this long behind a transient failure of its key.
@@ -30,13 +34,13 @@ const TIMERS_PER_KEY: usize = 8;
 /// What a touch means for its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touch<O> {
-    /// Look at everything under the key.
+    /// Everything under the key.
     All,
-    /// Look at this object.
+    /// This object.
     One(O),
 }
 
-/// What a pass has to look at.
+/// What a pass has to work on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched<O> {
     /// Everything under the key.
@@ -51,7 +55,7 @@ impl<O: Ord> Touched<O> {
         Self::Some(BTreeSet::new())
     }
 
-    /// True when this object is to be looked at.
+    /// True when this object is to be worked on.
     pub fn includes(&self, object: &O) -> bool {
         match self {
             Self::All => true,
@@ -59,7 +63,7 @@ impl<O: Ord> Touched<O> {
         }
     }
 
-    /// True when there is nothing to look at.
+    /// True when there is nothing to work on.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Some(objects) if objects.is_empty())
     }
@@ -112,46 +116,27 @@ pub struct Job<K, O> {
     pub attempt: u32,
 }
 
-/// How long a key waits for more touches before it runs.
+/// How long a key waits before it runs again.
+///
+/// A key that is idle runs at once. A key that is touched again waits after its last pass as long as that pass took, within these bounds:
+/// what is touched meanwhile is part of the next pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
-    /// When the key has been quiet. Zero: a single change is not delayed.
-    pub idle: Duration,
-    /// Longest pause between the end of one pass and the start of the next when touches keep coming. The pause grows with the time that
-    /// they have kept coming, so that a short burst is not held up and a long one needs few passes; it ends when they stop.
-    pub busy: Duration,
-    /// Longest pause in a storm, when every pass has many objects.
-    pub storm: Duration,
+    /// At least this long.
+    pub at_least: Duration,
+    /// At most this long.
+    pub at_most: Duration,
 }
 
-/// How much of the time a key has been busy for it pauses before its next pass, in percent.
-const PAUSE_PERCENT: u32 = 7;
-/// The same in a storm.
-const STORM_PERCENT: u32 = 25;
-/// Objects of one pass from which on it is a storm: at 100 changes a second it is none yet.
-const STORM_FROM: u32 = 60;
-/// How much longer the pause of a storm may be for each object beyond that: about what its status costs the API server anyway.
-const STORM_PER_OBJECT: Duration = Duration::from_millis(20);
-/// A pause is over when nothing was touched for this long: the last of many changes does not wait for more that do not come. In a long storm
-/// it takes longer to believe that, since what delivers the changes stalls now and then.
-const LULL: Duration = Duration::from_millis(50);
-const LONG_STORM: Duration = Duration::from_secs(4);
-const LULL_PERCENT: u32 = 10;
-const LONGEST_LULL: Duration = Duration::from_millis(600);
-/// The same for the end of a storm: how much of the time a key has been busy it may be quiet without beginning anew, in percent.
-const REST_PERCENT: u32 = 10;
-const LONGEST_REST: Duration = Duration::from_secs(5);
-
 impl Gather {
-    /// A key that was not touched for so long after a pass begins anew, one that was busy for long a little later.
-    fn rest(self) -> Duration {
-        self.busy * 4
+    fn pause(self, took: Duration) -> Duration {
+        took.max(self.at_least).min(self.at_most)
     }
 }
 
 impl Default for Gather {
     fn default() -> Self {
-        Self { idle: Duration::ZERO, busy: Duration::from_millis(300), storm: Duration::from_secs(3) }
+        Self { at_least: Duration::ZERO, at_most: Duration::from_millis(300) }
     }
 }
 
@@ -177,6 +162,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Default for Queue<K, O> {
 struct Shared<K, O> {
     state: Mutex<State<K, O>>,
     wake: Notify,
+    statuses: Statuses<K>,
 }
 
 #[derive(Debug)]
@@ -184,7 +170,7 @@ struct State<K, O> {
     entries: BTreeMap<K, Entry<O>>,
     /// Keys that may run, by when and in order of arrival.
     due: BTreeSet<(Instant, u64, K)>,
-    /// Keys that ended a pass with nothing left to do: forgotten once the gather window has passed.
+    /// Keys that ended a pass with nothing left to do: forgotten once their pause has passed.
     resting: VecDeque<(Instant, K)>,
     gather: Gather,
     arrivals: u64,
@@ -197,13 +183,10 @@ struct Entry<O> {
     plans: Vec<Plan<O>>,
     due: Option<(Instant, u64)>,
     running: bool,
-    finished: Option<Instant>,
-    /// When the first pass of an unbroken row of passes began.
-    busy_since: Option<Instant>,
-    /// The first and the last touch that no pass has taken yet.
-    touches: Option<(Instant, Instant)>,
-    /// Objects of the last passes for touches: of the last one, or half as many as before it. A full one counts as none.
-    batch: u32,
+    /// When the pass in progress began.
+    began: Option<Instant>,
+    /// When the last pass ended, and how long it took.
+    finished: Option<(Instant, Duration)>,
     not_before: Option<Instant>,
     attempts: u32,
     slow_attempts: u32,
@@ -215,10 +198,8 @@ impl<O> Default for Entry<O> {
             plans: Vec::new(),
             due: None,
             running: false,
+            began: None,
             finished: None,
-            busy_since: None,
-            touches: None,
-            batch: 0,
             not_before: None,
             attempts: 0,
             slow_attempts: 0,
@@ -292,7 +273,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             running: 0,
             rng: StdRng::seed_from_u64(0),
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), statuses: Statuses::new() }) }
     }
 
     /// Asks for a pass of `key`, as soon as the key is free.
@@ -304,9 +285,8 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
                 retry.touched.merge(touch.into());
                 return;
             }
-            entry.touches = Some((entry.touches.map_or(now, |(first, _)| first), now));
-            entry.plan(now, Why::Touched, touch.into());
-            entry.gather(gather);
+            let at = entry.rested(gather).map_or(now, |rested| rested.max(now));
+            entry.plan(at, Why::Touched, touch.into());
         });
     }
 
@@ -373,8 +353,12 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         }
         self.change(key.clone(), |entry, gather, rng| {
             entry.running = false;
-            entry.finished = Some(now);
-            entry.gather(gather);
+            let began = entry.began.take().unwrap_or(now);
+            entry.finished = Some((now, now.duration_since(began)));
+            let rested = entry.rested(gather).unwrap_or(now);
+            for plan in entry.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
+                plan.at = plan.at.max(rested);
+            }
             match outcome {
                 Outcome::Done => entry.succeeded(),
                 Outcome::Check { after } => {
@@ -384,6 +368,11 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
                 Outcome::Retry { class, objects } => entry.failed(now, class, objects, rng),
             }
         });
+    }
+
+    /// The objects of this system whose status may have to be written.
+    pub fn statuses(&self) -> &Statuses<K> {
+        &self.shared.statuses
     }
 
     /// Prepares the queue for a driver: what gathered until now becomes a full pass of each key, since a new leader trusts nothing.
@@ -435,9 +424,9 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         }
         if !entry.running
             && entry.plans.is_empty()
-            && let Some(finished) = entry.finished
+            && let Some(rested) = entry.rested(*gather)
         {
-            resting.push_back((finished + entry.rest(*gather), key));
+            resting.push_back((rested, key));
         }
     }
 
@@ -450,34 +439,17 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         let entry = self.entries.get_mut(&key)?;
         let mut touched = Touched::none();
         let (ready, mut rest): (Vec<_>, Vec<_>) = entry.plans.drain(..).partition(|plan| plan.at <= now);
-        let news = ready.iter().any(|plan| plan.why == Why::Touched);
         for plan in ready {
             touched.merge(plan.touched);
         }
         if touched == Touched::All {
-            // A full pass looks at these as well.
+            // A full pass works on these as well.
             rest.retain(|plan| !matches!(plan.why, Why::Retry | Why::Slow | Why::Touched));
         }
         entry.plans = rest;
         entry.due = None;
         entry.not_before = None;
-        let (asked, _) = entry.touches.unwrap_or((now, now));
-        if !entry.plans.iter().any(|plan| plan.why == Why::Touched) {
-            entry.touches = None;
-        }
-        let rest = entry.rest(self.gather);
-        if entry.finished.is_none_or(|finished| asked > finished + rest) {
-            entry.busy_since = Some(now);
-            entry.batch = 0;
-        }
-        let batch = match &touched {
-            Touched::All => 0,
-            Touched::Some(objects) => u32::try_from(objects.len()).unwrap_or(u32::MAX),
-        };
-        // A pass for a timer in between does not end a storm.
-        if news {
-            entry.batch = batch.max(entry.batch / 2);
-        }
+        entry.began = Some(now);
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })
@@ -489,8 +461,8 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         {
             let Some((_, key)) = self.resting.pop_front() else { break };
             let gather = self.gather;
-            // One that had another pass meanwhile rests anew.
-            let rested = |entry: &Entry<O>| entry.finished.is_none_or(|finished| finished + entry.rest(gather) <= now);
+            // One that had another pass meanwhile rests again.
+            let rested = |entry: &Entry<O>| entry.rested(gather).is_none_or(|rested| rested <= now);
             if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty() && rested(entry)) {
                 self.entries.remove(&key);
             }
@@ -499,33 +471,9 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
 }
 
 impl<O: Ord> Entry<O> {
-    /// How long the row of passes was, up to the end of the last one.
-    fn busy_for(&self) -> Duration {
-        let row = self.finished.zip(self.busy_since);
-        row.map_or(Duration::ZERO, |(finished, since)| finished.saturating_duration_since(since))
-    }
-
-    /// How long it may be quiet after a pass before it begins anew.
-    fn rest(&self, gather: Gather) -> Duration {
-        LONGEST_REST.min(self.busy_for() * REST_PERCENT / 100).max(gather.rest())
-    }
-
-    /// Sets when what was touched is worked on: after a pause since the last pass, or sooner when nothing more seems to come.
-    fn gather(&mut self, gather: Gather) {
-        let Some((first, last)) = self.touches else { return };
-        let mut at = first + gather.idle;
-        if let Some(finished) = self.finished {
-            let busy_for = self.busy_for();
-            let steady = gather.busy.min(busy_for * PAUSE_PERCENT / 100);
-            let beyond = self.batch.saturating_sub(STORM_FROM);
-            let limit = gather.storm.min(gather.busy + STORM_PER_OBJECT.saturating_mul(beyond));
-            let storm = limit.min(busy_for * STORM_PERCENT / 100);
-            let lull = LONGEST_LULL.min(busy_for.saturating_sub(LONG_STORM) * LULL_PERCENT / 100).max(LULL);
-            at = at.max((finished + steady.max(storm)).min(last + lull));
-        }
-        for plan in self.plans.iter_mut().filter(|plan| plan.why == Why::Touched) {
-            plan.at = at;
-        }
+    /// When the pause after the last pass is over.
+    fn rested(&self, gather: Gather) -> Option<Instant> {
+        self.finished.map(|(at, took)| at + gather.pause(took))
     }
 
     fn succeeded(&mut self) {
@@ -551,7 +499,6 @@ impl<O: Ord> Entry<O> {
                 // What was touched during the pass would meet the same failure, were it worked on at once.
                 if let Some(at) = self.plans.iter().position(|plan| plan.why == Why::Touched) {
                     objects.merge(self.plans.swap_remove(at).touched);
-                    self.touches = None;
                     delay = delay.min(IMPATIENCE);
                 }
                 self.plan(now + delay, Why::Retry, objects);

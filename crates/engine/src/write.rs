@@ -6,22 +6,24 @@
 //!                    skipped when the server is known to have that status ◄────┘
 //! ```
 //!
-//! Every patch carries the object's uid: an object that was deleted is never made again by a write, and metadata meant for it never
-//! reaches another object of the same name; the write ends as [`WriteError::Gone`]. Submitted writes are retried here by the class of their failure until they are done, replaced
-//! by a newer one or pointless.
+//! Every patch carries the object's UID: an object that was deleted is never created again by a write, and metadata meant for it never
+//! reaches another object of the same name; the write ends as [`WriteError::Gone`]. Submitted writes are retried here by the class of their
+//! failure until they are done, replaced by a newer one or pointless.
+//!
+//! Statuses are applied under a field manager of ours, so a system may write a part of a status (one list of an Ingress) and owns no more
+//! than it sends. Two systems that write parts of one status each need a manager of their own: see [`ObjectWrite::owned_by`].
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::{StreamExt, stream};
 use kube::{
-    Client, Resource,
+    Client, Resource as _,
     api::{DynamicObject, Patch, PatchParams},
-    core::{ApiResource, Request, request::Error as RequestError},
+    core::{Request, request::Error as RequestError},
 };
 use rand::{SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
@@ -33,18 +35,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     health::Health,
-    hub::Need,
+    hub::{Compared, Need},
     lease::Fence,
     metrics::Metrics,
-    object::ObjectId,
+    object::{Identity, Kind, ObjectId},
+    permissions::{Permission, Permissions},
     queue::{jittered, transient_delay},
-    rights::{Right, Rights, resource_name},
 };
 
 mod child;
 mod error;
+mod known;
+pub(crate) mod owned;
+mod pace;
 pub use child::{Child, ChildApplied, ChildDeleted, ChildError, Proof};
 pub use error::WriteError;
+use known::Part;
+pub(crate) use pace::Turn;
 
 /// The field manager of everything this operator applies.
 pub const FIELD_MANAGER: &str = "signpost";
@@ -53,19 +60,19 @@ pub const FIELD_MANAGER: &str = "signpost";
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectWrite {
     /// Which object.
-    pub id: ObjectId,
-    /// Which life of that object.
-    pub uid: String,
-    /// Its API resource.
-    pub resource: ApiResource,
+    pub id: Arc<ObjectId>,
+    /// Which incarnation of that object.
+    pub uid: Box<str>,
     /// What to write.
     pub patch: ObjectPatch,
+    /// The part of the operator that owns what is written; empty for the one that owns the object.
+    pub owner: &'static str,
 }
 
 /// What is written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectPatch {
-    /// The whole status, by server-side apply as `signpost`, forced.
+    /// A status, or a part of one, by server-side apply, forced.
     Status(Value),
     /// A merge patch of `metadata` (finalizers, annotations, labels). With a `resourceVersion` in it, the write is refused
     /// ([`WriteError::Conflict`]) when the object has changed since.
@@ -73,28 +80,54 @@ pub enum ObjectPatch {
 }
 
 impl ObjectWrite {
-    /// A write of the whole status of a `K`.
-    pub fn status<K: Resource<DynamicType = ()>>(id: ObjectId, uid: impl Into<String>, status: Value) -> Self {
-        Self { id, uid: uid.into(), resource: ApiResource::erase::<K>(&()), patch: ObjectPatch::Status(status) }
+    /// A status, or the part of it that is ours. What was applied before and is not in it any more is removed.
+    pub fn status(identity: &Identity, status: Value) -> Self {
+        Self::new(identity, ObjectPatch::Status(status))
     }
 
-    /// A merge patch of the metadata of a `K`.
-    pub fn metadata<K: Resource<DynamicType = ()>>(id: ObjectId, uid: impl Into<String>, metadata: Value) -> Self {
-        Self { id, uid: uid.into(), resource: ApiResource::erase::<K>(&()), patch: ObjectPatch::Metadata(metadata) }
+    /// A merge patch of the metadata.
+    pub fn metadata(identity: &Identity, metadata: Value) -> Self {
+        Self::new(identity, ObjectPatch::Metadata(metadata))
+    }
+
+    /// Exactly these finalizers, unless the object has changed since.
+    pub fn finalizers(identity: &Identity, finalizers: &[String]) -> Self {
+        let mut metadata = json!({ "finalizers": finalizers });
+        if identity.version != 0 {
+            metadata["resourceVersion"] = json!(identity.version.to_string());
+        }
+        Self::metadata(identity, metadata)
+    }
+
+    fn new(identity: &Identity, patch: ObjectPatch) -> Self {
+        Self { id: identity.id.clone(), uid: identity.uid.clone(), patch, owner: "" }
+    }
+
+    /// The same, owned by a part of the operator with a field manager of its own (`signpost-OWNER`), so that it stands beside what
+    /// another part writes to the same status.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &'static str) -> Self {
+        self.owner = owner;
+        self
+    }
+
+    /// Whether it writes a status.
+    pub(crate) fn is_status(&self) -> bool {
+        matches!(self.patch, ObjectPatch::Status(_))
     }
 
     fn lane(&self) -> Lane {
         match self.patch {
-            ObjectPatch::Status(_) => Lane::Status,
-            ObjectPatch::Metadata(_) => Lane::Metadata,
+            ObjectPatch::Status(_) => Lane::Status(self.owner),
+            ObjectPatch::Metadata(_) => Lane::Metadata(self.owner),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane {
-    Status,
-    Metadata,
+    Status(&'static str),
+    Metadata(&'static str),
 }
 
 /// How the writer behaves.
@@ -124,24 +157,25 @@ struct Inner {
     client: Client,
     options: WriterOptions,
     permits: Semaphore,
+    pace: Arc<pace::Pace>,
     state: Mutex<State>,
     /// Something left a lane.
     moved: Notify,
     stop: CancellationToken,
     fence: Fence,
-    rights: Rights,
+    permissions: Permissions,
     metrics: Metrics,
 }
 
 struct State {
     /// Lanes that have a task.
-    lanes: BTreeMap<(ObjectId, Lane), InLane>,
-    /// What status the API server has, as far as known: object → (life, status), all hashed.
-    known: HashMap<u64, Known>,
+    lanes: BTreeMap<(Arc<ObjectId>, Lane), InLane>,
+    /// What the API server has of what we applied.
+    known: known::Table,
     rng: StdRng,
 }
 
-/// What the task of a lane is told.
+/// What the task of a lane has to do next.
 struct InLane {
     next: Next,
     /// Wakes the task that waits to try again.
@@ -150,20 +184,12 @@ struct InLane {
 
 /// What the task of a lane does when its request has ended.
 enum Next {
-    /// What it has in hand, until that is done.
+    /// What it is doing, until that is done.
     Same,
     /// This instead.
     Newer(Box<ObjectWrite>),
     /// Nothing: another write takes its place.
     Nothing,
-}
-
-#[derive(Clone, Copy)]
-struct Known {
-    uid: u64,
-    status: u64,
-    /// The version of the object that has it; 0 when that is not known.
-    version: u64,
 }
 
 impl std::fmt::Debug for Writer {
@@ -175,22 +201,23 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     /// A writer on `client`. The client must not retry by itself (see [`crate::client::connect`]).
     ///
-    /// It writes only while `fence` is open, and says in `health` which right it lacks.
+    /// It writes only while `fence` is open, and reports in `health` which permission it lacks.
     pub fn new(client: Client, options: WriterOptions, fence: Fence, health: Health, metrics: Metrics) -> Self {
         Self {
             inner: Arc::new(Inner {
                 client,
                 options,
                 permits: Semaphore::new(options.concurrency.max(1)),
+                pace: Arc::new(pace::Pace::new(options.concurrency)),
                 state: Mutex::new(State {
                     lanes: BTreeMap::new(),
-                    known: HashMap::new(),
+                    known: known::Table::default(),
                     rng: StdRng::seed_from_u64(options.seed),
                 }),
                 moved: Notify::new(),
                 stop: CancellationToken::new(),
                 fence,
-                rights: Rights::new(health),
+                permissions: Permissions::new(health),
                 metrics,
             }),
         }
@@ -233,8 +260,8 @@ impl Writer {
     ///
     /// Short failures are retried a few times; what is left is the caller's to plan for.
     pub async fn write(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        if write.lane() == Lane::Status {
-            self.overtake(write).await;
+        if let lane @ Lane::Status(_) = write.lane() {
+            self.overtake(&(write.id.clone(), lane)).await;
         }
         let mut tries = 0;
         loop {
@@ -262,17 +289,56 @@ impl Writer {
             .await
     }
 
-    /// Tells the writer what status the API server has, so that writing the same again is skipped. Indexes call it from `applied`, with
-    /// the status as they would write it. A version older than one written from here says nothing new and is ignored.
-    pub fn known_status<K: Resource<DynamicType = ()>>(&self, object: &K, status: &Value) {
-        let meta = object.meta();
-        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
-        self.lock().know(&ObjectId::of(object), meta.uid.as_deref().unwrap_or_default(), version, status);
+    /// Waits for a turn to write a status: few at a time while many objects arrive, or while the API server's answers get slower.
+    pub(crate) async fn turn(&self) -> Turn {
+        self.inner.pace.turn().await
     }
 
-    /// Forgets an object that is gone.
+    /// Declares a kind whose status is written from here, and the fields of it that only tell when something happened.
+    pub(crate) fn reported(&self, kind: &'static Kind, times: &[&'static str]) {
+        self.lock().known.reported(kind, times);
+    }
+
+    /// Takes note of an object that the watch delivered. `applied` is the object where it has fields of ours.
+    pub(crate) fn saw(
+        &self,
+        id: &ObjectId,
+        uid: &str,
+        version: u64,
+        deleting: bool,
+        applied: Option<&Value>,
+        compared: Compared,
+    ) {
+        self.lock().known.saw(id, uid, (version, deleting), applied, compared);
+    }
+
+    /// Takes note of an object that was read whole, `managedFields` included.
+    pub fn saw_object(&self, id: &ObjectId, object: &Value) {
+        let text = |field: &str| object["metadata"][field].as_str();
+        let version = crate::object::version_of(text("resourceVersion"));
+        let deleting = text("deletionTimestamp").is_some();
+        let compared = Compared { status: true, whole: true };
+        self.saw(id, text("uid").unwrap_or_default(), version, deleting, Some(object), compared);
+    }
+
+    /// Whether the view of a kind of children is complete and current.
+    pub(crate) fn view_of(&self, kind: &'static Kind, current: bool) {
+        self.lock().known.view_of(kind, current);
+    }
+
+    /// A user created or changed an object: reporting gives way while that goes on.
+    pub(crate) fn object_arrived(&self) {
+        self.inner.pace.arrived();
+    }
+
+    /// Forgets an object that is deleted.
     pub fn forget(&self, id: &ObjectId) {
-        self.lock().known.remove(&hash_of(id));
+        self.lock().known.forget(id);
+    }
+
+    /// The cluster was restored from an older state: what was known of it is not true any more.
+    pub(crate) fn rewound(&self) {
+        self.lock().known.clear();
     }
 
     /// Waits until everything submitted is written or given up.
@@ -304,13 +370,12 @@ impl Writer {
         transient_delay(attempt, &mut self.lock().rng)
     }
 
-    /// Makes sure no older status of the same object is sent after the one in hand: waits for a request that is under way, since nobody
-    /// knows when it takes effect, and for no other try of it.
-    async fn overtake(&self, write: &ObjectWrite) {
-        let lane = (write.id.clone(), Lane::Status);
+    /// Makes sure that no older status of the same object is sent after the present one: waits for a request that is in progress, since
+    /// nobody knows when it takes effect, and for no other try of it.
+    async fn overtake(&self, lane: &(Arc<ObjectId>, Lane)) {
         loop {
             let moved = self.inner.moved.notified();
-            match self.lock().lanes.get_mut(&lane) {
+            match self.lock().lanes.get_mut(lane) {
                 Some(there) => {
                     there.next = Next::Nothing;
                     there.overtaken.notify_one();
@@ -321,7 +386,7 @@ impl Writer {
         }
     }
 
-    async fn work_off(&self, lane: &(ObjectId, Lane), overtaken: &Notify) {
+    async fn work_off(&self, lane: &(Arc<ObjectId>, Lane), overtaken: &Notify) {
         let mut current: Option<ObjectWrite> = None;
         let mut attempt = 0;
         loop {
@@ -349,7 +414,7 @@ impl Writer {
                     attempt += 1;
                     if let Some(delay) = self.retry_delay(&error, lane.1, attempt) {
                         tracing::debug!(object = %write.id, error = %error, "write will be tried again");
-                        // Woken up or not, what to do next stands in the lane.
+                        // Woken up or not, what to do next is in the lane.
                         let _ = timeout(delay, overtaken.notified()).await;
                     } else {
                         if error != WriteError::Gone {
@@ -366,13 +431,13 @@ impl Writer {
     fn retry_delay(&self, error: &WriteError, lane: Lane, attempt: u32) -> Option<Duration> {
         match error {
             WriteError::Gone | WriteError::Invalid(_) => None,
-            WriteError::Conflict if lane == Lane::Metadata => None,
+            WriteError::Conflict if matches!(lane, Lane::Metadata(_)) => None,
             WriteError::Conflict | WriteError::Transient(_) => Some(self.delay(attempt)),
             WriteError::Throttled(after) => {
                 let asked = after.unwrap_or(Duration::from_secs(1));
                 Some(asked + jittered(Duration::from_millis(250), &mut self.lock().rng))
             }
-            // Rights may be given later; until then there is no hurry.
+            // The permission may be granted later; until then there is no hurry.
             WriteError::Forbidden(_) => Some(jittered(Duration::from_mins(1), &mut self.lock().rng)),
         }
     }
@@ -390,19 +455,18 @@ impl Writer {
             return Ok(Value::Null);
         }
         let answer = match self.request(write).await {
-            // A status is taken whatever uid comes with it: only the answer tells that the object is another one by now. Its own status
+            // A status is taken whatever UID comes with it: only the answer tells that the object is another one by now. Its own status
             // is written when its own pass ends, which is after this.
-            Ok(object) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != write.uid.as_str()) => {
+            Ok(object) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != *write.uid) => {
                 Err(WriteError::Gone)
             }
             answer => answer,
         };
         match &answer {
             Ok(object) => {
-                if let ObjectPatch::Status(status) = &write.patch {
-                    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                    let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
-                    self.lock().know(&write.id, &write.uid, version, status);
+                let wanted = self.lock().wanted(write);
+                if let Some((part, wanted)) = wanted {
+                    self.lock().known.answered(&write.id, &write.uid, part, wanted, object);
                 }
                 self.inner.metrics.writes("written");
             }
@@ -417,8 +481,9 @@ impl Writer {
     }
 
     async fn request(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        let ObjectWrite { id, uid, resource, patch } = write;
-        let url = DynamicObject::url_path(resource, id.namespace.as_deref());
+        let ObjectWrite { id, uid, patch, owner } = write;
+        let url = DynamicObject::url_path(&id.kind.api_resource(), id.namespace.as_deref());
+        let manager = owned::manager(owner);
         let request = Request::new(url);
         let built = match patch {
             ObjectPatch::Status(status) => {
@@ -427,18 +492,18 @@ impl Writer {
                     metadata["namespace"] = json!(namespace);
                 }
                 let body = json!({
-                    "apiVersion": resource.api_version,
-                    "kind": resource.kind,
+                    "apiVersion": id.kind.api_version(),
+                    "kind": id.kind.name,
                     "metadata": metadata,
                     "status": status,
                 });
-                let params = PatchParams::apply(FIELD_MANAGER).force();
+                let params = PatchParams::apply(&manager).force();
                 request.patch_subresource("status", &id.name, &params, &Patch::Apply(body))
             }
             ObjectPatch::Metadata(metadata) => {
                 let mut metadata = metadata.clone();
                 metadata["uid"] = json!(uid);
-                let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
                 request.patch(&id.name, &params, &Patch::Merge(json!({ "metadata": metadata })))
             }
         };
@@ -446,15 +511,15 @@ impl Writer {
             ObjectPatch::Status(_) => ("patch_status", "status"),
             ObjectPatch::Metadata(_) => ("patch", ""),
         };
-        self.answer(built, name, &[right("patch", resource, subresource)]).await
+        self.answer(built, name, &[permission("patch", id.kind, subresource)]).await
     }
 
-    /// The answer to a request that needs these rights.
+    /// The answer to a request that needs these permissions.
     async fn answer(
         &self,
         request: Result<http::Request<Vec<u8>>, RequestError>,
         name: &'static str,
-        rights: &[Right],
+        permissions: &[Permission],
     ) -> Result<Value, WriteError> {
         let mut request = request.map_err(|error| WriteError::Invalid(error.to_string()))?;
         request.extensions_mut().insert(name);
@@ -463,71 +528,27 @@ impl Writer {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
         };
-        for right in rights {
-            self.inner.rights.heard(right, &answer);
+        for permission in permissions {
+            self.inner.permissions.heard(permission, &answer);
         }
         answer
     }
 }
 
 /// What it takes to write.
-fn right(verb: &'static str, resource: &ApiResource, subresource: &'static str) -> Right {
-    Right { verb, resource: resource_name(&resource.plural, &resource.group), subresource, need: Need::Required }
+fn permission(verb: &'static str, kind: &Kind, subresource: &'static str) -> Permission {
+    Permission { verb, resource: kind.resource(), subresource, need: Need::Required }
 }
 
 impl State {
+    /// The part that a write applies, and the digest of what it applies there.
+    fn wanted(&self, write: &ObjectWrite) -> Option<(Part, u64)> {
+        let ObjectPatch::Status(status) = &write.patch else { return None };
+        let part = Part::status(write.owner);
+        Some((part, self.known.digest(&write.id, part, &json!({ "status": status }))))
+    }
+
     fn has_status(&self, write: &ObjectWrite) -> bool {
-        let ObjectPatch::Status(status) = &write.patch else { return false };
-        self.known
-            .get(&hash_of(&write.id))
-            .is_some_and(|known| known.uid == hash_of(&write.uid) && known.status == hash_value(status))
+        self.wanted(write).is_some_and(|(part, wanted)| self.known.has(&write.id, &write.uid, part, wanted))
     }
-
-    fn know(&mut self, id: &ObjectId, uid: &str, version: u64, status: &Value) {
-        let known = Known { uid: hash_of(uid), status: hash_value(status), version };
-        let place = self.known.entry(hash_of(id)).or_insert(known);
-        if place.uid != known.uid || place.version <= version || version == 0 {
-            *place = known;
-        }
-    }
-}
-
-fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// A hash of a JSON value that does not depend on the order of keys or on transition times, and takes a missing field and `null` for the
-/// same.
-fn hash_value(value: &Value) -> u64 {
-    fn feed(value: &Value, hasher: &mut DefaultHasher) {
-        match value {
-            Value::Null => 0_u8.hash(hasher),
-            Value::Bool(flag) => (1_u8, flag).hash(hasher),
-            Value::Number(number) => (2_u8, number.to_string()).hash(hasher),
-            Value::String(text) => (3_u8, text).hash(hasher),
-            Value::Array(items) => {
-                (4_u8, items.len()).hash(hasher);
-                for item in items {
-                    feed(item, hasher);
-                }
-            }
-            Value::Object(fields) => {
-                // When a condition came about is no news by itself: two passes that each saw an older status than the other wrote would
-                // otherwise put their times in each other's place for ever.
-                let counts = |name: &str, value: &Value| !value.is_null() && name != "lastTransitionTime";
-                let mut present: Vec<_> = fields.iter().filter(|(name, value)| counts(name, value)).collect();
-                present.sort_by_key(|(name, _)| *name);
-                (5_u8, present.len()).hash(hasher);
-                for (name, value) in present {
-                    name.hash(hasher);
-                    feed(value, hasher);
-                }
-            }
-        }
-    }
-    let mut hasher = DefaultHasher::new();
-    feed(value, &mut hasher);
-    hasher.finish()
 }

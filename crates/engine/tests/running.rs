@@ -197,7 +197,7 @@ async fn stopping_does_not_wait_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_on_the_lease_is_named() {
+async fn a_missing_permission_on_the_lease_is_named() {
     for verb in ["get", "create", "update"] {
         let (sandbox, user) = cluster().await;
         if verb == "update" {

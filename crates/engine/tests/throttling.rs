@@ -14,11 +14,11 @@ use std::{
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 use signpost_engine::{
-    Index, Need, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, client::connect, health::Health,
-    lease::Fence, metrics::Metrics, write::WriterOptions,
+    Identity, Index, ObjectId, ObjectWrite, Operator, OperatorOptions, Watch, WriteError, Writer, client::connect,
+    health::Health, lease::Fence, metrics::Metrics, write::WriterOptions,
 };
 use signpost_testkit::{Cluster, Fault, FaultProxy, Rule, eventually, on_both};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ on_both! {
         let map = Api::namespaced(cluster.client(), &namespace).create(&PostParams::default(), &map).await.unwrap();
         let (proxy, client) = through_proxy(&cluster).await;
         let writer = Writer::new(client, WriterOptions::default(), Fence::open(), Health::new(Metrics::new()), Metrics::new());
-        let write = ObjectWrite::metadata::<ConfigMap>(ObjectId::of(&map), map.uid().unwrap(), json!({ "labels": { "a": "b" } }));
+        let write = ObjectWrite::metadata(&Identity::of(&map), json!({ "labels": { "a": "b" } }));
         proxy.add(Rule::next(1, Fault::throttled(7)).method(Method::PATCH));
         assert_eq!(writer.write(&write).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));
         proxy.add(Rule::next(1, Fault::throttled(2)).method(Method::PATCH));
@@ -72,7 +72,7 @@ on_both! {
         proxy.add(Rule::next(1, Fault::throttled(2)).path("configmaps"));
         let mut operator = Operator::new(client, OperatorOptions::default());
         let listed = Arc::new(Listed::default());
-        operator.watch::<ConfigMap>(Need::Required, listed.clone());
+        operator.watch::<ConfigMap>("test", Watch::required(), listed.clone());
         let stop = CancellationToken::new();
         let began = Instant::now();
         let running = tokio::spawn(operator.run(stop.clone()));

@@ -25,7 +25,7 @@ use kube::{
 };
 use serde_json::json;
 use signpost_engine::{
-    Index, Need, ObjectId, Operator, OperatorOptions,
+    Index, ObjectId, Operator, OperatorOptions, Watch,
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,
@@ -62,7 +62,7 @@ impl Diary {
     }
 }
 
-impl<K: kube::Resource<DynamicType = ()>> Index<K> for Diary {
+impl<K: signpost_engine::hub::Watched> Index<K> for Diary {
     fn applied(&self, object: &K) {
         self.write(format!("applied {}", ObjectId::of(object).path()));
     }
@@ -99,10 +99,10 @@ impl Watching {
 }
 
 /// Starts a replica that watches one kind.
-fn watch<K: signpost_engine::hub::Watched>(client: Client, need: Need, options: OperatorOptions) -> Watching {
+fn watch<K: signpost_engine::hub::Watched>(client: Client, watch: Watch, options: OperatorOptions) -> Watching {
     let diary = Arc::new(Diary::default());
     let mut operator = Operator::new(client, options);
-    operator.watch::<K>(need, diary.clone());
+    operator.watch::<K>("test", watch, diary.clone());
     let (health, kinds) = (operator.health(), operator.kinds());
     let stop = CancellationToken::new();
     tokio::spawn(operator.run(stop.clone()));
@@ -134,7 +134,7 @@ async fn three(faults: FaultPlan) -> (Sandbox, Client, Watching) {
     for name in ["a", "b", "c"] {
         make(&user, name).await;
     }
-    let watching = watch::<ConfigMap>(sandbox.client_with(faults), Need::Required, options());
+    let watching = watch::<ConfigMap>(sandbox.client_with(faults), Watch::required(), options());
     let heard = watching.diary.until("listed").await;
     assert_eq!(heard, ["applied default/a", "applied default/b", "applied default/c", "listed"]);
     (sandbox, user, watching)
@@ -213,7 +213,7 @@ async fn a_watch_that_never_opens_is_tried_again_within_a_minute() {
     // The first watch gets no answer at all.
     let watching = watch::<ConfigMap>(
         sandbox.client_with(FaultPlan::first(1, is_watch, Fault::Delay(Duration::from_hours(1)))),
-        Need::Required,
+        Watch::required(),
         options(),
     );
     watching.diary.until("listed").await;
@@ -243,7 +243,7 @@ async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
             client.send(request).await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
         }
     });
-    let watching = watch::<ConfigMap>(Client::new(service, "default"), Need::Required, options());
+    let watching = watch::<ConfigMap>(Client::new(service, "default"), Watch::required(), options());
     watching.diary.until("listed").await;
     eventually("synced", Duration::from_secs(5), || async {
         (watching.state("configmaps") == KindState::Synced).then_some(())
@@ -270,7 +270,7 @@ async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
     for (name, text) in [("a", json!("x")), ("b", json!(1)), ("c", json!("x"))] {
         api.create(&PostParams::default(), &mirror(name, text)).await.unwrap();
     }
-    let watching = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    let watching = watch::<Mirror>(sandbox.client(), Watch::required(), options());
     let heard = watching.diary.until("listed").await;
     assert_eq!(heard, ["applied default/a", "unreadable default/b", "applied default/c", "listed"]);
     let patch = |text: serde_json::Value| Patch::Merge(json!({"spec": {"text": text}}));
@@ -310,10 +310,10 @@ async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_
         lease: Some(LeaseOptions::new("default", "signpost")),
         ..options()
     };
-    let leader = watch::<ConfigMap>(sandbox.client(), Need::Required, lease("leader"));
+    let leader = watch::<ConfigMap>(sandbox.client(), Watch::required(), lease("leader"));
     leader.diary.until("listed").await;
     sleep(Duration::from_secs(5)).await;
-    let watching = watch::<Mirror>(sandbox.client(), Need::Required, lease("follower"));
+    let watching = watch::<Mirror>(sandbox.client(), Watch::required(), lease("follower"));
     watching.diary.until("listed").await;
     sleep(Duration::from_mins(3)).await;
     assert_eq!(notes().await, []);
@@ -327,7 +327,7 @@ async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_
     assert!(going.2.contains("being deleted") && going.2.contains("(test.signpost.dev/mirror)"), "{}", going.2);
     // A start is no reason to say it again.
     drop(watching);
-    let again = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    let again = watch::<Mirror>(sandbox.client(), Watch::required(), options());
     again.diary.until("listed").await;
     sleep(Duration::from_mins(2)).await;
     assert_eq!(notes().await, told);
@@ -337,7 +337,7 @@ async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_
 async fn a_missing_optional_kind_is_picked_up_within_seconds_of_its_crd() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
-    let watching = watch::<Mirror>(sandbox.client(), Need::Optional, options());
+    let watching = watch::<Mirror>(sandbox.client(), Watch::optional(), options());
     sleep(Duration::from_mins(3)).await;
     assert_eq!(watching.state("mirrors.test.signpost.dev"), KindState::Missing);
     assert!(watching.health.is_ready(), "an optional kind is not needed to be ready");
@@ -354,7 +354,7 @@ async fn a_missing_optional_kind_is_picked_up_within_seconds_of_its_crd() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_required_kind_names_the_crd_and_the_command() {
     let sandbox = sandbox(1);
-    let watching = watch::<Mirror>(sandbox.client(), Need::Required, options());
+    let watching = watch::<Mirror>(sandbox.client(), Watch::required(), options());
     sleep(Duration::from_secs(1)).await;
     assert!(!watching.health.is_ready());
     let Check::Failing { message, fix } = watching.check("mirrors.test.signpost.dev") else { panic!("not failing") };
@@ -367,13 +367,13 @@ async fn list_allowed_but_watch_denied_is_not_ready_and_names_the_verb() {
     for verb in ["list", "watch"] {
         let sandbox = sandbox(1);
         sandbox.deny(vec![DenyRule::new(verb, "configmaps")]);
-        let watching = watch::<ConfigMap>(sandbox.client(), Need::Required, options());
+        let watching = watch::<ConfigMap>(sandbox.client(), Watch::required(), options());
         sleep(Duration::from_secs(2)).await;
         assert!(!watching.health.is_ready(), "{verb}");
         let Check::Failing { message, fix } = watching.check("configmaps") else { panic!("not failing") };
-        assert!(message.contains(&format!("no right to {verb} configmaps")), "{message}");
+        assert!(message.contains(&format!("no permission to {verb} configmaps")), "{message}");
         assert!(fix.unwrap().contains(&format!("kubectl auth can-i {verb} configmaps")));
-        // Given the right, it recovers by itself.
+        // Granted the permission, it recovers by itself.
         sandbox.deny(Vec::new());
         eventually("ready", Duration::from_secs(30), || async { watching.health.is_ready().then_some(()) }).await;
     }
@@ -389,10 +389,10 @@ async fn one_namespace_can_be_watched_alone() {
     map.metadata.name = Some("there".to_owned());
     other.create(&PostParams::default(), &map).await.unwrap();
     let limited = || OperatorOptions { namespace: Some("default".to_owned()), ..options() };
-    let maps = watch::<ConfigMap>(sandbox.client(), Need::Required, limited());
+    let maps = watch::<ConfigMap>(sandbox.client(), Watch::required(), limited());
     assert_eq!(maps.diary.until("listed").await, ["applied default/here", "listed"]);
     // Cluster-scoped kinds have no namespace to be limited to.
-    let namespaces = watch::<Namespace>(sandbox.client(), Need::Required, limited());
+    let namespaces = watch::<Namespace>(sandbox.client(), Watch::required(), limited());
     assert!(namespaces.diary.until("listed").await.contains(&"applied kube-public".to_owned()));
 }
 
@@ -402,8 +402,8 @@ async fn two_indexes_of_one_kind_share_one_stream() {
     make(&sandbox.client(), "a").await;
     let (one, two) = (Arc::new(Diary::default()), Arc::new(Diary::default()));
     let mut operator = Operator::new(sandbox.client(), options());
-    operator.watch::<ConfigMap>(Need::Optional, one.clone());
-    operator.watch::<ConfigMap>(Need::Required, two.clone());
+    operator.watch::<ConfigMap>("test", Watch::optional(), one.clone());
+    operator.watch::<ConfigMap>("test", Watch::required(), two.clone());
     let stop = CancellationToken::new();
     let running = tokio::spawn(operator.run(stop.clone()));
     assert_eq!(one.until("listed").await, two.until("listed").await);

@@ -18,8 +18,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use signpost_engine::{
-    Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, health::Health,
-    lease::Fence, metrics::Metrics, object::reference_to, write::WriterOptions,
+    Event, EventKind, Identity, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, health::Health,
+    lease::Fence, metrics::Metrics, write::WriterOptions,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
@@ -50,7 +50,7 @@ fn writer(client: Client) -> Writer {
 }
 
 fn status(mirror: &Mirror, text: &str) -> ObjectWrite {
-    ObjectWrite::status::<Mirror>(ObjectId::of(mirror), mirror.uid().unwrap(), json!({ "text": text }))
+    ObjectWrite::status(&Identity::of(mirror), json!({ "text": text }))
 }
 
 async fn text(client: &Client, name: &str) -> Option<String> {
@@ -92,11 +92,7 @@ async fn another_transition_time_alone_is_no_reason_to_write() {
             "type": "Ready", "status": truth, "reason": "Mirrored", "message": "",
             "lastTransitionTime": format!("2026-01-01T00:00:0{second}Z"),
         });
-        ObjectWrite::status::<Mirror>(
-            ObjectId::of(&mirror),
-            mirror.uid().unwrap(),
-            json!({ "conditions": [condition] }),
-        )
+        ObjectWrite::status(&Identity::of(&mirror), json!({ "conditions": [condition] }))
     };
     for (truth, second) in [("True", 5), ("True", 6), ("True", 5), ("False", 7), ("True", 8)] {
         writer.write(&ready(truth, second)).await.unwrap();
@@ -112,14 +108,14 @@ async fn after_a_start_the_status_already_there_is_not_written_again() {
     let mirror = make(&user, "a").await;
     writer(sandbox.client()).write(&status(&mirror, "one")).await.unwrap();
     let fresh = writer(sandbox.client());
-    let read = mirrors(&user).get("a").await.unwrap();
-    fresh.known_status(&read, &serde_json::to_value(&read.status).unwrap());
+    let read = serde_json::to_value(mirrors(&user).get("a").await.unwrap()).unwrap();
+    fresh.saw_object(&ObjectId::of(&mirror), &read);
     fresh.submit(status(&mirror, "one"));
     fresh.drain().await;
     assert_eq!(writes_of_status(&sandbox), 1);
     // An echo of the state before a write must not make it look undone.
     fresh.write(&status(&mirror, "two")).await.unwrap();
-    fresh.known_status(&read, &serde_json::to_value(&read.status).unwrap());
+    fresh.saw_object(&ObjectId::of(&mirror), &read);
     fresh.write(&status(&mirror, "two")).await.unwrap();
     assert_eq!(writes_of_status(&sandbox), 2);
 }
@@ -147,8 +143,7 @@ async fn a_deleted_object_is_never_made_again() {
     mirrors(&user).delete("a", &DeleteParams::default()).await.unwrap();
     let writer = writer(sandbox.client());
     assert_eq!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Gone));
-    let metadata =
-        ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), json!({"finalizers": ["a/b"]}));
+    let metadata = ObjectWrite::metadata(&Identity::of(&mirror), json!({"finalizers": ["a/b"]}));
     assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
     assert!(mirrors(&user).get_opt("a").await.unwrap().is_none());
     // Nor is another object of the same name taken for it.
@@ -168,7 +163,7 @@ async fn metadata_with_an_old_version_is_a_conflict() {
     let writer = writer(sandbox.client());
     writer.write(&status(&mirror, "newer")).await.unwrap();
     let patch = json!({ "finalizers": ["a/b"], "resourceVersion": mirror.resource_version().unwrap() });
-    let write = ObjectWrite::metadata::<Mirror>(ObjectId::of(&mirror), mirror.uid().unwrap(), patch);
+    let write = ObjectWrite::metadata(&Identity::of(&mirror), patch);
     assert_eq!(writer.write(&write).await, Err(WriteError::Conflict));
     assert!(mirrors(&user).get("a").await.unwrap().finalizers().is_empty());
 }
@@ -210,7 +205,7 @@ async fn retry_after_is_honoured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_named_and_tried_again_slowly() {
+async fn a_missing_permission_is_named_and_tried_again_slowly() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     sandbox.deny(vec![DenyRule::new("patch", "mirrors/status")]);
@@ -303,7 +298,12 @@ fn recorder(client: Client) -> (signpost_engine::Recorder, tokio_util::sync::Dro
 }
 
 fn event(mirror: &Mirror, reason: &str, note: &str) -> Event {
-    Event { object: reference_to(mirror), kind: EventKind::Warning, reason: reason.into(), note: note.into() }
+    Event {
+        object: Identity::of(mirror).reference(),
+        kind: EventKind::Warning,
+        reason: reason.into(),
+        note: note.into(),
+    }
 }
 
 async fn events(client: &Client) -> Vec<CoreEvent> {

@@ -5,6 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 /// When a pass deletes too much at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,42 @@ impl DeletionGuard {
             return Verdict::Allowed;
         }
         Verdict::Held { deletions: names.len(), served, fingerprint }
+    }
+}
+
+/// What the guard remembers of a key between its passes: the deletions that are paused, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardMemory {
+    paused: Option<(Fingerprint, Timestamp)>,
+}
+
+impl GuardMemory {
+    /// Judges a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first.
+    pub fn check<D: fmt::Display>(
+        &mut self,
+        guard: DeletionGuard,
+        served: usize,
+        deletions: impl IntoIterator<Item = D>,
+        permission: Permission,
+        wait: Duration,
+        now: Timestamp,
+    ) -> Verdict {
+        let waited = |since: Timestamp| now.duration_since(since).unsigned_abs() >= wait;
+        let confirmed = self.paused.filter(|(_, since)| waited(*since)).map(|(fingerprint, _)| fingerprint);
+        let verdict = guard.check(served, deletions, confirmed.as_ref(), permission);
+        self.paused = match &verdict {
+            Verdict::Allowed => None,
+            Verdict::Held { fingerprint, .. } => {
+                let since = self.paused.filter(|(before, _)| before == fingerprint).map_or(now, |(_, since)| since);
+                Some((*fingerprint, since))
+            }
+        };
+        verdict
+    }
+
+    /// Whether deletions are paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
     }
 }
 
@@ -160,6 +199,31 @@ mod tests {
         let second = held(&guard.check(20, names(11), Some(&first), NOW));
         assert_ne!(first, second);
         assert_eq!(guard.check(20, names(11), Some(&second), NOW), Verdict::Allowed);
+    }
+
+    #[test]
+    fn the_memory_allows_the_same_deletions_after_the_wait_and_others_not() {
+        let (guard, wait) = (DeletionGuard::ZONE, Duration::from_secs(30));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut memory = GuardMemory::default();
+        let mut check =
+            |count, second| memory.check(guard, 20, names(count), NOW, wait, at(second)) == Verdict::Allowed;
+        assert!(!check(10, 0) && !check(10, 10), "too early");
+        assert!(check(10, 30));
+        assert!(!check(10, 40), "what was allowed is not remembered");
+        assert!(!check(11, 80), "other deletions wait again");
+        assert!(!check(11, 109) && check(11, 110));
+    }
+
+    #[test]
+    fn a_pass_without_deletions_ends_a_pause() {
+        let mut memory = GuardMemory::default();
+        let mut check =
+            |count| memory.check(DeletionGuard::ZONE, 20, names(count), NOW, Duration::ZERO, Timestamp::UNIX_EPOCH);
+        check(10);
+        check(0);
+        assert!(matches!(check(10), Verdict::Held { .. }));
+        assert!(memory.is_paused());
     }
 
     #[test]

@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($(#[doc = $doc:literal] $name:ident,)*) => {
         /// Why something is refused or put off.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
-            $($(#[$doc])* $name,)*
+            $(#[doc = $doc] $name,)*
         }
 
         impl Reason {
@@ -25,6 +25,13 @@ macro_rules! reasons {
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// What it means, in one sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $doc.trim_ascii(),)*
                 }
             }
         }
@@ -40,7 +47,7 @@ reasons! {
     InvalidTtl,
     /// A record's content does not fit its type.
     InvalidRecord,
-    /// Text stands outside double quotes.
+    /// There is text outside double quotes.
     UnquotedText,
     /// There is no record in the list.
     NoRecords,
@@ -54,7 +61,7 @@ reasons! {
     ZoneMissing,
     /// The zone object is not published itself.
     ZoneNotReady,
-    /// Another object holds the name and type.
+    /// Another object owns the name and type.
     ClaimedByAnother,
     /// The provider has a record there that is not ours.
     ForeignRecord,
@@ -74,6 +81,24 @@ reasons! {
     ProviderThrottled,
     /// The provider refused the change.
     ProviderRejected,
+    /// An annotation cannot be used.
+    InvalidAnnotation,
+    /// A host cannot be used.
+    InvalidHost,
+    /// There is no host to register.
+    NoHosts,
+    /// An older object has the host and points it elsewhere.
+    HostTaken,
+    /// Another cluster's operator has the host.
+    OtherOwner,
+    /// The host shares a line with other names.
+    SharedLine,
+    /// The alias would lead back to itself.
+    AliasLoop,
+    /// The provider refuses the line.
+    LineRefused,
+    /// A large deletion waits for a second pass that wants the same.
+    DeletionsHeld,
 }
 
 /// A text that names no reason.
@@ -183,12 +208,28 @@ mod tests {
                 "ProviderUnauthorized",
                 "ProviderThrottled",
                 "ProviderRejected",
+                "InvalidAnnotation",
+                "InvalidHost",
+                "NoHosts",
+                "HostTaken",
+                "OtherOwner",
+                "SharedLine",
+                "AliasLoop",
+                "LineRefused",
+                "DeletionsHeld",
             ]
         );
     }
 
     #[test]
-    fn an_unknown_name_is_no_reason() {
+    fn every_reason_has_a_meaning_of_its_own() {
+        let meanings: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.meaning()).collect();
+        assert_eq!(meanings.len(), Reason::ALL.len());
+        assert!(meanings.iter().all(|meaning| meaning.ends_with('.') && !meaning.starts_with(' ')), "{meanings:?}");
+    }
+
+    #[test]
+    fn an_unknown_name_is_not_a_reason() {
         assert!("Whatever".parse::<Reason>().is_err());
         assert_eq!("x".parse::<Reason>().unwrap_err().to_string(), "\"x\" is not a refusal reason");
     }

@@ -1,18 +1,16 @@
 //! The command line: every flag, its environment variable and its help text.
 //!
-//! Values stay text here. They become types in [`crate::config`], which reports every problem at once instead of the first one, and takes an
-//! empty value for one that was not given, as templates leave it.
+//! The flags of the systems come from their specs. Values stay text here. They become types in [`crate::config`], which reports every
+//! problem at once instead of the first one, and takes an empty value for one that was not given, as templates leave it.
 
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use signpost_engine::settings::Form;
+use signpost_engine::{Setting, Settings};
 
-/// A path that may be empty, unlike what clap takes for one.
-fn path() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
-    OsStringValueParser::new().map(PathBuf::from)
-}
+use crate::systems::SYSTEMS;
 
 /// Makes names point at the right place, and can prove it.
 #[derive(Debug, Parser)]
@@ -37,12 +35,33 @@ pub enum Command {
     /// Run the operator against a cluster
     Run(Box<RunArgs>),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`
-    Crds,
+    Crds(CrdsArgs),
+    /// Print the ServiceAccount and the roles that the operator needs, ready for `kubectl apply -f -`
+    Rbac(RbacArgs),
     /// Print the shell completion script
     Completions {
         /// The shell to complete for
         shell: Shell,
     },
+}
+
+/// Flags of `signpost crds`.
+#[derive(Debug, Args)]
+pub struct CrdsArgs {
+    /// Only for these systems, separated by commas; all when empty
+    #[arg(long, value_name = "LIST", env = "SIGNPOST_SYSTEMS", default_value = "")]
+    pub systems: String,
+}
+
+/// Flags of `signpost rbac`.
+#[derive(Debug, Args)]
+pub struct RbacArgs {
+    /// Only for these systems, separated by commas; all when empty
+    #[arg(long, value_name = "LIST", env = "SIGNPOST_SYSTEMS", default_value = "")]
+    pub systems: String,
+    /// Namespace that the operator runs in
+    #[arg(long, value_name = "NAMESPACE", default_value = "signpost")]
+    pub namespace: String,
 }
 
 /// Flags of `signpost demo`.
@@ -77,12 +96,9 @@ pub struct RunArgs {
     /// Flags of the process itself.
     #[command(flatten)]
     pub process: ProcessArgs,
-    /// Flags of the powerdns system.
+    /// Flags of the systems.
     #[command(flatten)]
-    pub powerdns: PowerDnsArgs,
-    /// Flags of the pihole system.
-    #[command(flatten)]
-    pub pihole: PiholeArgs,
+    pub systems: SystemArgs,
 }
 
 /// How the process runs, whatever systems are on.
@@ -92,6 +108,9 @@ pub struct ProcessArgs {
     /// Kubeconfig to use; otherwise KUBECONFIG, ~/.kube/config or the pod's service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Systems to run, separated by commas; when empty, every system that has a server configured
+    #[arg(long, value_name = "LIST", env = "SIGNPOST_SYSTEMS", default_value = "")]
+    pub systems: String,
     /// Watch this namespace only; empty watches all
     #[arg(long, value_name = "NAMESPACE", env = "WATCH_NAMESPACE", default_value = "")]
     pub watch_namespace: String,
@@ -118,77 +137,72 @@ pub struct ProcessArgs {
     pub identity: String,
 }
 
-/// The powerdns system: on when the URL is given.
-#[derive(Debug, Args, Default)]
-#[command(next_help_heading = "PowerDNS (on when --pdns-api-url is given)")]
-pub struct PowerDnsArgs {
-    /// Base URL of the PowerDNS API, such as http://pdns.dns.svc:8081; a path prefix is kept
-    #[arg(long, value_name = "URL", env = "PDNS_API_URL")]
-    pub pdns_api_url: Option<String>,
-    /// API key; prefer the environment or a file, since flags are visible to others
-    #[arg(long, value_name = "KEY", env = "PDNS_API_KEY", hide_env_values = true)]
-    pub pdns_api_key: Option<String>,
-    /// File with the API key, read again when it changes
-    #[arg(long, value_name = "FILE", env = "PDNS_API_KEY_FILE", value_parser = path())]
-    pub pdns_api_key_file: Option<PathBuf>,
-    /// Server id in the API's paths
-    #[arg(long, value_name = "ID", env = "PDNS_API_VHOST", default_value = "localhost")]
-    pub pdns_api_vhost: String,
-    /// Seconds that any one call may take
-    #[arg(long, value_name = "SECONDS", env = "PDNS_API_TIMEOUT", default_value = "10")]
-    pub pdns_api_timeout: String,
-    /// Accept any TLS certificate: true or false
-    #[arg(long, value_name = "BOOL", env = "PDNS_API_INSECURE", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
-    pub pdns_api_insecure: String,
-    /// PEM file of the certificate authority to trust
-    #[arg(long, value_name = "FILE", env = "PDNS_API_CA_PATH", value_parser = path())]
-    pub pdns_api_ca_path: Option<PathBuf>,
-    /// Seconds between two looks at each zone's serial, to find changes made by others
-    #[arg(long, value_name = "SECONDS", env = "PDNS_RESYNC", default_value = "60")]
-    pub pdns_resync: String,
+/// The settings of every system, as their specs list them: a flag and an environment variable each.
+#[derive(Clone, Debug, Default)]
+pub struct SystemArgs {
+    values: Vec<(&'static str, String)>,
 }
 
-/// The pihole system: on when a URL or an instances file is given.
-#[derive(Debug, Args, Default)]
-#[command(next_help_heading = "Pi-hole (on when --pihole-url or --pihole-instances-file is given)")]
-pub struct PiholeArgs {
-    /// Base URL of the Pi-hole, such as http://192.168.1.2
-    #[arg(long, value_name = "URL", env = "PIHOLE_URL")]
-    pub pihole_url: Option<String>,
-    /// Application password (v6) or API token; prefer the environment or a file
-    #[arg(long, value_name = "TOKEN", env = "PIHOLE_API_TOKEN", hide_env_values = true)]
-    pub pihole_api_token: Option<String>,
-    /// File with the token, read again when it changes
-    #[arg(long, value_name = "FILE", env = "PIHOLE_API_TOKEN_FILE", value_parser = path())]
-    pub pihole_api_token_file: Option<PathBuf>,
-    /// IPv4 address that names point at unless an Ingress says otherwise
-    #[arg(long, value_name = "IP", env = "DEFAULT_TARGET_IP")]
-    pub default_target_ip: Option<String>,
-    /// auto, spec or v6
-    #[arg(long, value_name = "DIALECT", env = "PIHOLE_API_DIALECT", default_value = "auto")]
-    pub pihole_api_dialect: String,
-    /// YAML file with several Pi-holes: name, url, token or tokenFile, dialect, caFile, serverName
-    #[arg(long, value_name = "FILE", env = "PIHOLE_INSTANCES_FILE", value_parser = path())]
-    pub pihole_instances_file: Option<PathBuf>,
-    /// PEM file of the certificate authority of the Pi-hole
-    #[arg(long, value_name = "FILE", env = "PIHOLE_CA_FILE", value_parser = path())]
-    pub pihole_ca_file: Option<PathBuf>,
-    /// Name that the Pi-hole's certificate is made out to, such as pi.hole
-    #[arg(long, value_name = "NAME", env = "PIHOLE_SERVER_NAME")]
-    pub pihole_server_name: Option<String>,
-    /// Marks the lines of this cluster; must differ between clusters that share a Pi-hole
-    #[arg(long, value_name = "ID", env = "OWNER_ID", default_value = "default")]
-    pub owner_id: String,
-    /// What to do with a user's own record for a wanted host: skip or overwrite
-    #[arg(long, value_name = "POLICY", env = "CONFLICT_POLICY", default_value = "skip")]
-    pub conflict_policy: String,
-    /// Hold deleted Ingresses until their records are gone: true or false
-    #[arg(long, value_name = "BOOL", env = "USE_FINALIZER", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
-    pub use_finalizer: String,
-    /// Remove own lines that no Ingress claims after a start: on or off
-    #[arg(long, value_name = "on|off", env = "GC", default_value = "on")]
-    pub gc: String,
-    /// Time between two looks at each Pi-hole, to repair what others changed: 300, 90s, 5m, 1h; 0 is never
-    #[arg(long, value_name = "TIME", env = "PIHOLE_RESYNC", default_value = "5m")]
-    pub pihole_resync: String,
+impl SystemArgs {
+    /// What was given, for the systems to read.
+    pub fn settings(&self) -> Settings {
+        Settings::new(self.values.iter().cloned())
+    }
+}
+
+/// The flag of a setting.
+fn argument(setting: &'static Setting, heading: &str) -> Arg {
+    let argument = Arg::new(setting.name)
+        .long(setting.flag())
+        .env(setting.name)
+        .value_name(setting.value)
+        .help(setting.help)
+        .help_heading(heading.to_owned())
+        .value_parser(clap::value_parser!(String))
+        .hide_env_values(setting.form == Form::Secret);
+    let argument = if setting.default.is_empty() { argument } else { argument.default_value(setting.default) };
+    match setting.form {
+        Form::Switch => argument.num_args(0..=1).default_missing_value("true"),
+        Form::Text | Form::Secret => argument,
+    }
+}
+
+impl Args for SystemArgs {
+    fn augment_args(mut command: clap::Command) -> clap::Command {
+        for spec in SYSTEMS {
+            let flags: Vec<String> = spec
+                .settings
+                .iter()
+                .filter(|setting| spec.servers.contains(&setting.name))
+                .map(Setting::flag)
+                .collect();
+            let heading = match flags.as_slice() {
+                [] => format!("{} (on when --systems names {})", spec.title, spec.name),
+                flags => format!("{} (on when --{} is given)", spec.title, flags.join(" or --")),
+            };
+            command = command.args(spec.settings.iter().map(|setting| argument(setting, &heading)));
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SystemArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        for setting in SYSTEMS.iter().flat_map(|spec| spec.settings) {
+            if let Some(value) = matches.get_one::<String>(setting.name) {
+                self.values.push((setting.name, value.clone()));
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 //! The Signpost binary as a library, so that the generated reference and the tests see the same command line as the user.
 //!
-//! [`cli`] reads flags, [`config`] turns them into types, [`run`] wires the operator on one page, [`demo`] runs it all embedded.
+//! [`systems`] lists the systems, [`cli`] reads flags, [`config`] turns them into types, [`run`] wires the operator on one page, [`demo`] runs it all embedded.
 
 pub mod cli;
 pub mod config;
@@ -9,3 +9,4 @@ pub mod demo;
 pub mod manifest;
 pub mod rbac;
 pub mod run;
+pub mod systems;

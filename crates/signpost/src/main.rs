@@ -8,14 +8,20 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use signpost::cli::{Cli, Command};
-use signpost::{crds, demo, run};
+use signpost::{crds, demo, manifest, rbac, run, systems};
+use signpost_engine::SystemSpec;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let ending = match cli.command {
-        Command::Crds => crds::yaml().and_then(|text| print(text.as_bytes())),
+        Command::Crds(args) => {
+            with_systems(&args.systems, |systems| crds::yaml(systems).and_then(|text| print(text.as_bytes())))
+        }
+        Command::Rbac(args) => with_systems(&args.systems, |systems| {
+            manifest::to_stream(&rbac::manifests(&args.namespace, systems)).and_then(|text| print(text.as_bytes()))
+        }),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "signpost", &mut text);
@@ -35,7 +41,21 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints to standard output; a reader that went away is no error.
+/// Does something with the systems of a list, or with all when it is empty. Exit code 2 when one is not a system.
+fn with_systems(list: &str, what: impl FnOnce(&[SystemSpec]) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match list.trim() {
+        "" => what(systems::SYSTEMS),
+        list => match systems::named(list) {
+            Ok(chosen) => what(&chosen),
+            Err(problem) => {
+                let _ = writeln!(std::io::stderr(), "signpost: --systems: {problem}");
+                Ok(ExitCode::from(2))
+            }
+        },
+    }
+}
+
+/// Prints to standard output; a reader that closed its end is not an error.
 fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     match std::io::stdout().write_all(text) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,30 +1,15 @@
-//! What the operator may do in a cluster, and why: the one table behind `deploy/rbac.yaml`.
+//! What the operator may do in a cluster, and why: the rules of the systems' specs, as `deploy/rbac.yaml` and `signpost rbac` grant them.
 //!
 //! A test runs every system on the sandbox and fails when a request is made that no rule here allows, and the other way round.
 
 use serde_json::{Value, json};
+use signpost_engine::{Rule, SystemSpec};
 
-/// One thing the operator may do.
-#[derive(Debug, Clone, Copy)]
-pub struct Rule {
-    /// Which part needs it: `process`, or a system's name.
-    pub part: &'static str,
-    /// Only in the operator's own namespace.
-    pub own_namespace: bool,
-    /// API group; empty is core.
-    pub group: &'static str,
-    /// Resources, with their subresources spelt `resource/subresource`.
-    pub resources: &'static [&'static str],
-    /// Verbs.
-    pub verbs: &'static [&'static str],
-    /// Why it is needed.
-    pub why: &'static str,
-}
+use crate::systems::SYSTEMS;
 
-/// Everything the operator may do.
-pub const RULES: &[Rule] = &[
+/// What the process itself needs, whatever systems run.
+const PROCESS: &[Rule] = &[
     Rule {
-        part: "process",
         own_namespace: true,
         group: "coordination.k8s.io",
         resources: &["leases"],
@@ -32,58 +17,29 @@ pub const RULES: &[Rule] = &[
         why: "leader election",
     },
     Rule {
-        part: "process",
         own_namespace: false,
         group: "",
         resources: &["events"],
         verbs: &["create", "patch"],
         why: "events on the objects",
     },
-    Rule {
-        part: "powerdns",
-        own_namespace: false,
-        group: "dns.cav.enablers.ob",
-        resources: &["zones", "clusterzones", "rrsets", "clusterrrsets"],
-        verbs: &["list", "watch", "patch"],
-        why: "read what is wanted; patch adds and removes the finalizer",
-    },
-    Rule {
-        part: "powerdns",
-        own_namespace: false,
-        group: "dns.cav.enablers.ob",
-        resources: &["zones/status", "clusterzones/status", "rrsets/status", "clusterrrsets/status"],
-        verbs: &["patch"],
-        why: "report what was done",
-    },
-    Rule {
-        part: "pihole",
-        own_namespace: false,
-        group: "networking.k8s.io",
-        resources: &["ingresses"],
-        verbs: &["list", "watch", "patch"],
-        why: "read hosts; patch writes pihole.io/managed-hosts and the optional finalizer",
-    },
-    Rule {
-        part: "pihole",
-        own_namespace: true,
-        group: "",
-        resources: &["configmaps"],
-        verbs: &["get", "create", "update"],
-        why: "the ledger of records in a Pi-hole that has no room for a mark",
-    },
 ];
 
-/// Whether some rule allows this request.
+/// Everything that the operator may do with these systems.
+pub fn rules(systems: &[SystemSpec]) -> impl Iterator<Item = &'static Rule> {
+    PROCESS.iter().chain(systems.iter().flat_map(|spec| spec.rules))
+}
+
+/// Whether some rule of any system allows this request.
 pub fn allows(verb: &str, group: &str, resource: &str) -> bool {
-    RULES.iter().any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
+    rules(SYSTEMS).any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
 }
 
 /// The Kubernetes objects that grant the rules, in the order to apply them.
-pub fn manifests(namespace: &str) -> Vec<Value> {
+pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "signpost"});
     let rules = |own: bool| -> Vec<Value> {
-        RULES
-            .iter()
+        rules(systems)
             .filter(|rule| rule.own_namespace == own)
             .map(|rule| json!({"apiGroups": [rule.group], "resources": rule.resources, "verbs": rule.verbs}))
             .collect()

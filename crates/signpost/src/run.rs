@@ -36,7 +36,7 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
     })?;
     let client = tokio::select! {
         client = client::connect(args.process.kubeconfig.as_deref()) => client?,
-        // A cluster that does not answer is no reason to be deaf.
+        // Asked to stop while the cluster does not answer.
         () = stop.cancelled() => return Ok(ExitCode::SUCCESS),
     };
 
@@ -52,15 +52,18 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
     };
     let mut operator = Operator::new(client, options);
     let health = operator.health();
-    if let Some(powerdns) = &config.powerdns {
-        signpost_system_powerdns::install(&mut operator, powerdns)?;
-    }
-    let mut pihole = None;
-    if let Some(config) = config.pihole {
-        pihole = Some(signpost_system_pihole::install(&mut operator, config)?);
+    let mut names = Vec::new();
+    for (name, system) in config.systems {
+        system.install(&mut operator).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+        names.push(name);
     }
 
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity = config.process.identity, "signpost started");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        identity = config.process.identity,
+        systems = names.join(","),
+        "signpost started"
+    );
     let mut running = std::pin::pin!(operator.run(stop));
     // Polled once before anybody can ask: from then on readiness knows what it is waiting for.
     let first = futures::poll!(running.as_mut());
@@ -73,9 +76,6 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         Poll::Ready(ended) => ended,
         Poll::Pending => running.await,
     };
-    if let Some(pihole) = pihole {
-        pihole.close().await;
-    }
     serving.cancel();
     // A client that sent half a request would otherwise be waited for.
     let _ = tokio::time::timeout(Duration::from_secs(1), server).await;

@@ -13,13 +13,14 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use signpost::systems::SYSTEMS;
 use signpost::{manifest, rbac};
 use signpost_dns::ZoneName;
 use signpost_engine::lease::LeaseOptions;
 use signpost_engine::{Operator, OperatorOptions};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
-use signpost_system_pihole::{Installed, Instance, Policy};
+use signpost_system_pihole::{Instance, Policy};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::pihole::PiholeSpec;
 use signpost_testkit::{Cluster, eventually};
@@ -33,7 +34,6 @@ struct World {
     spec: PiholeSpec,
     stop: CancellationToken,
     running: JoinHandle<()>,
-    installed: Installed,
 }
 
 impl World {
@@ -54,11 +54,11 @@ impl World {
             Instance::new("memory", Arc::new(pihole.clone())),
             Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
         ];
-        let installed = signpost_system_pihole::install_instances(&mut operator, policy, instances);
+        signpost_system_pihole::install_instances(&mut operator, policy, instances);
         let stop = CancellationToken::new();
         let ended = stop.clone();
         let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
-        Self { powerdns, pihole, spec, stop, running, installed }
+        Self { powerdns, pihole, spec, stop, running }
     }
 
     async fn served(&self, zone: &str) {
@@ -74,7 +74,6 @@ impl World {
     async fn stop(self) {
         self.stop.cancel();
         self.running.await.unwrap();
-        self.installed.close().await;
     }
 }
 
@@ -147,7 +146,7 @@ async fn the_service_account_can_do_its_work_on_a_real_cluster() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let namespace = cluster.namespace("rbac").await;
     let client = cluster.client();
-    for object in rbac::manifests(&namespace) {
+    for object in rbac::manifests(&namespace, SYSTEMS) {
         let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
         let kind = object["kind"].as_str().unwrap();
         let scope = if kind.starts_with("Cluster") { "" } else { namespace.as_str() };
@@ -206,7 +205,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     }
     // What a short run need not meet: a second write of the same event, and cluster-scoped twins that nothing here touches.
     let rare = |verb: &str, resource: &str| (verb, resource) == ("patch", "events") || resource.starts_with("cluster");
-    for rule in rbac::RULES {
+    for rule in rbac::rules(SYSTEMS) {
         for resource in rule.resources {
             for verb in rule.verbs.iter().filter(|verb| !rare(verb, resource)) {
                 let used = used.contains(&((*verb).to_owned(), rule.group.to_owned(), (*resource).to_owned()));
@@ -219,5 +218,8 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
 #[test]
 fn the_checked_in_roles_are_valid_yaml() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
-    assert_eq!(manifest::from_yaml("deploy/rbac.yaml", &text).unwrap().len(), rbac::manifests("signpost").len());
+    assert_eq!(
+        manifest::from_yaml("deploy/rbac.yaml", &text).unwrap().len(),
+        rbac::manifests("signpost", SYSTEMS).len()
+    );
 }

@@ -45,9 +45,9 @@ fn check() -> anyhow::Result<()> {
 }
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
-    let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost"))?;
+    let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", signpost::systems::SYSTEMS))?;
     Ok(vec![
-        ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml()?)),
+        ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml(signpost::systems::SYSTEMS)?)),
         ("deploy/rbac.yaml", format!("{NOTE}{rbac}")),
         ("docs/command-line.md", reference()),
     ])

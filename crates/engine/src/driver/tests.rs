@@ -27,6 +27,8 @@ struct Script {
     steps: Mutex<Vec<String>>,
     behaviour: Mutex<BTreeMap<&'static str, Behaviour>>,
     outcomes: Mutex<Vec<Outcome<u32>>>,
+    /// The memory that each pass began with.
+    memories: Mutex<Vec<u32>>,
     running: AtomicUsize,
     most: AtomicUsize,
 }
@@ -51,40 +53,47 @@ impl Script {
 
 struct Fake(Arc<Script>);
 
+/// What travels through a pass: the script, the key and the memory of the key.
+type Passing = (Arc<Script>, &'static str, u32);
+
 impl System for Fake {
     const NAME: &'static str = "fake";
     type Key = &'static str;
     type Object = u32;
-    type Observed = &'static str;
-    type Plan = &'static str;
-    type Applied = &'static str;
+    type Memory = u32;
+    type Observed = Passing;
+    type Plan = Passing;
+    type Applied = Passing;
+    type Status = ();
+    type Measured = ();
 
-    async fn observe(&self, job: &Job<&'static str, u32>) -> &'static str {
+    async fn observe(&self, job: &Job<&'static str, u32>, memory: u32) -> Passing {
         self.0.note(format!("observe {} {}", job.key, job.attempt));
+        self.0.memories.lock().unwrap().push(memory);
         sleep(self.0.of(job.key).observe).await;
-        job.key
+        (self.0.clone(), job.key, memory)
     }
 
-    fn plan(&self, key: &'static str, _now: Timestamp) -> &'static str {
-        assert!(!self.0.of(key).panics, "a defect in the plan");
-        self.0.note(format!("plan {key}"));
-        key
+    fn plan((script, key, memory): Passing, _now: Timestamp) -> Passing {
+        assert!(!script.of(key).panics, "a defect in the plan");
+        script.note(format!("plan {key}"));
+        (script, key, memory)
     }
 
-    async fn apply(&self, key: &'static str) -> &'static str {
+    async fn apply(&self, (script, key, memory): Passing) -> Passing {
         self.0.note(format!("apply {key}"));
         let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.most.fetch_max(running, Ordering::SeqCst);
         sleep(self.0.of(key).apply).await;
         self.0.running.fetch_sub(1, Ordering::SeqCst);
         self.0.note(format!("applied {key}"));
-        key
+        (script, key, memory)
     }
 
-    fn report(&self, key: &'static str, _now: Timestamp) -> Report<u32> {
-        self.0.note(format!("report {key}"));
-        let outcome = self.0.outcomes.lock().unwrap().pop().unwrap_or(Outcome::Done);
-        Report { writes: Vec::new(), events: Vec::new(), outcome }
+    fn report((script, key, memory): Passing, _now: Timestamp) -> Report<Self> {
+        script.note(format!("report {key}"));
+        let outcome = script.outcomes.lock().unwrap().pop().unwrap_or(Outcome::Done);
+        Report { memory: Some(memory + 1), ..Report::new(outcome) }
     }
 }
 
@@ -106,11 +115,12 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
     let writer = Writer::new(client.clone(), WriterOptions::default(), fence.clone(), health.clone(), metrics.clone());
     let (recorder, _publisher) =
         crate::events::recorder(client, "test", clock.clone(), fence.clone(), health, metrics.clone());
-    let outlets = Outlets { writer, recorder, metrics: metrics.clone(), clock, fence };
+    let refusals = Refusals::new(recorder.clone(), metrics.clone());
+    let outlets = Outlets { writer, recorder, refusals, metrics: metrics.clone(), clock, fence };
     let options = DriveOptions {
         concurrency,
         deadline: Duration::from_secs(10),
-        gather: Gather { idle: Duration::ZERO, busy: Duration::ZERO, storm: Duration::ZERO },
+        gather: Gather { at_least: Duration::ZERO, at_most: Duration::ZERO },
     };
     let stop = CancellationToken::new();
     let driver = Driver::new(Fake(script.clone()), queue.clone(), options, outlets);
@@ -230,4 +240,22 @@ async fn outcomes_decide_when_a_key_is_next() {
     advance(Duration::from_mins(4)).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(running.script.steps().len(), 5, "the check");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_key_is_kept_between_its_passes_and_lost_with_a_pass_that_dies() {
+    let running = drive(1, Fence::open());
+    let pass = |key| {
+        running.queue.touch(key, Touch::All);
+        sleep(Duration::from_secs(5))
+    };
+    pass("a").await;
+    pass("a").await;
+    pass("b").await;
+    running.script.set("a", Behaviour { panics: true, ..Behaviour::default() });
+    running.queue.touch("a", Touch::All);
+    sleep(Duration::from_millis(10)).await;
+    running.script.set("a", Behaviour::default());
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(*running.script.memories.lock().unwrap(), [0, 1, 0, 2, 0]);
 }

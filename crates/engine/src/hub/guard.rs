@@ -1,6 +1,7 @@
 //! Parses an object without letting it spoil its neighbours, and drops the bulk before it is parsed.
 //!
-//! `managedFields` and the last-applied annotation are most of an object's weight and mean nothing to us.
+//! The last-applied annotation and the `managedFields` of others are most of an object's weight and mean nothing to us. What we applied
+//! ourselves is kept beside the parsed object until it has been compared with what we want.
 
 use std::borrow::Cow;
 
@@ -9,6 +10,8 @@ use kube::core::{DynamicResourceScope, Resource};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::write::owned;
+
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// An error may quote the object; logs and conditions need no more than this of it.
 const ERROR_LIMIT: usize = 512;
@@ -16,16 +19,29 @@ const ERROR_LIMIT: usize = 512;
 /// An object, or why it cannot be understood.
 #[derive(Clone, Debug)]
 pub(super) enum Guarded<K> {
-    Good(Box<K>),
-    Bad { meta: Box<ObjectMeta>, error: String },
+    Good {
+        object: Box<K>,
+        /// The object as it came, where it has fields that we applied; without the `managedFields` of others.
+        applied: Option<Box<Value>>,
+    },
+    Bad {
+        meta: Box<ObjectMeta>,
+        error: String,
+    },
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
-        prune(&mut value);
+        let ours = prune(&mut value);
         match K::deserialize(&value) {
-            Ok(object) => Ok(Self::Good(Box::new(object))),
+            Ok(object) => {
+                let applied = (!ours.is_empty()).then(|| {
+                    value["metadata"]["managedFields"] = Value::Array(ours);
+                    Box::new(value)
+                });
+                Ok(Self::Good { object: Box::new(object), applied })
+            }
             Err(error) => {
                 let mut error = error.to_string();
                 crate::events::cut(&mut error, ERROR_LIMIT);
@@ -58,28 +74,36 @@ impl<K: Resource<DynamicType = ()>> Resource for Guarded<K> {
 
     fn meta(&self) -> &ObjectMeta {
         match self {
-            Self::Good(object) => object.meta(),
+            Self::Good { object, .. } => object.meta(),
             Self::Bad { meta, .. } => meta,
         }
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         match self {
-            Self::Good(object) => object.meta_mut(),
+            Self::Good { object, .. } => object.meta_mut(),
             Self::Bad { meta, .. } => meta,
         }
     }
 }
 
-fn prune(value: &mut Value) {
-    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    metadata.remove("managedFields");
+/// Drops the bulk, and returns our own entries of `managedFields`.
+fn prune(value: &mut Value) -> Vec<Value> {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return Vec::new() };
+    let managed = metadata.remove("managedFields");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(LAST_APPLIED);
     }
+    match managed {
+        Some(Value::Array(mut entries)) => {
+            entries.retain(owned::is_ours);
+            entries
+        }
+        _ => Vec::new(),
+    }
 }
 
-/// The parts that name an object and tell whether it is held, even where the rest of the metadata makes no sense.
+/// The parts that name an object and tell whether it has finalizers, even where the rest of the metadata cannot be parsed.
 fn meta_of(value: &Value) -> ObjectMeta {
     let text = |field: &str| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).map(str::to_owned);
     let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -111,10 +135,27 @@ mod tests {
             "data": {"k": "v"},
         }))
         .unwrap();
-        let Guarded::Good(map) = guarded else { panic!("not readable") };
-        assert!(map.metadata.managed_fields.is_none());
+        let Guarded::Good { object: map, applied } = guarded else { panic!("not readable") };
+        assert!(map.metadata.managed_fields.is_none() && applied.is_none());
         assert_eq!(map.metadata.annotations.unwrap().into_keys().collect::<Vec<_>>(), ["keep"]);
         assert_eq!(map.data.unwrap()["k"], "v");
+    }
+
+    #[test]
+    fn what_we_applied_is_kept_beside_the_object() {
+        let entry =
+            |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}});
+        let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({
+            "metadata": {"name": "a", "managedFields": [entry("kubectl"), entry("signpost"), entry("signpost-portal")]},
+            "data": {"k": "v"},
+        }))
+        .unwrap();
+        let Guarded::Good { object, applied: Some(applied) } = guarded else { panic!("nothing kept") };
+        assert!(object.metadata.managed_fields.is_none());
+        let managers: Vec<_> =
+            applied["metadata"]["managedFields"].as_array().unwrap().iter().map(|e| &e["manager"]).collect();
+        assert_eq!(managers, ["signpost", "signpost-portal"]);
+        assert_eq!(applied["data"]["k"], "v");
     }
 
     #[test]
@@ -130,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_metadata_is_no_obstacle() {
+    fn an_object_with_bad_metadata_keeps_its_name() {
         let guarded: Guarded<ConfigMap> =
             serde_json::from_value(json!({"metadata": {"name": "a", "labels": 3}})).unwrap();
         assert!(matches!(guarded, Guarded::Bad { meta, .. } if meta.name.as_deref() == Some("a")));
     }
 
     #[test]
-    fn an_error_is_cut_to_a_bearable_length() {
+    fn a_long_error_is_cut() {
         let guarded: Guarded<ConfigMap> =
             serde_json::from_value(json!({"metadata": {"name": "a"}, "immutable": "x".repeat(10_000)})).unwrap();
         assert!(matches!(guarded, Guarded::Bad { error, .. } if error.len() <= ERROR_LIMIT));

@@ -7,17 +7,19 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::object::ObjectId;
+use crate::object::{Kind, ObjectId};
 
 /// What a listed or watched version means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Change {
     /// This version, or a later one, has been folded before.
-    Old,
-    /// A version not seen before.
-    New,
-    /// The object seen before is gone, and another one has its name.
-    Reborn,
+    Seen,
+    /// A version not seen before of an object that asks for what it asked before: its status or metadata changed.
+    Beside,
+    /// A new object, or one that asks for something else than before.
+    Wanted,
+    /// The object seen before is deleted, and another one has its name.
+    Replaced,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,8 @@ struct Version {
     number: u64,
     ordered: bool,
     round: u32,
+    /// The low bits of the generation, which tell a new wish from a new status.
+    generation: u32,
     readable: bool,
 }
 
@@ -44,8 +48,8 @@ impl Seen {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Notes a version and says whether it is news.
-    pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> News {
+    /// Notes a version and returns what it changes.
+    pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> Change {
         let text = meta.resource_version.as_deref();
         let number = text.and_then(|text| text.parse().ok());
         let next = Version {
@@ -53,31 +57,39 @@ impl Seen {
             number: number.unwrap_or_else(|| hash(text)),
             ordered: number.is_some(),
             round: self.round,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only compared for equality")]
+            generation: meta.generation.unwrap_or(0) as u32,
             readable,
         };
         match self.objects.entry(key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())) {
             Entry::Vacant(place) => {
                 place.insert(next);
                 self.unreadable += usize::from(!readable);
-                News::New
+                Change::Wanted
             }
             Entry::Occupied(mut place) => {
                 let before = *place.get();
-                let reborn = before.uid != next.uid;
+                let replaced = before.uid != next.uid;
                 let older = before.ordered && next.ordered && next.number < before.number;
-                if !reborn && (older || next.number == before.number) {
+                if !replaced && (older || next.number == before.number) {
                     place.get_mut().round = self.round;
-                    return News::Old;
+                    return Change::Seen;
                 }
                 place.insert(next);
                 self.unreadable += usize::from(!readable);
                 self.unreadable -= usize::from(!before.readable);
-                if reborn { News::Reborn } else { News::New }
+                if replaced {
+                    Change::Replaced
+                } else if next.generation == before.generation && next.generation != 0 {
+                    Change::Beside
+                } else {
+                    Change::Wanted
+                }
             }
         }
     }
 
-    /// The cluster has gone back in time (a restore): every version is news again.
+    /// The cluster has gone back in time (a restore): every version is new again.
     pub(super) fn rewind(&mut self) {
         for version in self.objects.values_mut() {
             version.number = 0;
@@ -92,8 +104,8 @@ impl Seen {
         removed.is_some()
     }
 
-    /// A list is complete: forgets and returns what was not in it, sorted.
-    pub(super) fn complete(&mut self, kind: &'static str) -> Vec<ObjectId> {
+    /// A list is complete: forgets and returns what is not in it, sorted.
+    pub(super) fn complete(&mut self, kind: &'static Kind) -> Vec<ObjectId> {
         let round = self.round;
         let mut gone: Vec<ObjectId> = self
             .objects
@@ -101,8 +113,8 @@ impl Seen {
             .map(|(key, version)| {
                 self.unreadable -= usize::from(!version.readable);
                 match key.split_once('/') {
-                    Some((namespace, name)) => ObjectId::new(kind, Some(namespace), name),
-                    None => ObjectId::new(kind, None, &key),
+                    Some((namespace, name)) => ObjectId::of_kind(kind, Some(namespace), name),
+                    None => ObjectId::of_kind(kind, None, &key),
                 }
             })
             .collect();
@@ -133,6 +145,7 @@ fn hash(text: Option<&str>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
 
     fn meta(name: &str, uid: &str, version: &str) -> ObjectMeta {
         ObjectMeta {
@@ -140,27 +153,40 @@ mod tests {
             name: Some(name.into()),
             uid: Some(uid.into()),
             resource_version: Some(version.into()),
+            generation: Some(1),
             ..ObjectMeta::default()
         }
     }
 
     #[test]
-    fn a_version_is_news_once() {
+    fn a_version_is_new_once() {
         let mut seen = Seen::default();
-        assert_eq!(seen.note(&meta("a", "1", "1"), true), News::New);
-        assert_eq!(seen.note(&meta("a", "1", "1"), true), News::Old);
-        assert_eq!(seen.note(&meta("a", "1", "2"), true), News::New);
-        assert_eq!(seen.note(&meta("a", "2", "3"), true), News::Reborn);
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), Change::Wanted);
+        assert_eq!(seen.note(&meta("a", "1", "1"), true), Change::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "2"), true), Change::Beside);
+        assert_eq!(seen.note(&meta("a", "2", "3"), true), Change::Replaced);
     }
 
     #[test]
-    fn an_older_version_is_no_news_unless_the_cluster_was_restored() {
+    fn a_new_generation_is_told_from_a_new_status() {
+        let mut seen = Seen::default();
+        let of = |version: &str, generation| ObjectMeta { generation, ..meta("a", "1", version) };
+        seen.note(&of("1", Some(1)), true);
+        assert_eq!(seen.note(&of("2", Some(1)), true), Change::Beside);
+        assert_eq!(seen.note(&of("3", Some(2)), true), Change::Wanted);
+        let mut seen = Seen::default();
+        seen.note(&of("1", None), true);
+        assert_eq!(seen.note(&of("2", None), true), Change::Wanted, "a kind without generations does not tell");
+    }
+
+    #[test]
+    fn an_older_version_is_ignored_unless_the_cluster_was_restored() {
         let mut seen = Seen::default();
         seen.note(&meta("a", "1", "10"), true);
-        assert_eq!(seen.note(&meta("a", "1", "9"), true), News::Old);
-        assert_eq!(seen.note(&meta("a", "1", "10"), true), News::Old);
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), Change::Seen);
+        assert_eq!(seen.note(&meta("a", "1", "10"), true), Change::Seen);
         seen.rewind();
-        assert_eq!(seen.note(&meta("a", "1", "9"), true), News::New);
+        assert_eq!(seen.note(&meta("a", "1", "9"), true), Change::Beside);
     }
 
     #[test]
@@ -170,7 +196,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             seen.note(&meta(name, name, "1"), true);
         }
-        assert!(seen.complete("ConfigMap").is_empty());
+        assert!(seen.complete(Kind::of::<ConfigMap>()).is_empty());
         // A list that ends half-way...
         seen.begin();
         seen.note(&meta("a", "a", "1"), true);
@@ -178,8 +204,8 @@ mod tests {
         seen.begin();
         seen.note(&meta("a", "a", "1"), true);
         seen.note(&meta("c", "c", "1"), true);
-        let gone = seen.complete("ConfigMap");
-        assert_eq!(gone, [ObjectId::new("ConfigMap", Some("default"), "b")]);
+        let gone = seen.complete(Kind::of::<ConfigMap>());
+        assert_eq!(gone, [ObjectId::new::<ConfigMap>(Some("default"), "b")]);
         assert_eq!(seen.count(), (2, 0));
     }
 
@@ -187,7 +213,7 @@ mod tests {
     fn unreadable_objects_are_counted_until_they_change_or_go() {
         let mut seen = Seen::default();
         seen.note(&meta("a", "1", "1"), false);
-        assert_eq!(seen.note(&meta("a", "1", "1"), false), News::Old);
+        assert_eq!(seen.note(&meta("a", "1", "1"), false), Change::Seen);
         assert_eq!(seen.count(), (1, 1));
         seen.note(&meta("a", "1", "2"), true);
         assert_eq!(seen.count(), (1, 0));

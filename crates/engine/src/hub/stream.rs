@@ -4,23 +4,22 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api,
     api::{ListParams, WatchEvent, WatchParams},
-    core::Status,
+    core::{ObjectList, Request, Status},
 };
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Index, KindState, KindStatus, Need, Shared, Watched, check_of,
+    Fold, KindState, KindStatus, Shared, Watched, check_of,
     guard::Guarded,
-    seen::{News, Seen},
+    seen::{Change, Seen},
 };
 use crate::{
     events::{Event, EventKind},
-    object::{ObjectId, kind_of},
+    object::{Identity, Kind, ObjectId, version_of},
     queue::{jittered, transient_delay},
     write::WriteError,
 };
@@ -33,24 +32,24 @@ const WATCH_SECONDS: u32 = 50;
 const SILENCE: Duration = Duration::from_secs(55);
 /// How often a kind that is not installed is looked for.
 const MISSING: Duration = Duration::from_secs(5);
-/// How often a missing right is tried again.
+/// How often a missing permission is tried again.
 const FORBIDDEN: Duration = Duration::from_secs(10);
-/// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself has gone back (a restore).
+/// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself was restored from an older state.
 const STALE_LISTS: u32 = 20;
-/// A page that fails this often in a row begins the list anew.
+/// A page that fails this often in a row begins the list again.
 const PAGE_TRIES: u32 = 5;
 /// A watch that fails this often in a row without an event is given up for a new list.
 const WATCH_TRIES: u32 = 5;
-/// Unreadable objects that wait for their event until this replica leads; of more, the first have to do.
-const UNTOLD: usize = 50;
+/// Unreadable objects whose event waits until this replica leads; further ones get none.
+const PENDING_EVENTS: usize = 50;
 
 pub(super) struct KindStream<K> {
     shared: Shared,
-    resource: &'static str,
-    kind: &'static str,
-    need: Need,
-    indexes: Vec<Arc<dyn Index<K>>>,
-    api: Api<Guarded<K>>,
+    /// `plural.group` and the selectors, in metrics and checks.
+    name: &'static str,
+    kind: &'static Kind,
+    url: String,
+    fold: Fold<K>,
     seen: Seen,
     rng: StdRng,
     failures: u32,
@@ -58,12 +57,12 @@ pub(super) struct KindStream<K> {
     /// The newest version seen, and how many lists in a row were older.
     newest: u64,
     older_lists: u32,
-    untold: Vec<Event>,
+    pending_events: Vec<Event>,
 }
 
 /// Why a list or a watch ended early.
 #[derive(Debug)]
-enum Trouble {
+enum Failure {
     Missing,
     Forbidden(&'static str),
     /// The version asked for is too old.
@@ -72,7 +71,7 @@ enum Trouble {
     Other(String),
 }
 
-impl Trouble {
+impl Failure {
     fn of(verb: &'static str, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(verb, *status),
@@ -93,64 +92,65 @@ impl Trouble {
 }
 
 impl<K: Watched> KindStream<K> {
-    pub(super) fn new(shared: Shared, resource: &'static str, need: Need, indexes: Vec<Arc<dyn Index<K>>>) -> Self {
-        let api = match &shared.namespace {
-            Some(namespace) if is_namespaced::<K>() => Api::namespaced_with(shared.client.clone(), namespace, &()),
-            _ => Api::all_with(shared.client.clone(), &()),
-        };
+    pub(super) fn new(shared: Shared, name: &'static str, fold: Fold<K>) -> Self {
+        let namespace = fold.scope.namespace.as_deref().or(shared.namespace.as_deref());
+        let url = K::url_path(&(), namespace.filter(|_| is_namespaced::<K>()));
         // Each kind has its own jitter, so that they do not all come back in the same moment.
-        let seed = resource.bytes().fold(shared.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let seed = name.bytes().fold(shared.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Self {
             shared,
-            resource,
-            kind: kind_of::<K>(),
-            need,
-            indexes,
-            api,
+            name,
+            kind: Kind::of::<K>(),
+            url,
+            fold,
             seen: Seen::default(),
             rng: StdRng::seed_from_u64(seed),
             failures: 0,
             stale_since: None,
             newest: 0,
             older_lists: 0,
-            untold: Vec::new(),
+            pending_events: Vec::new(),
         }
     }
 
-    /// Lists and watches for ever.
+    /// Lists and watches until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
             match self.list().await {
                 Ok(version) => {
-                    self.shared.metrics.list(self.resource, "complete");
+                    self.shared.metrics.list(self.name, "complete");
                     self.watch(version).await;
                 }
-                Err(trouble) => {
-                    self.shared.metrics.list(self.resource, "failed");
-                    self.wait_after(trouble).await;
+                Err(failure) => {
+                    self.shared.metrics.list(self.name, "failed");
+                    self.wait_after(failure).await;
                 }
             }
         }
     }
 
     /// Folds a complete list and returns the version to watch from. A list that fails half-way deletes nothing.
-    async fn list(&mut self) -> Result<String, Trouble> {
+    async fn list(&mut self) -> Result<String, Failure> {
         self.seen.begin();
         // The latest version, not the server's cache: an older view could miss objects that exist, and the server pages no cached list.
-        let mut params = ListParams::default().limit(self.shared.page_size);
+        let mut params = ListParams {
+            label_selector: self.fold.scope.labels.clone(),
+            field_selector: self.fold.scope.fields.clone(),
+            ..ListParams::default().limit(self.shared.page_size)
+        };
         let mut tries = 0;
         loop {
-            let page = match timeout(ANSWER, self.api.list(&params)).await {
-                Ok(page) => page.map_err(|error| Trouble::of("list", error)),
-                Err(_) => Err(Trouble::Other(format!("list: no answer within {ANSWER:?}"))),
+            let page = match timeout(ANSWER, self.page(&params)).await {
+                Ok(page) => page.map_err(|error| Failure::of("list", error)),
+                Err(_) => Err(Failure::Other(format!("list: no answer within {ANSWER:?}"))),
             };
             let page = match page {
                 // One bad answer is no reason to fetch all the pages before it again.
-                Err(trouble @ (Trouble::Other(_) | Trouble::Throttled(..)))
+                Err(failure @ (Failure::Other(_) | Failure::Throttled(..)))
                     if params.continue_token.is_some() && tries < PAGE_TRIES =>
                 {
                     tries += 1;
-                    self.wait_after(trouble).await;
+                    self.wait_after(failure).await;
                     continue;
                 }
                 page => page?,
@@ -166,12 +166,12 @@ impl<K: Watched> KindStream<K> {
                 continue;
             }
             let Some(version) = page.metadata.resource_version.filter(|version| !version.is_empty()) else {
-                return Err(Trouble::Other("list: the answer has no resourceVersion".to_owned()));
+                return Err(Failure::Other("list: the answer has no resourceVersion".to_owned()));
             };
             for id in self.seen.complete(self.kind) {
-                self.gone(&id);
+                self.deleted(&id);
             }
-            for index in &self.indexes {
+            for index in &self.fold.indexes {
                 index.listed();
             }
             self.count_list();
@@ -179,17 +179,26 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    /// A list from before what was seen would delete what was made since. Versions of one kind can be compared.
-    fn refuse_older(&mut self, version: Option<&str>) -> Result<(), Trouble> {
+    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Guarded<K>>> {
+        let request = Request::new(&self.url);
+        let request = if self.fold.scope.metadata_only { request.list_metadata(params) } else { request.list(params) };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("list");
+        self.shared.client.request(request).await
+    }
+
+    /// A list from before what was seen would delete what was created since. Versions of one kind can be compared.
+    fn refuse_older(&mut self, version: Option<&str>) -> Result<(), Failure> {
         let Some(version) = version.and_then(|version| version.parse::<u64>().ok()) else { return Ok(()) };
         if version < self.newest && self.older_lists < STALE_LISTS {
             self.older_lists += 1;
-            return Err(Trouble::Other("list: the answer is older than what was seen before".to_owned()));
+            return Err(Failure::Other("list: the answer is older than what was seen before".to_owned()));
         }
         if version < self.newest {
-            tracing::warn!(kind = self.kind, "the cluster has gone back in time; taking its word for it");
+            tracing::warn!(kind = self.kind.name, "the cluster was restored from an older state; its state is taken");
             self.seen.rewind();
-            for index in &self.indexes {
+            self.shared.writer.rewound();
+            for index in &self.fold.indexes {
                 index.rewound();
             }
         }
@@ -208,8 +217,8 @@ impl<K: Watched> KindStream<K> {
         loop {
             match self.watch_once(&mut version, &mut tries).await {
                 Ok(()) => {}
-                Err(Trouble::Expired) => {
-                    tracing::debug!(kind = self.kind, "watch expired: listing again");
+                Err(Failure::Expired) => {
+                    tracing::debug!(kind = self.kind.name, "watch expired: listing again");
                     self.failures = self.failures.saturating_add(1);
                     if self.failures > 1 {
                         tokio::time::sleep(transient_delay(self.failures - 1, &mut self.rng)).await;
@@ -217,13 +226,13 @@ impl<K: Watched> KindStream<K> {
                     return;
                 }
                 // The kind was removed from the cluster; a list will tell when it is back.
-                Err(Trouble::Missing) => return,
-                Err(trouble) => {
-                    self.shared.metrics.watch_error(self.resource);
+                Err(Failure::Missing) => return,
+                Err(failure) => {
+                    self.shared.metrics.watch_error(self.name);
                     tries += 1;
-                    // Rights and throttling are no reason to list again.
-                    let give_up = tries >= WATCH_TRIES && matches!(trouble, Trouble::Other(_));
-                    self.wait_after(trouble).await;
+                    // A missing permission and throttling are not solved by another list.
+                    let give_up = tries >= WATCH_TRIES && matches!(failure, Failure::Other(_));
+                    self.wait_after(failure).await;
                     if give_up {
                         return;
                     }
@@ -233,12 +242,11 @@ impl<K: Watched> KindStream<K> {
     }
 
     /// One watch request, from `version`, until the server ends it.
-    async fn watch_once(&mut self, version: &mut String, tries: &mut u32) -> Result<(), Trouble> {
-        let params = WatchParams { timeout: Some(WATCH_SECONDS), bookmarks: true, ..WatchParams::default() };
+    async fn watch_once(&mut self, version: &mut String, tries: &mut u32) -> Result<(), Failure> {
         let started = Instant::now();
-        let mut events = match timeout(ANSWER, self.api.watch(&params, version)).await {
-            Ok(events) => events.map_err(|error| Trouble::of("watch", error))?.boxed(),
-            Err(_) => return Err(Trouble::Other(format!("watch: no answer within {ANSWER:?}"))),
+        let mut events = match timeout(ANSWER, self.open(version)).await {
+            Ok(events) => events.map_err(|error| Failure::of("watch", error))?.boxed(),
+            Err(_) => return Err(Failure::Other(format!("watch: no answer within {ANSWER:?}"))),
         };
         self.synced();
         loop {
@@ -246,10 +254,10 @@ impl<K: Watched> KindStream<K> {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => break,
                 // An event that cannot be parsed at all is an event lost: only a list can make up for it.
-                Ok(Err(kube::Error::SerdeError(_))) => return Err(Trouble::Expired),
-                Ok(Err(error)) => return Err(Trouble::of("watch", error)),
+                Ok(Err(kube::Error::SerdeError(_))) => return Err(Failure::Expired),
+                Ok(Err(error)) => return Err(Failure::of("watch", error)),
                 Err(_) => {
-                    tracing::info!(kind = self.kind, "watch was silent for {SILENCE:?}: opening it again");
+                    tracing::info!(kind = self.kind.name, "watch was silent for {SILENCE:?}: opening it again");
                     return Ok(());
                 }
             };
@@ -258,7 +266,7 @@ impl<K: Watched> KindStream<K> {
                     if let Some(newer) = &kube::Resource::meta(&object).resource_version {
                         version.clone_from(newer);
                     }
-                    self.shared.metrics.watch_event(self.resource);
+                    self.shared.metrics.watch_event(self.name);
                     self.fold(object);
                 }
                 WatchEvent::Deleted(object) => {
@@ -266,20 +274,20 @@ impl<K: Watched> KindStream<K> {
                     if let Some(newer) = &meta.resource_version {
                         version.clone_from(newer);
                     }
-                    self.shared.metrics.watch_event(self.resource);
+                    self.shared.metrics.watch_event(self.name);
                     let id = self.id_of(meta);
                     if self.seen.remove(meta) {
-                        self.gone(&id);
+                        self.deleted(&id);
                     }
                 }
                 WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) => return Err(Trouble::of_status("watch", *status)),
+                WatchEvent::Error(status) => return Err(Failure::of_status("watch", *status)),
             }
             *tries = 0;
             self.failures = 0;
             self.saw(version);
             self.count_objects(true);
-            self.tell();
+            self.record_pending();
         }
         if started.elapsed() < Duration::from_secs(1) {
             // A server that ends every watch at once must not be asked in a tight loop.
@@ -293,32 +301,58 @@ impl<K: Watched> KindStream<K> {
         Ok(())
     }
 
+    async fn open(
+        &self,
+        version: &str,
+    ) -> kube::Result<impl futures::Stream<Item = kube::Result<WatchEvent<Guarded<K>>>> + use<K>> {
+        let params = WatchParams {
+            label_selector: self.fold.scope.labels.clone(),
+            field_selector: self.fold.scope.fields.clone(),
+            timeout: Some(WATCH_SECONDS),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request = Request::new(&self.url);
+        let request = if self.fold.scope.metadata_only {
+            request.watch_metadata(&params, version)
+        } else {
+            request.watch(&params, version)
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.extensions_mut().insert("watch");
+        self.shared.client.request_events(request).await
+    }
+
     fn fold(&mut self, object: Guarded<K>) {
         let meta = kube::Resource::meta(&object);
         let id = self.id_of(meta);
         if id.name.is_empty() {
-            tracing::warn!(kind = self.kind, "an object without a name is ignored");
+            tracing::warn!(kind = self.kind.name, "an object without a name is ignored");
             return;
         }
-        let news = self.seen.note(meta, matches!(object, Guarded::Good(_)));
-        match news {
-            News::Old => return,
-            News::Reborn => self.gone(&id),
-            News::New => {}
+        match self.seen.note(meta, matches!(object, Guarded::Good { .. })) {
+            Change::Seen => return,
+            Change::Beside => {}
+            Change::Replaced => {
+                self.deleted(&id);
+                self.shared.writer.object_arrived();
+            }
+            Change::Wanted => self.shared.writer.object_arrived(),
         }
         match object {
-            Guarded::Good(object) => {
-                for index in &self.indexes {
+            Guarded::Good { object, applied } => {
+                self.compare(&id, object.meta(), applied.as_deref());
+                for index in &self.fold.indexes {
                     index.applied(&object);
                 }
             }
             Guarded::Bad { meta, error } => {
                 let event = self.unreadable(&meta, &error);
                 tracing::warn!(object = %id, note = event.note, "object cannot be read");
-                if self.untold.len() < UNTOLD {
-                    self.untold.push(event);
+                if self.pending_events.len() < PENDING_EVENTS {
+                    self.pending_events.push(event);
                 }
-                for index in &self.indexes {
+                for index in &self.fold.indexes {
                     index.unreadable(&id, &error);
                 }
             }
@@ -336,41 +370,44 @@ impl<K: Watched> KindStream<K> {
         } else {
             format!("the object cannot be read; what was known of it is kept: {error}")
         };
-        let object = ObjectReference {
-            api_version: Some(K::api_version(&()).into_owned()),
-            kind: Some(self.kind.to_owned()),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-            field_path: None,
-        };
+        let object = Identity::of_meta(Arc::new(self.id_of(meta)), meta).reference();
         Event { object, kind: EventKind::Warning, reason: "Unreadable".to_owned(), note }
     }
 
-    /// Records what was kept until this replica leads.
-    fn tell(&mut self) {
+    /// Records the events that waited until this replica leads.
+    fn record_pending(&mut self) {
         if self.shared.writer.may_write() {
-            for event in self.untold.drain(..) {
+            for event in self.pending_events.drain(..) {
                 self.shared.recorder.record_once(event);
             }
         }
     }
 
-    fn gone(&self, id: &ObjectId) {
+    fn deleted(&self, id: &ObjectId) {
         self.shared.writer.forget(id);
-        for index in &self.indexes {
+        self.shared.refusals.forget(id);
+        for index in &self.fold.indexes {
             index.deleted(id);
         }
     }
 
     fn id_of(&self, meta: &ObjectMeta) -> ObjectId {
-        ObjectId::new(self.kind, meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
+        ObjectId::of_kind(self.kind, meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
+    }
+
+    /// Lets the writer know what the API server has of what we applied.
+    fn compare(&self, id: &ObjectId, meta: &ObjectMeta, applied: Option<&serde_json::Value>) {
+        if self.fold.compared != super::Compared::default() {
+            let uid = meta.uid.as_deref().unwrap_or_default();
+            let version = version_of(meta.resource_version.as_deref());
+            let deleting = meta.deletion_timestamp.is_some();
+            self.shared.writer.saw(id, uid, version, deleting, applied, self.fold.compared);
+        }
     }
 
     fn count_list(&self) {
         self.shared.kinds.send_modify(|kinds| {
-            if let Some(kind) = kinds.get_mut(self.resource) {
+            if let Some(kind) = kinds.get_mut(self.name) {
                 kind.lists += 1;
             }
         });
@@ -378,33 +415,37 @@ impl<K: Watched> KindStream<K> {
 
     fn count_objects(&self, synced: bool) {
         let (objects, unreadable) = self.seen.count();
-        self.shared.metrics.kind(self.resource, objects, unreadable, synced);
+        self.shared.metrics.kind(self.name, objects, unreadable, synced);
     }
 
     fn synced(&mut self) {
         if self.stale_since.take().is_some() {
-            tracing::info!(kind = self.kind, "view is current again");
+            tracing::info!(kind = self.kind.name, "view is current again");
         }
-        self.tell();
+        self.record_pending();
         self.set(&KindState::Synced);
     }
 
-    /// Says what is wrong and waits as long as that calls for.
-    async fn wait_after(&mut self, trouble: Trouble) {
+    /// Reports what is wrong and waits as long as that calls for.
+    async fn wait_after(&mut self, failure: Failure) {
         self.failures = self.failures.saturating_add(1);
-        let (state, delay) = match trouble {
-            Trouble::Missing => (KindState::Missing, MISSING),
-            Trouble::Forbidden(verb) => (KindState::Forbidden { verb }, jittered(FORBIDDEN, &mut self.rng)),
-            Trouble::Expired => {
-                // A list that took longer than the server keeps its versions. Begin again, a little slower each time.
-                tokio::time::sleep(transient_delay(self.failures, &mut self.rng)).await;
+        let (state, delay) = match failure {
+            Failure::Missing => (KindState::Missing, MISSING),
+            Failure::Forbidden(verb) => (KindState::Forbidden { verb }, jittered(FORBIDDEN, &mut self.rng)),
+            Failure::Expired if self.failures == 1 => {
+                // The server no longer keeps that version: list again, a little later.
+                tokio::time::sleep(transient_delay(1, &mut self.rng)).await;
                 return;
             }
-            Trouble::Throttled(after, error) => {
+            Failure::Expired => {
+                let error = "the API server no longer keeps the version that was asked for (410), again and again";
+                (self.stale(error.to_owned()), transient_delay(self.failures, &mut self.rng))
+            }
+            Failure::Throttled(after, error) => {
                 let delay = after.unwrap_or_else(|| transient_delay(self.failures.max(3), &mut self.rng));
                 (self.stale(error), delay + jittered(Duration::from_millis(250), &mut self.rng))
             }
-            Trouble::Other(error) => (self.stale(error), transient_delay(self.failures, &mut self.rng)),
+            Failure::Other(error) => (self.stale(error), transient_delay(self.failures, &mut self.rng)),
         };
         self.set(&state);
         tokio::time::sleep(delay).await;
@@ -416,31 +457,38 @@ impl<K: Watched> KindStream<K> {
     }
 
     fn set(&mut self, state: &KindState) {
-        let mut complete = false;
+        let mut status = None;
         self.shared.kinds.send_modify(|kinds| {
-            let kind = kinds.entry(self.resource).or_insert(KindStatus {
-                need: self.need,
+            let kind = kinds.entry(self.name).or_insert_with(|| KindStatus {
+                systems: self.fold.systems.clone(),
                 state: KindState::Listing,
                 complete: false,
                 lists: 0,
             });
             if kind.state != *state {
-                log_change(self.kind, self.resource, state);
+                log_change(self.kind, self.name, state);
             }
             kind.complete |= *state == KindState::Synced;
-            complete = kind.complete;
             kind.state = state.clone();
+            status = Some(kind.clone());
         });
-        self.count_objects(*state == KindState::Synced);
-        let check = check_of(&self.shared, self.resource, self.kind, self.need, state, complete);
-        self.shared.health.set(format!("kind {}", self.resource), check);
+        let synced = *state == KindState::Synced;
+        self.count_objects(synced);
+        if self.fold.compared.whole {
+            self.shared.writer.view_of(self.kind, synced);
+        }
+        if let Some(status) = status {
+            let check = check_of(&self.shared, self.kind, self.name, &status);
+            self.shared.health.set(format!("kind {}", self.name), check);
+        }
     }
 }
 
-fn log_change(kind: &str, resource: &str, state: &KindState) {
+fn log_change(kind: &Kind, resource: &str, state: &KindState) {
+    let kind = kind.name.as_str();
     match state {
         KindState::Missing => tracing::info!(kind, resource, "kind is not installed; looking for it every few seconds"),
-        KindState::Forbidden { verb } => tracing::error!(kind, resource, verb, "a right is missing"),
+        KindState::Forbidden { verb } => tracing::error!(kind, resource, verb, "a permission is missing"),
         KindState::Listing => {}
         KindState::Synced => tracing::debug!(kind, "view is complete"),
         KindState::Stale { error, .. } => tracing::warn!(kind, error = %error, "view is not current"),

@@ -1,14 +1,17 @@
-//! Whole objects that the operator makes for others to read: made, kept as they should be, and deleted, only when provably ours.
+//! Whole objects that the operator creates for others to read: created, kept as they should be, and deleted, only when provably ours.
 //!
 //! ```text
-//!  GET ─► nothing there ─► apply; refused when somebody has made one meanwhile
+//!  watch ─► as it should be ─► nothing is sent, not even a GET
+//!     │└──► absent ──────────► apply; refused when another one was created meanwhile
+//!     └───► anything else, or the kind is not watched:
+//!  GET ─► absent ────────► apply; refused when another one was created meanwhile
 //!     ├─► ours ──────────► has all that we apply, and nothing that we once applied? ─► nothing is sent
 //!     │                      └─► else: apply on the version that was read, by force: our fields are ours
-//!     └─► not ours ──────► ChildError::NotOurs, untouched
+//!     └─► foreign ───────► ChildError::NotOurs, untouched
 //! ```
 //!
-//! What we own is read from `managedFields`, so a field that somebody else added stays, one that somebody changed is taken back, and one
-//! that is no longer applied is removed.
+//! What we own is read from `managedFields`, so a field that others added is kept, one that others changed is taken back, and one that is
+//! no longer applied is removed.
 
 use std::{fmt, future::Future};
 
@@ -17,14 +20,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
-    core::{ApiResource, Request, request::Error as RequestError},
+    core::{Request, request::Error as RequestError},
 };
 use serde_json::{Map, Value, json};
 
-use super::{FIELD_MANAGER, WriteError, Writer, right};
-use crate::object::{ObjectId, kind_of};
-
-mod owned;
+use super::{
+    FIELD_MANAGER, WriteError, Writer,
+    known::{Part, View},
+    owned, permission,
+};
+use crate::object::ObjectId;
 
 /// A version that no object ever has: an apply that carries it makes an object or is refused, and never changes one.
 const MUST_NOT_EXIST: &str = "1";
@@ -36,17 +41,14 @@ const TRIES: u32 = 3;
 pub struct Child {
     /// Which object.
     pub id: ObjectId,
-    /// Its API resource.
-    pub resource: ApiResource,
     /// What shows that it is ours.
     pub proof: Proof,
 }
 
 impl Child {
     /// A child of kind `K`.
-    pub fn new<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str, proof: Proof) -> Self {
-        let id = ObjectId::new(kind_of::<K>(), namespace, name);
-        Self { id, resource: ApiResource::erase::<K>(&()), proof }
+    pub fn new<K: Resource<DynamicType = ()> + 'static>(namespace: Option<&str>, name: &str, proof: Proof) -> Self {
+        Self { id: ObjectId::new::<K>(namespace, name), proof }
     }
 }
 
@@ -94,7 +96,7 @@ impl Proof {
                 let owners = metadata["ownerReferences"].as_array();
                 owners.is_some_and(|owners| owners.iter().any(|other| other["uid"] == owner.uid.as_str()))
             }
-            Self::Applied => owned::entry(live).is_some(),
+            Self::Applied => owned::entry(live, "", "").is_some(),
         }
     }
 
@@ -167,7 +169,7 @@ impl Writer {
     /// Lost races and short failures are tried again a few times; what is left is the caller's to plan for.
     pub async fn apply_child(&self, child: &Child, content: &Value) -> Result<ChildApplied, ChildError> {
         let wanted = body(child, content).ok_or_else(|| WriteError::Invalid("a child must be an object".to_owned()))?;
-        let done = self.persistently(|| self.try_apply(child, &wanted)).await;
+        let done = self.persistently(|first| self.try_apply(child, &wanted, first)).await;
         self.count(done.as_ref().map(|done| if *done == ChildApplied::Unchanged { "unchanged" } else { "written" }));
         done
     }
@@ -187,14 +189,25 @@ impl Writer {
 
     /// Deletes the child if it is there and ours: the very object that was looked at, and no other of its name.
     pub async fn delete_child(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
-        let done = self.persistently(|| self.try_delete(child)).await;
+        let done = self.persistently(|_| self.try_delete(child)).await;
         self.count(done.as_ref().map(|done| if *done == ChildDeleted::Absent { "unchanged" } else { "written" }));
         done
     }
 
-    async fn try_apply(&self, child: &Child, wanted: &Value) -> Result<ChildApplied, ChildError> {
+    async fn try_apply(&self, child: &Child, wanted: &Value, first: bool) -> Result<ChildApplied, ChildError> {
         let mut sent = wanted.clone();
-        let made = match self.look(child).await? {
+        let digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
+        let live = match self.lock().known.child(&child.id, digest) {
+            View::Same => return Ok(ChildApplied::Unchanged),
+            // Where the view is wrong the apply is refused, and the next try asks.
+            View::Absent if first => Ok(None),
+            View::Absent | View::Unknown => Err(()),
+        };
+        let live = match live {
+            Ok(live) => live,
+            Err(()) => self.look(child).await?,
+        };
+        let made = match live {
             None => {
                 sent["metadata"]["resourceVersion"] = json!(MUST_NOT_EXIST);
                 ChildApplied::Made
@@ -204,6 +217,7 @@ impl Writer {
                     return Err(ChildError::Leaving { id: child.id.clone() });
                 }
                 if owned::is_up_to_date(&live, wanted) {
+                    self.learn(child, digest, &live);
                     return Ok(ChildApplied::Unchanged);
                 }
                 for field in ["uid", "resourceVersion"] {
@@ -221,8 +235,17 @@ impl Writer {
                 let why = format!("{} cannot be made: its kind or its namespace is not there", child.id);
                 Err(WriteError::Transient(why).into())
             }
-            answer => Ok(answer.map(|_| made)?),
+            answer => {
+                self.learn(child, digest, &answer?);
+                Ok(made)
+            }
         }
+    }
+
+    /// Takes note of a child that is as it should be.
+    fn learn(&self, child: &Child, digest: u64, live: &Value) {
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        self.lock().known.answered(&child.id, uid, Part::whole(), digest, live);
     }
 
     async fn try_delete(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
@@ -236,8 +259,11 @@ impl Writer {
         let preconditions = Preconditions { uid: text("uid"), resource_version: text("resourceVersion") };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.ask(child, request_for(child).delete(&child.id.name, &params), "delete_child", &["delete"]).await {
-            Ok(_) => Ok(ChildDeleted::Asked),
-            // Gone, or another one has the name by now: look again.
+            Ok(_) => {
+                self.forget(&child.id);
+                Ok(ChildDeleted::Asked)
+            }
+            // Deleted, or another one has the name by now: look again.
             Err(WriteError::Gone) => Err(WriteError::Conflict.into()),
             Err(error) => Err(error.into()),
         }
@@ -254,14 +280,14 @@ impl Writer {
         }
     }
 
-    async fn persistently<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, ChildError>
+    async fn persistently<T, F>(&self, attempt: impl Fn(bool) -> F) -> Result<T, ChildError>
     where
         F: Future<Output = Result<T, ChildError>>,
     {
         let mut tries = 0;
         loop {
             tries += 1;
-            match attempt().await {
+            match attempt(tries == 1).await {
                 Err(ChildError::Write(WriteError::Conflict | WriteError::Gone | WriteError::Transient(_)))
                     if tries < TRIES && self.may_write() =>
                 {
@@ -284,8 +310,8 @@ impl Writer {
         if verbs != ["get"] && !self.may_write() {
             return Err(WriteError::Transient("this replica does not lead, or is stopping".to_owned()));
         }
-        let rights: Vec<_> = verbs.iter().map(|verb| right(verb, &child.resource, "")).collect();
-        self.answer(request, name, &rights).await
+        let permissions: Vec<_> = verbs.iter().map(|verb| permission(verb, child.id.kind, "")).collect();
+        self.answer(request, name, &permissions).await
     }
 
     fn count(&self, done: Result<&'static str, &ChildError>) {
@@ -299,17 +325,17 @@ impl Writer {
 }
 
 fn request_for(child: &Child) -> Request {
-    Request::new(DynamicObject::url_path(&child.resource, child.id.namespace.as_deref()))
+    Request::new(DynamicObject::url_path(&child.id.kind.api_resource(), child.id.namespace.as_deref()))
 }
 
 /// What is applied: the content with everything that names it and proves it.
 fn body(child: &Child, content: &Value) -> Option<Value> {
-    let Child { id, resource, proof } = child;
+    let Child { id, proof } = child;
     let mut body = content.clone();
     without_nulls(&mut body);
     let fields = body.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), json!(resource.api_version));
-    fields.insert("kind".to_owned(), json!(resource.kind));
+    fields.insert("apiVersion".to_owned(), json!(id.kind.api_version()));
+    fields.insert("kind".to_owned(), json!(id.kind.name));
     let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
     proof.put_into(metadata);
     // The server keeps no empty map or list here, so nobody can own one.

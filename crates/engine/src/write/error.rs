@@ -7,7 +7,7 @@ use kube::core::Status;
 /// Why a write did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The object is gone, or another one has its name now. Nothing to do.
+    /// The object is deleted, or another one has its name now. Nothing to do.
     #[error("the object no longer exists")]
     Gone,
     /// The object has changed since it was read.
@@ -16,7 +16,7 @@ pub enum WriteError {
     /// The API server asks to wait.
     #[error("the API server is busy and asks to wait")]
     Throttled(Option<Duration>),
-    /// A right is missing.
+    /// A permission is missing.
     #[error("not allowed: {0}; check the ClusterRole of the operator")]
     Forbidden(String),
     /// The API server does not accept the content.

@@ -16,8 +16,9 @@ use kube::{Api, Client, CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
-    Child, ChildApplied, ChildDeleted, ChildError, DriveOptions, Index, Job, Need, ObjectId, ObjectWrite, Operator,
-    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, WriteError, Writer, conditions,
+    Child, ChildApplied, ChildDeleted, ChildError, DriveOptions, Identity, Index, Job, ObjectId, ObjectWrite, Operator,
+    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, Watch, WriteError, Writer,
+    conditions,
 };
 
 pub const FINALIZER: &str = "test.signpost.dev/mirror";
@@ -47,18 +48,14 @@ type Name = String;
 type Namespace = String;
 
 #[derive(Clone, Debug)]
-struct Source {
-    uid: String,
-    version: String,
-    generation: Option<i64>,
+pub struct Source {
+    identity: Identity,
     text: String,
-    deleting: bool,
-    finalizers: Vec<String>,
     conditions: Vec<Condition>,
 }
 
 #[derive(Clone, Debug)]
-struct Copy {
+pub struct Copy {
     text: Option<String>,
 }
 
@@ -75,7 +72,6 @@ struct View {
 pub struct Maps {
     view: Arc<Mutex<View>>,
     queue: Queue<Namespace, Name>,
-    writer: Writer,
     /// Everything the hub said, for tests that look at it.
     pub heard: Arc<Mutex<Vec<String>>>,
 }
@@ -98,17 +94,10 @@ impl Index<Mirror> for Maps {
     fn applied(&self, object: &Mirror) {
         let id = ObjectId::of(object);
         self.hear(format!("applied {id}"));
-        let uid = object.uid().unwrap_or_default();
-        let status = object.status.clone().unwrap_or_default();
-        self.writer.known_status(object, &serde_json::to_value(&status).unwrap());
         let source = Source {
-            uid,
-            version: object.resource_version().unwrap_or_default(),
-            generation: object.metadata.generation,
+            identity: Identity::of(object),
             text: object.spec.text.clone(),
-            deleting: object.metadata.deletion_timestamp.is_some(),
-            finalizers: object.finalizers().to_vec(),
-            conditions: status.conditions,
+            conditions: object.status.clone().unwrap_or_default().conditions,
         };
         let mut view = self.view.lock().unwrap();
         view.riddles.remove(&place(&id));
@@ -170,11 +159,10 @@ pub struct Seen {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
-    Hold { uid: String, version: String, finalizers: Vec<String> },
+pub enum Step {
+    Finalizers(Identity, Vec<String>),
     Put { text: String },
     Remove,
-    LetGo { uid: String, version: String, finalizers: Vec<String> },
 }
 
 pub struct Todo {
@@ -194,8 +182,11 @@ impl System for Mirrors {
     type Observed = Seen;
     type Plan = Todo;
     type Applied = Outcomes;
+    type Memory = ();
+    type Status = ();
+    type Measured = ();
 
-    async fn observe(&self, job: &Job<Namespace, Name>) -> Seen {
+    async fn observe(&self, job: &Job<Namespace, Name>, (): ()) -> Seen {
         let view = self.maps.view.lock().unwrap();
         let names: BTreeSet<Name> = match &job.touched {
             Touched::Some(names) => names.clone(),
@@ -212,7 +203,7 @@ impl System for Mirrors {
         Seen { namespace: job.key.clone(), objects: names.iter().filter_map(look).collect() }
     }
 
-    fn plan(&self, seen: Seen, _now: Timestamp) -> Todo {
+    fn plan(seen: Seen, _now: Timestamp) -> Todo {
         let objects = seen.objects.into_iter().map(|(name, source, copy)| {
             let steps = steps(source.as_ref(), copy.as_ref());
             (name, source, steps)
@@ -235,72 +226,56 @@ impl System for Mirrors {
         Outcomes { namespace: todo.namespace, objects }
     }
 
-    fn report(&self, outcomes: Outcomes, now: Timestamp) -> Report<Name> {
+    fn report(outcomes: Outcomes, now: Timestamp) -> Report<Self> {
         let mut writes = Vec::new();
         let mut failed = BTreeSet::new();
         let mut class = None;
         for (name, source, done) in outcomes.objects {
             if let Err(error) = &done {
                 failed.insert(name.clone());
-                class = Some(worse(class, class_of(error)));
+                class = Some(worse(class, error.into()));
             }
             // Only what was done is said: a failure leaves the last true status in place.
             let (Some(source), Ok(())) = (source, done) else { continue };
-            if source.deleting {
+            if source.identity.is_deleting() {
                 continue;
             }
             let mut status = MirrorStatus { text: Some(source.text.clone()), conditions: source.conditions };
-            let ready = conditions::condition("Ready", true, "Mirrored", "", source.generation, now);
+            let ready = conditions::condition("Ready", true, "Mirrored", "", Some(source.identity.generation), now);
             conditions::set(&mut status.conditions, ready);
-            let id = ObjectId::new("Mirror", Some(&outcomes.namespace), &name);
-            writes.push(ObjectWrite::status::<Mirror>(id, source.uid, serde_json::to_value(status).unwrap()));
+            writes.push(ObjectWrite::status(&source.identity, serde_json::to_value(status).unwrap()));
         }
         let outcome = match class {
             None => Outcome::Done,
             Some(class) => Outcome::Retry { class, objects: Touched::Some(failed) },
         };
-        Report { writes, events: Vec::new(), outcome }
+        Report { writes, ..Report::new(outcome) }
     }
 }
 
 fn steps(source: Option<&Source>, copy: Option<&Copy>) -> Vec<Step> {
     let mut steps = Vec::new();
     match source {
-        Some(source) if !source.deleting => {
-            if !source.finalizers.iter().any(|have| have == FINALIZER) {
-                let mut finalizers = source.finalizers.clone();
-                finalizers.push(FINALIZER.to_owned());
-                steps.push(Step::Hold { uid: source.uid.clone(), version: source.version.clone(), finalizers });
+        Some(Source { identity, text, .. }) if !identity.is_deleting() => {
+            if !identity.finalizers.has(FINALIZER) {
+                steps.push(Step::Finalizers(identity.clone(), identity.finalizers.with(FINALIZER)));
             }
-            if copy.is_none_or(|copy| copy.text.as_ref() != Some(&source.text)) {
-                steps.push(Step::Put { text: source.text.clone() });
+            if copy.is_none_or(|copy| copy.text.as_ref() != Some(text)) {
+                steps.push(Step::Put { text: text.clone() });
             }
         }
-        gone_or_going => {
+        deleted => {
             if copy.is_some() {
                 steps.push(Step::Remove);
             }
-            if let Some(source) = gone_or_going
-                && source.finalizers.iter().any(|have| have == FINALIZER)
+            if let Some(Source { identity, .. }) = deleted
+                && identity.finalizers.has(FINALIZER)
             {
-                let finalizers = source.finalizers.iter().filter(|have| *have != FINALIZER).cloned().collect();
-                steps.push(Step::LetGo { uid: source.uid.clone(), version: source.version.clone(), finalizers });
+                steps.push(Step::Finalizers(identity.clone(), identity.finalizers.without(&[FINALIZER])));
             }
         }
     }
     steps
-}
-
-fn class_of(error: &ChildError) -> RetryClass {
-    match error {
-        ChildError::Write(WriteError::Conflict) => RetryClass::Now,
-        ChildError::Write(WriteError::Throttled(after)) => RetryClass::Throttled { after: *after },
-        ChildError::NotOurs { .. } | ChildError::Write(WriteError::Invalid(_)) => RetryClass::Slow,
-        ChildError::Leaving { .. }
-        | ChildError::Write(WriteError::Gone | WriteError::Forbidden(_) | WriteError::Transient(_)) => {
-            RetryClass::Transient
-        }
-    }
 }
 
 fn worse(one: Option<RetryClass>, other: RetryClass) -> RetryClass {
@@ -314,17 +289,12 @@ fn worse(one: Option<RetryClass>, other: RetryClass) -> RetryClass {
 
 impl Mirrors {
     async fn take(&self, namespace: &str, name: &str, step: Step) -> Result<(), ChildError> {
-        let id = ObjectId::new("Mirror", Some(namespace), name);
         let proof = Proof::Label { key: "mirror".to_owned(), value: name.to_owned() };
         let copy = Child::new::<ConfigMap>(Some(namespace), name, proof);
         let answer = match step {
-            Step::Hold { uid, version, finalizers } | Step::LetGo { uid, version, finalizers } => {
-                let metadata = json!({ "finalizers": finalizers, "resourceVersion": version });
-                self.writer
-                    .write(&ObjectWrite::metadata::<Mirror>(id, uid, metadata))
-                    .await
-                    .map(drop)
-                    .map_err(Into::into)
+            Step::Finalizers(identity, finalizers) => {
+                let write = ObjectWrite::finalizers(&identity, &finalizers);
+                self.writer.write(&write).await.map(drop).map_err(Into::into)
             }
             Step::Put { text } => {
                 let applied = self.writer.apply_child(&copy, &json!({ "data": { "text": text } })).await;
@@ -355,9 +325,9 @@ fn agreed(done: Result<bool, ChildError>) -> Result<(), ChildError> {
 pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
     let mut operator = Operator::new(client, options);
     let queue = Queue::new();
-    let maps = Maps { view: Arc::default(), queue: queue.clone(), writer: operator.writer(), heard: Arc::default() };
-    operator.watch::<Mirror>(Need::Required, Arc::new(maps.clone()));
-    operator.watch::<ConfigMap>(Need::Required, Arc::new(maps.clone()));
+    let maps = Maps { view: Arc::default(), queue: queue.clone(), heard: Arc::default() };
+    operator.watch::<Mirror>("mirror", Watch::required().reported(&[]), Arc::new(maps.clone()));
+    operator.watch::<ConfigMap>("mirror", Watch::required(), Arc::new(maps.clone()));
     let system = Mirrors { maps: maps.clone(), writer: operator.writer() };
     operator.drive(system, queue, DriveOptions::default());
     (operator, maps)

@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::DemoArgs;
+use crate::systems::SYSTEMS;
 use examples::{Example, Expected};
 use progress::Outcome;
 
@@ -97,7 +98,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let kubeconfig = Kubeconfig::write(args.kubeconfig.clone(), served.addr().port(), &served.kubeconfig())?;
     say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
     say(&format!("name server     {}   (UDP and TCP)", names.addr()));
-    for name in ["PDNS_API_URL", "PIHOLE_URL"] {
+    for name in SYSTEMS.iter().flat_map(|spec| spec.servers) {
         if std::env::var_os(name).is_some() {
             say(&format!("{name} is set, but the demo touches no server of yours; `signpost run` uses it"));
         }
@@ -107,7 +108,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     examples::install_crds(&client).await?;
     let mut operator =
         Operator::new(client.clone(), OperatorOptions { identity: "demo".into(), ..OperatorOptions::default() });
-    let pihole = providers::install(&mut operator, &names)?;
+    providers::install(&mut operator, &names)?;
     let health = operator.health();
     let listener = at_port(args.health_port, "health server", tokio::net::TcpListener::bind).await?;
     let address = listener.local_addr()?;
@@ -144,7 +145,6 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     };
     stop.cancel();
     running.finish().await;
-    pihole.close().await;
     health_server.abort();
     Ok(ending)
 }

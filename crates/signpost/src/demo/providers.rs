@@ -16,10 +16,7 @@ use signpost_system_powerdns::Pace;
 const TARGET: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 
 /// Installs both systems on servers in memory, and lets the name server answer what those hold.
-pub(super) fn install(
-    operator: &mut Operator,
-    names: &NameServer,
-) -> anyhow::Result<signpost_system_pihole::Installed> {
+pub(super) fn install(operator: &mut Operator, names: &NameServer) -> anyhow::Result<()> {
     let powerdns = MemoryServer::new();
     let records = names.records();
     let mirrored: Mutex<BTreeSet<(ZoneName, Fqdn, RecordType)>> = Mutex::default();
@@ -31,7 +28,8 @@ pub(super) fn install(
     let shown: Mutex<BTreeSet<(Fqdn, RecordType)>> = Mutex::default();
     pihole.on_change(move |listing| mirror_lines(&records, &shown, listing));
     let policy = Policy::new(OwnerId::parse("demo")?, TARGET);
-    Ok(signpost_system_pihole::install_instances(operator, policy, vec![Instance::new("demo", Arc::new(pihole))]))
+    signpost_system_pihole::install_instances(operator, policy, vec![Instance::new("demo", Arc::new(pihole))]);
+    Ok(())
 }
 
 /// Makes the name server answer for a zone what the zone holds now.

@@ -15,15 +15,14 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use signpost_engine::{
-    Child, ChildError, Event, EventKind, ObjectId, ObjectWrite, Operator, OperatorOptions, Proof, Recorder, WriteError,
+    Child, ChildError, Event, EventKind, Identity, ObjectWrite, Operator, OperatorOptions, Proof, Recorder, WriteError,
     Writer,
     health::{Check, Health},
-    object::reference_to,
 };
 use signpost_sandbox::DenyRule;
 use signpost_testkit::{Cluster, eventually, on_both};
@@ -38,7 +37,7 @@ const RIGHTS: [(&str, &str, &[&str]); 3] = [
     ("networking.k8s.io", "ingresses/status", &["patch"]),
 ];
 
-/// A replica with few rights, in a namespace of its own.
+/// A replica with few permissions, in a namespace of its own.
 struct World {
     cluster: Cluster,
     namespace: String,
@@ -52,7 +51,7 @@ struct World {
 
 impl World {
     async fn start(cluster: Cluster) -> Self {
-        let namespace = cluster.namespace("rights").await;
+        let namespace = cluster.namespace("permissions").await;
         let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
         let map = Api::namespaced(cluster.client(), &namespace).create(&PostParams::default(), &map).await.unwrap();
         let ingress: Ingress = serde_json::from_value(json!({
@@ -72,7 +71,7 @@ impl World {
         world
     }
 
-    /// Takes one right away and gives all others.
+    /// Takes one permission away and grants all others.
     async fn deny(&self, verb: &str, resource: &str) {
         if let Some(sandbox) = self.cluster.sandbox() {
             let rule = DenyRule::new(verb, resource);
@@ -116,9 +115,9 @@ impl World {
     /// Does all that there is to do, with something new in it each time.
     async fn work(&self, number: u32) {
         let labels = json!({ "labels": { "number": number.to_string() } });
-        let metadata = ObjectWrite::metadata::<ConfigMap>(ObjectId::of(&self.map), self.map.uid().unwrap(), labels);
+        let metadata = ObjectWrite::metadata(&Identity::of(&self.map), labels);
         let balancer = json!({ "loadBalancer": { "ingress": [{ "ip": format!("192.0.2.{}", number % 250) }] } });
-        let status = ObjectWrite::status::<Ingress>(ObjectId::of(&self.ingress), self.ingress.uid().unwrap(), balancer);
+        let status = ObjectWrite::status(&Identity::of(&self.ingress), balancer);
         for write in [metadata, status] {
             let answer = self.writer.write(&write).await;
             assert!(matches!(answer, Ok(_) | Err(WriteError::Forbidden(_))), "{answer:?}");
@@ -131,7 +130,7 @@ impl World {
             assert!(matches!(error, ChildError::Write(WriteError::Forbidden(_))), "{error}");
         }
         let note = format!("number {number}");
-        let object = reference_to(&self.map);
+        let object = Identity::of(&self.map).reference();
         self.recorder.record(Event { object, kind: EventKind::Normal, reason: "Tested".into(), note });
     }
 
@@ -148,22 +147,22 @@ impl World {
 }
 
 on_both! {
-    async fn a_missing_right_to_write_is_on_readyz_until_it_is_there(cluster) {
+    async fn a_missing_permission_to_write_is_on_readyz_until_it_is_granted(cluster) {
         let world = World::start(cluster).await;
-        let mut rights = vec![
+        let mut permissions = vec![
             ("patch", "ingresses/status", "ingresses.networking.k8s.io/status", "ingresses.networking.k8s.io --subresource=status"),
             ("get", "configmaps", "configmaps", "configmaps"),
             ("patch", "configmaps", "configmaps", "configmaps"),
             ("delete", "configmaps", "configmaps", "configmaps"),
         ];
         if world.cluster.is_real() {
-            // The sandbox asks for one right per request, and this one makes an object by a patch.
-            rights.push(("create", "configmaps", "configmaps", "configmaps"));
+            // The sandbox asks for one permission per request, and this one makes an object by a patch.
+            permissions.push(("create", "configmaps", "configmaps", "configmaps"));
         }
         world.works_until("nothing is missing", |health| health.checks().is_empty()).await;
-        for (verb, resource, shown, asked) in rights {
+        for (verb, resource, shown, asked) in permissions {
             world.deny(verb, resource).await;
-            let name = format!("right to {verb} {shown}");
+            let name = format!("permission to {verb} {shown}");
             world.works_until(&format!("the {name} is missing"), |health| !health.is_ready()).await;
             let mut checks = world.health.checks();
             checks.retain(|_, check| matches!(check, Check::Failing { .. }));
@@ -182,7 +181,7 @@ on_both! {
         world.deny("create", "events").await;
         world.works_until("events are missed", |health| !health.checks().is_empty()).await;
         let checks = world.health.checks();
-        assert!(matches!(&checks["right to create events"], Check::Degraded { message } if message.contains("can-i create events")), "{checks:?}");
+        assert!(matches!(&checks["permission to create events"], Check::Degraded { message } if message.contains("can-i create events")), "{checks:?}");
         assert!(world.health.is_ready());
         world.deny("", "").await;
         world.works_until("events are back", |health| health.checks().is_empty()).await;

@@ -1,6 +1,6 @@
-//! Rights that the API server denies: on `/readyz` with what to do about it, and in the log once, until an answer shows that they are there.
+//! Permissions that the API server denies: on `/readyz` with what to do about it, and in the log once, until an answer shows that they are there.
 //!
-//! A right is a verb on a resource, never on an object: there are as many as rules in the operator's role.
+//! A permission is a verb on a resource, never on an object: there are as many as rules in the operator's role.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// A verb on a resource.
 #[derive(Clone, Debug)]
-pub(crate) struct Right {
+pub(crate) struct Permission {
     pub(crate) verb: &'static str,
     /// `plural.group`.
     pub(crate) resource: String,
@@ -22,7 +22,7 @@ pub(crate) struct Right {
     pub(crate) need: Need,
 }
 
-impl Right {
+impl Permission {
     /// How it reads on `/readyz` when it is missing.
     pub(crate) fn missing(&self, message: String) -> Check {
         let Self { verb, resource, subresource, need } = self;
@@ -46,50 +46,54 @@ impl Right {
     }
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "right to {} {}", self.verb, self.what())
+        write!(f, "permission to {} {}", self.verb, self.what())
     }
 }
 
-/// `plural.group`, or the bare plural in the core group.
-pub(crate) fn resource_name(plural: &str, group: &str) -> String {
-    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
-}
-
-/// What is known about the rights of this replica.
+/// What is known about the permissions of this replica.
 #[derive(Clone, Debug)]
-pub(crate) struct Rights {
+pub(crate) struct Permissions {
     health: Health,
 }
 
-impl Rights {
+impl Permissions {
     pub(crate) fn new(health: Health) -> Self {
         Self { health }
     }
 
-    /// Takes note of the answer to a request that needs `right`.
-    pub(crate) fn heard<T>(&self, right: &Right, answer: &Result<T, WriteError>) {
+    /// Takes note of the answer to a request that needs `permission`.
+    pub(crate) fn heard<T>(&self, permission: &Permission, answer: &Result<T, WriteError>) {
         match answer {
             // Whoever gets as far as the object was let through.
             Ok(_) | Err(WriteError::Gone | WriteError::Conflict | WriteError::Invalid(_)) => {
-                if self.health.clear(&right.to_string()).is_some() {
-                    tracing::info!(verb = right.verb, resource = right.what(), "a right that was missing is there");
+                if self.health.clear(&permission.to_string()).is_some() {
+                    tracing::info!(
+                        verb = permission.verb,
+                        resource = permission.what(),
+                        "a permission that was missing is granted"
+                    );
                 }
             }
-            Err(WriteError::Forbidden(message)) => self.denied(right, message),
+            Err(WriteError::Forbidden(message)) => self.denied(permission, message),
             Err(WriteError::Throttled(_) | WriteError::Transient(_)) => {}
         }
     }
 
-    fn denied(&self, right: &Right, message: &str) {
+    fn denied(&self, permission: &Permission, message: &str) {
         // Other things are forbidden too, and are about one object and not about the operator: what a webhook or a quota does not allow, or
         // a namespace that is being deleted.
-        if !message.contains(&format!("cannot {} resource", right.verb)) {
+        if !message.contains(&format!("cannot {} resource", permission.verb)) {
             return;
         }
-        if self.health.set(right.to_string(), right.missing(message.to_owned())).is_none() {
-            tracing::warn!(verb = right.verb, resource = right.what(), message, "a right is missing");
+        if self.health.set(permission.to_string(), permission.missing(message.to_owned())).is_none() {
+            tracing::warn!(
+                verb = permission.verb,
+                resource = permission.what(),
+                why = message,
+                "a permission is missing"
+            );
         }
     }
 }
@@ -99,8 +103,8 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    fn right(need: Need) -> Right {
-        Right { verb: "patch", resource: resource_name("zones", "example.org"), subresource: "status", need }
+    fn permission(need: Need) -> Permission {
+        Permission { verb: "patch", resource: "zones.example.org".to_owned(), subresource: "status", need }
     }
 
     fn denied(verb: &str) -> Result<(), WriteError> {
@@ -111,50 +115,51 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_named_with_what_to_do_until_an_answer_shows_that_it_is_there() {
+    fn a_missing_permission_is_named_with_what_to_do_until_it_is_granted() {
         for answer in
             [Ok(()), Err(WriteError::Gone), Err(WriteError::Conflict), Err(WriteError::Invalid(String::new()))]
         {
             let health = Health::new(Metrics::new());
-            let rights = Rights::new(health.clone());
-            rights.heard(&right(Need::Required), &denied("patch"));
+            let permissions = Permissions::new(health.clone());
+            permissions.heard(&permission(Need::Required), &denied("patch"));
             let checks = health.checks();
-            let Check::Failing { message, fix: Some(fix) } = &checks["right to patch zones.example.org/status"] else {
+            let Check::Failing { message, fix: Some(fix) } = &checks["permission to patch zones.example.org/status"]
+            else {
                 panic!("{checks:?}")
             };
             assert!(message.contains(r#"User "u" cannot patch"#), "{message}");
             assert!(fix.contains("kubectl auth can-i patch zones.example.org --subresource=status"), "{fix}");
-            rights.heard(&right(Need::Required), &Err::<(), _>(WriteError::Transient(String::new())));
+            permissions.heard(&permission(Need::Required), &Err::<(), _>(WriteError::Transient(String::new())));
             assert!(!health.is_ready(), "no answer says nothing");
-            rights.heard(&right(Need::Required), &answer);
+            permissions.heard(&permission(Need::Required), &answer);
             assert_eq!(health.checks().len(), 0, "{answer:?}");
         }
     }
 
     #[test]
-    fn a_right_that_one_can_do_without_leaves_the_replica_ready() {
+    fn an_optional_permission_leaves_the_replica_ready() {
         let health = Health::new(Metrics::new());
-        Rights::new(health.clone()).heard(&right(Need::Optional), &denied("patch"));
+        Permissions::new(health.clone()).heard(&permission(Need::Optional), &denied("patch"));
         let checks = health.checks();
-        let Check::Degraded { message } = &checks["right to patch zones.example.org/status"] else {
+        let Check::Degraded { message } = &checks["permission to patch zones.example.org/status"] else {
             panic!("{checks:?}")
         };
         assert!(message.contains("kubectl auth can-i"), "{message}");
     }
 
     #[test]
-    fn what_is_forbidden_for_one_object_is_no_missing_right() {
+    fn a_request_forbidden_for_one_object_is_not_a_missing_permission() {
         let health = Health::new(Metrics::new());
-        let rights = Rights::new(health.clone());
+        let permissions = Permissions::new(health.clone());
         for message in [
             r#"admission webhook "policy.example.org" denied the request: no"#,
             r#"configmaps "a" is forbidden: unable to create new content in namespace x because it is being terminated"#,
             r#"configmaps "a" is forbidden: exceeded quota: few"#,
             "Unauthorized",
         ] {
-            rights.heard(&right(Need::Required), &Err::<(), _>(WriteError::Forbidden(message.to_owned())));
+            permissions.heard(&permission(Need::Required), &Err::<(), _>(WriteError::Forbidden(message.to_owned())));
         }
-        rights.heard(&right(Need::Required), &denied("create"));
+        permissions.heard(&permission(Need::Required), &denied("create"));
         assert_eq!(health.checks().len(), 0, "{:?}", health.checks());
     }
 }

@@ -1,28 +1,89 @@
-//! Whether an object already has what would be applied to it, judged by the fields we own in its `managedFields`.
+//! What we own of an object, by its `managedFields`.
 //!
-//! In: the live object and the one to apply. Out: true when applying it would change nothing. No schema is needed: which lists are keyed,
-//! sets or of one piece shows in how their ownership is written down (`k:`, `v:`, or nothing below the field). In doubt the answer is
-//! false, and the server finds that nothing changed.
+//! In: the live object and the one to apply. Out: whether applying it would change anything, and the part of the live object that is ours.
+//! No schema is needed: which lists are keyed, sets or atomic shows in how their ownership is recorded (`k:`, `v:`, or nothing below the
+//! field). In doubt the answer is that something would change, and the server finds that nothing did.
 
 use serde_json::{Map, Value};
 
-use super::super::FIELD_MANAGER;
+use super::FIELD_MANAGER;
 
 /// The fields that name an object; nobody owns them.
 const NAMING: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 
-/// Our entry among the managers of the object itself, not of its status.
-pub(super) fn entry(live: &Value) -> Option<&Value> {
+/// The field manager of a part of the operator.
+pub(super) fn manager(owner: &str) -> String {
+    if owner.is_empty() { FIELD_MANAGER.to_owned() } else { format!("{FIELD_MANAGER}-{owner}") }
+}
+
+/// Whether an entry of `managedFields` is about something that this operator applied.
+pub(crate) fn is_ours(entry: &Value) -> bool {
+    let ours =
+        |name: &str| name.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(ours)
+}
+
+/// The entry for what this owner applied to the object itself (no subresource) or to a subresource.
+pub(super) fn entry<'a>(live: &'a Value, subresource: &str, owner: &str) -> Option<&'a Value> {
     live["metadata"]["managedFields"].as_array()?.iter().find(|entry| {
-        entry["manager"] == FIELD_MANAGER
-            && entry["operation"] == "Apply"
-            && entry["subresource"].as_str().unwrap_or_default().is_empty()
+        is_ours(entry)
+            && entry["manager"] == manager(owner).as_str()
+            && entry["subresource"].as_str().unwrap_or_default() == subresource
     })
 }
 
-/// Whether we own exactly the fields of `wanted`, and `live` has their values.
-pub(super) fn is_up_to_date(live: &Value, wanted: &Value) -> bool {
-    let Some(entry) = entry(live).filter(|entry| entry["apiVersion"] == wanted["apiVersion"]) else { return false };
+/// What of the live object is ours; `None` when nothing is.
+pub(super) fn extract(live: &Value, subresource: &str, owner: &str) -> Option<Value> {
+    part(&entry(live, subresource, owner)?["fieldsV1"], live)
+}
+
+/// `owned` is what we own at this place, as `fieldsV1` writes it.
+fn part(owned: &Value, live: &Value) -> Option<Value> {
+    let owned = owned.as_object()?;
+    let below = || owned.iter().filter(|(key, _)| *key != ".");
+    if below().next().is_none() {
+        return Some(live.clone());
+    }
+    match live {
+        Value::Object(fields) => {
+            let mut ours = Map::new();
+            for (key, owned) in below() {
+                let name = key.strip_prefix("f:")?;
+                if let Some(value) = fields.get(name).and_then(|value| part(owned, value)) {
+                    ours.insert(name.to_owned(), value);
+                }
+            }
+            Some(Value::Object(ours))
+        }
+        Value::Array(items) => {
+            let mut ours = Vec::new();
+            for item in items {
+                if let Some((_, owned)) = below().find(|(key, _)| names(key, item)) {
+                    ours.push(if owned.as_object().is_some_and(Map::is_empty) {
+                        item.clone()
+                    } else {
+                        part(owned, item)?
+                    });
+                }
+            }
+            Some(Value::Array(ours))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// Whether the key of an entry (`k:{…}` of a keyed list, `v:…` of a set) names this item.
+fn names(key: &str, item: &Value) -> bool {
+    if let Some(value) = key.strip_prefix("v:") {
+        return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
+    }
+    key.strip_prefix("k:")
+        .and_then(|keys| serde_json::from_str::<Map<String, Value>>(keys).ok())
+        .is_some_and(|keys| keys.iter().all(|(name, value)| item.get(name) == Some(value)))
+}
+
+/// What is applied, without the fields that name the object.
+pub(super) fn content(wanted: &Value) -> Value {
     let mut wanted = wanted.clone();
     if let Some(fields) = wanted.as_object_mut() {
         fields.remove("apiVersion");
@@ -34,7 +95,13 @@ pub(super) fn is_up_to_date(live: &Value, wanted: &Value) -> bool {
             }
         }
     }
-    matches(&entry["fieldsV1"], &wanted, live)
+    wanted
+}
+
+/// Whether we own exactly the fields of `wanted`, and `live` has their values.
+pub(super) fn is_up_to_date(live: &Value, wanted: &Value) -> bool {
+    let entry = entry(live, "", "").filter(|entry| entry["apiVersion"] == wanted["apiVersion"]);
+    entry.is_some_and(|entry| matches(&entry["fieldsV1"], &content(wanted), live))
 }
 
 /// `owned` is what we own at this place, as `fieldsV1` writes it.
@@ -117,6 +184,27 @@ mod tests {
             json!({"metadata": {"labels": {"x": "1", "theirs": "2"}}, "data": {"a": "1", "theirs": "2"}}),
         );
         assert!(is_up_to_date(&live, &wanted(json!({"metadata": {"labels": {"x": "1"}}, "data": {"a": "1"}}))));
+    }
+
+    #[test]
+    fn what_is_ours_is_taken_out_of_what_others_added() {
+        let object = live(
+            &json!({"f:spec": {
+                "f:rules": {},
+                "f:ports": {"k:{\"port\":80}": {".": {}, "f:port": {}, "f:name": {}}},
+                "f:tags": {"v:\"a\"": {}},
+            }}),
+            json!({"metadata": {}, "spec": {
+                "rules": [{"host": "a"}],
+                "ports": [{"port": 443}, {"port": 80, "name": "http", "nodePort": 1}],
+                "tags": ["theirs", "a"],
+                "replicas": 2,
+            }}),
+        );
+        let ours = json!({"spec": {"rules": [{"host": "a"}], "ports": [{"port": 80, "name": "http"}], "tags": ["a"]}});
+        assert_eq!(extract(&object, "", ""), Some(ours));
+        assert_eq!(extract(&object, "status", ""), None);
+        assert_eq!(extract(&object, "", "portal"), None);
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! Finalizers and statuses, after serving and beside the passes.
+//!
+//! ```text
+//!  Statuses (object ids, each once) ─► a turn (see `write/pace.rs`) ─► wanted(id): made up only now, so the newest counts
+//!                                                                    ├► finalizers, then to the end of the queue again
+//!                                                                    ├► status, unless the server has it
+//!                                                                    └► all of a key written ─► all_written(key)
+//! ```
+//!
+//! The status does not follow the finalizers at once where others wait: the API server writes from its watch cache, and does the whole
+//! write twice when that has not seen the finalizers yet.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, System, Wanted};
+use crate::{
+    object::ObjectId,
+    write::{ObjectWrite, Turn, WriteError},
+};
+
+/// How often a lost race is tried again within one turn.
+const TRIES: u32 = 8;
+
+/// What became of one object.
+enum Written {
+    /// As it should be; true when something was written.
+    Done(bool),
+    /// The finalizers are written; the status is for the next turn.
+    Finalizers,
+    /// To be tried again after this long.
+    Later(Duration),
+}
+
+impl<S: System> Driver<S> {
+    /// Writes statuses until `stop`, then lets the writes in progress end.
+    pub(super) async fn write_statuses(self: Arc<Self>, stop: CancellationToken) {
+        let mut writes = JoinSet::new();
+        loop {
+            let turn = async {
+                self.queue.statuses().ready().await;
+                self.outlets.writer.turn().await
+            };
+            let turn = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                turn = turn => turn,
+            };
+            while writes.try_join_next().is_some() {}
+            if let Some((id, key)) = self.queue.statuses().take() {
+                let driver = Arc::clone(&self);
+                writes.spawn(async move { driver.write_status(id, key, turn).await });
+            }
+        }
+        while writes.join_next().await.is_some() {}
+    }
+
+    async fn write_status(&self, id: Arc<ObjectId>, key: S::Key, turn: Turn) {
+        let statuses = self.queue.statuses();
+        let wrote = match self.write_wanted(&id, &turn).await {
+            Written::Done(wrote) => wrote,
+            Written::Finalizers => {
+                statuses.requeue(id, key);
+                return;
+            }
+            Written::Later(after) => {
+                statuses.enqueue_after(id.clone(), key.clone(), after);
+                false
+            }
+        };
+        drop(turn);
+        if statuses.done(&id, &key, wrote)
+            && let Some((touch, after)) = self.system.all_written(&key, &id)
+        {
+            self.queue.touch_after(key, touch, after);
+        }
+    }
+
+    async fn write_wanted(&self, id: &Arc<ObjectId>, turn: &Turn) -> Written {
+        let mut wrote = false;
+        for attempt in 0..TRIES {
+            let Some(wanted) = self.system.wanted(id, self.outlets.clock.now()) else { return Written::Done(wrote) };
+            let Wanted { identity, finalizers, status, refusal } = wanted;
+            let (write, more) = match (finalizers, status) {
+                (Some(finalizers), status) => (ObjectWrite::finalizers(&identity, &finalizers), status.is_some()),
+                (None, Some(status)) => (ObjectWrite::status(&identity, status), false),
+                (None, None) => return Written::Done(wrote),
+            };
+            match turn.write(&self.outlets.writer, &write).await {
+                // The server has it already.
+                Ok(Value::Null) => return Written::Done(wrote),
+                Ok(answer) => {
+                    wrote = true;
+                    self.system.written(id, &answer);
+                    if write.is_status() {
+                        if let Some(refusal) = &refusal {
+                            self.outlets.refusals.report(S::NAME, &identity, refusal);
+                        }
+                        return Written::Done(true);
+                    }
+                    if more {
+                        return Written::Finalizers;
+                    }
+                }
+                Err(WriteError::Gone) => return Written::Done(wrote),
+                Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(10 << attempt)).await,
+                Err(WriteError::Throttled(after)) => return Written::Later(after.unwrap_or(Duration::from_secs(1))),
+                Err(WriteError::Transient(_)) => return Written::Later(Duration::from_secs(2)),
+                Err(WriteError::Forbidden(_)) => return Written::Later(Duration::from_mins(1)),
+                Err(WriteError::Invalid(why)) => {
+                    tracing::error!(object = %id, why, "the API server refuses a status");
+                    return Written::Done(wrote);
+                }
+            }
+        }
+        Written::Later(Duration::from_secs(5))
+    }
+}

@@ -1,0 +1,221 @@
+//! Objects whose finalizers or status may have to be written: each once, in order of arrival, ten thousand of them as ten thousand
+//! pointers.
+//!
+//! In: object ids with the key they belong to, from reports and from indexes. Out: one id at a time for the driver, and the moment when
+//! all of a key are done.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::object::ObjectId;
+
+/// The objects of one system. Cloning gives another handle to the same queue.
+#[derive(Debug)]
+pub struct Statuses<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for Statuses<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    waiting: VecDeque<(Arc<ObjectId>, K)>,
+    queued: HashSet<Arc<ObjectId>>,
+    /// To be queued again, by when.
+    later: BTreeMap<(Instant, u64), (Arc<ObjectId>, K)>,
+    numbered: u64,
+    /// Being written; true when it was asked for again meanwhile.
+    in_progress: BTreeMap<Arc<ObjectId>, bool>,
+    /// Objects waiting or in progress, by key, and whether any was written.
+    keys: BTreeMap<K, (usize, bool)>,
+}
+
+impl<K: Ord + Clone> Statuses<K> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            queued: HashSet::new(),
+            later: BTreeMap::new(),
+            numbered: 0,
+            in_progress: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues objects; one that is queued already keeps its place, one that is being written is queued again afterwards.
+    pub fn enqueue(&self, objects: impl IntoIterator<Item = (Arc<ObjectId>, K)>) {
+        let mut state = self.lock();
+        for (id, key) in objects {
+            state.enqueue(id, key);
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    /// Queues an object once `delay` has passed.
+    pub(crate) fn enqueue_after(&self, id: Arc<ObjectId>, key: K, delay: Duration) {
+        let mut state = self.lock();
+        state.numbered += 1;
+        let place = (Instant::now() + delay, state.numbered);
+        state.later.insert(place, (id, key));
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    /// Waits until an object is queued.
+    pub(crate) async fn ready(&self) {
+        loop {
+            let wake = self.shared.wake.notified();
+            let until = {
+                let mut state = self.lock();
+                state.bring_due(Instant::now());
+                if !state.waiting.is_empty() {
+                    return;
+                }
+                state.later.first_key_value().map(|((at, _), _)| *at)
+            };
+            match until {
+                Some(at) => {
+                    tokio::select! {
+                        biased;
+                        () = wake => {}
+                        () = tokio::time::sleep_until(at) => {}
+                    }
+                }
+                None => wake.await,
+            }
+        }
+    }
+
+    /// Takes the next object. It must be given back with [`Statuses::done`] or [`Statuses::requeue`].
+    pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K)> {
+        let mut state = self.lock();
+        let (id, key) = state.waiting.pop_front()?;
+        state.queued.remove(&id);
+        state.in_progress.insert(id.clone(), false);
+        Some((id, key))
+    }
+
+    /// Puts an object at the end of the queue without it ever being done.
+    pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K) {
+        let mut state = self.lock();
+        state.in_progress.remove(&id);
+        state.keys.entry(key.clone()).or_default().1 = true;
+        state.queued.insert(id.clone());
+        state.waiting.push_back((id, key));
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    /// An object is done with; `wrote` when something was written for it. Returns true when it was the last of its key, and any was
+    /// written.
+    pub(crate) fn done(&self, id: &Arc<ObjectId>, key: &K, wrote: bool) -> bool {
+        let mut state = self.lock();
+        if state.in_progress.remove(id) == Some(true) {
+            state.enqueue(id.clone(), key.clone());
+            self.shared.wake.notify_one();
+        }
+        let Some((count, any)) = state.keys.get_mut(key) else { return false };
+        *count = count.saturating_sub(1);
+        *any |= wrote;
+        let last = *count == 0 && *any;
+        if *count == 0 {
+            state.keys.remove(key);
+        }
+        last
+    }
+}
+
+impl<K: Ord + Clone> State<K> {
+    fn enqueue(&mut self, id: Arc<ObjectId>, key: K) {
+        if let Some(again) = self.in_progress.get_mut(&id) {
+            *again = true;
+        } else if self.queued.insert(id.clone()) {
+            self.keys.entry(key.clone()).or_default().0 += 1;
+            self.waiting.push_back((id, key));
+        }
+    }
+
+    fn bring_due(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            let (id, key) = entry.remove();
+            self.enqueue(id, key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    fn id(name: &str) -> Arc<ObjectId> {
+        Arc::new(ObjectId::new::<ConfigMap>(Some("default"), name))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_queued_once_and_again_when_asked_for_while_it_is_written() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("a"), 1)]);
+        let (first, key) = statuses.take().unwrap();
+        assert_eq!(first, id("a"));
+        statuses.enqueue([(id("a"), 1)]);
+        assert_eq!(statuses.take().unwrap().0, id("b"));
+        assert!(statuses.take().is_none(), "it is being written");
+        assert!(!statuses.done(&first, &key, true));
+        assert_eq!(statuses.take().unwrap().0, id("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_key_is_reported_once_and_only_when_something_was_written() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("c"), 2)]);
+        let taken: Vec<_> = std::iter::from_fn(|| statuses.take()).collect();
+        let done: Vec<bool> = taken.iter().map(|(id, key)| statuses.done(id, key, id.name == "a")).collect();
+        assert_eq!(done, [false, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_with_new_finalizers_waits_behind_the_others() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
+        let (first, key) = statuses.take().unwrap();
+        statuses.requeue(first, key);
+        assert_eq!(statuses.take().unwrap().0, id("b"));
+        assert!(!statuses.done(&id("b"), &1, false));
+        assert_eq!(statuses.take().unwrap().0, id("a"));
+        assert!(statuses.done(&id("a"), &1, false), "its finalizers were written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_write_comes_back_when_its_time_has_come() {
+        let statuses = Statuses::new();
+        statuses.enqueue_after(id("a"), 1, Duration::from_secs(2));
+        let began = Instant::now();
+        statuses.ready().await;
+        assert!(began.elapsed() >= Duration::from_secs(2));
+        assert_eq!(statuses.take().unwrap().0, id("a"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Refusals, reported once: an event, a line in the log and a metric for each, when it begins.
+//!
+//! ```text
+//!  status path, when a status is really written ──► report ──► event + log + metric
+//!  driver, for objects that have no status ───────► set ──────► the same for what is new; what is over is forgotten
+//! ```
+//!
+//! The status itself is the system's to write; the reasons are those of [`signpost_planning::Reason`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use signpost_planning::Refusal;
+
+use crate::{
+    events::{Event, EventKind, Recorder},
+    metrics::Metrics,
+    object::{Identity, ObjectId},
+};
+
+/// Reports refusals. Cloning gives another handle to the same reporter.
+#[derive(Clone, Debug)]
+pub struct Refusals {
+    recorder: Recorder,
+    metrics: Metrics,
+    reported: Arc<Mutex<Reported>>,
+}
+
+/// What was reported of objects without a status: by system and object, the UID and the refusals.
+type Reported = BTreeMap<Arc<ObjectId>, BTreeMap<&'static str, (Box<str>, BTreeSet<Refusal>)>>;
+
+impl Refusals {
+    pub(crate) fn new(recorder: Recorder, metrics: Metrics) -> Self {
+        Self { recorder, metrics, reported: Arc::default() }
+    }
+
+    /// Reports a refusal, whether or not it was reported before.
+    pub fn report(&self, system: &'static str, identity: &Identity, refusal: &Refusal) {
+        self.metrics.refused(system, refusal.reason.as_str());
+        tracing::info!(system, object = %identity.id, reason = refusal.reason.as_str(), why = refusal.message, "refused");
+        self.recorder.record(Event {
+            object: identity.reference(),
+            kind: EventKind::Warning,
+            reason: refusal.reason.as_str().to_owned(),
+            note: refusal.message.clone(),
+        });
+    }
+
+    /// Sets what is refused of an object now, by this system. What was not refused before is reported; what is over is forgotten.
+    pub fn set(&self, system: &'static str, identity: &Identity, refusals: &[Refusal]) {
+        let new = {
+            let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            let now: BTreeSet<Refusal> = refusals.iter().cloned().collect();
+            let of_object = reported.entry(identity.id.clone()).or_default();
+            let before = match of_object.get(system) {
+                Some((uid, before)) if *uid == identity.uid => before.clone(),
+                _ => BTreeSet::new(),
+            };
+            let new: Vec<Refusal> = now.difference(&before).cloned().collect();
+            if now.is_empty() {
+                of_object.remove(system);
+            } else {
+                of_object.insert(system, (identity.uid.clone(), now));
+            }
+            if of_object.is_empty() {
+                reported.remove(&identity.id);
+            }
+            new
+        };
+        for refusal in &new {
+            self.report(system, identity, refusal);
+        }
+    }
+
+    /// Forgets an object that is deleted.
+    pub(crate) fn forget(&self, id: &ObjectId) {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::testing;
+    use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+    use signpost_planning::Reason;
+
+    fn identity(uid: &str) -> Identity {
+        let metadata = ObjectMeta { name: Some("a".into()), uid: Some(uid.into()), ..ObjectMeta::default() };
+        Identity::of(&ConfigMap { metadata, ..ConfigMap::default() })
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_reported_when_it_begins_and_again_only_after_it_was_over() {
+        let (recorder, mut events) = testing::recorder();
+        let refusals = Refusals::new(recorder, Metrics::new());
+        let (bad, worse) = (Refusal::new(Reason::InvalidName, "bad"), Refusal::new(Reason::InvalidTtl, "worse"));
+        let one = identity("1");
+        let mut reported = |now: &[Refusal], object: &Identity| {
+            refusals.set("test", object, now);
+            testing::drain(&mut events).into_iter().map(|event| event.note).collect::<Vec<_>>()
+        };
+        assert_eq!(reported(std::slice::from_ref(&bad), &one), ["bad"]);
+        assert!(reported(std::slice::from_ref(&bad), &one).is_empty());
+        assert_eq!(reported(&[bad.clone(), worse.clone()], &one), ["worse"]);
+        assert!(reported(std::slice::from_ref(&worse), &one).is_empty());
+        assert_eq!(reported(&[worse.clone(), bad.clone()], &one), ["bad"]);
+        assert_eq!(reported(&[bad], &identity("2")), ["bad"], "another incarnation");
+        refusals.forget(&one.id);
+        assert!(refusals.reported.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,352 @@
+//! What the API server has of what we applied: a few numbers per object, fed by the watch and by the answers to our own writes.
+//!
+//! ```text
+//!  watch, answers ─► digest of the fields that we own in the live object ─► Known
+//!  wanted ─────────► digest of what would be applied ──────────────────────►   └─ equal? then nothing is sent
+//! ```
+//!
+//! Of two reports the one with the newer resource version counts, so a late watch event never hides a write of ours. A content that the
+//! server stores otherwise than it was sent (a default filled in, a field pruned) is remembered as a pair and not sent again either.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use serde_json::Value;
+
+use super::owned;
+use crate::{
+    hub::Compared,
+    object::{Kind, ObjectId},
+};
+
+/// What is applied: the object itself or its status, by one field manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Part {
+    /// Empty for the object itself, or `status`.
+    pub(super) subresource: &'static str,
+    /// Empty, or the name of the part of the operator that owns it.
+    pub(super) owner: &'static str,
+}
+
+impl Part {
+    pub(super) fn whole() -> Self {
+        Self { subresource: "", owner: "" }
+    }
+
+    pub(super) fn status(owner: &'static str) -> Self {
+        Self { subresource: "status", owner }
+    }
+}
+
+/// What the server has under a part of an object.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    uid: u64,
+    /// The version that this was true of; 0 when it is not known.
+    version: u64,
+    deleting: bool,
+    /// The digest of what we own there.
+    live: Option<u64>,
+    /// A content that we applied, and how it reads back.
+    reads_as: Option<(u64, u64)>,
+}
+
+/// What the watch shows of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// It is as it should be.
+    Same,
+    /// There is none with fields of ours.
+    Absent,
+    /// It differs, or the view is not current.
+    Unknown,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    known: HashMap<u64, Known>,
+    /// Fields that only tell when something happened, by kind; also the kinds whose status is reported.
+    times: BTreeMap<&'static Kind, BTreeSet<&'static str>>,
+    /// The owners of statuses.
+    owners: BTreeSet<&'static str>,
+    /// Kinds of children whose view is complete and current.
+    views: BTreeSet<&'static Kind>,
+}
+
+impl Table {
+    /// Declares a kind whose status is written, and the fields of it that only tell when.
+    pub(super) fn reported(&mut self, kind: &'static Kind, times: &[&'static str]) {
+        self.times.entry(kind).or_default().extend(times);
+    }
+
+    /// Whether the view of a kind of children is complete and current.
+    pub(super) fn view_of(&mut self, kind: &'static Kind, current: bool) {
+        if current {
+            self.views.insert(kind);
+        } else {
+            self.views.remove(kind);
+        }
+    }
+
+    /// The digest of what would be applied.
+    pub(super) fn digest(&self, id: &ObjectId, part: Part, content: &Value) -> u64 {
+        if part.subresource.is_empty() { digest(content, &|_| false) } else { digest(content, &self.is_time(id)) }
+    }
+
+    fn is_time(&self, id: &ObjectId) -> impl Fn(&str) -> bool {
+        let times = self.times.get(id.kind);
+        move |name| name == "lastTransitionTime" || times.is_some_and(|times| times.contains(name))
+    }
+
+    /// Whether the server has exactly this under the part of that incarnation.
+    pub(super) fn has(&self, id: &ObjectId, uid: &str, part: Part, wanted: u64) -> bool {
+        let known = self.known.get(&key(id, part));
+        known.is_some_and(|known| known.uid == hash_of(uid) && known.is(wanted))
+    }
+
+    /// What the watch shows of a child that should have this content.
+    pub(super) fn child(&self, id: &ObjectId, wanted: u64) -> View {
+        if !self.views.contains(id.kind) {
+            return View::Unknown;
+        }
+        match self.known.get(&key(id, Part::whole())) {
+            Some(known) if !known.deleting && known.is(wanted) => View::Same,
+            Some(_) => View::Unknown,
+            None => View::Absent,
+        }
+    }
+
+    /// Takes note of an object as the watch delivers it. `applied` is the object where it has fields of ours.
+    pub(super) fn saw(
+        &mut self,
+        id: &ObjectId,
+        uid: &str,
+        (version, deleting): (u64, bool),
+        applied: Option<&Value>,
+        compared: Compared,
+    ) {
+        let mut parts = Vec::new();
+        if compared.whole {
+            parts.push(Part::whole());
+        }
+        if compared.status {
+            parts.push(Part::status(""));
+            parts.extend(self.owners.iter().copied().map(Part::status));
+        }
+        for part in parts {
+            let live = applied.and_then(|object| owned::extract(object, part.subresource, part.owner));
+            let live = live.map(|live| self.digest(id, part, &live));
+            self.note(id, part, Known { uid: hash_of(uid), version, deleting, live, reads_as: None });
+        }
+    }
+
+    /// Takes note of the object that the API server answered to an apply of `wanted` under `part`.
+    pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: u64, answer: &Value) {
+        if !part.owner.is_empty() {
+            self.owners.insert(part.owner);
+        }
+        let version = crate::object::version_of(answer.pointer("/metadata/resourceVersion").and_then(Value::as_str));
+        let deleting = answer.pointer("/metadata/deletionTimestamp").is_some();
+        // An answer without managedFields can only mean what was sent.
+        let live =
+            owned::extract(answer, part.subresource, part.owner).map_or(wanted, |live| self.digest(id, part, &live));
+        let known = Known { uid: hash_of(uid), version, deleting, live: Some(live), reads_as: None };
+        self.note(id, part, known);
+        if let Some(known) = self.known.get_mut(&key(id, part)) {
+            known.reads_as = (live != wanted).then_some((wanted, live));
+        }
+    }
+
+    /// The newer of two reports counts.
+    fn note(&mut self, id: &ObjectId, part: Part, new: Known) {
+        let key = key(id, part);
+        match self.known.get_mut(&key) {
+            Some(old) => {
+                let same = old.uid == new.uid;
+                if !same || new.version >= old.version || new.version == 0 {
+                    *old = Known { reads_as: old.reads_as.filter(|_| same), ..new };
+                }
+            }
+            // An object without anything of ours takes no memory.
+            None if new.live.is_some() => {
+                self.known.insert(key, new);
+            }
+            None => {}
+        }
+    }
+
+    /// Forgets an object that is deleted.
+    pub(super) fn forget(&mut self, id: &ObjectId) {
+        self.known.remove(&key(id, Part::whole()));
+        self.known.remove(&key(id, Part::status("")));
+        for owner in &self.owners {
+            self.known.remove(&key(id, Part::status(owner)));
+        }
+    }
+
+    /// Forgets everything: the cluster was restored from an older state, and versions can no longer be compared.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+impl Known {
+    fn is(&self, wanted: u64) -> bool {
+        self.live.is_some_and(|live| live == wanted || self.reads_as == Some((wanted, live)))
+    }
+}
+
+fn key(id: &ObjectId, part: Part) -> u64 {
+    hash_of(&(id, part))
+}
+
+fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A digest of a JSON value that does not depend on the order of keys, leaves fields out that only tell when, and takes a missing field
+/// and `null` for the same. A list of things with a type, such as conditions, is compared whatever its order: the server keeps its own.
+fn digest(value: &Value, is_time: &dyn Fn(&str) -> bool) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    feed(value, is_time, &mut hasher);
+    hasher.finish()
+}
+
+fn feed(value: &Value, is_time: &dyn Fn(&str) -> bool, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Null => 0_u8.hash(hasher),
+        Value::Bool(flag) => (1_u8, flag).hash(hasher),
+        Value::Number(number) => (2_u8, number.to_string()).hash(hasher),
+        Value::String(text) => (3_u8, text).hash(hasher),
+        Value::Array(items) => {
+            (4_u8, items.len()).hash(hasher);
+            let mut items: Vec<&Value> = items.iter().collect();
+            if items.iter().all(|item| item["type"].is_string()) {
+                items.sort_by_key(|item| item["type"].as_str());
+            }
+            for item in items {
+                feed(item, is_time, hasher);
+            }
+        }
+        Value::Object(fields) => {
+            let mut present: Vec<_> =
+                fields.iter().filter(|(name, value)| !value.is_null() && !is_time(name)).collect();
+            present.sort_by_key(|(name, _)| *name);
+            (5_u8, present.len()).hash(hasher);
+            for (name, value) in present {
+                name.hash(hasher);
+                feed(value, is_time, hasher);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    fn id() -> ObjectId {
+        ObjectId::new::<ConfigMap>(Some("default"), "a")
+    }
+
+    fn live(version: u64, status: &Value, fields: &Value) -> Value {
+        json!({
+            "metadata": {
+                "uid": "1", "resourceVersion": version.to_string(),
+                "managedFields": [{"manager": "signpost", "operation": "Apply", "subresource": "status", "fieldsV1": fields}],
+            },
+            "status": status,
+        })
+    }
+
+    const STATUS: Compared = Compared { status: true, whole: false };
+
+    fn wanted(table: &Table, status: &Value) -> u64 {
+        table.digest(&id(), Part::status(""), &json!({ "status": status }))
+    }
+
+    #[test]
+    fn a_status_that_was_answered_is_known_and_a_late_event_does_not_hide_it() {
+        let mut table = Table::default();
+        let (old, new) = (json!({"serial": 1}), json!({"serial": 2}));
+        let fields = json!({"f:status": {"f:serial": {}}});
+        let digest = wanted(&table, &new);
+        table.answered(&id(), "1", Part::status(""), digest, &live(7, &new, &fields));
+        assert!(table.has(&id(), "1", Part::status(""), digest));
+        table.saw(&id(), "1", (6, false), Some(&live(6, &old, &fields)), STATUS);
+        assert!(table.has(&id(), "1", Part::status(""), digest), "version 6 is older than 7");
+        table.saw(&id(), "1", (8, false), Some(&live(8, &old, &fields)), STATUS);
+        assert!(!table.has(&id(), "1", Part::status(""), digest), "a foreign change at version 8");
+        assert!(!table.has(&id(), "2", Part::status(""), digest), "another incarnation");
+        table.forget(&id());
+        assert!(table.known.is_empty());
+    }
+
+    #[test]
+    fn a_field_that_another_manager_took_is_not_ours_although_it_has_our_value() {
+        let mut table = Table::default();
+        let status = json!({"serial": 2, "name": "a"});
+        table.saw(&id(), "1", (8, false), Some(&live(8, &status, &json!({"f:status": {"f:serial": {}}}))), STATUS);
+        assert!(!table.has(&id(), "1", Part::status(""), wanted(&table, &status)));
+        assert!(table.has(&id(), "1", Part::status(""), wanted(&table, &json!({"serial": 2}))));
+    }
+
+    #[test]
+    fn a_status_that_reads_back_otherwise_is_not_sent_again() {
+        let mut table = Table::default();
+        let sent = json!({"serial": 2, "pruned": true});
+        let digest = wanted(&table, &sent);
+        let back = live(7, &json!({"serial": 2}), &json!({"f:status": {"f:serial": {}}}));
+        table.answered(&id(), "1", Part::status(""), digest, &back);
+        assert!(table.has(&id(), "1", Part::status(""), digest));
+        let changed = live(8, &json!({"serial": 3}), &json!({"f:status": {"f:serial": {}}}));
+        table.saw(&id(), "1", (8, false), Some(&changed), STATUS);
+        assert!(!table.has(&id(), "1", Part::status(""), digest));
+    }
+
+    #[test]
+    fn fields_that_only_tell_when_and_the_order_of_conditions_do_not_count() {
+        let mut table = Table::default();
+        table.reported(Kind::of::<ConfigMap>(), &["checkedAt"]);
+        let condition = |type_: &str, at: &str| json!({"type": type_, "status": "True", "lastTransitionTime": at});
+        let one = json!({"checkedAt": "1", "conditions": [condition("A", "1"), condition("B", "1")]});
+        let other = json!({"checkedAt": "2", "conditions": [condition("B", "2"), condition("A", "2")], "gone": null});
+        assert_eq!(wanted(&table, &one), wanted(&table, &other));
+        assert_ne!(wanted(&table, &one), wanted(&table, &json!({"conditions": [condition("A", "1")]})));
+    }
+
+    #[test]
+    fn a_child_is_judged_from_the_watch_only_while_the_view_is_current() {
+        let mut table = Table::default();
+        let content = json!({"data": {"k": "v"}});
+        let digest = table.digest(&id(), Part::whole(), &content);
+        assert_eq!(table.child(&id(), digest), View::Unknown);
+        table.view_of(Kind::of::<ConfigMap>(), true);
+        assert_eq!(table.child(&id(), digest), View::Absent);
+        let object = json!({
+            "metadata": {"managedFields": [{"manager": "signpost", "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}}]},
+            "data": {"k": "v", "theirs": "w"},
+        });
+        let whole = Compared { status: false, whole: true };
+        table.saw(&id(), "1", (3, false), Some(&object), whole);
+        assert_eq!(table.child(&id(), digest), View::Same);
+        table.saw(&id(), "1", (4, true), Some(&object), whole);
+        assert_eq!(table.child(&id(), digest), View::Unknown, "it is being deleted");
+        table.view_of(Kind::of::<ConfigMap>(), false);
+        assert_eq!(table.child(&id(), digest), View::Unknown);
+    }
+
+    #[test]
+    fn objects_without_fields_of_ours_take_no_memory() {
+        let mut table = Table::default();
+        table.saw(&id(), "1", (3, false), None, STATUS);
+        assert!(table.known.is_empty());
+    }
+}

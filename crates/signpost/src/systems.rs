@@ -1,0 +1,76 @@
+//! The systems of this operator. Adding one is one line here; everything else comes from its spec.
+
+use signpost_engine::{Settings, SystemSpec};
+
+/// Every system.
+pub const SYSTEMS: &[SystemSpec] = &[signpost_system_powerdns::SPEC, signpost_system_pihole::SPEC];
+
+/// The systems of a list of names (`powerdns,pihole`). The error names what is not one.
+pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {
+    let names: Vec<&str> = list.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
+    if let Some(unknown) = names.iter().find(|name| !SYSTEMS.iter().any(|spec| spec.name == **name)) {
+        let known: Vec<&str> = SYSTEMS.iter().map(|spec| spec.name).collect();
+        return Err(format!("{unknown:?} is not a system; there are {}", known.join(", ")));
+    }
+    Ok(SYSTEMS.iter().copied().filter(|spec| names.contains(&spec.name)).collect())
+}
+
+/// The systems to run: those that are named, or else every system that has a server configured.
+pub fn enabled(list: &str, settings: &mut Settings) -> Vec<SystemSpec> {
+    let chosen = match list.trim() {
+        "" => Ok(SYSTEMS.iter().copied().filter(|spec| spec.is_meant_by(settings)).collect()),
+        list => named(list),
+    };
+    let enabled: Vec<SystemSpec> = settings.check("SIGNPOST_SYSTEMS", chosen).unwrap_or_default();
+    if enabled.is_empty() && settings.problems().is_empty() {
+        let switches: Vec<String> = SYSTEMS
+            .iter()
+            .map(|spec| match spec.servers {
+                [] => format!("SIGNPOST_SYSTEMS={} for {}", spec.name, spec.name),
+                servers => format!("{} for {}", servers.join(" or "), spec.name),
+            })
+            .collect();
+        settings.problem(
+            "",
+            format!(
+                "no system is switched on: give {}; or see everything without a cluster: signpost demo",
+                switches.join(", or ")
+            ),
+        );
+    }
+    enabled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systems_are_chosen_by_name_or_by_their_server() {
+        let names = |specs: Vec<SystemSpec>| specs.iter().map(|spec| spec.name).collect::<Vec<_>>();
+        assert_eq!(names(named("pihole, powerdns").unwrap()), ["powerdns", "pihole"]);
+        assert!(named("powerdns,pihol").unwrap_err().contains("\"pihol\" is not a system; there are powerdns, pihole"));
+        let mut settings = Settings::new([("PDNS_API_URL", "http://127.0.0.1:1")]);
+        assert_eq!(names(enabled("", &mut settings)), ["powerdns"]);
+        assert_eq!(names(enabled("pihole", &mut settings)), ["pihole"]);
+        assert!(settings.problems().is_empty());
+        assert!(enabled(" ", &mut Settings::default()).is_empty());
+    }
+
+    #[test]
+    fn names_and_settings_of_systems_are_unique() {
+        let mut names: Vec<&str> = SYSTEMS.iter().flat_map(|spec| spec.settings).map(|setting| setting.name).collect();
+        names.extend(SYSTEMS.iter().map(|spec| spec.name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for spec in SYSTEMS {
+            let known = |name: &&&str| spec.settings.iter().any(|setting| setting.name == **name);
+            assert_eq!(
+                spec.servers.iter().chain(spec.hints).filter(known).count(),
+                spec.servers.len() + spec.hints.len()
+            );
+        }
+    }
+}
