@@ -278,9 +278,10 @@ impl<S: System> Driver<S> {
         driver.queue.start(driver.options.gather, seed);
         let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
         let mut passes = JoinSet::new();
-        let reporting = Arc::clone(&driver).write_statuses(stop.clone());
+        // What the last passes report is still written.
+        let passes_ended = CancellationToken::new();
         let mut statuses = JoinSet::new();
-        statuses.spawn(reporting);
+        statuses.spawn(Arc::clone(&driver).write_statuses(passes_ended.clone()));
         loop {
             let next = async {
                 // The semaphore is never closed; should it be, there is nothing to hand out.
@@ -303,6 +304,7 @@ impl<S: System> Driver<S> {
             });
         }
         while passes.join_next().await.is_some() {}
+        passes_ended.cancel();
         while statuses.join_next().await.is_some() {}
     }
 

@@ -83,23 +83,38 @@ impl LeaseOptions {
 #[derive(Clone, Debug)]
 pub struct Fence {
     until: Arc<Mutex<Until>>,
+    /// How long the machine has been suspended since it was booted: [`Instant`] does not count that time, and a lease does.
+    suspended: fn() -> Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
     Always,
     Never,
-    Moment(Instant),
+    /// Until that moment, if the machine has been suspended no longer than that by then.
+    Moment(Instant, Duration),
 }
+
+/// How long this machine has been suspended since it was booted.
+fn suspended() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    // The clock that stops is read first, so that a moment between the two never looks like a suspension that ended.
+    let running = read(ClockId::Monotonic);
+    read(ClockId::Boottime).saturating_sub(running)
+}
+
+/// The two clocks are not read in the same instant; less than this is not a suspension.
+const CLOCK_NOISE: Duration = Duration::from_millis(100);
 
 impl Fence {
     /// A fence that is always open: for a process that runs without a lease.
     pub fn open() -> Self {
-        Self { until: Arc::new(Mutex::new(Until::Always)) }
+        Self { until: Arc::new(Mutex::new(Until::Always)), suspended }
     }
 
     fn closed() -> Self {
-        Self { until: Arc::new(Mutex::new(Until::Never)) }
+        Self { until: Arc::new(Mutex::new(Until::Never)), suspended }
     }
 
     /// True while this replica may write.
@@ -107,8 +122,18 @@ impl Fence {
         match self.until() {
             Until::Always => true,
             Until::Never => false,
-            Until::Moment(until) => Instant::now() < until,
+            Until::Moment(until, before) => Instant::now() + self.asleep_since(before) < until,
         }
+    }
+
+    /// How long the machine was suspended since then.
+    fn asleep_since(&self, before: Duration) -> Duration {
+        let asleep = (self.suspended)().saturating_sub(before);
+        if asleep < CLOCK_NOISE { Duration::ZERO } else { asleep }
+    }
+
+    fn open_until(&self, moment: Instant) {
+        self.set(Until::Moment(moment, (self.suspended)()));
     }
 
     /// Does `work` while this replica may write. `None` when that ends first: the work is dropped where it is, without being run a
@@ -134,8 +159,8 @@ impl Fence {
         loop {
             match self.until() {
                 Until::Always => std::future::pending().await,
-                Until::Moment(until) if Instant::now() < until => tokio::time::sleep_until(until).await,
-                Until::Never | Until::Moment(_) => return,
+                Until::Moment(until, _) if self.is_open() => tokio::time::sleep_until(until).await,
+                Until::Never | Until::Moment(..) => return,
             }
         }
     }
@@ -257,7 +282,7 @@ impl Candidate {
     /// Renews until that has not worked for too long.
     async fn keep(&mut self) {
         loop {
-            let Until::Moment(deadline) = self.fence.until() else { return };
+            let Until::Moment(deadline, _) = self.fence.until() else { return };
             let renewed = async {
                 tokio::time::sleep(self.options.retry).await;
                 while !self.attempt().await {
@@ -300,7 +325,7 @@ impl Candidate {
             }
         };
         if held {
-            self.fence.set(Until::Moment(sent + self.options.renew_deadline));
+            self.fence.open_until(sent + self.options.renew_deadline);
         }
         held
     }
@@ -495,4 +520,31 @@ fn params() -> PostParams {
 
 fn seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs()).unwrap_or(i32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static SUSPENDED: AtomicU64 = AtomicU64::new(7);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_was_suspended_wakes_up_with_a_closed_fence() {
+        let fence = Fence { suspended: || Duration::from_secs(SUSPENDED.load(Ordering::SeqCst)), ..Fence::closed() };
+        fence.open_until(Instant::now() + Duration::from_secs(10));
+        assert!(fence.is_open());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(fence.is_open());
+        SUSPENDED.fetch_add(6, Ordering::SeqCst);
+        assert!(!fence.is_open(), "5 s awake and 6 s asleep are more than 10 s");
+        assert_eq!(fence.guard(async { 1 }).await, None);
+        fence.open_until(Instant::now() + Duration::from_secs(10));
+        assert!(fence.is_open(), "a renewal after the suspension counts");
+    }
+
+    #[test]
+    fn the_clock_of_this_machine_tells_how_long_it_was_suspended() {
+        assert!(suspended() < Duration::from_hours(24 * 3650));
+    }
 }

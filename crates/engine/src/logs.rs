@@ -96,7 +96,8 @@ struct Lines<W> {
     writer: W,
 }
 
-/// Fields in the order they were given; a later one of the same name replaces the earlier.
+/// Fields in the order they were given; a later one of the same name replaces the earlier. The text of the line is set first: a field
+/// that is called `message` stands beside it and does not replace it.
 #[derive(Clone, Debug, Default)]
 struct Fields(Vec<(String, Value)>);
 
@@ -104,6 +105,7 @@ impl Fields {
     fn set(&mut self, name: &str, value: Value) {
         // The three names that every line has are taken.
         let name = match name {
+            "message" if self.0.iter().any(|(have, _)| have == "msg") => "message",
             "message" => "msg",
             "time" => "time_",
             "level" => "level_",
@@ -294,10 +296,11 @@ mod tests {
 
     #[test]
     fn a_field_cannot_take_the_place_of_time_level_or_msg() {
-        let lines = lines(Format::Json, || tracing::info!(level = "x", time = 1, "hello"));
+        let lines = lines(Format::Json, || tracing::info!(level = "x", time = 1, message = "why", "hello"));
         let parsed: serde_json::Map<String, Value> = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!((parsed["level"].as_str(), parsed["msg"].as_str()), (Some("INFO"), Some("hello")));
         assert_eq!((parsed["level_"].as_str(), parsed["time_"].as_i64()), (Some("x"), Some(1)));
+        assert_eq!(parsed["message"].as_str(), Some("why"));
     }
 
     #[test]

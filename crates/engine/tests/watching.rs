@@ -21,11 +21,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
 };
 use serde_json::json;
 use signpost_engine::{
-    Index, ObjectId, Operator, OperatorOptions, Watch,
+    DriveOptions, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Queue, Report, System, Touch, Watch,
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,
@@ -91,6 +91,22 @@ struct Watching {
 impl Watching {
     fn state(&self, resource: &str) -> KindState {
         self.kinds.borrow()[resource].state.clone()
+    }
+
+    async fn synced(&self, resource: &str) {
+        eventually(resource, Duration::from_mins(1), || async {
+            self.kinds.borrow().get(resource).filter(|kind| kind.state == KindState::Synced).map(drop)
+        })
+        .await;
+    }
+
+    /// Waits until these lines have been heard, and no others.
+    async fn heard(&self, lines: &[&str]) {
+        eventually(&format!("{lines:?}"), Duration::from_mins(1), || async {
+            (self.diary.lines().len() >= lines.len()).then_some(())
+        })
+        .await;
+        assert_eq!(self.diary.lines(), lines);
     }
 
     fn check(&self, resource: &str) -> Check {
@@ -436,4 +452,133 @@ async fn a_hundred_lists_tell_nothing_twice_and_keep_nothing_more() {
     let heard: BTreeSet<String> = watching.diary.take().into_iter().collect();
     assert_eq!(heard, BTreeSet::from(["listed".to_owned()]));
     assert_eq!(sandbox.writes(), 3, "only the user's");
+}
+
+/// A system that needs one kind and does nothing but note that it runs.
+struct Runs(Arc<Mutex<Vec<&'static str>>>, &'static str);
+
+macro_rules! runs {
+    ($system:ident, $name:literal) => {
+        struct $system(Runs);
+        impl System for $system {
+            const NAME: &'static str = $name;
+            type Key = String;
+            type Object = String;
+            type Memory = ();
+            type Observed = ();
+            type Plan = ();
+            type Applied = ();
+            type Status = ();
+            type Measured = ();
+            async fn observe(&self, _: &Job<String, String>, (): ()) {
+                self.0.0.lock().unwrap().push(self.0.1);
+            }
+            fn plan((): (), _: jiff::Timestamp) {}
+            async fn apply(&self, (): ()) {}
+            fn report((): (), _: jiff::Timestamp) -> Report<Self> {
+                Report::new(Outcome::Done)
+            }
+        }
+    };
+}
+runs!(One, "one");
+runs!(Other, "other");
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_of_one_system_does_not_hold_up_another() {
+    let sandbox = sandbox(1);
+    let mut operator = Operator::new(sandbox.client(), options());
+    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let diary = Arc::new(Diary::default());
+    operator.watch::<Mirror>("one", Watch::required(), diary.clone());
+    operator.watch::<ConfigMap>("other", Watch::required(), diary.clone());
+    let queues = [Queue::new(), Queue::new()];
+    operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
+    operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
+    for queue in &queues {
+        queue.touch("key".to_owned(), Touch::All);
+    }
+    let health = operator.health();
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(*ran.lock().unwrap(), ["other"]);
+    let checks = health.checks();
+    let Check::Failing { message, .. } = &checks["kind mirrors.test.signpost.dev"] else { panic!("{checks:?}") };
+    assert!(message.starts_with("one: Mirror: the CRD"), "system and kind are named: {message}");
+    support::install_mirrors(&sandbox.client()).await;
+    eventually("the other one runs too", Duration::from_mins(1), async || {
+        (*ran.lock().unwrap() == ["other", "one"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_is_installed_is_complete_before_its_system_runs() {
+    let sandbox = sandbox(1);
+    support::install_mirrors(&sandbox.client()).await;
+    let user = sandbox.client();
+    make(&user, "a").await;
+    // Mirrors take ten seconds to list.
+    let slow = FaultPlan::new(|info, _| {
+        if info.resource == "mirrors" && info.verb == "list" {
+            Fault::Delay(Duration::from_secs(10))
+        } else {
+            Fault::None
+        }
+    });
+    let mut operator = Operator::new(sandbox.client_with(slow), options());
+    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let diary = Arc::new(Diary::default());
+    operator.watch::<ConfigMap>("one", Watch::required(), diary.clone());
+    operator.watch::<Mirror>("one", Watch::optional(), diary.clone());
+    let queue = Queue::new();
+    operator.drive(One(Runs(ran.clone(), "one")), queue.clone(), DriveOptions::default());
+    queue.touch("key".to_owned(), Touch::All);
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+    sleep(Duration::from_secs(5)).await;
+    assert!(ran.lock().unwrap().is_empty(), "the first list of mirrors is in progress");
+    eventually("it runs after the list", Duration::from_mins(1), async || {
+        (!ran.lock().unwrap().is_empty()).then_some(())
+    })
+    .await;
+}
+
+async fn labelled(client: &Client, name: &str, label: &str) {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"team": label}}});
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    maps.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&map)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_with_a_selector_delivers_only_what_matches() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    labelled(&user, "a", "dns").await;
+    labelled(&user, "b", "web").await;
+    let watching = watch::<ConfigMap>(sandbox.client(), Watch::required().labels("team=dns"), options());
+    watching.synced("configmaps (labels team=dns)").await;
+    labelled(&user, "c", "dns").await;
+    labelled(&user, "a", "web").await;
+    watching.heard(&["applied default/a", "listed", "applied default/c", "deleted default/a"]).await;
+    let one = watch::<ConfigMap>(sandbox.client(), Watch::required().named("default", "c"), options());
+    one.synced("configmaps (namespace default, fields metadata.name=c)").await;
+    labelled(&user, "b", "dns").await;
+    labelled(&user, "c", "web").await;
+    one.heard(&["applied default/c", "listed", "applied default/c"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metadata_watch_fetches_nothing_else() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    labelled(&user, "a", "dns").await;
+    let watching =
+        watch::<PartialObjectMeta<ConfigMap>>(sandbox.client(), Watch::required().metadata_only(), options());
+    watching.synced("configmaps (metadata)").await;
+    labelled(&user, "b", "dns").await;
+    watching.heard(&["applied default/a", "listed", "applied default/b"]).await;
 }

@@ -9,17 +9,20 @@
 
 mod support;
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use k8s_openapi::api::core::v1::Event as CoreEvent;
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use signpost_engine::{
-    Event, EventKind, Identity, ObjectId, ObjectWrite, Operator, OperatorOptions, WriteError, Writer, health::Health,
-    lease::Fence, metrics::Metrics, write::WriterOptions,
+    Child, ChildApplied, Event, EventKind, Identity, Index, ObjectId, ObjectWrite, Operator, OperatorOptions, Proof,
+    Watch, WriteError, Writer, health::Health, lease::Fence, metrics::Metrics, write::WriterOptions,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
@@ -421,4 +424,66 @@ async fn trouble_with_events_troubles_nobody() {
     recorder.record(event(&mirror, "Refused", &known.message.unwrap()));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(events(&user).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_are_watched_and_unchanged_cost_no_request() {
+    struct Nothing;
+    impl Index<ConfigMap> for Nothing {
+        fn applied(&self, _: &ConfigMap) {}
+        fn deleted(&self, _: &ObjectId) {}
+    }
+    let (sandbox, user) = cluster().await;
+    let run = async |client: Client| {
+        let mut operator = Operator::new(client, OperatorOptions::default());
+        operator.watch::<ConfigMap>("test", Watch::required().children(), Arc::new(Nothing));
+        let (writer, mut kinds) = (operator.writer(), operator.kinds());
+        let stop = CancellationToken::new();
+        tokio::spawn(operator.run(stop.clone()));
+        kinds.wait_for(|kinds| kinds.values().all(|kind| kind.complete) && !kinds.is_empty()).await.unwrap();
+        (writer, stop.drop_guard())
+    };
+    let children = |text: &str| -> Vec<(Child, serde_json::Value)> {
+        let proof = || Proof::Label { key: "owner".into(), value: "test".into() };
+        let child = |n| Child::new::<ConfigMap>(Some("default"), &format!("c{n}"), proof());
+        (0..20).map(|n| (child(n), json!({ "data": { "text": text } }))).collect()
+    };
+    let requests = || {
+        sandbox.log().iter().filter(|entry| entry.info.resource == "configmaps" && entry.info.verb != "watch").count()
+    };
+    let before = requests();
+    let (writer, _first) = run(sandbox.client()).await;
+    let made = writer.apply_children(children("one")).await;
+    assert!(made.iter().all(|made| *made == Ok(ChildApplied::Made)), "{made:?}");
+    assert_eq!(requests() - before, 21, "a list, and one apply for each: that none is there was known");
+    let same = writer.apply_children(children("one")).await;
+    assert!(same.iter().all(|same| *same == Ok(ChildApplied::Unchanged)));
+    // A process that has just started knows the same from its first list.
+    let (fresh, _second) = run(sandbox.client()).await;
+    assert!(fresh.apply_children(children("one")).await.iter().all(|same| *same == Ok(ChildApplied::Unchanged)));
+    assert_eq!(requests() - before, 22, "its list");
+    // A foreign change is seen and taken back.
+    let maps: Api<ConfigMap> = Api::namespaced(user, "default");
+    maps.patch("c7", &PatchParams::default(), &Patch::Merge(json!({ "data": { "text": "theirs" } }))).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let repaired = writer.apply_children(children("one")).await;
+    assert_eq!(repaired.iter().filter(|done| **done == Ok(ChildApplied::Changed)).count(), 1);
+    assert_eq!(maps.get("c7").await.unwrap().data.unwrap()["text"], "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_owners_write_parts_of_one_status_side_by_side() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client());
+    writer.write(&status(&mirror, "one")).await.unwrap();
+    let condition = json!({"type": "Served", "status": "True", "reason": "Answered", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let served = ObjectWrite::status(&Identity::of(&mirror), json!({ "conditions": [condition] })).owned_by("portal");
+    writer.write(&served).await.unwrap();
+    writer.write(&status(&mirror, "two")).await.unwrap();
+    writer.write(&served).await.unwrap();
+    let status = mirrors(&user).get("a").await.unwrap().status.unwrap();
+    assert_eq!((status.text.as_deref(), status.conditions.len()), (Some("two"), 1));
+    assert_eq!(writes_of_status(&sandbox), 3, "the same part again is not sent");
 }

@@ -16,7 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("signpost-dns", &[]),
     ("signpost-planning", &["signpost-dns"]),
     ("signpost-apis", &[]),
-    ("signpost-engine", &[]),
+    ("signpost-engine", &["signpost-planning"]),
     ("signpost-provider-powerdns", &["signpost-dns"]),
     ("signpost-provider-pihole", &["signpost-dns"]),
     ("signpost-sandbox", &["signpost-dns"]),
@@ -80,6 +80,13 @@ const IMPURE_CODE: &[&str] = &[
     "eprintln!",
     "dbg!",
 ];
+
+/// What `plan` and `report` of a system must not name besides: state that others change, metrics, logs and anything that waits.
+const IMPURE_STAGE: &[&str] =
+    &["Mutex", "RwLock", "OnceLock", "OnceCell", "Atomic", "tracing::", "async ", ".await", "tokio", "Writer", "Recorder", "Health", "&self.lock", ".lock()"];
+/// The files that every system has.
+const SYSTEM_FILES: &[&str] =
+    &["lib.rs", "settings.rs", "index.rs", "observe.rs", "plan.rs", "apply.rs", "report.rs", "metrics.rs"];
 
 struct Workspace {
     root: PathBuf,
@@ -201,11 +208,13 @@ fn code(source: &str) -> Vec<(usize, &str)> {
 
 /// Which impure words a line has.
 fn impure(line: &str) -> impl Iterator<Item = &'static str> {
+    words_of(IMPURE_CODE, line)
+}
+
+/// Which of these words begin somewhere in a line.
+fn words_of(words: &'static [&'static str], line: &str) -> impl Iterator<Item = &'static str> {
     let begins = |at: usize| !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
-    IMPURE_CODE
-        .iter()
-        .copied()
-        .filter(move |word| line.match_indices(word).any(|(at, _)| word.starts_with(':') || begins(at)))
+    words.iter().copied().filter(move |word| line.match_indices(word).any(|(at, _)| word.starts_with([':', '.']) || begins(at)))
 }
 
 #[test]
@@ -275,6 +284,43 @@ fn pure_sources_name_no_clock_environment_or_output() {
             let source = std::fs::read_to_string(&file).unwrap();
             for (number, line) in code(&source) {
                 wrong.extend(impure(line).map(|word| format!("{}:{number}: `{word}` in a pure crate", file.display())));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The sources of every system, by the system's name.
+fn systems(workspace: &Workspace) -> BTreeMap<String, PathBuf> {
+    let systems = workspace.manifests.iter().filter_map(|(name, manifest)| {
+        Some((name.strip_prefix("signpost-system-")?.to_owned(), manifest.parent()?.join("src")))
+    });
+    systems.collect()
+}
+
+#[test]
+fn every_system_has_the_same_files() {
+    let mut missing = Vec::new();
+    for (system, folder) in systems(&workspace()) {
+        missing.extend(SYSTEM_FILES.iter().filter(|file| !folder.join(file).is_file()).map(|file| format!("{system}/{file}")));
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn plan_and_report_of_every_system_are_pure() {
+    let mut wrong = Vec::new();
+    for (system, folder) in systems(&workspace()) {
+        let mut files = vec![folder.join("plan.rs"), folder.join("report.rs")];
+        rust_files(&folder.join("plan"), &mut files);
+        rust_files(&folder.join("report"), &mut files);
+        // Tests beside the code may use whatever they need.
+        files.retain(|file| !file.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("tests")));
+        for file in files {
+            let source = std::fs::read_to_string(&file).unwrap();
+            for (number, line) in code(&source) {
+                let words = impure(line).chain(words_of(IMPURE_STAGE, line));
+                wrong.extend(words.map(|word| format!("{system}: {}:{number}: `{word}`", file.display())));
             }
         }
     }

@@ -13,7 +13,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, System, Wanted};
@@ -24,6 +27,8 @@ use crate::{
 
 /// How often a lost race is tried again within one turn.
 const TRIES: u32 = 8;
+/// Longest time for statuses that are still queued when asked to stop: another replica waits for the lease, and writes the rest.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// What became of one object.
 enum Written {
@@ -36,26 +41,50 @@ enum Written {
 }
 
 impl<S: System> Driver<S> {
-    /// Writes statuses until `stop`, then lets the writes in progress end.
+    /// Writes statuses until `stop`, then what is queued for a moment, and lets the writes in progress end.
     pub(super) async fn write_statuses(self: Arc<Self>, stop: CancellationToken) {
         let mut writes = JoinSet::new();
-        loop {
-            let turn = async {
-                self.queue.statuses().ready().await;
-                self.outlets.writer.turn().await
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = self.begin_writes(&mut writes) => {}
+        }
+        let until = Instant::now() + FLUSH;
+        while self.queue.statuses().has_any() || !writes.is_empty() {
+            let flushed = async {
+                tokio::select! {
+                    _ = writes.join_next(), if !writes.is_empty() => None,
+                    turn = self.turn() => Some(turn),
+                }
             };
-            let turn = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                turn = turn => turn,
-            };
-            while writes.try_join_next().is_some() {}
-            if let Some((id, key)) = self.queue.statuses().take() {
-                let driver = Arc::clone(&self);
-                writes.spawn(async move { driver.write_status(id, key, turn).await });
+            match timeout_at(until, flushed).await {
+                Ok(Some(turn)) => self.begin_write(&mut writes, turn),
+                Ok(None) => {}
+                Err(_) => break,
             }
         }
         while writes.join_next().await.is_some() {}
+    }
+
+    async fn begin_writes(self: &Arc<Self>, writes: &mut JoinSet<()>) {
+        loop {
+            let turn = self.turn().await;
+            while writes.try_join_next().is_some() {}
+            self.begin_write(writes, turn);
+        }
+    }
+
+    /// Waits until an object is queued and may be written.
+    async fn turn(&self) -> Turn {
+        self.queue.statuses().ready().await;
+        self.outlets.writer.turn().await
+    }
+
+    fn begin_write(self: &Arc<Self>, writes: &mut JoinSet<()>, turn: Turn) {
+        if let Some((id, key)) = self.queue.statuses().take() {
+            let driver = Arc::clone(self);
+            writes.spawn(async move { driver.write_status(id, key, turn).await });
+        }
     }
 
     async fn write_status(&self, id: Arc<ObjectId>, key: S::Key, turn: Turn) {

@@ -107,6 +107,11 @@ impl<K: Ord + Clone> Statuses<K> {
         }
     }
 
+    /// Whether any object is queued now.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
     /// Takes the next object. It must be given back with [`Statuses::done`] or [`Statuses::requeue`].
     pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K)> {
         let mut state = self.lock();

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
     Child, ChildApplied, ChildDeleted, ChildError, DriveOptions, Identity, Index, Job, ObjectId, ObjectWrite, Operator,
-    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, Watch, WriteError, Writer,
-    conditions,
+    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, Wanted, Watch, WriteError,
+    Writer, conditions,
 };
 
 pub const FINALIZER: &str = "test.signpost.dev/mirror";
@@ -52,6 +52,8 @@ pub struct Source {
     identity: Identity,
     text: String,
     conditions: Vec<Condition>,
+    /// Whether a pass has mirrored it, as it is now.
+    mirrored: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,12 +100,19 @@ impl Index<Mirror> for Maps {
             identity: Identity::of(object),
             text: object.spec.text.clone(),
             conditions: object.status.clone().unwrap_or_default().conditions,
+            mirrored: false,
         };
         let mut view = self.view.lock().unwrap();
         view.riddles.remove(&place(&id));
-        view.sources.insert(place(&id), source);
+        let before = view.sources.get(&place(&id)).filter(|before| before.identity.asks_the_same(&source.identity));
+        let mirrored = before.is_some_and(|before| before.mirrored);
+        view.sources.insert(place(&id), Source { mirrored, ..source.clone() });
         drop(view);
-        self.touch(place(&id));
+        if mirrored {
+            self.queue.statuses().enqueue([(source.identity.id, place(&id).0)]);
+        } else {
+            self.touch(place(&id));
+        }
     }
 
     fn deleted(&self, id: &ObjectId) {
@@ -171,7 +180,6 @@ pub struct Todo {
 }
 
 pub struct Outcomes {
-    namespace: Namespace,
     objects: Vec<(Name, Option<Source>, Result<(), ChildError>)>,
 }
 
@@ -183,7 +191,7 @@ impl System for Mirrors {
     type Plan = Todo;
     type Applied = Outcomes;
     type Memory = ();
-    type Status = ();
+    type Status = Identity;
     type Measured = ();
 
     async fn observe(&self, job: &Job<Namespace, Name>, (): ()) -> Seen {
@@ -223,33 +231,51 @@ impl System for Mirrors {
             }
             objects.push((name, source, done));
         }
-        Outcomes { namespace: todo.namespace, objects }
+        Outcomes { objects }
     }
 
-    fn report(outcomes: Outcomes, now: Timestamp) -> Report<Self> {
-        let mut writes = Vec::new();
+    fn report(outcomes: Outcomes, _now: Timestamp) -> Report<Self> {
+        let mut statuses = Vec::new();
         let mut failed = BTreeSet::new();
         let mut class = None;
         for (name, source, done) in outcomes.objects {
-            if let Err(error) = &done {
-                failed.insert(name.clone());
-                class = Some(worse(class, error.into()));
+            match (source, done) {
+                (_, Err(error)) => {
+                    failed.insert(name);
+                    class = Some(worse(class, (&error).into()));
+                }
+                // Only what was done is reported: a failure leaves the last true status in place.
+                (Some(source), Ok(())) if !source.identity.is_deleting() => statuses.push(source.identity),
+                (_, Ok(())) => {}
             }
-            // Only what was done is said: a failure leaves the last true status in place.
-            let (Some(source), Ok(())) = (source, done) else { continue };
-            if source.identity.is_deleting() {
-                continue;
-            }
-            let mut status = MirrorStatus { text: Some(source.text.clone()), conditions: source.conditions };
-            let ready = conditions::condition("Ready", true, "Mirrored", "", Some(source.identity.generation), now);
-            conditions::set(&mut status.conditions, ready);
-            writes.push(ObjectWrite::status(&source.identity, serde_json::to_value(status).unwrap()));
         }
         let outcome = match class {
             None => Outcome::Done,
             Some(class) => Outcome::Retry { class, objects: Touched::Some(failed) },
         };
-        Report { writes, ..Report::new(outcome) }
+        Report { statuses, ..Report::new(outcome) }
+    }
+
+    fn settle(&self, _key: &Namespace, statuses: Vec<Identity>) -> Vec<Arc<ObjectId>> {
+        let mut view = self.maps.view.lock().unwrap();
+        let mut due = Vec::new();
+        for identity in statuses {
+            let source = view.sources.get_mut(&place(&identity.id));
+            if let Some(source) = source.filter(|source| source.identity.asks_the_same(&identity)) {
+                source.mirrored = true;
+                due.push(identity.id);
+            }
+        }
+        due
+    }
+
+    fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
+        let source = self.maps.view.lock().unwrap().sources.get(&place(id)).filter(|source| source.mirrored)?.clone();
+        let mut status = MirrorStatus { text: Some(source.text), conditions: source.conditions };
+        let generation = Some(source.identity.generation);
+        conditions::set(&mut status.conditions, conditions::condition("Ready", true, "Mirrored", "", generation, now));
+        let status = serde_json::to_value(status).ok();
+        Some(Wanted { identity: source.identity, finalizers: None, status, refusal: None })
     }
 }
 

@@ -29,17 +29,24 @@ pub fn sandbox(seed: u64) -> Sandbox {
     Sandbox::new(SandboxOptions { clock: SandboxClock::tokio_from(start()), seed, ..SandboxOptions::default() })
 }
 
-/// The CRD of [`mirror::Mirror`]; its schema takes anything, so that a test can store what the operator cannot read.
+/// The CRD of [`mirror::Mirror`].
 pub async fn install_mirrors(client: &Client) {
+    install_kind(client, "Mirror").await;
+}
+
+/// A namespaced kind of `test.signpost.dev/v1`; its schema takes anything, so that a test can store what the operator cannot read.
+pub async fn install_kind(client: &Client, kind: &str) {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": "mirrors.test.signpost.dev" },
+        "metadata": { "name": format!("{plural}.test.signpost.dev") },
         "spec": {
             "group": "test.signpost.dev",
             "scope": "Namespaced",
-            "names": { "plural": "mirrors", "singular": "mirror", "kind": "Mirror", "listKind": "MirrorList" },
+            "names": { "plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List") },
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
                 "subresources": { "status": {} },
