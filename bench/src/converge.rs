@@ -11,6 +11,8 @@ use crate::world;
 use crate::{Bench, seconds};
 
 const DEADLINE: Duration = Duration::from_mins(3);
+/// The burst that a user of the API server was seen to suffer from.
+const BURST: usize = 2000;
 
 /// What one run of one mode showed.
 struct Run {
@@ -70,13 +72,7 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     world::clear(&client, &namespace).await?;
     figures.push(Figure::new("converge.per_record.1000", seconds(per_record), "s", Goal::Told));
 
-    bench.say("bare cost: 1,000 record sets with no operator");
-    let namespace = bench.cluster.namespace("bench-bare").await;
-    world::create_rrsets(&client, &namespace, "bare.bench", 1000).await?;
-    direct.create_zone("bare.bench").await?;
-    let bare = strategies::bare(&client, &direct, &namespace, "bare.bench", 1000).await?;
-    world::clear(&client, &namespace).await?;
-    figures.push(Figure::new("converge.bare.1000", seconds(bare), "s", Goal::Told));
+    let (alone, bare) = no_operator(bench, &direct, 1000, figures).await?;
 
     let waiting = waiting(bench, &direct, 1000, figures).await?;
     figures.push(Figure::new(
@@ -101,10 +97,12 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
         Goal::AtMost(12.0),
     ));
 
-    for n in [1000, 10_000] {
-        let arriving = arriving(bench, &direct, n, figures).await?;
+    for n in [1000, BURST, 10_000] {
+        // Creating so many without an operator, and the bare cost of reporting them, in the same run.
+        let (alone, bare) = if n == 1000 { (alone, bare) } else { no_operator(bench, &direct, n, figures).await? };
+        let arriving = arriving(bench, &direct, n, (alone, bare), figures).await?;
         if n == 1000 {
-            // Those two start with everything there; this one also waits for the last to be made.
+            // Those two start with everything there; this one also waits for the last to be created.
             for (name, other) in [("of_per_record", per_record), ("of_bare", bare)] {
                 let name = format!("converge.arriving.1000.{name}");
                 figures.push(Figure::new(name, seconds(arriving.reported) / seconds(other), "x", Goal::Told));
@@ -112,6 +110,29 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
         }
     }
     Ok(())
+}
+
+/// How long it takes to create `n` record sets with no operator, and to write by hand what an operator would.
+async fn no_operator(
+    bench: &Bench,
+    direct: &Direct,
+    n: usize,
+    figures: &mut Figures,
+) -> anyhow::Result<(Duration, Duration)> {
+    bench.say(&format!("no operator: {n} record sets are created and written by hand"));
+    let client = bench.cluster.client();
+    let namespace = bench.cluster.namespace("bench-bare").await;
+    let zone = format!("bare-{n}.bench");
+    direct.create_zone(&zone).await?;
+    let start = Instant::now();
+    world::create_rrsets(&client, &namespace, &zone, n).await?;
+    let alone = start.elapsed();
+    let bare = strategies::bare(&client, direct, &namespace, &zone, n).await?;
+    world::clear(&client, &namespace).await?;
+    direct.delete_zone(&zone).await?;
+    figures.push(Figure::new(format!("converge.alone.{n}"), seconds(alone), "s", Goal::Told));
+    figures.push(Figure::new(format!("converge.bare.{n}"), seconds(bare), "s", Goal::Told));
+    Ok((alone, bare))
 }
 
 async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures) -> anyhow::Result<Run> {
@@ -164,7 +185,13 @@ async fn waiting(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures
     Ok(run)
 }
 
-async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figures) -> anyhow::Result<Run> {
+async fn arriving(
+    bench: &Bench,
+    direct: &Direct,
+    n: usize,
+    (alone, bare): (Duration, Duration),
+    figures: &mut Figures,
+) -> anyhow::Result<Run> {
     bench.say(&format!("arriving: the operator runs, {n} record sets are created"));
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-arriving").await;
@@ -175,16 +202,32 @@ async fn arriving(bench: &Bench, direct: &Direct, n: usize, figures: &mut Figure
     settle(&client).await?;
     let before = world::writes_seen(&client).await?;
     let start = Instant::now();
-    let (created, served, reported) = tokio::try_join!(
+    let (created_at, served_at, reported) = tokio::try_join!(
         world::create_rrsets(&client, &namespace, &zone, n),
-        world::all_served(bench.powerdns.dns_addr(), &zone, n, 0, DEADLINE),
+        world::each_served(bench.powerdns.dns_addr(), &zone, n, 0, DEADLINE),
         world::all_reported(&client, &namespace, n, DEADLINE)
     )?;
+    let last = |at: &[Instant]| at.iter().max().copied().unwrap_or(start);
+    let (created, served) = (last(&created_at) - start, last(&served_at));
+    let mut waits: Vec<Duration> =
+        created_at.iter().zip(&served_at).map(|(created, served)| served.saturating_duration_since(*created)).collect();
+    waits.sort_unstable();
     settle(&client).await?;
     let writes = (world::writes_seen(&client).await? - before).saturating_sub(n as u64);
     let run = Run::of(&operator, direct, &zone, [served - start, reported - start], writes).await?;
     let name = format!("converge.arriving.{n}");
     figures.push(Figure::new(format!("{name}.creation"), seconds(created), "s", Goal::Told));
+    // Users of the API server feel the operator as little as this.
+    figures.push(Figure::new(format!("{name}.of_alone"), seconds(created) / seconds(alone), "x", Goal::AtMost(1.5)));
+    let reporting = run.reported.saturating_sub(created);
+    figures.push(Figure::new(
+        format!("{name}.reported_of_bare"),
+        seconds(reporting) / seconds(bare),
+        "x",
+        Goal::AtMost(1.5),
+    ));
+    let p99 = waits.get(waits.len() * 99 / 100).copied().unwrap_or_default();
+    figures.push(Figure::new(format!("{name}.p99_create_to_served"), seconds(p99), "s", Goal::Told));
     let after = run.served.saturating_sub(created);
     figures.push(Figure::new(
         format!("{name}.lag_of_creation"),
@@ -204,7 +247,7 @@ fn tell(figures: &mut Figures, name: &str, run: &Run, n: usize) {
         |what: &str, value, unit, goal| figures.push(Figure::new(format!("{name}.{what}"), value, unit, goal));
     told("served", seconds(run.served), "s", Goal::Told);
     told("reported", seconds(run.reported), "s", Goal::Told);
-    told("patches", run.patches, "PATCHes", Goal::AtMost(49.0));
+    told("patches", run.patches, "PATCHes", Goal::Told);
     // Making the zone is the first step, every PATCH one more.
     told("serial", count(run.steps), "steps", Goal::AtMost(run.patches + 1.0));
     told("writes_per_object", per(run.writes, n), "writes", Goal::AtMost(2.1));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::iter::StepBy;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -81,22 +82,23 @@ pub(crate) fn rrset(namespace: &str, zone: &str, n: usize, edition: u8) -> serde
     })
 }
 
-/// Creates `count` record sets at full speed; returns how long that took.
+/// Creates `count` record sets at full speed; returns when each of them was created.
 pub(crate) async fn create_rrsets(
     client: &Client,
     namespace: &str,
     zone: &str,
     count: usize,
-) -> anyhow::Result<Duration> {
+) -> anyhow::Result<Vec<Instant>> {
     let api = &rrsets(client, namespace);
-    let start = Instant::now();
+    let created = Mutex::new(vec![Instant::now(); count]);
     at_full_speed(0..count, async |n| {
         let object: DynamicObject = serde_json::from_value(rrset(namespace, zone, n, 0))?;
         api.create(&PostParams::default(), &object).await?;
+        created.lock().unwrap_or_else(PoisonError::into_inner)[n] = Instant::now();
         Ok(())
     })
     .await?;
-    Ok(start.elapsed())
+    Ok(created.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Points every record set at its address of another edition.
@@ -138,8 +140,7 @@ pub(crate) async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> a
     }))
 }
 
-/// Waits until every name answers with its address. The first is asked until it does, so that waiting costs few queries; then all
-/// others, several at once, each until it does.
+/// Waits until every name answers with its address; returns when the last did.
 pub(crate) async fn all_served(
     server: SocketAddr,
     zone: &str,
@@ -147,10 +148,24 @@ pub(crate) async fn all_served(
     edition: u8,
     deadline: Duration,
 ) -> anyhow::Result<Instant> {
+    let served = each_served(server, zone, count, edition, deadline).await?;
+    served.into_iter().max().context("no name was asked for")
+}
+
+/// Waits until every name answers with its address; returns when each was first seen to. The first is asked until it does, so that
+/// waiting costs few queries; then all others, several at once, each until it does.
+pub(crate) async fn each_served(
+    server: SocketAddr,
+    zone: &str,
+    count: usize,
+    edition: u8,
+    deadline: Duration,
+) -> anyhow::Result<Vec<Instant>> {
     const ASKING: usize = 8;
     let start = Instant::now();
     let served = async |names: StepBy<Range<usize>>| {
         let socket = UdpSocket::bind("127.0.0.1:0").await?;
+        let mut at = Vec::new();
         for n in names {
             let name = format!("{}.{zone}.", host(n));
             let wanted = address(n, edition);
@@ -160,12 +175,15 @@ pub(crate) async fn all_served(
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
+            at.push((n, Instant::now()));
         }
-        anyhow::Ok(())
+        anyhow::Ok(at)
     };
     served((0..1).step_by(1)).await?;
-    try_join_all((0..ASKING).map(|first| served((first..count).step_by(ASKING)))).await?;
-    Ok(Instant::now())
+    let all = try_join_all((0..ASKING).map(|first| served((first..count).step_by(ASKING)))).await?;
+    let mut at: Vec<(usize, Instant)> = all.into_iter().flatten().collect();
+    at.sort_unstable();
+    Ok(at.into_iter().map(|(_, at)| at).collect())
 }
 
 /// Waits until every record set of the namespace says Succeeded for its current generation.
