@@ -2,7 +2,8 @@
 //!
 //! In: text as people write it (any case, Unicode, with or without the trailing dot). Out: [`Fqdn`], lower case,
 //! A-labels, lengths checked, built from letters, digits, `-`, `_`, `/` and a leftmost `*` only, so that no name can
-//! carry a separator into a provider. One boxed string per name: tens of thousands are held at once.
+//! carry a separator into a provider. A name within a record's data may have other octets too, as `\ddd`. One boxed
+//! string per name: tens of thousands are in memory at once.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -60,6 +61,12 @@ pub enum NameError {
         /// The first character refused.
         character: char,
     },
+    /// A backslash that starts no escape.
+    #[error("name {name} has a '\\' that starts no escape; write \\032 for a blank, \\. for a dot within a label")]
+    BadEscape {
+        /// The refused text, quoted.
+        name: String,
+    },
     /// A `*` that is not the whole first label.
     #[error("name {name} has a '*' that is not the whole first label; write \"*.example.com\"")]
     MisplacedWildcard {
@@ -92,7 +99,8 @@ pub enum NameError {
 
 /// An absolute name in canonical form: lower case, A-labels, no trailing dot kept (the root is `.`).
 ///
-/// `Display` prints the trailing dot; [`Fqdn::undotted`] does not.
+/// `Display` prints the trailing dot; [`Fqdn::undotted`] does not. Octets that only an escape can write are stored as
+/// `\ddd`, the dot within a label too, so that `.` always separates labels. `Display` prints them as PowerDNS does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fqdn(Box<str>);
 
@@ -110,8 +118,44 @@ impl Fqdn {
             return Ok(Self::root());
         }
         let bare = ascii.strip_suffix('.').unwrap_or(&ascii);
-        check_labels(bare, text)?;
+        check_labels(bare, text, is_plain)?;
         Ok(Self(Box::from(bare)))
+    }
+
+    /// Parses a name within a record's data, such as `My\032Printer._ipp._tcp.example.org.`.
+    ///
+    /// A name with a backslash may have any octet but `"`, escaped as `\ddd` or `\c` where needed. Without one the alphabet is
+    /// that of [`Fqdn::parse`], which catches typing errors.
+    pub(crate) fn parse_escaped(text: &str) -> Result<Self, NameError> {
+        if !text.contains('\\') {
+            return Self::parse(text);
+        }
+        if text.len() > MAX_INPUT_LEN {
+            return Err(NameError::TooLong { name: excerpt(text), len: text.len() });
+        }
+        let stored = store_escaped(text)?;
+        let bare = stored.strip_suffix('.').unwrap_or(&stored);
+        check_labels(bare, text, |octet| is_plain(octet) || octet == b'\\')?;
+        let name = Self(Box::from(bare));
+        // Printed without a backslash, it would not be read again.
+        if let Some(character) = name.octets().find(|octet| !is_plain(*octet)).map(char::from)
+            && !name.to_string().contains('\\')
+        {
+            return Err(NameError::BadCharacter { name: excerpt(text), character });
+        }
+        Ok(name)
+    }
+
+    /// The octets of each label, from left to right, as they are sent; none for the root.
+    pub fn label_octets(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        self.labels().map(|label| {
+            if label.contains('\\') { Cow::Owned(unescape(label).collect()) } else { Cow::Borrowed(label.as_bytes()) }
+        })
+    }
+
+    /// The octets of all labels, without what separates them.
+    fn octets(&self) -> impl Iterator<Item = u8> {
+        self.labels().flat_map(unescape)
     }
 
     /// Parses the name of a host: letters, digits and inner hyphens only; no wildcard, no underscore, not an address.
@@ -261,9 +305,77 @@ fn to_ascii(text: &str) -> Result<Cow<'_, str>, NameError> {
     Ok(Cow::Borrowed(text))
 }
 
+/// Whether an octet is written without an escape in any name.
+fn is_plain(octet: u8) -> bool {
+    octet.is_ascii_lowercase() || octet.is_ascii_digit() || matches!(octet, b'-' | b'_' | b'/' | b'*')
+}
+
+/// The stored form of a name with escapes: lower case, every octet that is not plain as `\ddd`.
+fn store_escaped(text: &str) -> Result<String, NameError> {
+    let mut stored = String::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let octet = match (first, tail) {
+            (b'.', _) => {
+                stored.push('.');
+                continue;
+            }
+            (b'\\', [a, b, c, after @ ..]) if [a, b, c].iter().all(|digit| digit.is_ascii_digit()) => {
+                rest = after;
+                let number = [a, b, c].iter().fold(0_u16, |sum, digit| sum * 10 + u16::from(**digit - b'0'));
+                u8::try_from(number).map_err(|_| NameError::BadEscape { name: excerpt(text) })?
+            }
+            (b'\\', [escaped @ b' '..=b'~', after @ ..]) if !escaped.is_ascii_digit() => {
+                rest = after;
+                *escaped
+            }
+            (b'\\', _) => return Err(NameError::BadEscape { name: excerpt(text) }),
+            (b'!'..=b'~', _) => *first,
+            _ => {
+                let character = text.chars().find(|c| !c.is_ascii_graphic()).unwrap_or(char::from(*first));
+                return Err(NameError::BadCharacter { name: excerpt(text), character });
+            }
+        };
+        let octet = octet.to_ascii_lowercase();
+        if octet == b'"' {
+            return Err(NameError::BadCharacter { name: excerpt(text), character: '"' });
+        }
+        if is_plain(octet) {
+            stored.push(char::from(octet));
+        } else {
+            stored.push('\\');
+            stored.extend([octet / 100, octet / 10 % 10, octet % 10].map(|digit| char::from(b'0' + digit)));
+        }
+    }
+    Ok(stored)
+}
+
+/// The octets of a stored label.
+fn unescape(label: &str) -> impl Iterator<Item = u8> {
+    let mut rest = label.as_bytes();
+    std::iter::from_fn(move || match rest {
+        [b'\\', a, b, c, tail @ ..] => {
+            rest = tail;
+            let digits = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
+            Some(digits.iter().fold(0_u8, |sum, digit| sum.wrapping_mul(10).wrapping_add(*digit)))
+        }
+        [first, tail @ ..] => {
+            rest = tail;
+            Some(*first)
+        }
+        [] => None,
+    })
+}
+
+/// How many octets a stored text stands for.
+fn octet_len(stored: &str) -> usize {
+    stored.len() - 3 * stored.bytes().filter(|b| *b == b'\\').count()
+}
+
 /// Checks characters, labels and lengths of a lower-case name without trailing dot; `shown` is what the user wrote.
-fn check_labels(bare: &str, shown: &str) -> Result<(), NameError> {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'/' | b'.' | b'*');
+fn check_labels(bare: &str, shown: &str, allowed: fn(u8) -> bool) -> Result<(), NameError> {
+    let allowed = |octet: u8| octet == b'.' || allowed(octet);
     if let Some(character) = bare.chars().find(|c| !u8::try_from(*c).is_ok_and(allowed)) {
         return Err(NameError::BadCharacter { name: excerpt(shown), character });
     }
@@ -271,21 +383,36 @@ fn check_labels(bare: &str, shown: &str) -> Result<(), NameError> {
         if label.is_empty() {
             return Err(NameError::EmptyLabel { name: excerpt(shown) });
         }
-        if label.len() > MAX_LABEL_LEN {
-            return Err(NameError::LabelTooLong { label: excerpt(label), len: label.len() });
+        let len = octet_len(label);
+        if len > MAX_LABEL_LEN {
+            return Err(NameError::LabelTooLong { label: excerpt(label), len });
         }
         if label.contains('*') && (position > 0 || label != "*") {
             return Err(NameError::MisplacedWildcard { name: excerpt(shown) });
         }
     }
-    if bare.len() > MAX_NAME_LEN {
-        return Err(NameError::TooLong { name: excerpt(shown), len: bare.len() });
+    let len = octet_len(bare);
+    if len > MAX_NAME_LEN {
+        return Err(NameError::TooLong { name: excerpt(shown), len });
     }
     Ok(())
 }
 
 impl fmt::Display for Fqdn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.contains('\\') {
+            for label in self.labels() {
+                for octet in unescape(label) {
+                    match octet {
+                        b'.' | b'\\' => write!(f, "\\{}", char::from(octet))?,
+                        b'!'..=b'~' => fmt::Write::write_char(f, char::from(octet))?,
+                        _ => write!(f, "\\{octet:03}")?,
+                    }
+                }
+                f.write_str(".")?;
+            }
+            return Ok(());
+        }
         f.write_str(&self.0)?;
         if self.is_root() { Ok(()) } else { f.write_str(".") }
     }

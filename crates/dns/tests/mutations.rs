@@ -21,6 +21,8 @@ const NAMES: &[&str] = &[
     "xn--a",
     "straße.de",
     "-a-.b",
+    "My\\032Printer._ipp._tcp.example.org.",
+    "a\\.b\\\\c.example",
 ];
 
 fn seeds(rtype: RecordType) -> &'static [&'static str] {
@@ -43,6 +45,7 @@ fn seeds(rtype: RecordType) -> &'static [&'static str] {
         RecordType::Https | RecordType::Svcb => &[
             "1 . alpn=h2,h3 port=443 ipv4hint=1.2.3.4 ech=\"aGVsbG8=\" ipv6hint=2001:db8::1 key667=\"a\\210b\"",
             r#"1 foo.example. mandatory=alpn,port alpn="f\\\\oo\\,bar,h2" no-default-alpn port=1"#,
+            "1 a\\032b.example. mandatory=dohpath dohpath=/dns-query{?dns} ohttp tls-supported-groups=29,23",
             "1 . key0=\\000\\001 key1=\\002h2 key3=\\001\\187 key4=\\001\\002\\003\\004",
         ],
         RecordType::Loc => &["51 30 12.748 N 0 7 39.611 W -24.50m 1.00m 10000.00m 10.00m", "51 N 4 E 0m"],

@@ -1,13 +1,15 @@
 //! Values of types without a parser of their own.
 //!
 //! In: RFC 3597's `\# length hex`, or any text in the type's own spelling. Out: the former decoded, the latter with single
-//! blanks and its quoted strings in their one spelling. Nothing else is assumed about it, so case counts.
+//! blanks, its quoted strings in their one spelling, and the digits of types with a [layout](super::layout) in theirs.
+//! Nothing else is assumed about it, so case counts.
 
 use std::fmt;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::error::RdataError;
+use super::layout;
 use super::scan::{Bare, Scanner};
 use super::text::write_quoted;
 use crate::rtype::RecordType;
@@ -38,6 +40,7 @@ impl Generic {
             Some(rest) if rest.is_empty() || rest.starts_with(' ') => Value::Octets(octets(&scan, rest)?),
             _ if numbered => return Err(scan.shape()),
             _ => {
+                let words = layout::canonical(rtype, &words).unwrap_or(words);
                 scan.fits(words.len())?;
                 Value::Words(words.into_boxed_str())
             }

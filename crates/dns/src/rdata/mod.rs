@@ -8,6 +8,7 @@ mod address;
 mod error;
 mod generic;
 mod hexed;
+mod layout;
 mod loc;
 mod mailbox;
 mod naptr;
@@ -36,6 +37,7 @@ use crate::name::Fqdn;
 use crate::rtype::RecordType;
 use address::HexadecimalIpv6;
 use scan::{Bare, Scanner};
+use svcb::KeyNames;
 
 /// The start of authority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,11 +154,11 @@ impl Rdata {
             }
             RecordType::Txt => {
                 let mut scan = scan("text in double quotes, such as \"v=spf1 -all\"")?;
-                let mut octets = scan.string(Bare::Refused)?;
+                let mut strings = vec![scan.string(Bare::Refused)?];
                 while !scan.at_end() {
-                    octets.extend(scan.string(Bare::Refused)?);
+                    strings.push(scan.string(Bare::Refused)?);
                 }
-                Text::new(octets).map(Self::Txt)
+                Text::of_strings(strings).map(Self::Txt)
             }
             RecordType::Srv => {
                 let mut scan = scan("priority, weight, port and target host, such as 10 5 443 www.example.com.")?;
@@ -284,6 +286,14 @@ impl Rdata {
             Self::Https(svcb) | Self::Svcb(svcb) => svcb.params.values().any(|param| *param == SvcParam::AutoHint),
             _ => false,
         }
+    }
+
+    /// The text for a server that knows the service parameters `dohpath`, `ohttp` and `tls-supported-groups` by name,
+    /// as PowerDNS does from 5.1 on. `None` when that text is the canonical one, which has them by number.
+    pub fn text_with_key_names(&self) -> Option<String> {
+        let (Self::Https(svcb) | Self::Svcb(svcb)) = self else { return None };
+        let mut text = String::new();
+        (svcb.has_newer_keys() && svcb.write(&mut text, KeyNames::Names).is_ok()).then_some(text)
     }
 
     /// Whether both values mean the same: equal, but for the serial of a SOA, which the server counts up by itself.

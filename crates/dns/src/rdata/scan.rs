@@ -108,10 +108,21 @@ impl<'a> Scanner<'a> {
         self.number(field, "a number from 0 to 4294967295")
     }
 
-    /// The next word as an absolute name; a missing trailing dot is added, never a zone.
+    /// The next word as an absolute name; a missing trailing dot is added, never a zone. A blank behind a backslash is
+    /// part of the name.
     pub(super) fn name(&mut self, field: &'static str) -> Result<Fqdn, RdataError> {
-        let word = self.word()?;
-        Fqdn::parse(word).map_err(|source| RdataError::Name { rtype: self.rtype, field, source })
+        if self.at_end() {
+            return Err(self.shape());
+        }
+        let mut escaped = false;
+        let ends = |c: char| {
+            let end = !escaped && matches!(c, ' ' | '\t');
+            escaped = c == '\\' && !escaped;
+            end
+        };
+        let (word, rest) = self.rest.split_at(self.rest.find(ends).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        Fqdn::parse_escaped(word).map_err(|source| RdataError::Name { rtype: self.rtype, field, source })
     }
 
     /// The next word as the name of a host, which is all the server takes here. The root, which says that there is no

@@ -2,6 +2,7 @@
 //!
 //! In: priority, target, then parameters in any order, quoted or not, by name or as `keyN`. Out: parameters by number,
 //! printed in that order and with the quoting that PowerDNS prints (`ech` and unnamed ones quoted, others not).
+//! [`KeyNames`] selects how keys that only newer servers know by name are printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +23,12 @@ const PORT: u16 = 3;
 const IPV4_HINT: u16 = 4;
 const ECH: u16 = 5;
 const IPV6_HINT: u16 = 6;
+const DOH_PATH: u16 = 7;
+const OHTTP: u16 = 8;
+const TLS_GROUPS: u16 = 9;
 
 /// Names that are read for a number.
-const NAMES: [(&str, u16); 9] = [
+const NAMES: [(&str, u16); 10] = [
     ("mandatory", MANDATORY),
     ("alpn", ALPN),
     ("no-default-alpn", NO_DEFAULT_ALPN),
@@ -32,9 +36,19 @@ const NAMES: [(&str, u16); 9] = [
     ("ipv4hint", IPV4_HINT),
     ("ech", ECH),
     ("ipv6hint", IPV6_HINT),
-    ("dohpath", 7),
-    ("ohttp", 8),
+    ("dohpath", DOH_PATH),
+    ("ohttp", OHTTP),
+    ("tls-supported-groups", TLS_GROUPS),
 ];
+
+/// How keys are printed that PowerDNS knows by name only from 5.1 on: `dohpath`, `ohttp`, `tls-supported-groups`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyNames {
+    /// As `key7`, `key8`, `key9` with the octets on the wire: what PowerDNS 5.0 and older take, and the canonical form.
+    Numbers,
+    /// By name, with their values in presentation form: what PowerDNS 5.1 and later take.
+    Names,
+}
 
 /// A service binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +95,8 @@ impl Svcb {
             })?;
             octets += 4 + value.as_ref().map_or(0, Vec::len);
             let shown = String::from_utf8_lossy(value.as_deref().unwrap_or_default()).into_owned();
-            let param = if name.starts_with("key") && key <= IPV6_HINT {
+            let by_number = name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("key"));
+            let param = if by_number && key <= TLS_GROUPS {
                 from_wire(key, value.unwrap_or_default()).ok_or("octets as RFC 9460 encodes that parameter")
             } else {
                 from_text(key, value)
@@ -108,9 +123,13 @@ fn key_number(name: &str) -> Option<u16> {
     (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
 }
 
-/// The name of a parameter as it is printed: those PowerDNS 4.7 knows by name, others by number.
-fn write_key(f: &mut impl fmt::Write, key: u16) -> fmt::Result {
-    match NAMES.iter().find(|(_, number)| *number == key && key <= IPV6_HINT) {
+/// The name of a parameter as it is printed: those the server knows by name, others by number.
+fn write_key(f: &mut impl fmt::Write, key: u16, names: KeyNames) -> fmt::Result {
+    let last = match names {
+        KeyNames::Numbers => IPV6_HINT,
+        KeyNames::Names => TLS_GROUPS,
+    };
+    match NAMES.iter().find(|(_, number)| *number == key && key <= last) {
         Some((name, _)) => f.write_str(name),
         None => write!(f, "key{key}"),
     }
@@ -161,8 +180,30 @@ fn from_text(key: u16, value: Option<Vec<u8>>) -> Result<SvcParam, &'static str>
             .and_then(|value| BASE64.decode(&value).ok())
             .map(|octets| SvcParam::Ech(octets.into_boxed_slice()))
             .ok_or("in base64"),
+        OHTTP if value.as_deref().is_some_and(|value| !value.is_empty()) => Err("without a value"),
+        TLS_GROUPS => texts(value)
+            .and_then(|items| items.iter().map(|item| group(item)).collect::<Option<Vec<u16>>>())
+            .filter(|groups| are_distinct(groups))
+            .map(|groups| SvcParam::Opaque(groups.into_iter().flat_map(u16::to_be_bytes).collect()))
+            .ok_or("numbers of TLS groups, each once, separated by commas"),
         _ => Ok(SvcParam::Opaque(value.unwrap_or_default().into_boxed_slice())),
     }
+}
+
+/// The number of a TLS group.
+fn group(text: &str) -> Option<u16> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn are_distinct(groups: &[u16]) -> bool {
+    groups.iter().enumerate().all(|(at, group)| !groups.iter().take(at).any(|before| before == group))
+}
+
+/// The TLS groups in octets on the wire; `None` when these are none.
+fn groups(octets: &[u8]) -> Option<Vec<u16>> {
+    let (pairs, []) = octets.as_chunks::<2>() else { return None };
+    let groups: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+    (!groups.is_empty() && are_distinct(&groups)).then_some(groups)
 }
 
 /// Reads a known parameter given by number, whose value is then the octets on the wire.
@@ -195,6 +236,8 @@ fn from_wire(key: u16, octets: Vec<u8>) -> Option<SvcParam> {
             let addresses: Vec<_> = addresses.iter().map(|octets| Ipv6Addr::from(*octets)).collect();
             (!addresses.is_empty()).then_some(SvcParam::Ipv6Hint(addresses))
         }
+        OHTTP if !octets.is_empty() => None,
+        TLS_GROUPS if groups(&octets).is_none() => None,
         _ => Some(SvcParam::Opaque(octets.into_boxed_slice())),
     }
 }
@@ -235,18 +278,27 @@ fn value_list(value: &[u8]) -> Option<Vec<Box<[u8]>>> {
     Some(items)
 }
 
-impl fmt::Display for Svcb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Svcb {
+    /// Whether a key is printed differently by name and by number.
+    pub(super) fn has_newer_keys(&self) -> bool {
+        let newer = |key: &u16| (DOH_PATH..=TLS_GROUPS).contains(key);
+        self.params
+            .iter()
+            .any(|(key, param)| newer(key) || matches!(param, SvcParam::Mandatory(keys) if keys.iter().any(newer)))
+    }
+
+    /// Prints the value with the newer keys as given.
+    pub(super) fn write(&self, f: &mut impl fmt::Write, names: KeyNames) -> fmt::Result {
         let Self { priority, target, params } = self;
         write!(f, "{priority} {target}")?;
         for (key, param) in params {
             f.write_str(" ")?;
-            write_key(f, *key)?;
+            write_key(f, *key, names)?;
             match param {
                 SvcParam::NoDefaultAlpn => {}
                 SvcParam::AutoHint => f.write_str("=auto")?,
                 SvcParam::Port(port) => write!(f, "={port}")?,
-                SvcParam::Mandatory(keys) => write_list(f, keys, |f, key| write_key(f, *key))?,
+                SvcParam::Mandatory(keys) => write_list(f, keys, |f, key| write_key(f, *key, names))?,
                 SvcParam::Ipv4Hint(addresses) => write_list(f, addresses, |f, address| write!(f, "{address}"))?,
                 SvcParam::Ipv6Hint(addresses) => {
                     write_list(f, addresses, |f, address| write!(f, "{}", DottedTailIpv6(*address)))?;
@@ -256,21 +308,29 @@ impl fmt::Display for Svcb {
                     write_names(f, names)?;
                 }
                 SvcParam::Ech(octets) => write!(f, "=\"{}\"", BASE64.encode_display(octets))?,
-                SvcParam::Opaque(octets) => {
-                    f.write_str("=")?;
-                    write_quoted(f, octets)?;
-                }
+                SvcParam::Opaque(_) if names == KeyNames::Names && *key == OHTTP => {}
+                SvcParam::Opaque(octets) => match groups(octets) {
+                    Some(groups) if names == KeyNames::Names && *key == TLS_GROUPS => {
+                        write_list(f, &groups, |f, group| write!(f, "{group}"))?;
+                    }
+                    _ => {
+                        f.write_str("=")?;
+                        write_quoted(f, octets)?;
+                    }
+                },
             }
         }
         Ok(())
     }
 }
 
-fn write_list<T>(
-    f: &mut fmt::Formatter<'_>,
-    items: &[T],
-    write_item: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
-) -> fmt::Result {
+impl fmt::Display for Svcb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, KeyNames::Numbers)
+    }
+}
+
+fn write_list<T, W: fmt::Write>(f: &mut W, items: &[T], write_item: impl Fn(&mut W, &T) -> fmt::Result) -> fmt::Result {
     for (index, item) in items.iter().enumerate() {
         f.write_str(if index == 0 { "=" } else { "," })?;
         write_item(f, item)?;
@@ -280,7 +340,7 @@ fn write_list<T>(
 
 /// Protocol names: commas and backslashes within one are escaped, then the whole is written as a string, in quotes only
 /// where a bare word would not do.
-fn write_names(f: &mut fmt::Formatter<'_>, names: &[Box<[u8]>]) -> fmt::Result {
+fn write_names(f: &mut impl fmt::Write, names: &[Box<[u8]>]) -> fmt::Result {
     let mut joined = Vec::new();
     for (index, name) in names.iter().enumerate() {
         if index > 0 {

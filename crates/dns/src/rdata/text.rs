@@ -1,7 +1,8 @@
-//! Text as records carry it: octets, printed in double quotes.
+//! Text as records carry it: strings of octets, printed in double quotes.
 //!
-//! In: octets. Out: strings of at most 255 octets each, printable ASCII as it is, `"` and `\` behind a backslash,
-//! everything else as `\ddd`. The printed form holds no control character and no byte above 126.
+//! In: strings of octets. Out: the same strings, each over 255 octets split into pieces that fit; printable ASCII is
+//! printed unchanged, `"` and `\` behind a backslash, everything else as `\ddd`. The printed form has no control
+//! character and no byte above 126.
 
 use std::fmt;
 
@@ -12,30 +13,53 @@ use crate::rtype::RecordType;
 /// Longest single string within a record.
 pub(super) const MAX_STRING_LEN: usize = 255;
 
-/// Octets of one or more strings, joined. Where the strings were split does not count as a difference.
+/// One or more strings of at most 255 octets, as on the wire: each behind its length.
+///
+/// The boundaries between strings are part of the value: DNS-SD (RFC 6763) has one key in each string.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Box<[u8]>);
 
 impl Text {
-    /// A text of these octets; refuses what does not fit into a record.
-    pub fn new(octets: impl Into<Box<[u8]>>) -> Result<Self, RdataError> {
-        let octets = octets.into();
-        let len = octets.len() + octets.len().div_ceil(MAX_STRING_LEN).max(1);
-        if len > MAX_RDATA_LEN {
-            return Err(RdataError::TooLong { rtype: RecordType::Txt, len, max: MAX_RDATA_LEN });
+    /// A text of one string, split where it has more than 255 octets.
+    pub fn new(octets: impl AsRef<[u8]>) -> Result<Self, RdataError> {
+        Self::of_strings([octets])
+    }
+
+    /// A text of these strings, each split where it has more than 255 octets. Returns an error when the text does not
+    /// fit into a record. No string at all is one empty string.
+    pub fn of_strings(strings: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Self, RdataError> {
+        let mut wire = Vec::new();
+        for string in strings {
+            let string = string.as_ref();
+            let empty = string.is_empty().then_some([].as_slice());
+            for piece in empty.into_iter().chain(string.chunks(MAX_STRING_LEN)) {
+                wire.push(u8::try_from(piece.len()).unwrap_or(u8::MAX));
+                wire.extend_from_slice(piece);
+            }
         }
-        Ok(Self(octets))
+        if wire.is_empty() {
+            wire.push(0);
+        }
+        if wire.len() > MAX_RDATA_LEN {
+            return Err(RdataError::TooLong { rtype: RecordType::Txt, len: wire.len(), max: MAX_RDATA_LEN });
+        }
+        Ok(Self(wire.into_boxed_slice()))
     }
 
-    /// The octets, all strings joined.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    /// The octets of all strings, joined, as SPF and DKIM read them.
+    pub fn joined(&self) -> Vec<u8> {
+        self.strings().flatten().copied().collect()
     }
 
-    /// The strings of at most 255 octets that are published; one empty string for an empty text.
+    /// The strings that are published, each of at most 255 octets; at least one.
     pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
-        let empty = self.0.is_empty().then_some([].as_slice());
-        empty.into_iter().chain(self.0.chunks(MAX_STRING_LEN))
+        let mut rest: &[u8] = &self.0;
+        std::iter::from_fn(move || {
+            let (length, tail) = rest.split_first()?;
+            let (string, tail) = tail.split_at_checked(usize::from(*length))?;
+            rest = tail;
+            Some(string)
+        })
     }
 }
 

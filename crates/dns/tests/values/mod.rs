@@ -29,6 +29,19 @@ pub(crate) fn name() -> impl Strategy<Value = Fqdn> {
     })
 }
 
+/// Any name that a record's data may have, often with escaped octets.
+pub(crate) fn escaped_name() -> impl Strategy<Value = Fqdn> {
+    let label = vec(any::<u8>(), 1..12)
+        .prop_map(|octets| octets.iter().fold(String::new(), |label, octet| label + &format!("\\{octet:03}")));
+    let escaped = vec(label, 1..4).prop_filter_map("readable", |labels| {
+        match Rdata::parse(&RecordType::Ptr, &labels.join(".")) {
+            Ok(Rdata::Ptr(name)) => Some(name),
+            _ => None,
+        }
+    });
+    prop_oneof![3 => name(), 1 => escaped]
+}
+
 /// The name of a host.
 pub(crate) fn host() -> impl Strategy<Value = Fqdn> {
     prop::collection::vec(matching("[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?"), 1..5)
@@ -72,13 +85,16 @@ fn service_parameter() -> impl Strategy<Value = (u16, SvcParam)> {
         octets(20).prop_map(|keys| (5, SvcParam::Ech(keys))),
         vec(ipv6(), 1..4).prop_map(|hints| (6, SvcParam::Ipv6Hint(hints))),
         prop::sample::select(vec![4, 6]).prop_map(|key| (key, SvcParam::AutoHint)),
-        (7..=u16::MAX, octets(20)).prop_map(|(key, value)| (key, SvcParam::Opaque(value))),
+        Just((8, SvcParam::Opaque(Box::default()))),
+        btree_set(any::<u16>(), 1..4)
+            .prop_map(|groups| { (9, SvcParam::Opaque(groups.into_iter().flat_map(u16::to_be_bytes).collect())) }),
+        (prop_oneof![Just(7), 10..=u16::MAX], octets(20)).prop_map(|(key, value)| (key, SvcParam::Opaque(value))),
     ]
 }
 
 fn service_binding() -> impl Strategy<Value = Box<Svcb>> {
     let params = vec(service_parameter(), 0..5).prop_map(BTreeMap::from_iter);
-    (any::<u16>(), name(), params).prop_map(|(priority, target, params)| {
+    (any::<u16>(), escaped_name(), params).prop_map(|(priority, target, params)| {
         let priority = if params.is_empty() { priority } else { priority.max(1) };
         Box::new(Svcb { priority, target, params })
     })
@@ -116,15 +132,17 @@ pub(crate) fn of_type(rtype: RecordType) -> BoxedStrategy<Rdata> {
     match rtype {
         RecordType::A => any::<Ipv4Addr>().prop_map(Rdata::A).boxed(),
         RecordType::Aaaa => ipv6().prop_map(Rdata::Aaaa).boxed(),
-        RecordType::Cname => name().prop_map(Rdata::Cname).boxed(),
-        RecordType::Dname => name().prop_map(Rdata::Dname).boxed(),
+        RecordType::Cname => escaped_name().prop_map(Rdata::Cname).boxed(),
+        RecordType::Dname => escaped_name().prop_map(Rdata::Dname).boxed(),
         RecordType::Ns => host().prop_map(Rdata::Ns).boxed(),
-        RecordType::Ptr => name().prop_map(Rdata::Ptr).boxed(),
-        RecordType::Alias => name().prop_map(Rdata::Alias).boxed(),
+        RecordType::Ptr => escaped_name().prop_map(Rdata::Ptr).boxed(),
+        RecordType::Alias => escaped_name().prop_map(Rdata::Alias).boxed(),
         RecordType::Mx => {
             (any::<u16>(), host_or_none()).prop_map(|(preference, exchange)| Rdata::Mx { preference, exchange }).boxed()
         }
-        RecordType::Txt => octets(600).prop_map(|octets| Rdata::Txt(Text::new(octets).unwrap())).boxed(),
+        RecordType::Txt => vec(prop_oneof![3 => octets(20), 1 => octets(600)], 0..4)
+            .prop_map(|strings| Rdata::Txt(Text::of_strings(strings).unwrap()))
+            .boxed(),
         RecordType::Srv => (any::<[u16; 3]>(), host_or_none())
             .prop_map(|([priority, weight, port], target)| Rdata::Srv { priority, weight, port, target })
             .boxed(),

@@ -72,14 +72,15 @@ pub(super) fn record(owner: &Fqdn, ttl: u32, rdata: &Rdata) -> Option<Record> {
 
 /// A name as hickory carries it.
 pub(super) fn name(name: &Fqdn) -> Option<Name> {
-    let mut out = Name::from_labels(name.labels().map(str::as_bytes)).ok()?;
+    let labels: Vec<_> = name.label_octets().collect();
+    let mut out = Name::from_labels(labels.iter().map(AsRef::as_ref)).ok()?;
     out.set_fqdn(true);
     Some(out)
 }
 
 fn put_name(out: &mut Vec<u8>, name: &Fqdn) {
-    for label in name.labels() {
-        put_string(out, label.as_bytes());
+    for label in name.label_octets() {
+        put_string(out, &label);
     }
     out.push(0);
 }

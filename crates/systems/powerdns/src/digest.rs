@@ -62,15 +62,9 @@ fn meaning(rtype: RecordType, text: &str) -> String {
             soa.serial = 0;
             Rdata::Soa(soa).to_string()
         }
-        Ok(rdata) if is_hexadecimal(rtype) => rdata.to_string().to_ascii_lowercase(),
         Ok(rdata) => rdata.to_string(),
         Err(_) => text.to_owned(),
     }
-}
-
-/// Types without a parser of their own whose letters are all digits: the server spells some of them its own way.
-fn is_hexadecimal(rtype: RecordType) -> bool {
-    matches!(rtype, RecordType::Other(_)) && ["EUI48", "EUI64", "L64", "NID", "ZONEMD"].contains(&rtype.as_str())
 }
 
 impl fmt::Display for Digest {
@@ -109,10 +103,24 @@ mod tests {
             (RecordType::Cname, vec!["WWW.example.com"], vec!["www.example.com."]),
             (RecordType::Mx, vec!["10  mail.example.com"], vec!["10 mail.example.com."]),
             ("EUI48".parse().unwrap(), vec!["00-00-5E-00-53-2A"], vec!["00-00-5e-00-53-2a"]),
+            ("CDS".parse().unwrap(), vec!["12345 8 2 49FD46E6"], vec!["12345 8 2 49fd46e6"]),
+            ("SMIMEA".parse().unwrap(), vec!["3 1 1 D2AB DE24"], vec!["3 1 1 d2abde24"]),
+            ("DLV".parse().unwrap(), vec!["12345 8 2 49FD46E6"], vec!["12345 8 2 49fd46e6"]),
+            ("NSEC3PARAM".parse().unwrap(), vec!["1 0 0 AABB"], vec!["1 0 0 aabb"]),
+            (RecordType::Https, vec!["1 . dohpath=/q ohttp"], vec!["1 . key7=\"/q\" key8=\"\""]),
             (RecordType::Soa, vec!["ns. host. 1 2 3 4 5"], vec!["ns. host. 2026111501 2 3 4 5"]),
         ] {
             assert_eq!(wanted(rtype, &mine), Digest::of_server(&server(rtype, &theirs)), "{rtype}");
         }
+    }
+
+    /// Clients of DNS-SD read one key from each string, so that strings that were joined must be written again.
+    #[test]
+    fn boundaries_between_the_strings_of_a_text_do_matter() {
+        let wanted = wanted(RecordType::Txt, &["\"txtvers=1\" \"path=/admin\""]);
+        let digest = |text| Digest::of_server(&server(RecordType::Txt, &[text]));
+        assert_eq!(wanted, digest("\"txtvers=1\" \"path=/admin\""));
+        assert_ne!(wanted, digest("\"txtvers=1path=/admin\""));
     }
 
     #[test]

@@ -72,6 +72,9 @@ macro_rules! on_every_server {
     )+};
 }
 
+// Behind the macro that it uses.
+mod spellings;
+
 fn new_zone(name: &ZoneName) -> NewZone {
     NewZone {
         name: name.clone(),
