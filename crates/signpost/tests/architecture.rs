@@ -17,8 +17,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("signpost-planning", &["signpost-dns"]),
     ("signpost-apis", &[]),
     ("signpost-engine", &["signpost-planning"]),
-    ("signpost-provider-powerdns", &["signpost-dns"]),
-    ("signpost-provider-pihole", &["signpost-dns"]),
+    ("signpost-provider-http", &[]),
+    ("signpost-provider-powerdns", &["signpost-dns", "signpost-provider-http"]),
+    ("signpost-provider-pihole", &["signpost-dns", "signpost-provider-http"]),
     ("signpost-sandbox", &["signpost-dns"]),
     (
         "signpost-system-powerdns",

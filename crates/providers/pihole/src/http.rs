@@ -2,16 +2,14 @@
 //!
 //! In: method, path, headers, JSON. Out: [`Reply`], or an error that says whether trying again at once can help.
 
-use std::error::Error as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
+use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Request, Secret, SecretError};
 use url::Url;
 
 use crate::error::{PiholeError, tame};
@@ -21,39 +19,6 @@ const RESPONSE_CAP: usize = 8 * 1024 * 1024;
 
 /// Everything but letters, digits and the characters of names and addresses is escaped in a path element.
 const ELEMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b':');
-
-/// A password or token, either given or read from a file each time it is needed. Never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Secret {
-    /// The value itself.
-    Value(String),
-    /// A file, re-read at every login so that a rotated secret needs no restart.
-    File(PathBuf),
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Value(_) => f.write_str("Secret(…)"),
-            Self::File(path) => write!(f, "Secret({})", path.display()),
-        }
-    }
-}
-
-impl Secret {
-    /// The secret now; trailing line ends of a file do not count.
-    pub async fn read(&self) -> Result<String, PiholeError> {
-        match self {
-            Self::Value(value) => Ok(value.clone()),
-            Self::File(path) => match tokio::fs::read_to_string(path).await {
-                Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-                Err(error) => Err(PiholeError::Setup {
-                    what: format!("the token file {} cannot be read: {error}", path.display()),
-                }),
-            },
-        }
-    }
-}
 
 /// How long to wait for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,51 +153,26 @@ impl std::fmt::Display for Trouble {
 /// The HTTP side of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
-    client: reqwest::Client,
-    base: Url,
+    client: Arc<HttpClient>,
+    ca_file: Option<PathBuf>,
     pub(crate) timing: Timing,
 }
 
 impl Http {
     pub(crate) fn new(connection: &Connection) -> Result<Self, PiholeError> {
-        // Whoever comes first installs the provider; a second installation is refused, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let setup = |what: String| PiholeError::Setup { what };
-        let mut base = connection.base.clone();
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION"), " (Kubernetes DNS operator)"))
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .http1_only()
-            .tcp_nodelay(true)
-            .pool_max_idle_per_host(1)
-            .pool_idle_timeout(Duration::from_secs(15))
-            .connect_timeout(connection.timing.connect)
-            .timeout(connection.timing.total);
-        if let Some(path) = &connection.ca_file {
-            let pem = std::fs::read(path)
-                .map_err(|error| setup(format!("the CA file {} cannot be read: {error}", path.display())))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|_| setup(format!("the CA file {} holds no PEM certificates", path.display())))?;
-            if certificates.is_empty() {
-                return Err(setup(format!("the CA file {} holds no PEM certificates", path.display())));
-            }
-            builder = builder.tls_certs_only(certificates);
-        } else if base.scheme() == "http" {
-            // A machine without any certificate authority can still talk in the clear.
-            builder = builder.tls_certs_only([]);
-        }
-        if let Some(name) = &connection.server_name {
-            let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-            base.set_host(Some(name))
-                .map_err(|error| setup(format!("the server name {name:?} is no host name: {error}")))?;
-            builder = builder.dns_resolver(Arc::new(Elsewhere { name: name.to_ascii_lowercase(), host }));
-        }
-        let client = builder.build().map_err(|error| {
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            setup(format!("the HTTP client cannot be set up: {error}{cause}"))
-        })?;
-        Ok(Self { client, base, timing: connection.timing.clone() })
+        let client = HttpClient::new(HttpOptions {
+            ca_file: connection.ca_file.clone(),
+            server_name: connection.server_name.clone(),
+            connect_timeout: connection.timing.connect,
+            timeout: connection.timing.total,
+            // FTL sends head and body of an answer apart. On a connection that is used again, the second part waits
+            // for the acknowledgement of the first, which takes 40 ms. A new connection takes less than 1 ms.
+            idle_connections: 0,
+            max_body: RESPONSE_CAP,
+            ..HttpOptions::new(connection.base.clone())
+        })
+        .map_err(|error| PiholeError::Setup { what: error.to_string() })?;
+        Ok(Self { client: Arc::new(client), ca_file: connection.ca_file.clone(), timing: connection.timing.clone() })
     }
 
     /// Sends one request and reads its whole answer. `path` starts with `/` and is already escaped.
@@ -243,37 +183,44 @@ impl Http {
         headers: &[(&'static str, &str)],
         body: Option<&Value>,
     ) -> Result<Reply, PiholeError> {
-        let url = format!("{}{path}", self.base.as_str().trim_end_matches('/'));
-        let mut request = self.client.request(method, url);
+        let failed = |error: HttpError| self.failed(error);
+        let url = format!("{}{path}", self.client.base().as_str().trim_end_matches('/'));
+        let url = Url::parse(&url).map_err(|error| PiholeError::Setup { what: error.to_string() })?;
+        let mut request = Request::new(method, url);
         for (name, value) in headers {
-            let mut value = reqwest::header::HeaderValue::from_str(value).map_err(|_| PiholeError::Setup {
-                what: "the token holds characters no HTTP header can carry".into(),
-            })?;
-            value.set_sensitive(true);
-            request = request.header(*name, value);
+            request = request.secret_header(name, value).map_err(failed)?;
         }
         if let Some(body) = body {
-            request = request.json(body);
+            request = request.json(body.to_string());
         }
-        let mut response = request.send().await.map_err(|error| sort(&error))?;
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        // Whatever a server asks for, within the hour it is asked again.
-        let retry_after = header(reqwest::header::RETRY_AFTER)
-            .and_then(|text| text.parse().ok())
-            .map(|seconds| Duration::from_secs(seconds).min(Duration::from_hours(1)));
-        let location = header(reqwest::header::LOCATION).map(|text| match Url::parse(text) {
-            Ok(url) => tame(&format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default())),
-            Err(_) => "another path".to_owned(),
-        });
-        let status = response.status();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| sort(&error))? {
-            if bytes.len() + chunk.len() > RESPONSE_CAP {
-                return Err(PiholeError::Protocol { what: "the answer is larger than 8 MiB".into() });
+        let mut answer = self.client.send(request).await.map_err(failed)?;
+        let (status, retry_after, location) = (answer.status(), answer.retry_after(), answer.location());
+        Ok(Reply { status, body: answer.body().await.map_err(failed)?, retry_after, location })
+    }
+
+    fn failed(&self, error: HttpError) -> PiholeError {
+        match error {
+            HttpError::Timeout => PiholeError::Timeout,
+            HttpError::Unreachable { why, restarting } => {
+                PiholeError::Unreachable { what: tame(&why), quick: restarting }
             }
-            bytes.extend_from_slice(&chunk);
+            HttpError::Tls { why, certificate } => {
+                let what = match &self.ca_file {
+                    // From FTL 6.3 on a new certificate comes with a new authority.
+                    Some(path) if certificate => format!(
+                        "{why}, checked with the CA file {}, which may be older than the certificate: copy \
+                         /etc/pihole/tls_ca.crt from the Pi-hole again",
+                        path.display()
+                    ),
+                    _ => tame(&why),
+                };
+                PiholeError::Tls { what }
+            }
+            HttpError::TooLarge { .. } => PiholeError::Protocol { what: error.to_string() },
+            HttpError::Header { .. } => {
+                PiholeError::Setup { what: "the token holds characters no HTTP header can carry".into() }
+            }
         }
-        Ok(Reply { status, body: bytes, retry_after, location })
     }
 
     /// Runs an operation again, up to three times, while the server refuses or resets connections.
@@ -291,64 +238,9 @@ impl Http {
     }
 }
 
-/// Answers the certificate's name with the addresses of the host in the URL.
-struct Elsewhere {
-    name: String,
-    host: String,
-}
-
-impl Resolve for Elsewhere {
-    fn resolve(&self, name: Name) -> Resolving {
-        let host =
-            if name.as_str().eq_ignore_ascii_case(&self.name) { self.host.clone() } else { name.as_str().to_owned() };
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
-/// Sorts a transport error without repeating URLs (which may hold names of other people's records).
-fn sort(error: &reqwest::Error) -> PiholeError {
-    if error.is_timeout() {
-        return PiholeError::Timeout;
-    }
-    let mut source: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    let mut last = String::new();
-    let mut quick = false;
-    while let Some(cause) = source {
-        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-            return PiholeError::Tls { what: tame(&tls.to_string()) };
-        }
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            if let Some(tls) = tls_inside(io) {
-                return PiholeError::Tls { what: tame(&tls.to_string()) };
-            }
-            quick |= matches!(
-                io.kind(),
-                std::io::ErrorKind::ConnectionRefused
-                    | std::io::ErrorKind::ConnectionReset
-                    | std::io::ErrorKind::ConnectionAborted
-                    | std::io::ErrorKind::BrokenPipe
-                    | std::io::ErrorKind::UnexpectedEof
-            );
-        }
-        last = cause.to_string();
-        // A connection closed before the answer began: the server went away in the middle.
-        quick |= last.contains("connection closed before message completed");
-        source = cause.source();
-    }
-    PiholeError::Unreachable { what: if last.is_empty() { "no connection".into() } else { tame(&last) }, quick }
-}
-
-/// The TLS error inside an I/O error inside an I/O error.
-fn tls_inside(mut io: &std::io::Error) -> Option<&rustls::Error> {
-    loop {
-        let inner = io.get_ref()?;
-        if let Some(tls) = inner.downcast_ref() {
-            return Some(tls);
-        }
-        io = inner.downcast_ref()?;
+impl From<SecretError> for PiholeError {
+    fn from(error: SecretError) -> Self {
+        Self::Setup { what: format!("the token file {error}") }
     }
 }
 
@@ -377,10 +269,5 @@ mod tests {
     #[test]
     fn a_line_becomes_one_path_element() {
         assert_eq!(element("fd00::1 app.lan # signpost=a_b"), "fd00::1%20app.lan%20%23%20signpost%3Da_b");
-    }
-
-    #[test]
-    fn a_secret_is_never_printed() {
-        assert!(!format!("{:?}", Secret::Value("hunter2".into())).contains("hunter2"));
     }
 }

@@ -22,9 +22,10 @@ use futures::future::BoxFuture;
 
 pub use auto::AutoDialect;
 pub use error::{ErrorClass, PiholeError};
-pub use http::{Connection, Secret, Timing, parse_base_url};
+pub use http::{Connection, Timing, parse_base_url};
 pub use line::{AddressParts, AliasParts, Line, MARKER, OwnerId, OwnerIdError};
 pub use memory::MemoryPihole;
+pub use signpost_provider_http::Secret;
 pub use spec::SpecDialect;
 pub use v6::V6Dialect;
 

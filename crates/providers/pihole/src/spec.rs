@@ -13,9 +13,9 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use crate::error::{ErrorClass, PiholeError};
-use crate::http::{Connection, Http, Reply, Secret, element};
+use crate::http::{Connection, Http, Reply, element};
 use crate::line::Line;
-use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole};
+use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole, Secret};
 
 const PATH: &str = "/admin/api/dns/local";
 
@@ -45,7 +45,7 @@ impl SpecDialect {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&serde_json::Value>) -> Result<Reply, PiholeError> {
-        let bearer = format!("Bearer {}", self.token.read().await?);
+        let bearer = format!("Bearer {}", self.token.read().await?.expose());
         self.http.send(method, path, &[("authorization", &bearer)], body).await
     }
 

@@ -467,3 +467,21 @@ async fn readiness_takes_no_seat_and_notices_a_dead_server() {
     assert_eq!(nowhere.probe().await.unwrap_err().reason(), "Unreachable");
     let _ = Line::stored("");
 }
+
+/// From FTL 6.3 on, the authority is made again with every certificate, and its file is copied over the old one.
+#[tokio::test]
+async fn a_renewed_authority_is_read_from_its_file_without_a_restart() {
+    let server = PiholeV6::start().await;
+    let (old, new) = (TlsFront::open_by_address(server.addr()).await, TlsFront::open(server.addr()).await);
+    let path = std::env::temp_dir().join(format!("signpost-ca-{}", std::process::id()));
+    std::fs::copy(old.ca_file(), &path).unwrap();
+    let plain = close_in(&new.url(), PiholeV6::PASSWORD);
+    let connection = Connection { ca_file: Some(path.clone()), server_name: Some("pi.hole".into()), ..plain };
+    let pihole = V6Dialect::new(connection).unwrap();
+    let error = pihole.list().await.unwrap_err();
+    assert_eq!(error.reason(), "Tls");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    std::fs::copy(new.ca_file(), &path).unwrap();
+    pihole.list().await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+}

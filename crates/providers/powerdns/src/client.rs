@@ -6,37 +6,36 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::future::{BoxFuture, FutureExt};
-use reqwest::{Method, StatusCode, header};
 use signpost_dns::ZoneName;
+use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Method, Request, Secret, SetupError, StatusCode};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::types::Change;
+use crate::zone_reader::{Each, ZoneReader};
 use crate::{
-    Health, KeySource, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
-    breaker::Breaker, encode, error, wire,
+    Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
+    breaker::Breaker, encode, spelling, wire,
 };
 
 /// Largest answer read, in megabytes: a zone of more than about 200,000 records. Several may be under way at once.
 const MAX_ANSWER_MEGABYTES: usize = 32;
-/// Longest wait that is taken at its word: whoever asks for a day is asked again before.
+/// Longest wait that is honoured: a server that asks for a day is called again before.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
-/// Largest error text read.
-const MAX_ERROR: usize = 64 * 1024;
 
 /// How to reach a server.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The base URL; a path prefix is kept.
+    /// The base URL; a path prefix is kept. It may end in `/api/v1` or `/api/v1/servers/localhost`.
     pub url: Url,
     /// The API key.
-    pub key: KeySource,
+    pub key: Secret,
     /// The server id in paths.
     pub vhost: String,
     /// The deadline of every call.
@@ -56,73 +55,87 @@ pub enum OptionsError {
     #[error("{0} is not a base URL: write one such as http://powerdns:8081")]
     Url(Url),
     /// The certificate file cannot be read.
-    #[error("PDNS_API_CA_PATH: cannot read the certificates in {path}: {why}")]
-    Ca {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error("PDNS_API_CA_PATH: {0}")]
+    Ca(SetupError),
     /// The HTTP client refuses its settings.
-    #[error("cannot set up the HTTP client: {0}")]
-    Client(String),
+    #[error("{0}")]
+    Client(SetupError),
 }
 
 /// A client of one PowerDNS server.
 #[derive(Debug)]
 pub struct PowerDnsClient {
-    http: reqwest::Client,
+    http: HttpClient,
     base: Url,
-    key: KeySource,
+    key: Secret,
     timeout: Duration,
     slots: Semaphore,
     breaker: Breaker,
     /// Identifiers the server told, where they differ from what [`encode::zone_id`] spells.
     ids: Mutex<HashMap<ZoneName, String>>,
+    /// Whether the server knows the newer service parameters by name; asked for when a change depends on it.
+    key_names: Mutex<Option<bool>>,
 }
 
 struct Answer {
     status: StatusCode,
     serial: Option<u32>,
-    body: Vec<u8>,
+}
+
+/// Where the body of a successful answer goes.
+enum Sink<'a, 'b> {
+    Bytes(&'a mut Vec<u8>),
+    Zone(&'a mut ZoneReader<'b>),
+}
+
+/// The base of every path: the URL, without what people copy from the API's documentation, and the server's id.
+fn api_base(url: &Url, vhost: &str) -> Option<Url> {
+    let segments: Vec<&str> = url.path_segments()?.filter(|segment| !segment.is_empty()).collect();
+    let (surplus, given) = match segments.as_slice() {
+        [.., "api", "v1", "servers", id] => (4, Some(*id)),
+        [.., "api", "v1", "servers"] => (3, None),
+        [.., "api", "v1"] => (2, None),
+        _ => (0, None),
+    };
+    // The id in the URL counts where the setting has its default.
+    let id = given.filter(|_| vhost == "localhost").unwrap_or(vhost);
+    let mut base = url.clone();
+    base.set_query(None);
+    base.set_fragment(None);
+    {
+        let mut path = base.path_segments_mut().ok()?;
+        path.pop_if_empty();
+        for _ in 0..surplus {
+            path.pop();
+        }
+        path.extend(["api", "v1", "servers", id]);
+    }
+    Some(base)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PowerDnsClient {
     /// A client; no call is made yet.
     pub fn new(options: ClientOptions) -> Result<Self, OptionsError> {
         let ClientOptions { url, key, vhost, timeout, insecure, ca_path, concurrency } = options;
-        // Another part of the process may have installed it already: either way there is one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            // The key is for the server alone.
-            .no_proxy()
-            .connect_timeout(timeout)
-            .http1_only()
-            .pool_max_idle_per_host(concurrency);
-        if insecure {
-            builder = builder.tls_danger_accept_invalid_certs(true);
-        }
-        if url.scheme() == "http" {
-            // A machine without any certificate authority can still talk in the clear.
-            builder = builder.tls_certs_only([]);
-        }
-        if let Some(path) = ca_path {
-            let problem = |why: String| OptionsError::Ca { path: path.display().to_string(), why };
-            let pem = std::fs::read(&path).map_err(|error| problem(error.to_string()))?;
-            let certs = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| problem(error.to_string()))?;
-            if certs.is_empty() {
-                return Err(problem("no certificate in it".to_owned()));
-            }
-            builder = builder.tls_certs_only(certs);
-        }
-        let http = builder.build().map_err(|error| OptionsError::Client(full(&error)))?;
-        let mut base = url.clone();
-        base.path_segments_mut()
-            .map_err(|()| OptionsError::Url(url))?
-            .pop_if_empty()
-            .extend(["api", "v1", "servers", &vhost]);
+        let base = api_base(&url, &vhost).ok_or_else(|| OptionsError::Url(url.clone()))?;
+        let http = HttpClient::new(HttpOptions {
+            ca_file: ca_path,
+            insecure,
+            connect_timeout: timeout,
+            timeout,
+            idle_connections: concurrency,
+            max_body: MAX_ANSWER_MEGABYTES << 20,
+            longest_wait: LONGEST_WAIT,
+            ..HttpOptions::new(url)
+        })
+        .map_err(|error| match error {
+            SetupError::Ca { .. } => OptionsError::Ca(error),
+            SetupError::ServerName { .. } | SetupError::Client(_) => OptionsError::Client(error),
+        })?;
         Ok(Self {
             http,
             base,
@@ -131,6 +144,7 @@ impl PowerDnsClient {
             slots: Semaphore::new(concurrency.max(1)),
             breaker: Breaker::new(),
             ids: Mutex::default(),
+            key_names: Mutex::default(),
         })
     }
 
@@ -139,8 +153,7 @@ impl PowerDnsClient {
         if let Ok(mut path) = url.path_segments_mut() {
             path.push("zones");
             if let Some(zone) = zone {
-                let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-                path.push(ids.get(zone).unwrap_or(&encode::zone_id(zone)));
+                path.push(lock(&self.ids).get(zone).unwrap_or(&encode::zone_id(zone)));
             }
         }
         if !query.is_empty() {
@@ -150,7 +163,7 @@ impl PowerDnsClient {
     }
 
     fn remember(&self, info: &ZoneInfo) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = lock(&self.ids);
         if info.id == encode::zone_id(&info.name) {
             ids.remove(&info.name);
         } else {
@@ -158,10 +171,16 @@ impl PowerDnsClient {
         }
     }
 
-    async fn call(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
+    async fn call(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+        into: Sink<'_, '_>,
+    ) -> Result<Answer, ServerError> {
         self.breaker.admit()?;
         let guard = Admitted { breaker: &self.breaker, settled: false };
-        let attempt = self.attempt(method, url, body);
+        let attempt = self.attempt(method, url, body, into);
         let result = match tokio::time::timeout(self.timeout, attempt).await {
             Ok(result) => result,
             Err(_) => Err(ServerError::Timeout { after: self.timeout }),
@@ -171,50 +190,83 @@ impl PowerDnsClient {
     }
 
     /// A call about one zone. That the zone is missing is believed only from a server that names itself: a proxy or
-    /// another virtual host answers 404 to everything, and what is served would be taken for gone.
-    async fn zone_call(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
-        let result = self.call(method, url, body).await;
+    /// another virtual host answers 404 to everything, and what is served would be taken for missing.
+    async fn zone_call(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+        into: Sink<'_, '_>,
+    ) -> Result<Answer, ServerError> {
+        let result = self.call(method, url, body, into).await;
         if !matches!(result, Err(ServerError::NoZone)) {
             return result;
         }
         self.server().await.and(result)
     }
 
-    async fn attempt(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
-        let unreachable = |error: reqwest::Error| ServerError::Unreachable { why: connection(&error.without_url()) };
+    /// A change of one zone, whose answer has no body worth reading.
+    async fn change(&self, method: Method, zone: &ZoneName, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
+        let answer = self.zone_call(method, self.url(Some(zone), &[]), body, Sink::Bytes(&mut Vec::new())).await?;
+        changed(&answer)?;
+        Ok(answer)
+    }
+
+    async fn attempt(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+        mut into: Sink<'_, '_>,
+    ) -> Result<Answer, ServerError> {
         let Ok(_slot) = self.slots.acquire().await else {
             return Err(ServerError::Unreachable { why: "the client is closed".to_owned() });
         };
-        let key = self.key.read().await?;
-        let mut value = header::HeaderValue::from_str(key.expose())
-            .map_err(|_| ServerError::Key { why: "it has characters no header can carry".to_owned() })?;
-        value.set_sensitive(true);
-        let mut request =
-            self.http.request(method, url).header("X-API-Key", value).header(header::ACCEPT, "application/json");
+        let failed = |error: HttpError| self.failed(error);
+        let key = self.key.read().await.map_err(|error| ServerError::Key { why: error.to_string() })?;
+        let mut request = Request::new(method, url).secret_header("x-api-key", key.expose().trim()).map_err(failed)?;
         if let Some(body) = body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+            request = request.json(body);
         }
-        let mut response = request.send().await.map_err(unreachable)?;
-        let status = response.status();
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let serial = header("X-PDNS-New-Serial").and_then(|serial| serial.parse().ok());
-        let retry_after = header("Retry-After").and_then(|seconds| seconds.trim().parse().ok());
-        let retry_after = retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
-        let limit = if status.is_success() { MAX_ANSWER_MEGABYTES << 20 } else { MAX_ERROR };
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-            if body.len() + chunk.len() > limit {
-                if status.is_success() {
-                    return Err(ServerError::Protocol {
-                        why: format!("it is larger than {MAX_ANSWER_MEGABYTES} MB, the most that is read of one zone"),
-                    });
-                }
-                break;
+        let mut answer = self.http.send(request).await.map_err(failed)?;
+        let status = answer.status();
+        if !status.is_success() {
+            let retry_after = answer.retry_after();
+            return Err(refusal(status, retry_after, &answer.body().await.map_err(failed)?));
+        }
+        let serial = answer.header("x-pdns-new-serial").and_then(|serial| serial.parse().ok());
+        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+            match &mut into {
+                Sink::Bytes(bytes) => bytes.extend_from_slice(&chunk),
+                Sink::Zone(reader) => reader.push(&chunk)?,
             }
-            body.extend_from_slice(&chunk);
         }
-        classify(status, retry_after, &body)?;
-        Ok(Answer { status, serial, body })
+        Ok(Answer { status, serial })
+    }
+
+    fn failed(&self, error: HttpError) -> ServerError {
+        match error {
+            HttpError::Timeout => ServerError::Timeout { after: self.timeout },
+            HttpError::Unreachable { why, restarting: _ } | HttpError::Tls { why, certificate: false } => {
+                ServerError::Unreachable { why }
+            }
+            HttpError::Tls { why, certificate: true } => ServerError::Unreachable {
+                why: format!("{why}: PDNS_API_CA_PATH must hold the authority that signed the server's certificate"),
+            },
+            HttpError::TooLarge { .. } => ServerError::Protocol {
+                why: format!("it is larger than {MAX_ANSWER_MEGABYTES} MB, the most that is read of one zone"),
+            },
+            error @ HttpError::Header { .. } => ServerError::Key { why: error.to_string() },
+        }
+    }
+
+    /// Whether the server knows the newer service parameters by name.
+    async fn key_names(&self) -> Result<bool, ServerError> {
+        let known = *lock(&self.key_names);
+        match known {
+            Some(known) => Ok(known),
+            None => self.server().await.map(|server| spelling::knows_key_names(&server.version)),
+        }
     }
 }
 
@@ -249,12 +301,10 @@ impl Drop for Admitted<'_> {
     }
 }
 
-fn classify(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Result<(), ServerError> {
-    if status.is_success() {
-        return Ok(());
-    }
+/// What a status that is not a success means.
+fn refusal(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> ServerError {
     let words = wire::failure(body);
-    Err(match status.as_u16() {
+    match status.as_u16() {
         code @ (401 | 403) => ServerError::Unauthorised { status: code },
         404 => ServerError::NoZone,
         409 => ServerError::Conflict { words },
@@ -264,47 +314,7 @@ fn classify(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> R
         503 if retry_after.is_some() => ServerError::Throttled { words, retry_after },
         code @ 300..400 => ServerError::Failed { status: code, words: "redirects are not followed".to_owned() },
         code => ServerError::Failed { status: code, words },
-    })
-}
-
-/// What went wrong with a connection, and what to do where that can be told.
-fn connection(error: &reqwest::Error) -> String {
-    let why = full(error);
-    if is_about_the_certificate(error) {
-        return format!("{why}: PDNS_API_CA_PATH must hold the authority that signed the server's certificate");
     }
-    why
-}
-
-fn is_about_the_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
-            return true;
-        }
-        // An I/O error hides what it carries from the chain of causes.
-        let carried = error.downcast_ref().and_then(std::io::Error::get_ref);
-        if carried.is_some_and(|carried| is_about_the_certificate(carried)) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// An error with its causes, which `Display` of an HTTP error leaves out.
-fn full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    error::words(&text)
 }
 
 /// What an answer is worth from something that does not say it is a PowerDNS server.
@@ -338,16 +348,19 @@ fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, ServerError> {
 impl ZoneServer for PowerDnsClient {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
         async {
-            let answer = self.call(Method::GET, self.base.clone(), None).await;
-            let answer = match answer.and_then(|answer| wire::server(&answer.body)) {
+            let mut body = Vec::new();
+            let answer = self.call(Method::GET, self.base.clone(), None, Sink::Bytes(&mut body)).await;
+            let answer = match answer.and_then(|_| wire::server(&body)) {
                 Ok(server) if server.daemon_type.is_empty() => Err(not_a_server("it has no daemon_type")),
                 Err(ServerError::NoZone) => Err(not_a_server("404")),
                 Err(ServerError::Protocol { why }) => Err(not_a_server(&why)),
                 answer => answer,
             };
-            if let Err(error @ ServerError::Protocol { .. }) = &answer {
+            match &answer {
+                Ok(server) => *lock(&self.key_names) = Some(spelling::knows_key_names(&server.version)),
                 // Something answers, and it is not the server.
-                self.breaker.failed(error);
+                Err(error @ ServerError::Protocol { .. }) => self.breaker.failed(error),
+                Err(_) => {}
             }
             answer
         }
@@ -357,21 +370,43 @@ impl ZoneServer for PowerDnsClient {
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
         async move {
             let url = self.url(Some(zone), &[("rrsets", "false")]);
-            let Some(answer) = missing_is_none(self.zone_call(Method::GET, url, None).await)? else { return Ok(None) };
-            let contents = wire::zone(&answer.body)?;
-            self.remember(&contents.info);
-            Ok(Some(contents.info))
+            let mut body = Vec::new();
+            let answer = self.zone_call(Method::GET, url, None, Sink::Bytes(&mut body)).await;
+            if missing_is_none(answer)?.is_none() {
+                return Ok(None);
+            }
+            let info = wire::zone(&body)?;
+            self.remember(&info);
+            Ok(Some(info))
         }
         .boxed()
     }
 
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
         async move {
+            let mut sets = Vec::new();
+            let Some(info) = self.read_each(zone, &mut |set| sets.push(set)).await? else { return Ok(None) };
+            sets.shrink_to_fit();
+            Ok(Some(ZoneContents { info, sets }))
+        }
+        .boxed()
+    }
+
+    fn read_each<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        each: Each<'a>,
+    ) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
+        async move {
             let url = self.url(Some(zone), &[]);
-            let Some(answer) = missing_is_none(self.zone_call(Method::GET, url, None).await)? else { return Ok(None) };
-            let contents = wire::zone(&answer.body)?;
-            self.remember(&contents.info);
-            Ok(Some(contents))
+            let mut reader = ZoneReader::new(each);
+            let answer = self.zone_call(Method::GET, url, None, Sink::Zone(&mut reader)).await;
+            if missing_is_none(answer)?.is_none() {
+                return Ok(None);
+            }
+            let info = reader.finish()?;
+            self.remember(&info);
+            Ok(Some(info))
         }
         .boxed()
     }
@@ -379,10 +414,11 @@ impl ZoneServer for PowerDnsClient {
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
         async move {
             let url = self.url(None, &[("rrsets", "false")]);
-            let answer = self.call(Method::POST, url, Some(json(&wire::new_zone(zone))?)).await?;
-            let contents = wire::zone(&answer.body)?;
-            self.remember(&contents.info);
-            Ok(contents.info)
+            let mut body = Vec::new();
+            self.call(Method::POST, url, Some(json(&wire::new_zone(zone))?), Sink::Bytes(&mut body)).await?;
+            let info = wire::zone(&body)?;
+            self.remember(&info);
+            Ok(info)
         }
         .boxed()
     }
@@ -393,28 +429,30 @@ impl ZoneServer for PowerDnsClient {
         settings: &'a ZoneSettings,
     ) -> BoxFuture<'a, Result<(), ServerError>> {
         async move {
-            let url = self.url(Some(zone), &[]);
-            changed(&self.zone_call(Method::PUT, url, Some(json(&wire::settings(settings))?)).await?)
+            self.change(Method::PUT, zone, Some(json(&wire::settings(settings))?)).await?;
+            Ok(())
         }
         .boxed()
     }
 
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
         async move {
-            let url = self.url(Some(zone), &[]);
-            let answer = self.zone_call(Method::PATCH, url, Some(json(&wire::Patch::of(changes))?)).await?;
-            changed(&answer)?;
-            Ok(Patched { serial: answer.serial })
+            let depends = changes.iter().any(spelling::depends_on_version);
+            let changes = spelling::for_server(changes, depends && self.key_names().await?);
+            let result = self.change(Method::PATCH, zone, Some(json(&wire::Patch::of(&changes))?)).await;
+            if depends && matches!(result, Err(ServerError::Refused { .. })) {
+                // The server may have been upgraded since it was asked.
+                *lock(&self.key_names) = None;
+            }
+            Ok(Patched { serial: result?.serial })
         }
         .boxed()
     }
 
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
         async move {
-            let url = self.url(Some(zone), &[]);
-            let deleted = missing_is_none(self.zone_call(Method::DELETE, url, None).await)?;
-            deleted.as_ref().map_or(Ok(()), changed)?;
-            self.ids.lock().unwrap_or_else(PoisonError::into_inner).remove(zone);
+            let deleted = missing_is_none(self.change(Method::DELETE, zone, None).await)?;
+            lock(&self.ids).remove(zone);
             Ok(deleted.is_some())
         }
         .boxed()
@@ -427,5 +465,35 @@ impl ZoneServer for PowerDnsClient {
             }
             health @ (Health::Unknown | Health::Up) => health,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_as_people_copy_it() {
+        let base = |url: &str, vhost: &str| api_base(&url.parse().unwrap(), vhost).unwrap().to_string();
+        let plain = "http://dns:8081/api/v1/servers/localhost";
+        for url in [
+            "http://dns:8081",
+            "http://dns:8081/",
+            "http://dns:8081/api/v1",
+            "http://dns:8081/api/v1/",
+            "http://dns:8081/api/v1/servers",
+            "http://dns:8081/api/v1/servers/localhost",
+            "http://dns:8081/api/v1/servers/localhost/",
+            "http://dns:8081/api/v1?x=y#z",
+        ] {
+            assert_eq!(base(url, "localhost"), plain, "{url}");
+        }
+        for url in ["http://dns/pdns", "http://dns/pdns/", "http://dns/pdns/api/v1/"] {
+            assert_eq!(base(url, "localhost"), "http://dns/pdns/api/v1/servers/localhost", "{url}");
+        }
+        assert_eq!(base("http://dns/a%20b/api/v1", "localhost"), "http://dns/a%20b/api/v1/servers/localhost");
+        assert_eq!(base("http://dns/api/v1/servers/main", "localhost"), "http://dns/api/v1/servers/main");
+        assert_eq!(base("http://dns/api/v1/servers/localhost", "main"), "http://dns/api/v1/servers/main");
+        assert_eq!(base("http://dns/api", "localhost"), "http://dns/api/api/v1/servers/localhost");
     }
 }

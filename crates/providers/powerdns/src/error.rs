@@ -96,8 +96,6 @@ pub enum ErrorClass {
     Unauthorised,
     /// The zone is not there.
     Missing,
-    /// What was read is out of date.
-    Stale,
 }
 
 impl ServerError {
@@ -108,12 +106,13 @@ impl ServerError {
             | Self::Timeout { .. }
             | Self::Failed { .. }
             | Self::Protocol { .. }
+            // At once it would be the same conflict again, without end.
+            | Self::Conflict { .. }
             | Self::NotLeading => ErrorClass::Transient,
             Self::Paused { retry_after, .. } => ErrorClass::Throttled(Some(*retry_after)),
             Self::Throttled { retry_after, .. } => ErrorClass::Throttled(*retry_after),
             Self::Unauthorised { .. } | Self::Key { .. } => ErrorClass::Unauthorised,
             Self::NoZone => ErrorClass::Missing,
-            Self::Conflict { .. } => ErrorClass::Stale,
             Self::Refused { .. } => ErrorClass::Refused,
         }
     }
@@ -139,12 +138,18 @@ const MAX_WORDS: usize = 512;
 
 /// The server's words without control characters, cut to a length a status can hold.
 pub(crate) fn words(text: &str) -> String {
-    let mut clean: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect();
-    if text.trim().chars().nth(MAX_WORDS).is_some() {
-        clean.push('…');
+    let clean = signpost_provider_http::printable(text, MAX_WORDS);
+    if clean.is_empty() { "no explanation".to_owned() } else { clean }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_retried_with_a_pause_and_never_at_once() {
+        let conflict = ServerError::Conflict { words: "Conflict".into() };
+        assert_eq!(conflict.class(), ErrorClass::Transient);
+        assert!(!conflict.is_uncertain());
     }
-    if clean.is_empty() {
-        clean.push_str("no explanation");
-    }
-    clean
 }

@@ -12,23 +12,25 @@ mod breaker;
 mod client;
 mod encode;
 mod error;
-mod key;
 mod memory;
 mod memory_rules;
+mod spelling;
 mod types;
 mod wire;
+mod zone_reader;
 
 pub use breaker::Health;
 pub use client::{ClientOptions, OptionsError, PowerDnsClient};
 pub use error::{ErrorClass, ServerError};
-pub use key::{ApiKey, KeySource};
 pub use memory::{Call, Fault, Gate, MemoryServer, Observer};
 pub use types::{
     Action, Change, Comment, CommentChange, NewZone, Patched, ServerInfo, ServerSet, SetContent, ZoneContents,
     ZoneInfo, ZoneSettings,
 };
 
-use futures::future::BoxFuture;
+pub use signpost_provider_http::Secret;
+
+use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::ZoneName;
 
 /// The account every comment written here carries.
@@ -48,6 +50,20 @@ pub trait ZoneServer: Send + Sync + 'static {
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>>;
     /// The zone with every record. `None` when the server has no such zone.
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>>;
+    /// The zone's settings, after `each` was called with every record set, one by one as they arrive. A zone read this
+    /// way is never in memory as a whole. After an error, discard what `each` was called with.
+    fn read_each<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        each: &'a mut (dyn FnMut(ServerSet) + Send),
+    ) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
+        async move {
+            let Some(ZoneContents { info, sets }) = self.read(zone).await? else { return Ok(None) };
+            sets.into_iter().for_each(each);
+            Ok(Some(info))
+        }
+        .boxed()
+    }
     /// Creates a zone. [`ServerError::Conflict`] when it exists.
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>>;
     /// Changes settings; what is `None` stays as it is.

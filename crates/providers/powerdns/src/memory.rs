@@ -15,7 +15,7 @@ use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 
 use crate::{
     Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings, encode,
-    memory_rules as rules,
+    memory_rules as rules, spelling,
     types::{Action, Change, Comment, CommentChange, ServerSet},
 };
 
@@ -88,6 +88,7 @@ struct State {
     observer: Option<Observer>,
     gate: Option<Gate>,
     log: VecDeque<Call>,
+    version: Option<String>,
 }
 
 /// Zones in memory. Cloning gives another handle to the same server.
@@ -120,6 +121,11 @@ impl MemoryServer {
     /// Asks `gate` before every call from now on.
     pub fn set_gate(&self, gate: Option<Gate>) {
         self.lock().gate = gate;
+    }
+
+    /// From now on the server reports this version and has its rules, such as `5.1.4`.
+    pub fn set_version(&self, version: &str) {
+        self.lock().version = Some(version.to_owned());
     }
 
     /// The calls made so far, of very many the last ten thousand.
@@ -182,7 +188,7 @@ impl MemoryZone {
         ZoneContents { info: self.info.clone(), sets: sets.collect() }
     }
 
-    fn apply(&mut self, changes: &[Change]) -> Result<(), ServerError> {
+    fn apply(&mut self, changes: &[Change], key_names: bool) -> Result<(), ServerError> {
         let mut seen = BTreeSet::new();
         for Change { name, rtype, action } in changes {
             rules::known_type(name, *rtype)?;
@@ -196,7 +202,7 @@ impl MemoryZone {
                     self.sets.remove(&key);
                 }
                 Action::Replace { content, comment } => {
-                    rules::acceptable(&self.info.name, name, *rtype, content)?;
+                    rules::acceptable(&self.info.name, name, *rtype, content, key_names)?;
                     rules::compatible(&self.info.name, name, *rtype, self.types_at(name))?;
                     let comments = match comment {
                         CommentChange::Keep => {
@@ -311,8 +317,9 @@ fn configure(info: &mut ZoneInfo, settings: &ZoneSettings) {
 
 impl ZoneServer for MemoryServer {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
-        self.call(Call::Server, |_| {
-            Ok(ServerInfo { daemon_type: "authoritative".to_owned(), version: "in memory".to_owned() })
+        self.call(Call::Server, |state| {
+            let version = state.version.clone().unwrap_or_else(|| "in memory".to_owned());
+            Ok(ServerInfo { daemon_type: "authoritative".to_owned(), version })
         })
         .boxed()
     }
@@ -343,10 +350,12 @@ impl ZoneServer for MemoryServer {
 
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
         self.call(Call::Patch(zone.clone(), changes.len()), |state| {
+            let key_names = state.version.as_deref().is_some_and(spelling::knows_key_names);
+            let changes = spelling::for_server(changes, key_names);
             let held = state.zones.get_mut(zone).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
             let mut next = held.clone();
-            next.apply(changes)?;
+            next.apply(&changes, key_names)?;
             *held = next;
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);

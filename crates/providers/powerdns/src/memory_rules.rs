@@ -67,6 +67,7 @@ pub(crate) fn acceptable(
     name: &Fqdn,
     rtype: RecordType,
     content: &SetContent,
+    key_names: bool,
 ) -> Result<(), ServerError> {
     if !name.is_within(zone) {
         return Err(refuse(format!("RRset {name} IN {rtype}: Name is out of zone")));
@@ -87,7 +88,8 @@ pub(crate) fn acceptable(
                 "Record {name}/{rtype} '{record}': Parsing record content (try 'pdnsutil check-zone'): {error}"
             ))
         })?;
-        let canonical = parsed.to_string();
+        let named = key_names.then(|| parsed.text_with_key_names()).flatten();
+        let canonical = named.unwrap_or_else(|| parsed.to_string());
         if rtype != RecordType::Aaaa && !canonical.eq_ignore_ascii_case(record) {
             return Err(refuse(format!(
                 "Record {name}/{rtype} '{record}': Not in expected format (parsed as '{canonical}')"
@@ -146,6 +148,22 @@ pub(crate) fn date_serial(seconds: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_takes_its_own_spelling_of_service_keys_only() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let accepts = |record: &str, key_names| {
+            let content = SetContent { ttl: 60, records: Box::new([record.into()]), comment: None };
+            acceptable(&zone, zone.name(), RecordType::Https, &content, key_names).is_ok()
+        };
+        for (record, by_name, by_number) in [
+            (r#"1 . dohpath="/q" ohttp"#, true, false),
+            (r#"1 . key7="/q" key8="""#, false, true),
+            ("1 . alpn=h2", true, true),
+        ] {
+            assert_eq!((accepts(record, true), accepts(record, false)), (by_name, by_number), "{record}");
+        }
+    }
 
     #[test]
     fn the_serial_of_a_day_spells_its_date() {

@@ -2,20 +2,14 @@
 //!
 //! Answers are hostile input: names and types are parsed, numbers bounded, and what has no meaning here is skipped.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{
-    Deserialize, Serialize, Serializer,
-    de::{SeqAccess, Visitor},
-    ser::SerializeStruct,
-};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 
 use crate::{
     error::ServerError,
-    types::{
-        Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneSettings,
-    },
+    types::{Action, Change, Comment, CommentChange, NewZone, ServerInfo, ServerSet, ZoneInfo, ZoneSettings},
 };
 
 #[derive(Deserialize)]
@@ -57,13 +51,7 @@ struct Zone<'a> {
     soa_edit_api: String,
     #[serde(default)]
     api_rectify: bool,
-    #[serde(default)]
-    rrsets: Sets,
 }
-
-/// Record sets, turned into the plain type one by one so that the JSON's own strings never pile up.
-#[derive(Default)]
-struct Sets(Vec<ServerSet>);
 
 #[derive(Deserialize)]
 struct Set<'a> {
@@ -96,70 +84,37 @@ struct WireComment {
     modified_at: Option<u64>,
 }
 
-impl<'de> Deserialize<'de> for Sets {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Sets;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of record sets")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Sets, A::Error> {
-                let mut sets = Vec::new();
-                while let Some(set) = seq.next_element::<Set<'de>>()? {
-                    // A name or type this crate cannot spell is no name it could ever write: not ours, skipped.
-                    let (Ok(name), Ok(rtype)) = (Fqdn::parse(&set.name), set.rtype.parse::<RecordType>()) else {
-                        continue;
-                    };
-                    let disabled = set.records.iter().any(|record| record.disabled);
-                    let contents = set
-                        .records
-                        .iter()
-                        .filter(|record| !record.disabled)
-                        .map(|record| record.content.as_ref().into());
-                    sets.push(ServerSet {
-                        name,
-                        rtype,
-                        ttl: set.ttl,
-                        contents: contents.collect(),
-                        disabled,
-                        comments: set
-                            .comments
-                            .into_iter()
-                            .map(|WireComment { content, account, modified_at }| Comment {
-                                content,
-                                account,
-                                modified_at,
-                            })
-                            .collect(),
-                    });
-                }
-                Ok(Sets(sets))
-            }
-        }
-        deserializer.deserialize_seq(Each)
-    }
+/// One record set. `None` when its name or type is one that this crate cannot write, so that the set is not ours.
+pub(crate) fn set(body: &[u8]) -> Result<Option<ServerSet>, ServerError> {
+    let Set { name, rtype, ttl, records, comments } = parse(body)?;
+    let (Ok(name), Ok(rtype)) = (Fqdn::parse(&name), rtype.parse::<RecordType>()) else { return Ok(None) };
+    let served = records.iter().filter(|record| !record.disabled);
+    // Of exactly the size that is needed: a zone may have hundreds of thousands of sets.
+    let mut contents = Vec::with_capacity(served.clone().count());
+    contents.extend(served.map(|record| Box::from(record.content.as_ref())));
+    let disabled = contents.len() < records.len();
+    let comment = |WireComment { content, account, modified_at }| Comment { content, account, modified_at };
+    let comments = comments.into_iter().map(comment).collect();
+    Ok(Some(ServerSet { name, rtype, ttl, contents, disabled, comments }))
 }
 
-pub(crate) fn zone(body: &[u8]) -> Result<ZoneContents, ServerError> {
+/// A zone's settings and serial; record sets are skipped.
+pub(crate) fn zone(body: &[u8]) -> Result<ZoneInfo, ServerError> {
     let zone: Zone<'_> = parse(body)?;
     let name = ZoneName::parse(&zone.name).map_err(|error| ServerError::Protocol { why: error.to_string() })?;
-    Ok(ZoneContents {
-        info: ZoneInfo {
-            id: zone.id.into_owned(),
-            name,
-            kind: zone.kind.into_owned(),
-            serial: zone.serial,
-            notified_serial: zone.notified_serial,
-            edited_serial: zone.edited_serial,
-            masters: zone.masters,
-            dnssec: zone.dnssec,
-            catalog: zone.catalog,
-            account: zone.account,
-            soa_edit_api: zone.soa_edit_api,
-            api_rectify: zone.api_rectify,
-        },
-        sets: zone.rrsets.0,
+    Ok(ZoneInfo {
+        id: zone.id.into_owned(),
+        name,
+        kind: zone.kind.into_owned(),
+        serial: zone.serial,
+        notified_serial: zone.notified_serial,
+        edited_serial: zone.edited_serial,
+        masters: zone.masters,
+        dnssec: zone.dnssec,
+        catalog: zone.catalog,
+        account: zone.account,
+        soa_edit_api: zone.soa_edit_api,
+        api_rectify: zone.api_rectify,
     })
 }
 

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use axum::{Router, body::Body, extract::Request, response::Response};
 use signpost_dns::{Fqdn, ZoneName};
 use signpost_provider_powerdns::{
-    ApiKey, ClientOptions, Health, KeySource, NewZone, PowerDnsClient, ServerError, ZoneServer, ZoneSettings,
+    ClientOptions, Health, NewZone, PowerDnsClient, Secret, ServerError, ZoneServer, ZoneSettings,
 };
 use signpost_testkit::{PowerDns, TlsFront};
 
@@ -23,7 +23,7 @@ fn address(url: &str) -> SocketAddr {
 fn client(server: &PowerDns, url: &str, ca_path: Option<PathBuf>, insecure: bool) -> PowerDnsClient {
     PowerDnsClient::new(ClientOptions {
         url: url.parse().unwrap(),
-        key: KeySource::Text(ApiKey::new(&server.api_key())),
+        key: Secret::Value(server.api_key()),
         vhost: "localhost".into(),
         timeout: Duration::from_mins(1),
         insecure,
@@ -79,7 +79,7 @@ async fn a_file_without_a_certificate_names_the_setting() {
     std::fs::write(&file, "nothing\n").unwrap();
     let options = ClientOptions {
         url: server.api_url().parse().unwrap(),
-        key: KeySource::Text(ApiKey::new("k")),
+        key: Secret::Value("k".into()),
         vhost: "localhost".into(),
         timeout: Duration::from_mins(1),
         insecure: false,

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use signpost_dns::ZoneName;
-use signpost_provider_powerdns::{ClientOptions, KeySource};
+use signpost_provider_powerdns::{ClientOptions, Secret};
 
 /// How the system runs.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct PowerDnsConfig {
     /// `PDNS_API_URL`: the base URL; a path prefix is kept.
     pub url: String,
     /// `PDNS_API_KEY` or `PDNS_API_KEY_FILE`.
-    pub key: KeySource,
+    pub key: Secret,
     /// `PDNS_API_VHOST`: the server id in paths.
     pub vhost: String,
     /// `PDNS_API_TIMEOUT`: the deadline of every call.
@@ -77,7 +77,7 @@ impl fmt::Display for ConfigProblem {
 
 impl PowerDnsConfig {
     /// A configuration with every optional setting at its default.
-    pub fn new(url: impl Into<String>, key: KeySource) -> Self {
+    pub fn new(url: impl Into<String>, key: Secret) -> Self {
         Self {
             url: url.into(),
             key,
@@ -111,13 +111,13 @@ impl PowerDnsConfig {
             }
         }
         match &self.key {
-            KeySource::Text(key) if key.is_empty() => {
+            Secret::Value(key) if key.trim().is_empty() => {
                 problem("PDNS_API_KEY", "it is empty; set it, or PDNS_API_KEY_FILE".to_owned());
             }
-            KeySource::File(path) if !path.exists() => {
+            Secret::File(path) if !path.exists() => {
                 problem("PDNS_API_KEY_FILE", format!("{} does not exist", path.display()));
             }
-            KeySource::Text(_) | KeySource::File(_) => {}
+            Secret::Value(_) | Secret::File(_) => {}
         }
         if self.vhost.is_empty() {
             problem("PDNS_API_VHOST", "it is empty; write localhost".to_owned());
@@ -150,11 +150,10 @@ impl PowerDnsConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_provider_powerdns::ApiKey;
 
     #[test]
     fn every_problem_is_told_at_once_with_its_setting() {
-        let mut config = PowerDnsConfig::new("ftp://dns", KeySource::Text(ApiKey::new("")));
+        let mut config = PowerDnsConfig::new("ftp://dns", Secret::Value(String::new()));
         config.vhost.clear();
         config.timeout = Duration::ZERO;
         config.ca_path = Some("/nonexistent/ca.pem".into());
@@ -167,17 +166,17 @@ mod tests {
 
     #[test]
     fn a_plain_configuration_has_no_problem() {
-        let config = PowerDnsConfig::new("https://dns.example:8443/pdns", KeySource::Text(ApiKey::new("k")));
+        let config = PowerDnsConfig::new("https://dns.example:8443/pdns", Secret::Value("k".into()));
         assert_eq!(config.validate(), []);
     }
 
     #[test]
     fn a_password_in_the_url_is_refused_and_not_repeated() {
-        let config = PowerDnsConfig::new("http://me:hunter2@dns:8081", KeySource::Text(ApiKey::new("k")));
+        let config = PowerDnsConfig::new("http://me:hunter2@dns:8081", Secret::Value("k".into()));
         let problems = config.validate();
         assert_eq!(problems.len(), 1);
         assert!(!problems[0].to_string().contains("hunter2"));
-        let config = PowerDnsConfig::new("http://me:hunter2@dns:port", KeySource::Text(ApiKey::new("k")));
+        let config = PowerDnsConfig::new("http://me:hunter2@dns:port", Secret::Value("k".into()));
         let problems = config.validate();
         assert_eq!(problems.len(), 1);
         assert!(!problems[0].to_string().contains("hunter2"), "{}", problems[0]);

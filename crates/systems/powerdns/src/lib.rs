@@ -29,7 +29,7 @@ mod zone_plan;
 
 pub use config::{ConfigProblem, Pace, PowerDnsConfig};
 pub use record::ZoneKey;
-pub use signpost_provider_powerdns::{ApiKey, KeySource, MemoryServer, OptionsError, PowerDnsClient, ZoneServer};
+pub use signpost_provider_powerdns::{MemoryServer, OptionsError, PowerDnsClient, Secret, ZoneServer};
 
 use std::{
     collections::HashMap,

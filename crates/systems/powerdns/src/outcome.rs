@@ -342,7 +342,7 @@ impl Retries {
                 self.transient.merge(objects.unwrap_or(Touched::All));
             }
             ErrorClass::Refused => self.slow.merge(objects.unwrap_or(Touched::All)),
-            ErrorClass::Missing | ErrorClass::Stale => self.now = true,
+            ErrorClass::Missing => self.now = true,
         }
     }
 

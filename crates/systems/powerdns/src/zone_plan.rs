@@ -194,7 +194,7 @@ pub(crate) fn with_safe_serial(
 /// What a failed call means for the objects that wait for it.
 pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
     let reason = match error.class() {
-        ErrorClass::Transient | ErrorClass::Missing | ErrorClass::Stale => Reason::ProviderUnreachable,
+        ErrorClass::Transient | ErrorClass::Missing => Reason::ProviderUnreachable,
         ErrorClass::Throttled(_) => Reason::ProviderThrottled,
         ErrorClass::Refused => Reason::ProviderRejected,
         ErrorClass::Unauthorised => Reason::ProviderUnauthorized,

@@ -9,8 +9,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use crate::Secret;
 use crate::error::PiholeError;
-use crate::http::{Http, Reply, Secret};
+use crate::http::{Http, Reply};
 
 /// The session of one connection.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Sessions {
     }
 
     async fn log_in(&self) -> Result<Seat, PiholeError> {
-        let body = json!({ "password": self.password.read().await? });
+        let body = json!({ "password": self.password.read().await?.expose() });
         let reply = self.http.send(Method::POST, "/api/auth", &[], Some(&body)).await?;
         let status = reply.status.as_u16();
         let trouble = reply.trouble();

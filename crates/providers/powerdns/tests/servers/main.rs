@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_provider_powerdns::{
-    Action, ApiKey, Change, ClientOptions, Comment, CommentChange, KeySource, MemoryServer, NewZone, PowerDnsClient,
-    ServerError, ServerSet, SetContent, ZoneServer, ZoneSettings,
+    Action, Change, ClientOptions, Comment, CommentChange, MemoryServer, NewZone, PowerDnsClient, Secret, ServerError,
+    ServerSet, SetContent, ZoneServer, ZoneSettings,
 };
 use signpost_testkit::PowerDns;
 
@@ -20,7 +20,7 @@ fn client(url: &str, key: &str) -> PowerDnsClient {
 fn options(url: &str, key: &str) -> ClientOptions {
     ClientOptions {
         url: url.parse().unwrap(),
-        key: KeySource::Text(ApiKey::new(key)),
+        key: Secret::Value(key.into()),
         vhost: "localhost".into(),
         timeout: Duration::from_mins(1),
         insecure: false,

@@ -75,3 +75,84 @@ async fn text_is_served_with_the_boundaries_of_its_strings() {
         }
     }
 }
+
+/// The changes of one HTTPS record, spelled by number as everywhere in the operator.
+fn newer_keys(zone: &ZoneName) -> [Change; 1] {
+    [replace(zone, "www", "HTTPS", &[r#"1 . alpn=h2 key7="/q" key8="" key9="\000\029""#])]
+}
+
+/// A stand-in that reports a version, and what is sent to it: the number of questions for it, and the records written.
+async fn of_version(
+    version: &'static str,
+    status: u16,
+) -> (PowerDnsClient, Arc<std::sync::Mutex<(usize, Vec<String>)>>) {
+    use axum::{Router, body::Body, extract::Request, http::Method, response::Response};
+    let seen = Arc::new(std::sync::Mutex::new((0, Vec::new())));
+    let log = seen.clone();
+    let app = Router::new().fallback(move |request: Request| {
+        let log = log.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let (status, answer) = if head.method == Method::PATCH {
+                let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                let record = body["rrsets"][0]["records"][0]["content"].as_str().unwrap().to_owned();
+                log.lock().unwrap().1.push(record);
+                (status, String::new())
+            } else {
+                log.lock().unwrap().0 += 1;
+                (200, format!(r#"{{"daemon_type":"authoritative","version":"{version}"}}"#))
+            };
+            Response::builder().status(status).body(Body::from(answer)).unwrap()
+        }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (client(&url, "k"), seen)
+}
+
+#[tokio::test]
+async fn newer_service_keys_are_written_as_the_servers_version_takes_them() {
+    let zone = ZoneName::parse("example.com").unwrap();
+    for (version, written) in [
+        ("5.1.0", r#"1 . alpn=h2 dohpath="/q" ohttp tls-supported-groups=29"#),
+        ("5.0.7", r#"1 . alpn=h2 key7="/q" key8="" key9="\000\029""#),
+        ("4.7.3", r#"1 . alpn=h2 key7="/q" key8="" key9="\000\029""#),
+    ] {
+        let (client, seen) = of_version(version, 204).await;
+        client.patch(&zone, &[replace(&zone, "www", "HTTPS", &["1 . alpn=h2"])]).await.unwrap();
+        assert_eq!(seen.lock().unwrap().0, 0, "other changes need no version");
+        for _ in 0..3 {
+            client.patch(&zone, &newer_keys(&zone)).await.unwrap();
+        }
+        let (asked, records) = seen.lock().unwrap().clone();
+        assert_eq!((asked, &records[1..]), (1, [written; 3].map(str::to_owned).as_slice()), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_service_key_makes_the_client_ask_for_the_version_again() {
+    let zone = ZoneName::parse("example.com").unwrap();
+    let (client, seen) = of_version("5.0.0", 422).await;
+    for asked in 1..=2 {
+        refusal(client.patch(&zone, &newer_keys(&zone)).await);
+        assert_eq!(seen.lock().unwrap().0, asked);
+    }
+}
+
+#[tokio::test]
+async fn the_server_in_memory_spells_service_keys_by_its_version() {
+    let zone = ZoneName::parse("example.com").unwrap();
+    for (version, stored) in [
+        ("5.1.4", r#"1 . alpn=h2 dohpath="/q" ohttp tls-supported-groups=29"#),
+        ("5.0.7", r#"1 . alpn=h2 key7="/q" key8="" key9="\000\029""#),
+    ] {
+        let server = MemoryServer::new();
+        server.set_version(version);
+        assert_eq!(server.server().await.unwrap().version, version);
+        server.create(&new_zone(&zone)).await.unwrap();
+        server.patch(&zone, &newer_keys(&zone)).await.unwrap();
+        assert_eq!(&*set(&server, &zone, "www", "HTTPS").await.unwrap().contents[0], stored, "{version}");
+    }
+}

@@ -70,7 +70,7 @@ async fn errors_are_classified_by_status_and_carry_the_servers_words() {
     for (status, class) in [
         (401, ErrorClass::Unauthorised),
         (403, ErrorClass::Unauthorised),
-        (409, ErrorClass::Stale),
+        (409, ErrorClass::Transient),
         (422, ErrorClass::Refused),
         (400, ErrorClass::Refused),
         (413, ErrorClass::Refused),
@@ -103,6 +103,19 @@ async fn retry_after_is_passed_on_within_reason() {
         let error = client(&url, "k").zone(&zone()).await.unwrap_err();
         assert_eq!(error.class(), ErrorClass::Throttled(taken.map(Duration::from_secs)), "{asked}");
     }
+}
+
+#[tokio::test]
+async fn retry_after_may_be_a_date() {
+    let at = std::time::SystemTime::now() + Duration::from_secs(60);
+    let url = serve(move |_| {
+        let mut response = answer(503, "busy");
+        response.headers_mut().insert("retry-after", httpdate::fmt_http_date(at).parse().unwrap());
+        response
+    })
+    .await;
+    let class = client(&url, "k").zone(&zone()).await.unwrap_err().class();
+    assert!(matches!(class, ErrorClass::Throttled(Some(wait)) if (40..=60).contains(&wait.as_secs())), "{class:?}");
 }
 
 #[tokio::test]
@@ -188,8 +201,7 @@ async fn a_key_file_is_read_again_for_every_call() {
     .await;
     let file = std::env::temp_dir().join(format!("signpost-provider-key-{}", std::process::id()));
     std::fs::write(&file, "first").unwrap();
-    let client =
-        PowerDnsClient::new(ClientOptions { key: KeySource::File(file.clone()), ..options(&url, "") }).unwrap();
+    let client = PowerDnsClient::new(ClientOptions { key: Secret::File(file.clone()), ..options(&url, "") }).unwrap();
     assert!(client.zone(&zone()).await.is_err());
     std::fs::write(&file, "second\n").unwrap();
     assert_eq!(client.zone(&zone()).await, Ok(None));

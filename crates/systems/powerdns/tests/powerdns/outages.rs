@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use signpost_provider_powerdns::KeySource;
+use signpost_provider_powerdns::Secret;
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
 use crate::rig::{PATIENCE, Rig, condition, own_server, rrset, zone_spec};
@@ -148,7 +148,7 @@ on_both! {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
         std::fs::write(&file, server.api_key()).unwrap();
-        rig.set_key(KeySource::File(file.clone()));
+        rig.set_key(Secret::File(file.clone()));
         rig.start();
         rig.zone().await;
         server.replace_api_key("another-key").await;

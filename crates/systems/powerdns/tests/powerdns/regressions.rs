@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use signpost_provider_powerdns::{Action, Change, Comment, CommentChange, KeySource, SetContent, ZoneServer};
+use signpost_provider_powerdns::{Action, Change, Comment, CommentChange, Secret, SetContent, ZoneServer};
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
 use crate::rig::{PATIENCE, Rig, by_hand, condition, rrset, zone_spec};
@@ -306,7 +306,7 @@ on_both! {
         let file = folder.path().join("key");
         let old = server.api_key();
         std::fs::write(&file, &old).unwrap();
-        rig.set_key(KeySource::File(file.clone()));
+        rig.set_key(Secret::File(file.clone()));
         rig.start();
         rig.zone().await;
         server.replace_api_key("the-new-key").await;

@@ -17,7 +17,7 @@ use signpost_provider_powerdns::{
     Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, ServerError, ServerSet, SetContent,
     ZoneContents, ZoneServer, ZoneSettings,
 };
-use signpost_system_powerdns::{ApiKey, KeySource, Pace, PowerDnsConfig, install, install_with};
+use signpost_system_powerdns::{Pace, PowerDnsConfig, Secret, install, install_with};
 use signpost_testkit::{Backend, Cluster, FaultProxy, PowerDns, PowerDnsOptions, dig, eventually};
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ pub struct Rig {
     pub proxy: FaultProxy,
     pub dns: SocketAddr,
     pub server: PowerDnsClient,
-    key: KeySource,
+    key: Secret,
     timeout: Duration,
     pace: Pace,
     tune: Tune,
@@ -71,7 +71,7 @@ pub async fn lmdb_server() -> Option<&'static PowerDns> {
     PowerDns::shared_lmdb().await
 }
 
-fn direct(url: &str, key: KeySource) -> PowerDnsClient {
+fn direct(url: &str, key: Secret) -> PowerDnsClient {
     PowerDnsClient::new(ClientOptions {
         url: url.parse().unwrap(),
         key,
@@ -105,7 +105,7 @@ impl Rig {
         cluster.install(&signpost_apis::powerdns::crds()).await;
         let namespace = cluster.namespace("dns").await;
         let zone = format!("{namespace}.example");
-        let key = KeySource::Text(ApiKey::new(&server.api_key()));
+        let key = Secret::Value(server.api_key());
         let mut rig = Self {
             client: cluster.client(),
             proxy: FaultProxy::start(&server.api_url()).await,
@@ -124,7 +124,7 @@ impl Rig {
         rig
     }
 
-    pub fn set_key(&mut self, key: KeySource) {
+    pub fn set_key(&mut self, key: Secret) {
         self.key = key;
     }
 

@@ -1,0 +1,24 @@
+//! The HTTP client that every provider is built on.
+//!
+//! ```text
+//!  Request ─► HttpClient ─► Answer ─► chunks or a body, up to a limit
+//!               │ TLS with an own CA, which is read again after a TLS error
+//!               │ one deadline for the whole call, no redirects, no proxies
+//!               └─ HttpError: unreachable, timeout, TLS, too large
+//! ```
+//!
+//! What a status code means is the provider's business. Errors and `Debug` output never have a URL, a header or a
+//! secret in them.
+
+mod client;
+mod error;
+mod options;
+mod retry_after;
+mod secret;
+
+pub use client::{Answer, HttpClient, Request};
+pub use error::{HttpError, SetupError, printable};
+pub use options::HttpOptions;
+pub use reqwest::{Method, StatusCode};
+pub use retry_after::parse_retry_after;
+pub use secret::{Secret, SecretError, SecretText};

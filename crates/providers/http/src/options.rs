@@ -1,0 +1,46 @@
+//! How a client reaches its server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use url::Url;
+
+/// How a client reaches its server.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// The base URL, which [`HttpClient::base`](crate::HttpClient::base) returns with `server_name` as its host.
+    pub url: Url,
+    /// Trust the certificates in this PEM file instead of the system's. It is read again after a TLS error.
+    pub ca_file: Option<PathBuf>,
+    /// Accept any certificate.
+    pub insecure: bool,
+    /// The name in the server's certificate, where it differs from the host in the URL.
+    pub server_name: Option<String>,
+    /// The deadline for a connection.
+    pub connect_timeout: Duration,
+    /// The deadline for a whole call, from the connection to the end of the body.
+    pub timeout: Duration,
+    /// Connections that are kept open for later requests. With 0 every request has a connection of its own.
+    pub idle_connections: usize,
+    /// Largest body that is read from a successful answer, in bytes. A body of an error is cut at 64 KiB.
+    pub max_body: usize,
+    /// Longest `Retry-After` that is honoured.
+    pub longest_wait: Duration,
+}
+
+impl HttpOptions {
+    /// Options with the system's certificates, deadlines of 3 and 10 seconds, one idle connection, 8 MiB of body.
+    pub fn new(url: Url) -> Self {
+        Self {
+            url,
+            ca_file: None,
+            insecure: false,
+            server_name: None,
+            connect_timeout: Duration::from_secs(3),
+            timeout: Duration::from_secs(10),
+            idle_connections: 1,
+            max_body: 8 << 20,
+            longest_wait: Duration::from_hours(1),
+        }
+    }
+}
