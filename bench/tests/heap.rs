@@ -89,14 +89,20 @@ async fn a_record_set_takes_a_bounded_part_of_the_heap() {
         crds.create(&PostParams::default(), &crd).await.unwrap();
     }
     let version = "dns.cav.enablers.ob/v1alpha2";
-    create(&api(&sandbox, "Zone", "zones"), json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": "heap.example"},
-        "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}}))
+    create(
+        &api(&sandbox, "Zone", "zones"),
+        json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": "heap.example"},
+        "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}}),
+    )
     .await;
     let rrsets = api(&sandbox, "RRset", "rrsets");
     for n in 0..OBJECTS {
-        create(&rrsets, json!({"apiVersion": version, "kind": "RRset", "metadata": {"name": format!("host-{n}")},
+        create(
+            &rrsets,
+            json!({"apiVersion": version, "kind": "RRset", "metadata": {"name": format!("host-{n}")},
             "spec": {"type": "A", "name": format!("host-{n}"), "ttl": 300, "records": ["192.0.2.1"],
-                "zoneRef": {"name": "heap.example", "kind": "Zone"}}}))
+                "zoneRef": {"name": "heap.example", "kind": "Zone"}}}),
+        )
         .await;
     }
     let server = MemoryServer::new();

@@ -288,11 +288,11 @@ impl<K: Watched> Fold<K> {
         Self { scope, systems: BTreeMap::new(), indexes: Vec::new(), compared: Compared::default() }
     }
 
-    pub(crate) fn add(&mut self, system: &'static str, watch: &Watch, index: Arc<dyn Index<K>>) {
-        let need = self.systems.entry(system).or_insert(watch.need);
-        *need = (*need).max(watch.need);
-        self.compared.status |= watch.reported.is_some();
-        self.compared.whole |= watch.children;
+    pub(crate) fn add(&mut self, system: &'static str, need: Need, compared: Compared, index: Arc<dyn Index<K>>) {
+        let most = self.systems.entry(system).or_insert(need);
+        *most = (*most).max(need);
+        self.compared.status |= compared.status;
+        self.compared.whole |= compared.whole;
         self.indexes.push(index);
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     driver::{DriveOptions, Driver, Outlets, System},
     events::{self, Publisher, Recorder},
     health::{Check, Health},
-    hub::{self, Fold, Index, KindState, KindStatus, Kinds, Need, Scope, Stream, Watch, Watched},
+    hub::{self, Compared, Fold, Index, KindState, KindStatus, Kinds, Need, Scope, Stream, Watch, Watched},
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
     object::Kind,
@@ -158,12 +158,11 @@ impl Operator {
         if let Some(times) = watch.reported {
             self.writer.reported(Kind::of::<K>(), times);
         }
-        let stream = self
-            .streams
-            .entry((TypeId::of::<K>(), watch.scope.clone()))
-            .or_insert_with(|| Box::new(Fold::<K>::new(watch.scope.clone())));
+        let Watch { need, scope, reported, children } = watch;
+        let place = (TypeId::of::<K>(), scope.clone());
+        let stream = self.streams.entry(place).or_insert_with(|| Box::new(Fold::<K>::new(scope)));
         if let Some(fold) = stream.as_any_mut().downcast_mut::<Fold<K>>() {
-            fold.add(system, &watch, index);
+            fold.add(system, need, Compared { status: reported.is_some(), whole: children }, index);
         }
     }
 
@@ -365,7 +364,7 @@ impl Operator {
         };
         // Nobody waits for the closing work: the lease is released beside it.
         let closed = timeout(CLOSING, futures::future::join_all(closing));
-        let (_, closed) = futures::future::join(released, closed).await;
+        let ((), closed) = futures::future::join(released, closed).await;
         if closed.is_err() {
             tracing::warn!(limit = ?CLOSING, "stopping although the closing work of a system is not done");
         }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
-use signpost_dns::{Fqdn, RecordKey, RecordSet, RecordType, Ttl, ZoneName};
-use signpost_planning::{Candidates, Claim, Claims, DeletionGuard, Permission, Verdict, admit};
+use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
+use signpost_planning::{Candidates, Claim, Claims, DeletionGuard, Permission, Reason, Verdict, admit};
 
 const TYPES: [RecordType; 5] = [RecordType::A, RecordType::Cname, RecordType::Txt, RecordType::Ns, RecordType::Dname];
 
@@ -17,20 +17,6 @@ const TYPES: [RecordType; 5] = [RecordType::A, RecordType::Cname, RecordType::Tx
 fn key() -> impl Strategy<Value = RecordKey> {
     (prop::sample::select(vec!["example.com", "a.example.com", "b.example.com"]), prop::sample::select(TYPES.to_vec()))
         .prop_map(|(name, rtype)| RecordKey::new(Fqdn::parse(name).unwrap(), rtype))
-}
-
-fn set(key: &RecordKey, variant: u8) -> RecordSet {
-    let record = match key.rtype {
-        RecordType::A => format!("192.0.2.{variant}"),
-        RecordType::Txt => format!("\"{variant}\""),
-        _ => format!("t{variant}.example.net"),
-    };
-    RecordSet::parse(key.name.clone(), key.rtype, Ttl::new(60).unwrap(), [record]).unwrap()
-}
-
-fn sets() -> impl Strategy<Value = BTreeMap<RecordKey, RecordSet>> {
-    btree_map(key(), 0..3_u8, 0..10)
-        .prop_map(|chosen| chosen.into_iter().map(|(key, variant)| (key.clone(), set(&key, variant))).collect())
 }
 
 /// (key, holder, age, uid); few of each, so that ties happen.

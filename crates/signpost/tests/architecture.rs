@@ -83,8 +83,22 @@ const IMPURE_CODE: &[&str] = &[
 ];
 
 /// What `plan` and `report` of a system must not name besides: state that others change, metrics, logs and anything that waits.
-const IMPURE_STAGE: &[&str] =
-    &["Mutex", "RwLock", "OnceLock", "OnceCell", "Atomic", "tracing::", "async ", ".await", "tokio", "Writer", "Recorder", "Health", "&self.lock", ".lock()"];
+const IMPURE_STAGE: &[&str] = &[
+    "Mutex",
+    "RwLock",
+    "OnceLock",
+    "OnceCell",
+    "Atomic",
+    "tracing::",
+    "async ",
+    ".await",
+    "tokio",
+    "Writer",
+    "Recorder",
+    "Health",
+    "&self.lock",
+    ".lock()",
+];
 /// The files that every system has.
 const SYSTEM_FILES: &[&str] =
     &["lib.rs", "settings.rs", "index.rs", "observe.rs", "plan.rs", "apply.rs", "report.rs", "metrics.rs"];
@@ -215,7 +229,10 @@ fn impure(line: &str) -> impl Iterator<Item = &'static str> {
 /// Which of these words begin somewhere in a line.
 fn words_of(words: &'static [&'static str], line: &str) -> impl Iterator<Item = &'static str> {
     let begins = |at: usize| !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
-    words.iter().copied().filter(move |word| line.match_indices(word).any(|(at, _)| word.starts_with([':', '.']) || begins(at)))
+    words
+        .iter()
+        .copied()
+        .filter(move |word| line.match_indices(word).any(|(at, _)| word.starts_with([':', '.']) || begins(at)))
 }
 
 #[test]
@@ -303,7 +320,9 @@ fn systems(workspace: &Workspace) -> BTreeMap<String, PathBuf> {
 fn every_system_has_the_same_files() {
     let mut missing = Vec::new();
     for (system, folder) in systems(&workspace()) {
-        missing.extend(SYSTEM_FILES.iter().filter(|file| !folder.join(file).is_file()).map(|file| format!("{system}/{file}")));
+        missing.extend(
+            SYSTEM_FILES.iter().filter(|file| !folder.join(file).is_file()).map(|file| format!("{system}/{file}")),
+        );
     }
     assert!(missing.is_empty(), "{missing:?}");
 }

@@ -122,8 +122,9 @@ impl World {
         let clock = SandboxClock::tokio_from(start);
         let sandbox = Sandbox::new(SandboxOptions { clock, seed: 1, ..SandboxOptions::default() });
         let client = sandbox.client();
-        let definitions: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
-            Api::all(client.clone());
+        let definitions: Api<
+            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+        > = Api::all(client.clone());
         for crd in crds::all() {
             definitions.create(&kube::api::PostParams::default(), &crd).await.unwrap();
         }
@@ -327,7 +328,12 @@ fn reported(object: &DynamicObject) -> Value {
 /// A hand edit of a zone, which is created when it is missing.
 async fn edit_zone(server: &MemoryServer, zone: &ZoneName, lines: &[String]) {
     if server.contents(zone).is_none() {
-        let new = NewZone { name: zone.clone(), kind: "Native".into(), nameservers: vec![], settings: ZoneSettings::default() };
+        let new = NewZone {
+            name: zone.clone(),
+            kind: "Native".into(),
+            nameservers: vec![],
+            settings: ZoneSettings::default(),
+        };
         server.create(&new).await.unwrap();
     }
     for line in lines {

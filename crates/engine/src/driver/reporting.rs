@@ -119,8 +119,8 @@ impl<S: System> Driver<S> {
                 (None, None) => return Written::Done(wrote),
             };
             match turn.write(&self.outlets.writer, &write).await {
-                // The server has it already.
-                Ok(Value::Null) => return Written::Done(wrote),
+                // The server has it already, or the object is deleted.
+                Ok(Value::Null) | Err(WriteError::Gone) => return Written::Done(wrote),
                 Ok(answer) => {
                     wrote = true;
                     self.system.written(id, &answer);
@@ -134,7 +134,6 @@ impl<S: System> Driver<S> {
                         return Written::Finalizers;
                     }
                 }
-                Err(WriteError::Gone) => return Written::Done(wrote),
                 Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(10 << attempt)).await,
                 Err(WriteError::Throttled(after)) => return Written::Later(after.unwrap_or(Duration::from_secs(1))),
                 Err(WriteError::Transient(_)) => return Written::Later(Duration::from_secs(2)),

@@ -128,7 +128,7 @@ impl Turn {
             Ok(Value::Null) => {}
             Ok(_) => self.took(began.elapsed()),
             // A server that asks to wait, or does not answer, is a slow one.
-            Err(WriteError::Throttled(_) | WriteError::Transient(_)) => self.took(Duration::from_secs(60)),
+            Err(WriteError::Throttled(_) | WriteError::Transient(_)) => self.took(Duration::from_mins(1)),
             Err(_) => {}
         }
         answer
