@@ -124,6 +124,20 @@ impl Sandbox {
     /// An empty cluster with the usual namespaces.
     pub fn new(options: SandboxOptions) -> Self {
         let world = World::new(&options);
+        Self::of(world, options)
+    }
+
+    /// A copy of this cluster that shares nothing with it from now on: objects, kinds and history are the same, the clock, the
+    /// seed and everything else are those of `options`. The history keeps its length.
+    ///
+    /// Installing CRDs is the most expensive part of a short test. Install them once and fork the result.
+    #[must_use]
+    pub fn fork(&self, options: SandboxOptions) -> Self {
+        let world = self.shared.world().fork(&options);
+        Self::of(world, options)
+    }
+
+    fn of(world: World, options: SandboxOptions) -> Self {
         let deny = Mutex::new(options.deny.clone());
         let log = RequestLog::new(options.log);
         let shared = Shared { world: Mutex::new(world), options, faults: Faults::default(), log, deny };

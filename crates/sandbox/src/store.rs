@@ -110,6 +110,17 @@ impl Table {
         }
     }
 
+    /// A copy with watches of its own.
+    fn copy(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            changes: self.changes.clone(),
+            floor: self.floor,
+            compacted: self.compacted,
+            signal: watch::Sender::new(*self.signal.borrow()),
+        }
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
@@ -211,6 +222,17 @@ impl Store {
             tables: BTreeMap::new(),
             dependents: BTreeMap::new(),
             population: BTreeMap::new(),
+        }
+    }
+
+    /// A copy that shares the objects, but no watch and no later change.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            version: self.version,
+            window: self.window,
+            tables: self.tables.iter().map(|(name, table)| (name.clone(), table.copy())).collect(),
+            dependents: self.dependents.clone(),
+            population: self.population.clone(),
         }
     }
 

@@ -75,6 +75,20 @@ impl World {
         world
     }
 
+    /// The same cluster with a clock and identifiers of its own.
+    pub(crate) fn fork(&self, options: &SandboxOptions) -> Self {
+        // Another sequence than that of a new sandbox with this seed, whose uids the copied objects may have.
+        const FORK: u64 = 0x9e37_79b9_7f4a_7c15;
+        Self {
+            store: self.store.copy(),
+            catalog: self.catalog.clone(),
+            ids: Ids::new(options.seed ^ FORK),
+            clock: options.clock.clone(),
+            address: self.address,
+            controllers: options.controllers,
+        }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -259,6 +259,30 @@ async fn a_metadata_watcher_follows_its_selector() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_fork_starts_equal_and_goes_its_own_way() {
+    let base = sandbox(1);
+    let (old, _) = at_create(&base, Fault::None);
+    let first = create(&old, "a").await.unwrap();
+    let fork = |seed| base.fork(SandboxOptions { seed, ..SandboxOptions::default() });
+    let (one, two) = (fork(1), fork(1));
+    assert_eq!(one.resource_version(), base.resource_version());
+    let mut events = watch(&one, &WatchParams::default(), Fault::None).await;
+    assert_eq!(event(&mut events).await, "added a");
+    let three = fork(2);
+    create(&old, "only-in-the-base").await.unwrap();
+    let mut made = Vec::new();
+    for sandbox in [&one, &two, &three] {
+        let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
+        assert_eq!(api.get("a").await.unwrap().uid(), first.uid());
+        assert!(!exists(&api, "only-in-the-base").await);
+        made.push(create(&api, "b").await.unwrap().uid());
+    }
+    assert_eq!(event(&mut events).await, "added b", "no event of the base");
+    assert_eq!(made[0], made[1], "one seed, one sequence of uids");
+    assert!(made[0] != made[2] && made[0] != first.uid());
+}
+
 /// What a few clients under seeded faults leave behind, with the log and the time it took.
 fn history(seed: u64) -> String {
     let runtime =

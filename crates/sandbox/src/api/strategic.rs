@@ -3,13 +3,30 @@
 use serde_json::{Map, Value};
 
 /// Lists that merge by a key; everything else is replaced. The key of a list depends on its path.
-const MERGE_KEYS: &[(&str, &str)] = &[("ownerReferences", "uid"), ("conditions", "type"), ("secrets", "name")];
+const MERGE_KEYS: &[(&str, &str)] = &[
+    ("containers", "name"),
+    ("initContainers", "name"),
+    ("ephemeralContainers", "name"),
+    ("volumes", "name"),
+    ("env", "name"),
+    ("volumeMounts", "mountPath"),
+    ("volumeDevices", "devicePath"),
+    ("imagePullSecrets", "name"),
+    ("hostAliases", "ip"),
+    ("topologySpreadConstraints", "topologyKey"),
+    ("ownerReferences", "uid"),
+    ("conditions", "type"),
+    ("secrets", "name"),
+];
 
 fn merge_key(path: &[String]) -> Option<&'static str> {
     let field = path.last()?.as_str();
     let parent = path.len().checked_sub(2).map(|at| path[at].as_str());
     match (field, parent) {
         ("ports", Some("spec")) if path.len() == 2 => Some("port"),
+        ("ports", _) => Some("containerPort"),
+        // Below a pod's spec a list of this name is replaced as a whole.
+        ("secrets", _) if path.len() > 2 => None,
         _ => MERGE_KEYS.iter().find(|(name, _)| *name == field).map(|(_, key)| *key),
     }
 }
@@ -171,6 +188,18 @@ mod tests {
             merged(service, &patch),
             json!({"spec": {"ports": [{"port": 80, "nodePort": 30000, "name": "http"}]}})
         );
+    }
+
+    #[test]
+    fn a_changed_image_keeps_the_rest_of_its_container() {
+        let pod = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        let old = pod(json!([{"name": "a", "image": "a:1", "args": ["run"]}, {"name": "b", "image": "b:1"}]));
+        // As kubectl apply sends it.
+        let patch = json!({"spec": {"template": {"spec": {
+            "$setElementOrder/containers": [{"name": "a"}, {"name": "b"}], "containers": [{"name": "a", "image": "a:2"}]
+        }}}});
+        let new = pod(json!([{"name": "a", "image": "a:2", "args": ["run"]}, {"name": "b", "image": "b:1"}]));
+        assert_eq!(merged(old, &patch), new);
     }
 
     #[test]

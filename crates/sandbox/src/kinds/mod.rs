@@ -157,7 +157,7 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
 }
 
 /// All kinds, by group, then version, then plural.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Catalog {
     kinds: BTreeMap<(String, String, String), Arc<Kind>>,
 }
