@@ -100,7 +100,7 @@ fn a_name_in_a_value_may_have_escaped_octets() {
     one_value(RecordType::Https, "1 a\\032b.example. alpn=h2", &["1 A\\ b.example alpn=h2"]);
     one_value(RecordType::Naptr, r#"1 2 "" "" "" a\032b.example."#, &[r#"1 2 "" "" "" a\ b.example"#]);
     let Rdata::Ptr(name) = parse(RecordType::Ptr, "My\\032\\.Printer._ipp.example.") else { panic!("a PTR") };
-    let labels: Vec<_> = name.label_octets().map(|label| label.into_owned()).collect();
+    let labels: Vec<_> = name.label_octets().map(std::borrow::Cow::into_owned).collect();
     assert_eq!(labels, [b"my .printer".as_slice(), b"_ipp", b"example"]);
     assert_eq!((name.depth(), name.parent().unwrap().to_string().as_str()), (3, "_ipp.example."));
 }

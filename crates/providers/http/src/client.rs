@@ -66,6 +66,7 @@ impl Request {
     }
 
     /// With a body of JSON.
+    #[must_use]
     pub fn json(mut self, body: impl Into<Bytes>) -> Self {
         self.headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
         self.body = Some(body.into());
