@@ -8,9 +8,11 @@
 //! | the same | anything else | neither: an error, tried again later |
 //! | refused, no answer, 5xx, 429 | not asked | undecided: never guessed |
 //!
-//! The verdict is kept until an answer stops fitting it.
+//! The verdict is kept until the answer to a list or a write stops fitting it. A verdict that a list has confirmed is dropped by probes only when two in
+//! a row find the dialect not spoken: an odd answer while a server or a proxy restarts proves nothing.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -29,6 +31,8 @@ pub struct AutoDialect {
     verdict: Mutex<Option<Dialect>>,
     /// Held while finding out: a real Pi-hole logs a warning for every attempt, so one has to do.
     finding_out: tokio::sync::Mutex<()>,
+    /// Whether a list has confirmed the verdict, and no probe has found the dialect not spoken since.
+    trusted: AtomicBool,
 }
 
 impl AutoDialect {
@@ -39,6 +43,7 @@ impl AutoDialect {
             v6: V6Dialect::new(connection)?,
             verdict: Mutex::new(None),
             finding_out: tokio::sync::Mutex::new(()),
+            trusted: AtomicBool::new(false),
         })
     }
 
@@ -125,7 +130,11 @@ impl Pihole for AutoDialect {
                 // A replica that does not lead never lists: it has to find out by itself, without a login.
                 Some(Dialect::Auto) | None => self.recognise().await,
             };
-            result.inspect_err(|error| self.doubt(error))
+            let wrong = matches!(result, Err(PiholeError::WrongDialect { .. }));
+            if wrong && !self.trusted.swap(false, Ordering::Relaxed) {
+                self.decide(None);
+            }
+            result
         }
         .boxed()
     }
@@ -137,6 +146,7 @@ impl Pihole for AutoDialect {
                 Some(Dialect::V6) => self.v6.list().await,
                 Some(Dialect::Auto) | None => self.detect().await,
             };
+            self.trusted.store(result.is_ok(), Ordering::Relaxed);
             result.inspect_err(|error| self.doubt(error))
         }
         .boxed()

@@ -16,6 +16,11 @@ pub enum PiholeError {
     /// An app password may read but not write.
     #[error("the app password may not change settings; set webserver.api.app_sudo to true on the Pi-hole")]
     AppSudoOff,
+    /// The password of the command line may read but never write.
+    #[error(
+        "the password is the Pi-hole's command line password, which may not change settings; use an app password or the web password"
+    )]
+    CliPassword,
     /// The list is pinned by an environment variable of the Pi-hole.
     #[error("{key} is set by an environment variable of the Pi-hole (FTLCONF_{}) and cannot be changed; remove the variable there", key.replace('.', "_"))]
     EnvLocked {
@@ -39,9 +44,11 @@ pub enum PiholeError {
     },
     /// A line that is not ours is invalid; the Pi-hole refuses every addition until it is mended.
     #[error(
-        "the Pi-hole refuses every change because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole"
+        "the Pi-hole refuses every change of {list} because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole"
     )]
     BadForeignLine {
+        /// The list, such as `dns.hosts`.
+        list: &'static str,
         /// Position in the list, from 0.
         index: usize,
         /// The line.
@@ -53,12 +60,18 @@ pub enum PiholeError {
     )]
     CommentsRefused,
     /// One of our lines was refused.
-    #[error("the Pi-hole refuses {line:?}: {why}")]
+    #[error("the Pi-hole refuses {:?}: {why}", line.as_str())]
     LineRefused {
         /// The line.
         line: Line,
         /// What the Pi-hole said.
         why: String,
+    },
+    /// A list that has to be written in one request is too large for one.
+    #[error("{list} is too large for one request to the Pi-hole; remove some of its lines")]
+    TooLarge {
+        /// The list, such as `dns.cnameRecords`.
+        list: &'static str,
     },
     /// The server speaks the other dialect.
     #[error("the server does not speak the {dialect} dialect; set PIHOLE_API_DIALECT=auto")]
@@ -98,7 +111,9 @@ pub enum PiholeError {
     #[error("the Pi-hole did not answer in time")]
     Timeout,
     /// The certificate does not verify.
-    #[error("the Pi-hole's certificate does not verify: {what}; give its CA file and server name (usually pi.hole)")]
+    #[error(
+        "the Pi-hole's certificate does not verify: {what}. Without a CA file: give PIHOLE_CA_FILE and PIHOLE_SERVER_NAME (usually pi.hole). With one: FTL 6.3 and later replace the CA with the certificate about every 45 days; copy /etc/pihole/tls_ca.crt again, or set webserver.tls.validity to 0"
+    )]
     Tls {
         /// What the verifier said.
         what: String,
@@ -126,7 +141,7 @@ pub enum PiholeError {
         what: String,
     },
     /// This dialect cannot hold such a record.
-    #[error("the {dialect} dialect cannot hold {line:?}")]
+    #[error("the {dialect} dialect cannot hold {:?}", line.as_str())]
     Unsupported {
         /// The dialect.
         dialect: &'static str,
@@ -154,6 +169,7 @@ impl PiholeError {
         match self {
             Self::Unauthorized => "Unauthorized",
             Self::AppSudoOff => "AppSudoOff",
+            Self::CliPassword => "CliPassword",
             Self::EnvLocked { .. } => "EnvLocked",
             Self::ReadOnly => "ReadOnly",
             Self::TwoFactor => "TwoFactor",
@@ -162,6 +178,7 @@ impl PiholeError {
             Self::BadForeignLine { .. } => "BadForeignLine",
             Self::CommentsRefused => "CommentsRefused",
             Self::LineRefused { .. } => "LineRefused",
+            Self::TooLarge { .. } => "TooLarge",
             Self::WrongDialect { .. } => "WrongDialect",
             Self::NotAPihole { .. } => "NotAPihole",
             Self::Redirected { .. } => "Redirected",
@@ -182,6 +199,8 @@ impl PiholeError {
             Self::RateLimited { retry_after } => ErrorClass::Throttled(*retry_after),
             Self::SeatsFull => ErrorClass::Throttled(None),
             Self::AppSudoOff
+            | Self::CliPassword
+            | Self::TooLarge { .. }
             | Self::EnvLocked { .. }
             | Self::ReadOnly
             | Self::TwoFactor

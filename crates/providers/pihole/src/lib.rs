@@ -27,6 +27,7 @@ pub use line::{AddressParts, AliasParts, Line, MARKER, OwnerId, OwnerIdError};
 pub use memory::MemoryPihole;
 pub use signpost_provider_http::Secret;
 pub use spec::SpecDialect;
+pub use url::Url;
 pub use v6::V6Dialect;
 
 /// Which API a Pi-hole is spoken to in.
@@ -136,6 +137,10 @@ pub struct Applied {
     pub postponed: Vec<Line>,
     /// What stopped the rest.
     pub stopped: Option<PiholeError>,
+    /// What stopped the aliases alone; addresses were written.
+    pub aliases: Option<PiholeError>,
+    /// The whole `dns.hosts` as it was last sent in one request. A line in it that is not there afterwards was lost or deleted meanwhile.
+    pub sent: Option<Vec<Line>>,
 }
 
 /// One Pi-hole. Calls that write wait for each other.

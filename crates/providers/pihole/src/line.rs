@@ -4,8 +4,8 @@
 //! dns.hosts          192.168.1.10 app.lan # signpost=home
 //! dns.cnameRecords   www.lan,app.lan # signpost=home
 //! ```
-//! A line is ours only when it is, byte for byte, what we would write for the address, name and owner it carries.
-//! Whatever a person has touched since is theirs.
+//! A line is ours only when it is what we would write for the address, name and owner it carries. In `dns.hosts` blanks between words do not
+//! count: FTL 6.3 and later tidy those of every line whenever they store anything. Whatever else a person has changed makes the line theirs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -72,9 +72,23 @@ impl Line {
         &self.0
     }
 
-    /// The comment, trimmed; everything after the first `#`.
+    /// The comment, trimmed. A `#` starts a comment only at the start of a word.
     pub fn comment(&self) -> Option<&str> {
-        self.0.split_once('#').map(|(_, comment)| comment.trim())
+        self.0[self.value().len()..].strip_prefix('#').map(str::trim)
+    }
+
+    /// The line as FTL 6.3 and later store it in `dns.hosts`: one blank between words, the comment unchanged.
+    pub fn tidy(&self) -> Self {
+        let value = self.value();
+        let comment = &self.0[value.len()..];
+        let mut words: Vec<&str> = value.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            return self.clone();
+        }
+        if !comment.is_empty() {
+            words.push(comment);
+        }
+        Self(words.join(" ").into())
     }
 
     /// Whether some signpost wrote a marker here, ours or another cluster's.
@@ -100,8 +114,11 @@ impl Line {
         self.subject().is_some_and(|subject| other.subject() == Some(subject))
     }
 
+    /// Everything before the comment.
     fn value(&self) -> &str {
-        self.0.split_once('#').map_or(&*self.0, |(value, _)| value)
+        let starts = |(at, _): &(usize, &str)| *at == 0 || self.0.as_bytes()[at - 1].is_ascii_whitespace();
+        let end = self.0.match_indices('#').find(starts).map_or(self.0.len(), |(at, _)| at);
+        &self.0[..end]
     }
 
     /// Reads the line as an element of `dns.hosts`.
@@ -121,7 +138,7 @@ impl Line {
         AliasParts { aliases: words, target }
     }
 
-    /// The address and name, when this is a `dns.hosts` line that `owner` wrote and nobody changed.
+    /// The address and name, when this is a `dns.hosts` line that `owner` wrote and nobody changed but for blanks.
     pub fn own_address(&self, owner: &OwnerId) -> Option<(IpAddr, Fqdn)> {
         if !self.is_marked() {
             return None;
@@ -129,7 +146,7 @@ impl Line {
         let parts = self.address_parts();
         let ([name], Some(ip)) = (parts.names.as_slice(), parts.ip) else { return None };
         let host = Fqdn::parse(name).ok()?;
-        (Self::address(ip, &host, Some(owner)) == *self).then_some((ip, host))
+        (Self::address(ip, &host, Some(owner)) == self.tidy()).then_some((ip, host))
     }
 
     /// The alias and target, when this is a `dns.cnameRecords` line that `owner` wrote and nobody changed.
@@ -200,8 +217,8 @@ mod tests {
             "192.168.1.10 app.lan",
             "192.168.1.10 app.lan # signpost=office",
             "192.168.1.10 app.lan printer.lan # signpost=home",
-            "192.168.1.10  app.lan # signpost=home",
             "192.168.1.10 app.lan #signpost=home",
+            "192.168.1.10 app.lan# signpost=home",
             "192.168.1.10 app.lan # signpost=home and mine",
             "192.168.1.10 APP.lan # signpost=home",
             "192.168.1.10 app.lan. # signpost=home",
@@ -211,6 +228,24 @@ mod tests {
         ] {
             assert_eq!(Line::stored(raw).own_address(&owner()), None, "{raw}");
         }
+    }
+
+    #[test]
+    fn blanks_make_a_line_nobody_elses() {
+        for raw in ["192.168.1.10  app.lan # signpost=home", " 192.168.1.10\tapp.lan\t # signpost=home"] {
+            assert!(Line::stored(raw).own_address(&owner()).is_some(), "{raw}");
+            assert_eq!(Line::stored(raw).tidy().as_str(), "192.168.1.10 app.lan # signpost=home");
+        }
+        for unchanged in ["# a note  of mine", "", "  "] {
+            assert_eq!(Line::stored(unchanged).tidy().as_str(), unchanged);
+        }
+    }
+
+    #[test]
+    fn a_hash_inside_a_word_starts_no_comment() {
+        let line = Line::stored("10.0.0.1 nas.lan#x box # the # box");
+        assert_eq!((line.address_parts().names, line.comment()), (vec!["nas.lan#x", "box"], Some("the # box")));
+        assert_eq!(Line::stored("10.0.0.1 nas.lan#x").comment(), None);
     }
 
     #[test]

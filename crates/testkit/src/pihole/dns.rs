@@ -8,6 +8,8 @@ use hickory_proto::rr::rdata::{A, AAAA, CNAME};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::net::UdpSocket;
 
+use super::v6_rules;
+
 /// What the resolver knows at this moment; None while it is down.
 pub(super) type Source = Arc<dyn Fn() -> Option<Zone> + Send + Sync>;
 
@@ -21,7 +23,7 @@ pub(super) struct Zone {
 impl Zone {
     /// Reads `dns.hosts` and `dns.cnameRecords` lines the way the resolver does.
     pub(super) fn of(hosts: &[String], cnames: &[String]) -> Self {
-        let value = |line: &str| line.split('#').next().unwrap_or_default().to_ascii_lowercase();
+        let value = |line: &str| v6_rules::uncommented(line).to_ascii_lowercase();
         let undotted = |name: &str| name.trim().trim_end_matches('.').to_owned();
         let mut zone = Self::default();
         for line in hosts.iter().map(|line| value(line)) {
@@ -29,13 +31,17 @@ impl Zone {
             let Some(ip) = words.next().and_then(|word| word.parse().ok()) else { continue };
             zone.addresses.extend(words.map(|name| (undotted(name), ip)));
         }
-        for line in cnames.iter().map(|line| value(line)) {
-            if let Some((alias, target)) = line.split_once(',') {
-                let target = target.split(',').next().unwrap_or_default();
-                zone.aliases.push((undotted(alias), undotted(target)));
-            }
+        for (aliases, target) in cnames.iter().filter_map(|line| v6_rules::alias_words(line)) {
+            zone.aliases.extend(aliases.into_iter().map(|alias| (alias, target.clone())));
         }
         zone
+    }
+
+    /// The server answers its own name with its own address, whatever its lists hold.
+    pub(super) fn with_own_name(mut self, name: &str) -> Self {
+        self.addresses.retain(|(owner, _)| owner != name);
+        self.addresses.push((name.to_owned(), IpAddr::from([127, 0, 0, 1])));
+        self
     }
 
     fn answers(&self, name: &str, rtype: RecordType) -> (Vec<(String, RData)>, bool) {
@@ -53,7 +59,8 @@ impl Zone {
             }
             let Some((_, target)) = self.aliases.iter().find(|(alias, _)| *alias == name) else { break };
             known = true;
-            let data = Name::from_ascii(format!("{target}.")).expect("a name");
+            // A target that is not ASCII is served in no form that a client understands.
+            let Ok(data) = Name::from_ascii(format!("{target}.")) else { break };
             found.push((name.clone(), RData::CNAME(CNAME(data))));
             if rtype == RecordType::CNAME {
                 break;

@@ -13,6 +13,7 @@ mod spec;
 mod tls;
 mod v6;
 mod v6_config;
+mod v6_rules;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct Counters {
     pub most_writes_at_once: u64,
     /// Restarts of the resolver.
     pub restarts: u64,
+    /// Ends of the process by two writes at once.
+    pub crashes: u64,
 }
 
 /// An answer to give instead of the right one, for a number of requests.

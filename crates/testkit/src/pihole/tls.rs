@@ -1,8 +1,11 @@
 //! HTTPS in front of a server, with a certificate like a Pi-hole's own (its own authority, good for `pi.hole` only), or for an address.
+//!
+//! FTL 6.3 and later renew the certificate two days before it ends, and make a new authority with it: see [`TlsFront::renew`]. Keys are
+//! ECDSA on P-384, as FTL's are; the certificates here are valid for a century, because fixtures must not expire.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -16,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 pub struct TlsFront {
     addr: SocketAddr,
     ca_file: PathBuf,
+    acceptor: Arc<RwLock<TlsAcceptor>>,
     _dir: tempfile::TempDir,
     task: JoinHandle<()>,
 }
@@ -33,17 +37,20 @@ impl TlsFront {
         Self::start(to, certificate, include_bytes!("tls/local.key"), include_bytes!("tls/local-ca.crt")).await
     }
 
+    /// Renews the certificate as FTL does: the new one is signed by a new authority. The CA file is unchanged, like a copy of the old one.
+    pub fn renew(&self) {
+        let renewed = acceptor(include_bytes!("tls/pi.hole-renewed.crt"), include_bytes!("tls/pi.hole-renewed.key"));
+        *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+    }
+
+    /// Copies the authority of the renewed certificate into the CA file, as the user does.
+    pub fn copy_renewed_ca(&self) {
+        std::fs::write(&self.ca_file, include_bytes!("tls/ca-renewed.crt")).expect("the CA file is writable");
+    }
+
     async fn start(to: SocketAddr, certificate: &[u8], key: &[u8], authority: &[u8]) -> Self {
-        let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
-        let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("TLS versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)
-            .expect("a usable certificate");
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = Arc::new(RwLock::new(acceptor(certificate, key)));
+        let shared = Arc::clone(&acceptor);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
         let addr = listener.local_addr().expect("an address");
         let task = tokio::spawn(async move {
@@ -52,7 +59,7 @@ impl TlsFront {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 };
-                let acceptor = acceptor.clone();
+                let acceptor = shared.read().unwrap_or_else(PoisonError::into_inner).clone();
                 tokio::spawn(async move {
                     let mut inside = acceptor.accept(stream).await?;
                     let mut plain = TcpStream::connect(to).await?;
@@ -63,7 +70,7 @@ impl TlsFront {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let ca_file = dir.path().join("tls_ca.crt");
         std::fs::write(&ca_file, authority).expect("the temporary directory is writable");
-        Self { addr, ca_file, _dir: dir, task }
+        Self { addr, ca_file, acceptor, _dir: dir, task }
     }
 
     /// The URL by address, as users have it.
@@ -75,6 +82,19 @@ impl TlsFront {
     pub fn ca_file(&self) -> &Path {
         &self.ca_file
     }
+}
+
+fn acceptor(certificate: &[u8], key: &[u8]) -> TlsAcceptor {
+    let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("TLS versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("a usable certificate");
+    TlsAcceptor::from(Arc::new(config))
 }
 
 impl Drop for TlsFront {

@@ -29,6 +29,8 @@ pub struct V6Options {
     pub password: Option<String>,
     /// An app password beside it.
     pub app_password: Option<String>,
+    /// The password of the command line, which may read and never write.
+    pub cli_password: Option<String>,
     /// `webserver.api.app_sudo`.
     pub app_sudo: bool,
     /// A second factor on the web password.
@@ -39,10 +41,20 @@ pub struct V6Options {
     pub session: Duration,
     /// `dns.hosts` is set by an environment variable.
     pub env_locked: bool,
+    /// `dns.cnameRecords` is set by an environment variable.
+    pub cnames_env_locked: bool,
     /// `misc.readOnly`.
     pub read_only: bool,
     /// FTL 6.0.3 and later accept comments in lines.
     pub comments: bool,
+    /// FTL 6.3 and later put one blank between the words of every host line whenever they store anything.
+    pub tidies: bool,
+    /// The largest request body; one above is dropped.
+    pub body_limit: usize,
+    /// How many characters are missing at the start of a line that the resolver quotes.
+    pub cut_hints: usize,
+    /// Two writes at once end the process, as a real one does now and then. Without it they only lose each other's lines.
+    pub crashes: bool,
     /// How long a restart takes.
     pub restart: Duration,
     /// How long after the answer a restart begins.
@@ -53,6 +65,10 @@ pub struct V6Options {
     pub line_time: Duration,
     /// What a refused login stalls for once the limit is reached.
     pub stall: Duration,
+    /// How long it takes to verify the web password (0.11 s on a real server).
+    pub login_time: Duration,
+    /// How long it takes to verify an app password, which is tried second (0.27 s on a real server).
+    pub app_login_time: Duration,
 }
 
 impl Default for V6Options {
@@ -60,18 +76,27 @@ impl Default for V6Options {
         Self {
             password: Some(PiholeV6::PASSWORD.to_owned()),
             app_password: None,
+            cli_password: None,
             app_sudo: false,
             totp: false,
             seats: 16,
             session: Duration::from_mins(30),
             env_locked: false,
+            cnames_env_locked: false,
             read_only: false,
             comments: true,
+            tidies: true,
+            // A real server took 65,524 bytes and dropped 65,534.
+            body_limit: 65_524,
+            cut_hints: 0,
+            crashes: false,
             restart: Duration::from_millis(300),
             restart_delay: Duration::from_millis(20),
             write_time: Duration::from_millis(1),
             line_time: Duration::ZERO,
             stall: Duration::from_millis(250),
+            login_time: Duration::ZERO,
+            app_login_time: Duration::ZERO,
         }
     }
 }
@@ -99,6 +124,8 @@ pub(super) struct Inner {
     moves_on: bool,
     started: Instant,
     pub(super) down: bool,
+    /// How often the process has ended by itself.
+    pub(super) process: u64,
     /// Whether a restart that has begun goes on.
     away: watch::Sender<bool>,
     pub(super) restart: mpsc::UnboundedSender<Duration>,
@@ -108,7 +135,7 @@ pub(super) struct Inner {
 #[derive(Clone, Debug)]
 struct Session {
     until: Instant,
-    app: bool,
+    caller: Caller,
 }
 
 /// Who is calling.
@@ -120,6 +147,8 @@ pub(super) enum Caller {
     Web,
     /// An app password.
     App,
+    /// The password of the command line.
+    Cli,
 }
 
 impl PiholeV6 {
@@ -147,6 +176,7 @@ impl PiholeV6 {
             moves_on: false,
             started: Instant::now(),
             down: false,
+            process: 0,
             away: watch::Sender::new(false),
             restart: restart.clone(),
             book: Book::default(),
@@ -155,7 +185,7 @@ impl PiholeV6 {
         let lines = Arc::clone(&state);
         let (dns, task) = dns::serve(Arc::new(move || {
             let inner = lock(&lines);
-            (!inner.down).then(|| Zone::of(&inner.hosts, &inner.cnames))
+            (!inner.down).then(|| Zone::of(&inner.hosts, &inner.cnames).with_own_name("pi.hole"))
         }))
         .await;
         Self { state, addr, dns, restart, tasks: vec![http, task] }
@@ -366,16 +396,21 @@ fn session(status: u16, message: &str) -> Response {
 }
 
 async fn log_in(state: &Arc<Mutex<Inner>>, body: &[u8]) -> Response {
-    let stall = {
+    let (time, stall) = {
         let mut inner = lock(state);
         inner.book.counters.login_attempts += 1;
+        let time = match inner.caller_of(body) {
+            Some(Caller::App) => inner.options.app_login_time,
+            Some(_) | None => inner.options.login_time,
+        };
         match inner.try_log_in(body) {
-            Ok(reply) => return reply,
-            Err(stall) => stall,
+            Ok(reply) if time.is_zero() => return reply,
+            Ok(reply) => (time, Ok(reply)),
+            Err(stall) => (stall, Err(())),
         }
     };
-    tokio::time::sleep(stall).await;
-    error(429, "rate_limiting", "Rate-limiting login attempts", None)
+    tokio::time::sleep(time).await;
+    stall.unwrap_or_else(|()| error(429, "rate_limiting", "Rate-limiting login attempts", None))
 }
 
 /// The session id a request carries.
@@ -413,22 +448,27 @@ impl Inner {
         if self.failures.1 >= 3 {
             return Err(self.options.stall);
         }
-        let app = if password == web {
+        let caller = if self.options.cli_password.as_deref() == Some(password.as_str()) {
+            Caller::Cli
+        } else if password == web {
             if self.options.totp {
                 return bad("No 2FA token found in JSON payload");
             }
-            false
+            Caller::Web
         } else {
             // Any other password has failed as the web password by now, even when it is a right app password.
             self.failures.1 += 1;
             let often = self.failures.1 >= 3;
-            if often || self.options.app_password.as_deref() != Some(password.as_str()) {
+            let app = self.options.app_password.as_deref();
+            if often || app != Some(password.as_str()) {
                 if often && self.moves_on {
                     self.frozen_second = Some(second + 1);
                 }
+                // A wrong one fails as the app password too.
+                self.failures.1 += u32::from(!often && app.is_some());
                 return Ok(session(401, "password incorrect"));
             }
-            true
+            Caller::App
         };
         let now = Instant::now();
         self.sessions.retain(|_, session| session.until > now);
@@ -440,13 +480,23 @@ impl Inner {
         rand::rng().fill_bytes(&mut bytes);
         // Base64 with every awkward character, as real ids have.
         let sid = format!("/+{}=", &BASE64.encode(&bytes)[..21]);
-        self.sessions.insert(sid.clone(), Session { until: now + self.options.session, app });
+        self.sessions.insert(sid.clone(), Session { until: now + self.options.session, caller });
         self.book.counters.logins += 1;
-        let message = if app { "app-password correct" } else { "password correct" };
+        let message = if caller == Caller::App { "app-password correct" } else { "password correct" };
         let validity = self.options.session.as_secs();
         let csrf = BASE64.encode(&bytes[..12]);
         let opened = json!({"valid": true, "totp": self.options.totp, "sid": sid, "csrf": csrf, "validity": validity, "message": message});
         Ok(answer(200, json!({ "session": opened })))
+    }
+
+    /// Who the password of a login belongs to, if to anybody.
+    fn caller_of(&self, body: &[u8]) -> Option<Caller> {
+        let value: Value = serde_json::from_slice(body).ok()?;
+        let password = value["password"].as_str();
+        let is = |known: &Option<String>| known.is_some() && known.as_deref() == password;
+        [(&self.options.password, Caller::Web), (&self.options.app_password, Caller::App)]
+            .into_iter()
+            .find_map(|(known, caller)| is(known).then_some(caller))
     }
 
     fn caller(&mut self, headers: &HeaderMap) -> Option<Caller> {
@@ -457,7 +507,7 @@ impl Inner {
         let sid = sid_of(headers)?.to_owned();
         let session = self.sessions.get_mut(&sid)?;
         session.until = renewed;
-        Some(if session.app { Caller::App } else { Caller::Web })
+        Some(session.caller)
     }
 
     fn show_session(&mut self, headers: &HeaderMap) -> Response {
@@ -466,7 +516,7 @@ impl Inner {
                 200,
                 json!({"session": {"valid": true, "totp": false, "sid": null, "validity": -1, "message": "no password set"}}),
             ),
-            Some(Caller::Web | Caller::App) => answer(
+            Some(Caller::Web | Caller::App | Caller::Cli) => answer(
                 200,
                 json!({"session": {"valid": true, "totp": self.options.totp, "sid": sid_of(headers), "validity": self.options.session.as_secs(), "message": "correct"}}),
             ),

@@ -3,7 +3,6 @@
 //! A write reads the list, takes its time, and writes the list back: two at once lose one another's lines, although
 //! both are answered with success.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::response::Response;
@@ -12,13 +11,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::v6::{Caller, Inner, error};
+use super::v6_rules::{check, tidied};
 use super::{answer, empty, lock, takes_its_time};
 
-/// Request bodies above this are dropped.
-const BODY_LIMIT: usize = 64 * 1024;
-
+/// One of the two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
+pub(super) enum List {
     Hosts,
     Cnames,
 }
@@ -32,7 +30,7 @@ impl List {
         }
     }
 
-    fn key(self) -> &'static str {
+    pub(super) fn key(self) -> &'static str {
         match self {
             Self::Hosts => "hosts",
             Self::Cnames => "cnameRecords",
@@ -46,15 +44,25 @@ impl List {
         }
     }
 
-    fn store(self, inner: &mut Inner, items: Vec<String>, save: bool) {
-        let (live, saved) = match self {
-            Self::Hosts => (&mut inner.hosts, &mut inner.saved.0),
-            Self::Cnames => (&mut inner.cnames, &mut inner.saved.1),
-        };
-        if save {
-            saved.clone_from(&items);
+    fn locked(self, inner: &Inner) -> bool {
+        match self {
+            Self::Hosts => inner.options.env_locked,
+            Self::Cnames => inner.options.cnames_env_locked,
         }
-        *live = items;
+    }
+
+    /// Whatever list changes, the whole configuration is stored, and every host line is tidied with it.
+    fn store(self, inner: &mut Inner, items: Vec<String>, save: bool) {
+        match self {
+            Self::Hosts => inner.hosts = items,
+            Self::Cnames => inner.cnames = items,
+        }
+        if save {
+            if inner.options.tidies {
+                inner.hosts = inner.hosts.iter().map(|line| tidied(line)).collect();
+            }
+            inner.saved = (inner.hosts.clone(), inner.cnames.clone());
+        }
     }
 }
 
@@ -76,9 +84,14 @@ pub(super) async fn serve(
     if query.is_some() {
         lock(state).book.violation(format!("{method} {decoded} with a query: the operator never asks for one"));
     }
+    let refusal = forbidden(&lock(state), caller);
+    if let Some(reply) = refusal {
+        lock(state).book.counters.writes += 1;
+        return reply;
+    }
     match (method, parts.as_slice()) {
         ("PATCH", ["dns", name]) => match List::of(name) {
-            Some(list) => patch(state, list, caller, body).await,
+            Some(list) => patch(state, list, body).await,
             None => unknown(state, method, &decoded),
         },
         ("PATCH", [""]) => {
@@ -86,8 +99,8 @@ pub(super) async fn serve(
             answer(200, json!({"config": {}}))
         }
         ("PUT" | "DELETE", ["dns", name, item]) => match List::of(name) {
-            Some(list) if method == "PUT" => put(state, list, caller, item).await,
-            Some(list) => delete(state, list, caller, item).await,
+            Some(list) if method == "PUT" => put(state, list, item).await,
+            Some(list) => delete(state, list, item).await,
             None => answer(404, json!({})),
         },
         ("PUT" | "DELETE", _) => {
@@ -113,7 +126,7 @@ fn read(state: &Arc<Mutex<Inner>>, parts: &[&str], query: Option<&str>) -> Respo
         ["dns", name] => match List::of(name) {
             Some(list) => {
                 let items = json!(list.items(&inner));
-                let env_var = inner.options.env_locked && list == List::Hosts;
+                let env_var = list.locked(&inner);
                 let flags =
                     json!({"restart_dnsmasq": list == List::Cnames, "session_reset": false, "env_var": env_var});
                 let shown = if detailed {
@@ -136,59 +149,61 @@ fn read(state: &Arc<Mutex<Inner>>, parts: &[&str], query: Option<&str>) -> Respo
     answer(200, json!({ "config": config }))
 }
 
-/// Who may not write, and what may not be written.
-fn refusal(inner: &Inner, caller: Caller, list: List, patch: bool) -> Option<Response> {
-    const MESSAGE: &str = "Unable to change configuration (read-only)";
-    if caller == Caller::App && !inner.options.app_sudo {
-        let hint = "The current app session is not allowed to modify Pi-hole config settings (webserver.api.app_sudo is false)";
-        return Some(error(403, "forbidden", MESSAGE, Some(hint)));
-    }
-    if inner.options.read_only && patch {
-        return Some(error(403, "forbidden", MESSAGE, None));
-    }
-    if inner.options.env_locked && list == List::Hosts {
-        let message = "Config items set via environment variables cannot be changed via the API";
-        return Some(error(400, "bad_request", message, Some("dns.hosts")));
-    }
-    None
+/// Who may not write at all.
+fn forbidden(inner: &Inner, caller: Caller) -> Option<Response> {
+    let hint = match caller {
+        Caller::App if !inner.options.app_sudo => {
+            "The current app session is not allowed to modify Pi-hole config settings (webserver.api.app_sudo is false)"
+        }
+        Caller::Cli => "The current CLI session is not allowed to modify Pi-hole config settings",
+        Caller::App | Caller::Web | Caller::Open => return None,
+    };
+    Some(error(403, "forbidden", "Unable to change configuration (read-only)", Some(hint)))
 }
 
-async fn put(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) -> Response {
-    let (mut items, pause, save) = match begin(state, list, caller, false) {
+fn env_locked(list: List) -> Response {
+    let message = "Config items set via environment variables cannot be changed via the API";
+    error(400, "bad_request", message, Some(&format!("dns.{}", list.key())))
+}
+
+async fn put(state: &Arc<Mutex<Inner>>, list: List, item: &str) -> Response {
+    let mut write = match begin(state, list, false) {
         Ok(begun) => begun,
         Err(reply) => return *reply,
     };
-    let reply = if items.iter().any(|present| present == item) {
+    let reply = if write.items.iter().any(|present| present == item) {
         Err(error(400, "bad_request", "Item already present", Some("Uniqueness of items is enforced")))
     } else {
-        items.push(item.to_owned());
-        let comments = lock(state).options.comments;
-        check(list, &items, comments, "Invalid value")
-            .map_err(|(message, hint)| error(400, "bad_request", message, Some(&hint)))
+        write.items.push(item.to_owned());
+        write.check("Invalid value").map_err(|(message, hint)| error(400, "bad_request", message, Some(&hint)))
     };
-    takes_its_time(state, pause).await;
-    end(state, list, reply.is_ok().then_some(items), save);
+    takes_its_time(state, write.time).await;
+    write.end(state, reply.is_ok());
     reply.map_or_else(|refused| refused, |()| answer(201, json!({})))
 }
 
-async fn delete(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, item: &str) -> Response {
-    let (mut items, pause, save) = match begin(state, list, caller, false) {
+async fn delete(state: &Arc<Mutex<Inner>>, list: List, item: &str) -> Response {
+    let mut write = match begin(state, list, false) {
         Ok(begun) => begun,
         Err(reply) => return *reply,
     };
-    let found = items.iter().position(|present| present == item).map(|index| items.remove(index)).is_some();
-    takes_its_time(state, pause).await;
-    end(state, list, found.then_some(items), save);
+    let found = write.items.iter().position(|present| present == item).map(|index| write.items.remove(index)).is_some();
+    takes_its_time(state, write.time).await;
+    write.end(state, found);
     if found { empty(204) } else { answer(404, json!({})) }
 }
 
-async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8]) -> Response {
-    if body.is_empty() || body.len() > BODY_LIMIT {
+async fn patch(state: &Arc<Mutex<Inner>>, list: List, body: &[u8]) -> Response {
+    if body.is_empty() || body.len() > lock(state).options.body_limit {
         return error(400, "bad_request", "No request body data", None);
     }
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     if !value["config"].is_object() {
         return error(400, "body_error", "No \"config\" object in body data", None);
+    }
+    if lock(state).options.read_only {
+        lock(state).book.counters.writes += 1;
+        return error(403, "forbidden", "The config is currently in read-only mode", None);
     }
     let items: Option<Vec<String>> = value["config"]["dns"][list.key()]
         .as_array()
@@ -203,106 +218,102 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, body: &[u8
             .book
             .violation("PATCH with more than the list it names: unknown keys are ignored in silence".to_owned());
     }
-    let (_, pause, save) = match begin(state, list, caller, true) {
+    if items == list.items(&lock(state)) {
+        // Nothing is checked and nothing is stored, whoever has locked the list.
+        lock(state).book.counters.writes += 1;
+        return answer(200, json!({"config": {"dns": {list.key(): items}}}));
+    }
+    let mut write = match begin(state, list, true) {
         Ok(begun) => begun,
         Err(reply) => return *reply,
     };
-    let comments = lock(state).options.comments;
-    let valid = check(list, &items, comments, "Config item validation failed");
-    takes_its_time(state, pause).await;
-    if let Err((message, hint)) = valid {
-        end(state, list, None, save);
-        return error(400, "bad_request", message, Some(&hint));
+    write.items = items;
+    let valid = write.check("Config item validation failed");
+    takes_its_time(state, write.time).await;
+    write.end(state, valid.is_ok());
+    match valid {
+        Err((message, hint)) => error(400, "bad_request", message, Some(&hint)),
+        Ok(()) => {
+            let items = list.items(&lock(state));
+            answer(200, json!({"config": {"dns": {list.key(): items}}}))
+        }
     }
-    end(state, list, Some(items.clone()), save);
-    answer(200, json!({"config": {"dns": {list.key(): items}}}))
 }
 
-type Begun = (Vec<String>, std::time::Duration, bool);
+/// A write that has begun: a copy of the list as it was then.
+struct Write {
+    list: List,
+    items: Vec<String>,
+    time: std::time::Duration,
+    save: bool,
+    comments: bool,
+    cut: usize,
+    /// The process that took the request; a later one knows nothing of it.
+    process: u64,
+}
 
-fn begin(state: &Arc<Mutex<Inner>>, list: List, caller: Caller, patch: bool) -> Result<Begun, Box<Response>> {
+fn begin(state: &Arc<Mutex<Inner>>, list: List, patch: bool) -> Result<Write, Box<Response>> {
     let mut inner = lock(state);
-    if let Some(reply) = refusal(&inner, caller, list, patch) {
+    if list.locked(&inner) {
         inner.book.counters.writes += 1;
-        return Err(Box::new(reply));
+        return Err(Box::new(env_locked(list)));
     }
+    debug_assert!(!patch || !inner.options.read_only, "a PATCH of a read-only configuration is refused before");
+    let crash = inner.options.crashes && inner.book.in_flight > 0;
     inner.book.write_begins();
+    if crash {
+        // Two writes at once end the process: neither is answered and neither is stored.
+        inner.book.write_ends();
+        inner.book.counters.crashes += 1;
+        inner.process += 1;
+        let _ = inner.restart.send(inner.options.restart);
+        drop(inner);
+        hang_up();
+    }
     let items = list.items(&inner);
     let lines = u32::try_from(items.len()).unwrap_or(u32::MAX);
     let time = inner.options.write_time + inner.options.line_time * lines;
-    Ok((items, time, !inner.options.read_only))
+    Ok(Write {
+        list,
+        items,
+        time,
+        save: !inner.options.read_only,
+        comments: inner.options.comments,
+        cut: inner.options.cut_hints,
+        process: inner.process,
+    })
 }
 
-fn end(state: &Arc<Mutex<Inner>>, list: List, items: Option<Vec<String>>, save: bool) {
-    let mut inner = lock(state);
-    inner.book.write_ends();
-    let Some(items) = items else { return };
-    let changed = items != list.items(&inner);
-    list.store(&mut inner, items, save);
-    if changed && list == List::Cnames {
-        inner.book.counters.restarts += 1;
-        let (sender, delay, away) = (inner.restart.clone(), inner.options.restart_delay, inner.options.restart);
-        tokio::spawn(async move {
-            // The answer arrives before the restart begins.
-            tokio::time::sleep(delay).await;
-            let _ = sender.send(away);
-        });
+/// Closes the connection without an answer: the task that serves it ends here. No panic message is printed.
+fn hang_up() -> ! {
+    std::panic::resume_unwind(Box::new("the connection is closed without an answer"))
+}
+
+impl Write {
+    fn check(&self, invalid: &'static str) -> Result<(), (&'static str, String)> {
+        check(self.list, &self.items, self.comments, invalid, self.cut)
     }
-}
 
-/// Checks a whole list: message and hint of what is wrong, the message of an element that is invalid being the caller's.
-fn check(list: List, items: &[String], comments: bool, invalid: &'static str) -> Result<(), (&'static str, String)> {
-    validate(list, items, comments).map_err(|hint| (invalid, hint))?;
-    resolver_test(list, items).map_err(|why| ("Invalid configuration", why))
-}
-
-/// Checks a whole list; the hint names the first bad element by its index.
-fn validate(list: List, items: &[String], comments: bool) -> Result<(), String> {
-    for (index, item) in items.iter().enumerate() {
-        let value = match item.split_once('#') {
-            Some((value, _)) if comments => value,
-            _ => item.as_str(),
-        };
-        let checked = match list {
-            List::Hosts => host_line(value),
-            List::Cnames => cname_line(value),
-        };
-        checked.map_err(|why| format!("dns.{}[{index}]: {why}", list.key()))?;
+    fn end(self, state: &Arc<Mutex<Inner>>, store: bool) {
+        let mut inner = lock(state);
+        inner.book.write_ends();
+        if inner.process != self.process {
+            drop(inner);
+            hang_up();
+        }
+        if !store {
+            return;
+        }
+        let changed = self.items != self.list.items(&inner);
+        self.list.store(&mut inner, self.items, self.save);
+        if changed && self.list == List::Cnames {
+            inner.book.counters.restarts += 1;
+            let (sender, delay, away) = (inner.restart.clone(), inner.options.restart_delay, inner.options.restart);
+            tokio::spawn(async move {
+                // The answer arrives before the restart begins.
+                tokio::time::sleep(delay).await;
+                let _ = sender.send(away);
+            });
+        }
     }
-    Ok(())
-}
-
-fn host_line(value: &str) -> Result<(), String> {
-    let mut words = value.split_ascii_whitespace();
-    let address = words.next().unwrap_or_default();
-    if address.parse::<IpAddr>().is_err() {
-        return Err(format!("neither a valid IPv4 nor IPv6 address (\"{address}\")"));
-    }
-    let names: Vec<&str> = words.collect();
-    if names.is_empty() {
-        return Err("no hostname".to_owned());
-    }
-    names.iter().try_for_each(|name| name_ok(name))
-}
-
-fn cname_line(value: &str) -> Result<(), String> {
-    let words: Vec<&str> = value.split(',').map(str::trim).collect();
-    let [alias, target, ..] = words.as_slice() else {
-        return Err(format!("not a valid CNAME definition (\"{value}\")"));
-    };
-    name_ok(alias.trim_start_matches("*."))?;
-    name_ok(target)
-}
-
-/// The test that the resolver makes of its whole configuration: it knows of no lists and names no line of one.
-fn resolver_test(list: List, items: &[String]) -> Result<(), String> {
-    let mut seen = std::collections::BTreeSet::new();
-    let mut aliases = items.iter().filter_map(|line| Some(line.split_once(',')?.0.trim().to_ascii_lowercase()));
-    let fine = list == List::Hosts || aliases.all(|alias| seen.insert(alias));
-    if fine { Ok(()) } else { Err("duplicate CNAME".to_owned()) }
-}
-
-fn name_ok(name: &str) -> Result<(), String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.is_empty() && name.bytes().all(good) { Ok(()) } else { Err(format!("invalid hostname (\"{name}\")")) }
 }

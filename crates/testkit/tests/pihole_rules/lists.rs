@@ -236,7 +236,7 @@ async fn a_host_write_restarts_nothing_and_an_alias_write_takes_api_and_dns_down
     let again = format!("/api/config/dns/cnameRecords/{}", escape("www.lan,other.lan"));
     let (status, body) = caller.call("PUT", &again, None).await;
     assert_eq!(status, 400, "a second target for an alias is refused");
-    assert!(!body["error"]["hint"].as_str().unwrap().contains('['), "by the resolver's test, which names no line");
+    assert!(!body["error"]["hint"].as_str().unwrap().contains('['), "by the resolver's test, which names no element");
 }
 
 /// FTL v6.4.1: a PATCH of what is there already answers 200 and writes nothing.

@@ -7,13 +7,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bed;
+mod lines;
 mod lists;
 mod sessions;
+mod tls;
+mod writes;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost_testkit::pihole::{PiholeSpec, PiholeV6, Upset, V6Options};
+use signpost_testkit::pihole::{PiholeSpec, PiholeV6, TlsFront, Upset, V6Options};
 use signpost_testkit::{dig, eventually, try_dig};
 
 /// How long a condition is waited for.

@@ -234,3 +234,34 @@ async fn a_seat_that_has_expired_is_free_at_the_next_login() {
     }
     assert_eq!(V6Options::default().session, Duration::from_mins(30));
 }
+
+/// FTL v6.4.1: with an app password set, a wrong password is tried as both and counts as two failures: 401, 401, 429 within one second.
+#[tokio::test]
+async fn a_wrong_password_counts_twice_where_there_is_an_app_password() {
+    let options =
+        V6Options { app_password: Some("app".into()), stall: Duration::from_millis(1), ..V6Options::default() };
+    let pihole = PiholeV6::with(options).await;
+    pihole.next_second();
+    let caller = Caller::new(pihole.url());
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(caller.login("wrong").await.0);
+    }
+    assert_eq!(seen, [401, 401, 429]);
+}
+
+/// FTL v6.4.1: a login takes 0.11 s with the web password and 0.27 s with an app password, which is tried second. Only on request here, so that tests are fast.
+#[tokio::test]
+async fn a_login_takes_its_time_on_request() {
+    let (web, app) = (Duration::from_millis(110), Duration::from_millis(270));
+    let options =
+        V6Options { app_password: Some("app".into()), login_time: web, app_login_time: app, ..V6Options::default() };
+    let pihole = PiholeV6::with(options).await;
+    let caller = Caller::new(pihole.url());
+    for (password, time) in [(PiholeV6::PASSWORD, web), ("app", app)] {
+        let begun = std::time::Instant::now();
+        assert_eq!(caller.login(password).await.0, 200);
+        assert!(begun.elapsed() >= time, "{password}: {:?}", begun.elapsed());
+    }
+    assert!(V6Options::default().login_time.is_zero() && V6Options::default().app_login_time.is_zero());
+}

@@ -18,6 +18,9 @@ use crate::http::{Http, Reply};
 pub(super) struct Sessions {
     pub(super) http: Http,
     password: Secret,
+    /// Whether every request gets a connection of its own. FTL sends header and body of an answer apart, and on a connection that is kept the
+    /// second waits for the delayed acknowledgement of the first: 44 ms for each request instead of 1 ms. With TLS a handshake costs more.
+    fresh: bool,
     state: Mutex<State>,
 }
 
@@ -44,8 +47,27 @@ impl std::fmt::Debug for Seat {
 }
 
 impl Sessions {
-    pub(super) fn new(http: Http, password: Secret) -> Self {
-        Self { http, password, state: Mutex::default() }
+    pub(super) fn new(http: Http, password: Secret, fresh: bool) -> Self {
+        Self { http, password, fresh, state: Mutex::default() }
+    }
+
+    /// One request with these headers.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        sid: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Reply, PiholeError> {
+        let mut headers = Vec::with_capacity(2);
+        headers.extend(self.fresh.then_some(("connection", "close")));
+        headers.extend(sid.map(|sid| ("x-ftl-sid", sid)));
+        self.http.send(method, path, &headers, body).await
+    }
+
+    /// One GET that needs no session and takes none.
+    pub(super) async fn anonymous(&self, path: &str) -> Result<Reply, PiholeError> {
+        self.send(Method::GET, path, None, None).await
     }
 
     /// One call under the session; a refused session is renewed once.
@@ -81,10 +103,7 @@ impl Sessions {
     }
 
     async fn with(&self, seat: &Seat, method: Method, path: &str, body: Option<&Value>) -> Result<Reply, PiholeError> {
-        match &seat.sid {
-            Some(sid) => self.http.send(method, path, &[("x-ftl-sid", sid)], body).await,
-            None => self.http.send(method, path, &[], body).await,
-        }
+        self.send(method, path, seat.sid.as_deref(), body).await
     }
 
     /// The seat, taken now if need be. The lock is held while logging in: whoever else comes waits for the result.
@@ -108,7 +127,7 @@ impl Sessions {
 
     async fn log_in(&self) -> Result<Seat, PiholeError> {
         let body = json!({ "password": self.password.read().await?.expose() });
-        let reply = self.http.send(Method::POST, "/api/auth", &[], Some(&body)).await?;
+        let reply = self.send(Method::POST, "/api/auth", None, Some(&body)).await?;
         let status = reply.status.as_u16();
         let trouble = reply.trouble();
         match status {
@@ -142,6 +161,15 @@ impl Sessions {
         let found = self.look_for_trouble(&seat).await?;
         self.state.lock().await.may_write = found.is_none();
         Ok(found)
+    }
+
+    /// Whether the configuration is read-only now. FTL takes single lines all the same then, and forgets them at its next restart.
+    pub(super) async fn refuse_read_only(&self) -> Result<(), PiholeError> {
+        if self.setting("/api/config/misc/readOnly", "/config/misc/readOnly").await? == Some(true) {
+            self.state.lock().await.may_write = false;
+            return Err(PiholeError::ReadOnly);
+        }
+        Ok(())
     }
 
     async fn look_for_trouble(&self, seat: &Seat) -> Result<Option<PiholeError>, PiholeError> {
