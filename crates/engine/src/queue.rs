@@ -296,6 +296,20 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         self.change(key, |entry, _, _| entry.plan(at, Why::Later, touch.into()));
     }
 
+    /// Ends the pause after a failure of `key`: what waits for it is due now. Nothing happens to a key that does not wait.
+    pub fn wake(&self, key: &K) {
+        if !self.lock().entries.contains_key(key) {
+            return;
+        }
+        let now = Instant::now();
+        self.change(key.clone(), |entry, _, _| {
+            entry.not_before = None;
+            for plan in entry.plans.iter_mut().filter(|plan| matches!(plan.why, Why::Retry | Why::Slow)) {
+                plan.at = plan.at.min(now);
+            }
+        });
+    }
+
     /// What is waiting now, due or not, by key: for tests of indexes and for the depth metric.
     pub fn waiting(&self) -> BTreeMap<K, Touched<O>> {
         let state = self.lock();

@@ -422,3 +422,20 @@ async fn several_waiters_each_get_a_job() {
     keys.sort_unstable();
     assert_eq!(keys, ["a", "b", "c"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_woken_does_not_wait_for_the_end_of_its_pause() {
+    let queue = eager();
+    for after in [None, Some(Duration::from_mins(5))] {
+        queue.touch("a", Touch::All);
+        assert_eq!(wait(&queue).await.1.touched, Touched::All);
+        queue.finish(&"a", Outcome::Retry { class: RetryClass::Throttled { after }, objects: Touched::All });
+        assert_eq!(queue.try_next(), None);
+        queue.wake(&"a");
+        assert_eq!(wait(&queue).await.0, Duration::ZERO, "{after:?}");
+        queue.finish(&"a", Outcome::Done);
+    }
+    queue.wake(&"a");
+    queue.wake(&"unknown");
+    assert_eq!(queue.try_next(), None, "nothing waits");
+}
