@@ -10,11 +10,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_engine::Touched;
-use signpost_provider_pihole::{Line, Listing};
+use signpost_provider_pihole::{ChangeSet, ErrorClass, Line, Listing, PiholeError};
 
 use crate::PiholeSystem;
 use crate::index::{IngressKey, Problem, Snapshot};
-use crate::instance::{Instance, Refused};
+use crate::instance::{AliasError, Instance, Refused};
 use crate::ledger::{Ledger, LedgerError, Versioned};
 use crate::observe::{Cause, Failure, Observed, Sight};
 use crate::ownership::Ownership;
@@ -22,6 +22,9 @@ use crate::plan::{self, Change, Planned, Reason, Refusal, Slot, Value, World};
 
 /// How often a write that did not stay is repeated at once.
 pub(crate) const ROUNDS: u32 = 3;
+
+/// How many missing foreign lines one pass reports.
+const MOST_MISSING: usize = 10;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub struct Applied {
     pub(crate) missing: usize,
     /// What did not work.
     pub(crate) failure: Option<Failure>,
+    /// What did not work with aliases alone, when it has not been reported before.
+    pub(crate) alias_failure: Option<Failure>,
     /// Whether the trouble of this Pi-hole is news.
     pub(crate) trouble_is_new: bool,
     /// Refusals that have not been said before.
@@ -64,6 +69,8 @@ pub(crate) enum Waits {
     Brake,
     /// Aliases wait for a restart that is allowed.
     Restart,
+    /// Aliases wait until their list can be written again.
+    Aliases,
 }
 
 impl PiholeSystem {
@@ -72,12 +79,14 @@ impl PiholeSystem {
         let planned = match &observed.sight {
             Sight::Unneeded | Sight::Failed(_) => Planned::default(),
             Sight::Seen { listing, ownership } => {
+                let others = plan::other_lines(listing, ownership);
                 let (held, may_restart) = {
                     let memory = observed.instance.memory();
                     let waited = |since: Timestamp, pause: Duration| now.duration_since(since).unsigned_abs() >= pause;
                     let held = memory.held.filter(|(_, since)| waited(*since, self.policy.brake));
                     let pause = memory.restart_pause(self.policy.restart_pause);
-                    let may_restart = memory.restarted.is_none_or(|when| waited(when, pause));
+                    let stopped = memory.aliases.as_ref().is_some_and(|it| it.others == others && now < it.until);
+                    let may_restart = !stopped && memory.restarted.is_none_or(|when| waited(when, pause));
                     (held.map(|(fingerprint, _)| fingerprint), may_restart)
                 };
                 let snapshot = &observed.snapshot;
@@ -89,8 +98,8 @@ impl PiholeSystem {
                     confirmed: held.as_ref(),
                     may_restart,
                 });
-                if let Some((others, refused)) = &observed.instance.memory().refused
-                    && *others == plan::other_lines(listing, ownership)
+                if let Some((before, refused)) = &observed.instance.memory().refused
+                    && *before == others
                 {
                     spared = spare(&mut planned, refused, snapshot);
                 }
@@ -112,8 +121,12 @@ impl PiholeSystem {
             trouble_is_new: false,
             news: Vec::new(),
             looked: false,
+            alias_failure: None,
             waits: match (planned.held, planned.deferred) {
                 (Some(_), _) => Some(Waits::Brake),
+                (None, true) if instance.memory().aliases.as_ref().is_some_and(|it| now < it.until) => {
+                    Some(Waits::Aliases)
+                }
                 (None, true) => Some(Waits::Restart),
                 (None, false) => None,
             },
@@ -159,7 +172,7 @@ impl PiholeSystem {
             let changes = planned.change_set();
             let outcome = instance.pihole.apply(&changes).await;
             self.figures.written(&instance.name, outcome.writes);
-            let restarted = changes.touches_cnames() > 0 && outcome.writes > 0;
+            let restarted = changes.touches_cnames() > 0 && outcome.writes > 0 && outcome.aliases.is_none();
             if restarted {
                 // It begins after the answer, not when the pass began.
                 instance.memory().restarted = Some(self.clock.now());
@@ -185,18 +198,24 @@ impl PiholeSystem {
                     message: error.to_string(),
                 });
             }
-            let present: BTreeSet<&Line> = after.hosts.iter().chain(&after.cnames).collect();
+            refusals.extend(missing_lines(outcome.sent.as_deref(), &changes, &after, &ownership));
+            // Blanks may have been tidied since.
+            let present: BTreeSet<Line> = after.hosts.iter().chain(&after.cnames).map(Line::tidy).collect();
             let mut undone = false;
             for change in &planned.changes {
                 if change.lines().any(|line| refused.contains(line)) {
+                    continue;
+                }
+                if outcome.aliases.is_some() && change.slot == Slot::Cname {
+                    applied.waits = Some(Waits::Aliases);
                     continue;
                 }
                 if change.lines().any(|line| postponed.contains(line)) {
                     applied.waits = Some(Waits::Restart);
                     continue;
                 }
-                if change.add.iter().all(|line| present.contains(line))
-                    && !change.remove.iter().any(|line| present.contains(line))
+                if change.add.iter().all(|line| present.contains(&line.tidy()))
+                    && !change.remove.iter().any(|line| present.contains(&line.tidy()))
                 {
                     say_done(&instance.name, change);
                     if planned.unfinished {
@@ -206,6 +225,10 @@ impl PiholeSystem {
                     applied.missing += 1;
                     undone |= change.slot == Slot::Cname;
                 }
+            }
+            if changes.touches_cnames() > 0 && applied.failure.is_none() {
+                let others = plan::other_lines(&after, &ownership);
+                self.note_aliases(instance, outcome.aliases.map(|error| (error, others)), applied);
             }
             if restarted && applied.failure.is_none() {
                 let mut memory = instance.memory();
@@ -224,6 +247,23 @@ impl PiholeSystem {
         instance.memory().present = Some(Arc::new(present));
         applied.looked = true;
         Some((for_good, plan::other_lines(&after, &ownership)))
+    }
+
+    /// Remembers what stops the aliases alone, and reports it once.
+    fn note_aliases(&self, instance: &Instance, error: Option<(PiholeError, u64)>, applied: &mut Applied) {
+        let before = instance.memory().aliases.take().map(|error| error.reason);
+        let now = error.as_ref().map(|(error, _)| error.reason());
+        if before != now {
+            self.figures.trouble(&instance.name, before, now);
+        }
+        let Some((error, others)) = error else { return };
+        let until = self.clock.now().saturating_add(self.policy.backoff * 10).unwrap_or(Timestamp::MAX);
+        instance.memory().aliases = Some(AliasError { reason: error.reason(), until, others });
+        if before != now {
+            let failure = Failure { operation: "update aliases", cause: error.into() };
+            say_failed(&instance.name, &applied.touched, &failure);
+            applied.alias_failure = Some(failure);
+        }
     }
 
     /// The ledger of a Pi-hole, read once.
@@ -272,15 +312,18 @@ impl PiholeSystem {
         applied: &Applied,
     ) -> Result<(), LedgerError> {
         let (Ownership::Ledger(ledger) | Ownership::Marker { unmarked: ledger, .. }) = ownership;
-        let present: BTreeSet<&Line> = after.hosts.iter().collect();
-        let uncertain: BTreeSet<Line> = match applied.failure {
-            Some(_) => changes.iter().filter_map(|change| change.add.clone()).collect(),
-            None => BTreeSet::new(),
+        // By what lines say, not by their text: blanks, upper case or a dot at the end make no other record.
+        let says = |line: &Line| {
+            let parts = line.address_parts();
+            let ([name], Some(ip)) = (parts.names.as_slice(), parts.ip) else { return None };
+            Some((Fqdn::parse(name).ok()?, ip))
         };
-        let shrunk = ledger.retain(|host, ip| {
-            let line = Line::address(ip, host, None);
-            present.contains(&line) || uncertain.contains(&line)
-        });
+        let unmarked = after.hosts.iter().filter(|line| !line.is_marked());
+        let mut present: BTreeSet<(Fqdn, std::net::IpAddr)> = unmarked.filter_map(says).collect();
+        if applied.failure.is_some() {
+            present.extend(changes.iter().filter_map(|change| says(change.add.as_ref()?)));
+        }
+        let shrunk = ledger.retain(|host, ip| present.contains(&(host.clone(), ip)));
         if shrunk { self.save(instance, ledger.clone()).await } else { Ok(()) }
     }
 
@@ -293,7 +336,11 @@ impl PiholeSystem {
         refusals: Vec<Refusal>,
         now: Timestamp,
     ) {
+        self.figures.problems(&instance.name, &applied.snapshot.claimants);
         let mut memory = instance.memory();
+        if applied.looked {
+            memory.yielded = Arc::new(planned.yielded.clone());
+        }
         if applied.looked || applied.failure.is_some() {
             applied.news = refusals.iter().filter(|refusal| !memory.said.contains(refusal)).cloned().collect();
             if applied.looked {
@@ -333,13 +380,17 @@ impl PiholeSystem {
         }
         if applied.looked && applied.failure.is_none() && !still {
             (memory.failures, memory.paused_until) = (0, None);
+            memory.waits_for_probe = false;
         }
         drop(memory);
         for refusal in &applied.news {
             say_refused(&instance.name, refusal);
         }
         if let Some(failure) = &applied.failure {
-            say_failed(&instance.name, &applied.touched, failure);
+            // What a person has to change is checked every few seconds and reported once.
+            if applied.trouble_is_new || failure.cause.class() != ErrorClass::Instance {
+                say_failed(&instance.name, &applied.touched, failure);
+            }
         }
         let problems = self.voice.news(&self.index);
         for (ingress, problem) in &problems {
@@ -347,6 +398,22 @@ impl PiholeSystem {
         }
         applied.news.extend(problems.into_iter().map(|(ingress, problem)| refusal_of(ingress, &problem)));
     }
+}
+
+/// The foreign lines that were sent as part of the whole list and are not there afterwards.
+fn missing_lines(sent: Option<&[Line]>, changes: &ChangeSet, after: &Listing, ownership: &Ownership) -> Vec<Refusal> {
+    let after: BTreeSet<Line> = after.hosts.iter().map(Line::tidy).collect();
+    let lost = |line: &&Line| {
+        ownership.own_address(line).is_none() && !changes.add_hosts.contains(line) && !after.contains(&line.tidy())
+    };
+    let refusal = |line: &Line| {
+        let line: String = line.as_str().chars().take(120).collect();
+        let message = format!(
+            "the line {line:?} was on the Pi-hole before this write and is not there after it. If you did not delete it, add it again: something else writes this Pi-hole at the same time"
+        );
+        Refusal { ingress: None, host: None, reason: Reason::ForeignLineMissing, message }
+    };
+    sent.unwrap_or_default().iter().filter(lost).take(MOST_MISSING).map(refusal).collect()
 }
 
 /// Takes out of a plan what the Pi-hole has refused and would refuse again: neither the Ingress nor anything there has changed.
@@ -439,18 +506,12 @@ fn say_problem(ingress: &IngressKey, problem: &Problem) {
 }
 
 fn refusal_of(ingress: IngressKey, problem: &Problem) -> Refusal {
-    let (reason, message) = match problem {
-        Problem::Annotation { annotation, value, error } => {
-            (Reason::InvalidAnnotation, format!("{annotation}: {value:?} cannot be used: {error}"))
-        }
-        Problem::Host { host, error } => {
-            (Reason::InvalidHost, format!("the host {host:?} cannot be registered: {error}"))
-        }
-        Problem::NoHosts => {
-            (Reason::NoHosts, "no host to register: no rule and no pihole.io/hosts names one".to_owned())
-        }
+    let message = match problem {
+        Problem::Annotation { annotation, value, error } => format!("{annotation}: {value:?} cannot be used: {error}"),
+        Problem::Host { host, error } => format!("the host {host:?} cannot be registered: {error}"),
+        Problem::NoHosts => "no host to register: no rule and no pihole.io/hosts names one".to_owned(),
     };
-    Refusal { ingress: Some(ingress), host: None, reason, message }
+    Refusal { ingress: Some(ingress), host: None, reason: problem.reason(), message }
 }
 
 #[cfg(test)]

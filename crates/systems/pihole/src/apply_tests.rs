@@ -64,6 +64,10 @@ impl Pihole for Slow {
 struct NoLedger;
 
 impl LedgerStore for NoLedger {
+    fn cluster_id(&self) -> BoxFuture<'_, Result<String, LedgerError>> {
+        async { Ok("cluster".to_owned()) }.boxed()
+    }
+
     fn load(&self, _instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
         async { Ok(Versioned::default()) }.boxed()
     }
@@ -82,6 +86,11 @@ struct Bed {
 
 impl Bed {
     fn new(undoes: bool) -> Self {
+        Self::gathering(undoes, Duration::ZERO)
+    }
+
+    /// One that gathers changes for a time.
+    fn gathering(undoes: bool, gather: Duration) -> Self {
         let clock = Arc::new(ManualClock::starting_at(Timestamp::from_second(1_000_000).unwrap()));
         let pihole = Arc::new(Slow {
             lists: MemoryPihole::new(),
@@ -89,10 +98,7 @@ impl Bed {
             undoes,
             restarts: Mutex::default(),
         });
-        let policy = Policy {
-            gather: Duration::ZERO,
-            ..Policy::new(OwnerId::parse("home").unwrap(), "192.168.1.10".parse().unwrap())
-        };
+        let policy = Policy { gather, ..Policy::new(OwnerId::parse("home").unwrap(), "192.168.1.10".parse().unwrap()) };
         let index = Arc::new(IngressIndex::new(policy.default_target, false, vec!["pihole".into()], Queue::new()));
         let instance = Arc::new(Instance::new("pihole", Arc::clone(&pihole) as Arc<dyn Pihole>));
         let system = PiholeSystem::new(
@@ -256,4 +262,76 @@ async fn rows_17_and_40_a_pause_grows_once_it_is_over_and_a_change_does_not_end_
     bed.pass().await;
     bed.pihole.lists.fail(Some(PiholeError::Timeout));
     within(due(bed.pass().await.1), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
+    let gather = Duration::from_millis(300);
+    let bed = Bed::gathering(false, gather);
+    let looks = |name: &str| Job {
+        key: "pihole".to_owned(),
+        touched: Touched::Some([IngressKey::new("default", name)].into()),
+        attempt: 0,
+    };
+    let waited = async |job: Job<String, IngressKey>| {
+        let begun = tokio::time::Instant::now();
+        bed.system.observe(&job).await;
+        begun.elapsed()
+    };
+    tokio::time::advance(Duration::from_secs(5)).await;
+    bed.register("app", None);
+    assert_eq!(waited(looks("app")).await, Duration::ZERO, "nothing changed for a while before");
+    tokio::time::advance(Duration::from_millis(20)).await;
+    bed.register("two", None);
+    assert_eq!(waited(looks("two")).await, gather, "more may come");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    bed.register("three", None);
+    assert_eq!(waited(looks("three")).await, Duration::ZERO);
+    // Every write of aliases restarts the resolver: one that comes alone waits for others, and so does one that goes.
+    tokio::time::advance(Duration::from_secs(5)).await;
+    bed.register("alias", Some("app.lan"));
+    assert_eq!(waited(looks("alias")).await, gather);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    bed.index.deleted(&IngressKey::new("default", "alias").id());
+    assert_eq!(waited(looks("alias")).await, gather);
+}
+
+#[test]
+fn a_foreign_line_that_was_sent_and_is_missing_afterwards_is_named() {
+    let line = Line::stored;
+    let ownership =
+        Ownership::Marker { owner: OwnerId::parse("home").unwrap(), unmarked: crate::ledger::Ledger::default() };
+    let ours = line("10.0.0.1 app.lan # signpost=home");
+    let sent =
+        [line("10.0.0.9  mine.lan"), line("10.0.0.8 lost.lan"), ours.clone(), line("10.0.0.1 old.lan # signpost=home")];
+    let changes = ChangeSet { add_hosts: vec![ours], ..ChangeSet::default() };
+    let after = |hosts: &[&str]| Listing {
+        hosts: hosts.iter().map(|raw| line(raw)).collect(),
+        ..MemoryPihole::new().listing()
+    };
+    let found = missing_lines(Some(&sent), &changes, &after(&["10.0.0.9 mine.lan"]), &ownership);
+    let [refusal] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((refusal.reason, refusal.ingress.as_ref()), (Reason::ForeignLineMissing, None));
+    assert!(refusal.message.contains("\"10.0.0.8 lost.lan\""), "{}", refusal.message);
+    assert!(
+        missing_lines(Some(&sent), &changes, &after(&["10.0.0.9 mine.lan", "10.0.0.8\tlost.lan"]), &ownership)
+            .is_empty()
+    );
+    assert!(missing_lines(None, &changes, &after(&[]), &ownership).is_empty(), "single lines were sent");
+}
+
+#[test]
+fn a_good_probe_ends_the_pause_of_a_pihole_that_was_silent_and_of_no_other() {
+    let instance = Instance::new("pihole", Arc::new(MemoryPihole::new()));
+    let failed = |failures| {
+        let mut memory = instance.memory();
+        (memory.failures, memory.waits_for_probe) = (failures, true);
+    };
+    assert!(!instance.is_over(true), "it did not fail");
+    failed(1);
+    assert!(instance.is_over(false), "it restarted between two probes");
+    assert!(!instance.is_over(false), "once");
+    failed(3);
+    assert!(!instance.is_over(false), "it answers probes and fails all the same");
+    assert!(instance.is_over(true));
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use signpost_provider_pihole::{Connection, Dialect, OwnerId, Secret, parse_base_url};
+use signpost_provider_pihole::{Connection, Dialect, OwnerId, Secret, Url, parse_base_url};
 
 /// The settings as a person gives them: everything is text, everything may be missing.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct Policy {
     pub default_target: Ipv4Addr,
     /// Who we are in marker and ledger; holds the watched namespace when there is one.
     pub owner: OwnerId,
+    /// Whether the marker carries an id made once for this cluster instead, since nobody gave a name.
+    pub cluster_id: bool,
     /// What to do about other people's records.
     pub conflict: ConflictPolicy,
     /// Whether Ingresses get a finalizer.
@@ -121,6 +123,7 @@ impl Policy {
         Self {
             default_target,
             owner,
+            cluster_id: false,
             conflict: ConflictPolicy::Skip,
             finalizer: false,
             sweep: true,
@@ -152,6 +155,8 @@ pub struct PiholeConfig {
 
 /// The owner of those who name none.
 const NAMELESS: &str = "default";
+/// The longest time between two comparisons. Beyond it somebody has mistyped.
+const LONGEST_RESYNC: Duration = Duration::from_hours(31 * 24);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -206,6 +211,10 @@ impl PiholeSettings {
         let watch_namespace = given(self.watch_namespace.as_ref()).map(str::to_owned);
         let owner = given(self.owner_id.as_ref()).unwrap_or(NAMELESS);
         let nameless = owner == NAMELESS;
+        if owner.contains('.') {
+            // With WATCH_NAMESPACE the owner is `<owner>.<namespace>`: two that differ must not look the same.
+            problems.add("OWNER_ID", format!("{owner:?} holds a '.', which separates the owner from WATCH_NAMESPACE"));
+        }
         let owner = watch_namespace.as_ref().map_or_else(|| owner.to_owned(), |scope| format!("{owner}.{scope}"));
         let owner = problems.take("OWNER_ID", OwnerId::parse(&owner).map_err(|error| error.to_string()));
         let conflict = match given(self.conflict_policy.as_ref()) {
@@ -228,8 +237,9 @@ impl PiholeSettings {
                 if problems.0.is_empty() =>
             {
                 let namespace = given(self.operator_namespace.as_ref()).unwrap_or("signpost").to_owned();
-                let policy =
-                    Policy { conflict, finalizer, sweep, resync, namespace, ..Policy::new(owner, default_target) };
+                let cluster_id = given(self.owner_id.as_ref()).is_none();
+                let policy = Policy::new(owner, default_target);
+                let policy = Policy { cluster_id, conflict, finalizer, sweep, resync, namespace, ..policy };
                 Ok(PiholeConfig { instances, policy, watch_namespace, nameless })
             }
             _ => Err(problems.0),
@@ -308,6 +318,13 @@ impl PiholeSettings {
                 problems.add(&at("PIHOLE_CA_FILE", "caFile"), format!("{} cannot be read: {error}", path.display()));
             }
             if let (Some(base), Some(token), Some(dialect)) = (base, token, dialect) {
+                let twin = instances.iter().find(|other: &&InstanceConfig| same_server(&other.connection.base, &base));
+                if let Some(twin) = twin {
+                    // Each has a worker of its own, and two writes at a time crash a Pi-hole.
+                    let problem =
+                        format!("leads to the same Pi-hole as the instance {:?}; name each Pi-hole once", twin.name);
+                    problems.add(&url, problem);
+                }
                 let mut connection = Connection::new(base, token);
                 connection.ca_file = entry.ca_file;
                 connection.server_name = given(entry.server_name.as_ref()).map(str::to_owned);
@@ -316,6 +333,14 @@ impl PiholeSettings {
         }
         instances
     }
+}
+
+/// Whether two base URLs lead to the same server: equal, or the usual ports of one host.
+fn same_server(one: &Url, two: &Url) -> bool {
+    let usual = |url: &Url| url.port().is_none();
+    let place = |url: &Url| (url.host_str().map(str::to_ascii_lowercase), url.path().trim_end_matches('/').to_owned());
+    place(one) == place(two)
+        && (one.port_or_known_default() == two.port_or_known_default() || (usual(one) && usual(two)))
 }
 
 fn instance_name(name: &str) -> bool {
@@ -345,6 +370,7 @@ fn period(text: &str) -> Result<Option<Duration>, String> {
     match seconds {
         0 => Ok(None),
         1..=9 => Err(format!("{text:?} is too short: at least 10s, or 0 for never")),
+        long if long > LONGEST_RESYNC.as_secs() => Err(format!("{text:?} is too long: at most 744h, or 0 for never")),
         _ => Ok(Some(Duration::from_secs(seconds))),
     }
 }
@@ -392,6 +418,50 @@ mod tests {
             let settings = PiholeSettings { owner_id: owner.map(str::to_owned), ..settings() };
             assert_eq!(settings.resolve().unwrap().nameless, nameless, "{owner:?}");
         }
+    }
+
+    #[test]
+    fn an_owner_with_a_dot_could_be_another_owner_in_a_namespace() {
+        assert_eq!(places(&PiholeSettings { owner_id: Some("home.media".into()), ..settings() }), ["OWNER_ID"]);
+    }
+
+    #[test]
+    fn without_an_owner_the_cluster_gets_an_id_of_its_own() {
+        for (owner, cluster_id) in [(None, true), (Some(""), true), (Some("default"), false), (Some("home"), false)] {
+            let settings = PiholeSettings { owner_id: owner.map(str::to_owned), ..settings() };
+            assert_eq!(settings.resolve().unwrap().policy.cluster_id, cluster_id, "{owner:?}");
+        }
+        let example = include_str!("../../../../examples/pihole/deployment.yaml");
+        assert!(!example.contains("OWNER_ID"), "two clusters that copy the example would delete each other's records");
+    }
+
+    #[test]
+    fn one_pihole_under_two_names_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("instances.yaml");
+        let both = |url: &str| {
+            let one = "{name: one, url: 'http://10.0.0.1/admin', token: x}";
+            std::fs::write(&path, format!("instances:\n- {one}\n- {{name: two, url: '{url}', token: x}}\n")).unwrap();
+            let settings = PiholeSettings { url: None, token: None, instances_file: Some(path.clone()), ..settings() };
+            settings.validate()
+        };
+        for same in ["http://10.0.0.1", "http://10.0.0.1:80/api", "https://10.0.0.1"] {
+            let problems = both(same);
+            assert_eq!(problems.len(), 1, "{same}");
+            assert!(problems[0].setting.contains("two") && problems[0].problem.contains("\"one\""), "{problems:?}");
+        }
+        for other in ["http://10.0.0.2", "http://10.0.0.1:8080", "http://10.0.0.1/other"] {
+            assert!(both(other).is_empty(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_resync_beyond_reason_is_refused() {
+        for bad in ["18446744073709551615h", "99999999999999999999s", "745h", "often"] {
+            assert_eq!(places(&PiholeSettings { resync: Some(bad.into()), ..settings() }), ["PIHOLE_RESYNC"], "{bad}");
+        }
+        let longest = PiholeSettings { resync: Some("744h".into()), ..settings() };
+        assert_eq!(longest.resolve().unwrap().policy.resync, Some(LONGEST_RESYNC));
     }
 
     #[test]

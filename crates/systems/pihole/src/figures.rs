@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use signpost_engine::metrics::Metrics;
 
 use crate::index::{Claimant, IngressIndex, IngressKey, Problem};
-use crate::plan::Refusal;
+use crate::plan::{Reason, Refusal};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfInstance {
@@ -69,14 +69,27 @@ impl Figures {
         }
     }
 
+    /// What is wrong with Ingresses, whatever the Pi-hole.
+    pub(crate) fn problems(&self, instance: &str, claimants: &[std::sync::Arc<Claimant>]) {
+        let reasons = claimants.iter().flat_map(|claimant| &claimant.problems).map(Problem::reason);
+        self.set_refusals(instance, reasons, &Reason::OF_INGRESS);
+    }
+
+    /// What is not written to a Pi-hole.
     pub(crate) fn refusals(&self, instance: &str, refusals: &[Refusal]) {
-        let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
-        for refusal in refusals {
-            *counts.entry(refusal.reason.as_str()).or_default() += 1;
+        let others: Vec<Reason> =
+            Reason::ALL.into_iter().filter(|reason| !Reason::OF_INGRESS.contains(reason)).collect();
+        self.set_refusals(instance, refusals.iter().map(|refusal| refusal.reason), &others);
+    }
+
+    fn set_refusals(&self, instance: &str, found: impl Iterator<Item = Reason>, all: &[Reason]) {
+        let mut counts: BTreeMap<Reason, i64> = BTreeMap::new();
+        for reason in found {
+            *counts.entry(reason).or_default() += 1;
         }
-        for reason in crate::plan::Reason::ALL {
+        for reason in all {
             let label = ByReason { instance: instance.to_owned(), reason: reason.as_str() };
-            self.refusals.get_or_create(&label).set(counts.get(reason.as_str()).copied().unwrap_or_default());
+            self.refusals.get_or_create(&label).set(counts.get(reason).copied().unwrap_or_default());
         }
     }
 }

@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use signpost_apis::ingress::Ingress;
 use signpost_dns::Fqdn;
-use signpost_engine::{Index, ObjectId, Queue, Touch};
+use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
 use tokio::time::Instant;
+
+use crate::plan::Reason;
 
 /// Asks for records.
 pub const REGISTER: &str = "pihole.io/register";
@@ -113,6 +115,17 @@ pub enum Problem {
     },
     /// It asks for records but names no usable host.
     NoHosts,
+}
+
+impl Problem {
+    /// The reason it is reported under.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Annotation { .. } => Reason::InvalidAnnotation,
+            Self::Host { .. } => Reason::InvalidHost,
+            Self::NoHosts => Reason::NoHosts,
+        }
+    }
 }
 
 /// One Ingress, as far as this system is concerned.
@@ -241,7 +254,7 @@ fn hosts_of(ingress: &Ingress, problems: &mut Vec<Problem>) -> Vec<Fqdn> {
         problems.push(Problem::Host { host: shorten(beyond), error });
     }
     for name in names.into_iter().take(MOST_HOSTS) {
-        match usable_host(name) {
+        match own_host(name) {
             Ok(host) => {
                 hosts.insert(host);
             }
@@ -261,8 +274,21 @@ fn usable_host(name: &str) -> Result<Fqdn, String> {
     if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) || host.is_root() {
         return Err("a host name holds letters, digits, '-', '_' and dots only".to_owned());
     }
-    if text.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit())) {
+    let last = text.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("an address is not a host name".to_owned());
+    }
+    if last.starts_with('-') || last.ends_with('-') {
+        return Err("the last part of a host name neither starts nor ends with '-'; a Pi-hole refuses it".to_owned());
+    }
+    Ok(host)
+}
+
+/// A name that a Pi-hole can hold a record for.
+fn own_host(name: &str) -> Result<Fqdn, String> {
+    let host = usable_host(name)?;
+    if host.undotted() == "pi.hole" {
+        return Err("pi.hole is the Pi-hole's own name, which it answers with its own address".to_owned());
     }
     Ok(host)
 }
@@ -316,6 +342,8 @@ struct Released {
     seen: bool,
     /// Which release it is, of all there have been.
     release: u64,
+    /// Whether it was an alias.
+    alias: bool,
 }
 
 /// All Ingresses that concern us.
@@ -336,7 +364,8 @@ struct State {
     unreadable: BTreeSet<ObjectId>,
     /// Views on their way to the API server: seeing them come back is no news.
     expected: BTreeMap<IngressKey, Option<String>>,
-    changed: Instant,
+    /// When something last changed, and when the change before that was.
+    changed: [Instant; 2],
 }
 
 /// What the index knows at one moment.
@@ -352,6 +381,8 @@ pub struct Snapshot {
     pub releases: u64,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
+    /// Whether an alias is among the hosts that lost their last claim.
+    pub alias_released: bool,
 }
 
 impl Snapshot {
@@ -376,7 +407,7 @@ impl IngressIndex {
             releases: 0,
             unreadable: BTreeSet::new(),
             expected: BTreeMap::new(),
-            changed: Instant::now(),
+            changed: [Instant::now(); 2],
         };
         Self { default_target, use_finalizer, instances, queue, state: Mutex::new(state) }
     }
@@ -395,6 +426,7 @@ impl IngressIndex {
             seen: released().filter(|(_, released)| released.seen).map(|(host, _)| host.clone()).collect(),
             releases: state.releases,
             blind: !state.unreadable.is_empty(),
+            alias_released: released().any(|(_, released)| released.alias),
         }
     }
 
@@ -409,9 +441,20 @@ impl IngressIndex {
         state.claimants.values().filter(|claimant| !claimant.problems.is_empty()).cloned().collect()
     }
 
-    /// When something last changed.
-    pub fn changed(&self) -> Instant {
+    /// When something last changed, and when the change before that was.
+    pub fn changed(&self) -> [Instant; 2] {
         self.lock().changed
+    }
+
+    /// Whether what was touched, or has lost its claim, is or was an alias.
+    pub fn touches_aliases(&self, touched: &Touched<IngressKey>) -> bool {
+        let state = self.lock();
+        let alias = |claimant: &Arc<Claimant>| matches!(claimant.target, Target::Alias(_));
+        state.released.values().any(|released| released.alias)
+            || match touched {
+                Touched::All => state.claimants.values().any(alias),
+                Touched::Some(keys) => keys.iter().filter_map(|key| state.claimants.get(key)).any(alias),
+            }
     }
 
     /// One instance has confirmed that these hosts, released as the snapshot knows it, have no record of ours left, or a new claim.
@@ -463,9 +506,10 @@ impl IngressIndex {
             let pending = self.instances.iter().cloned().collect();
             state.releases += 1;
             let release = state.releases;
-            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true, release });
+            let alias = old.as_ref().is_some_and(|old| matches!(old.target, Target::Alias(_)));
+            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true, release, alias });
         }
-        state.changed = Instant::now();
+        state.changed = [Instant::now(), state.changed[0]];
         drop(state);
         for instance in &self.instances {
             self.queue.touch(instance.clone(), Touch::One(key.clone()));

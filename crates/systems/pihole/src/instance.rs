@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_planning::Fingerprint;
 use signpost_provider_pihole::{Line, Pihole};
+use tokio::sync::Notify;
 
-use crate::index::Claimant;
+use crate::index::{Claimant, IngressKey};
 use crate::ledger::Versioned;
 use crate::plan::Refusal;
 
@@ -20,6 +21,8 @@ pub struct Instance {
     /// The way to it.
     pub pihole: Arc<dyn Pihole>,
     memory: Mutex<Memory>,
+    /// Notified when the Pi-hole should be probed soon.
+    pub(crate) doubted: Notify,
 }
 
 /// What is remembered between passes. Losing it costs a pass, never a record.
@@ -49,6 +52,23 @@ pub(crate) struct Memory {
     pub(crate) refused: Option<(u64, BTreeMap<Line, Refused>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
+    /// What stops the aliases alone.
+    pub(crate) aliases: Option<AliasError>,
+    /// Hosts of an Ingress whose target cannot be understood, and who has them instead.
+    pub(crate) yielded: Arc<BTreeMap<Fqdn, IngressKey>>,
+    /// Whether the last pass failed in a way that a good probe disproves.
+    pub(crate) waits_for_probe: bool,
+}
+
+/// What stops the aliases of a Pi-hole alone.
+#[derive(Clone, Debug)]
+pub(crate) struct AliasError {
+    /// Its reason.
+    pub(crate) reason: &'static str,
+    /// Until when they are not tried again, unless the foreign lines change.
+    pub(crate) until: Timestamp,
+    /// What the foreign lines were then.
+    pub(crate) others: u64,
 }
 
 /// A line that was refused for good.
@@ -70,7 +90,19 @@ impl Memory {
 impl Instance {
     /// A Pi-hole by this name.
     pub fn new(name: impl Into<String>, pihole: Arc<dyn Pihole>) -> Self {
-        Self { name: name.into(), pihole, memory: Mutex::default() }
+        Self { name: name.into(), pihole, memory: Mutex::default(), doubted: Notify::new() }
+    }
+
+    /// Whether a good probe ends the pause after the last failure: the probe before it failed as well, or it is the first failure in a row (a restart
+    /// between two probes). One that answers probes and fails otherwise keeps its pause.
+    pub(crate) fn is_over(&self, was_silent: bool) -> bool {
+        let mut memory = self.memory();
+        if !memory.waits_for_probe || !(was_silent || memory.failures <= 1) {
+            return false;
+        }
+        memory.waits_for_probe = false;
+        memory.paused_until = None;
+        true
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {

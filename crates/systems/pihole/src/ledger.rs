@@ -99,8 +99,13 @@ pub struct Versioned {
     pub version: Option<String>,
 }
 
+/// The ConfigMap with the id of the cluster.
+pub(crate) const CLUSTER_ID: &str = "signpost-pihole-cluster-id";
+
 /// Where ledgers are kept.
 pub trait LedgerStore: Send + Sync + 'static {
+    /// The id of the cluster, made once.
+    fn cluster_id(&self) -> BoxFuture<'_, Result<String, LedgerError>>;
     /// Reads a ledger; an absent one is empty.
     fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>>;
     /// Writes a ledger, refused when it changed since it was read.
@@ -184,6 +189,36 @@ fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
 }
 
 impl LedgerStore for ConfigMaps {
+    fn cluster_id(&self) -> BoxFuture<'_, Result<String, LedgerError>> {
+        Box::pin(async move {
+            let map = match in_time(self.api.get_opt(CLUSTER_ID), "get", CLUSTER_ID).await? {
+                Some(map) => map,
+                None => {
+                    let empty = ConfigMap {
+                        metadata: ObjectMeta { name: Some(CLUSTER_ID.to_owned()), ..ObjectMeta::default() },
+                        ..ConfigMap::default()
+                    };
+                    match in_time(self.api.create(&PostParams::default(), &empty), "create", CLUSTER_ID).await {
+                        // Another replica was faster.
+                        Err(LedgerError::Conflict { .. }) => {
+                            in_time(self.api.get(CLUSTER_ID), "get", CLUSTER_ID).await?
+                        }
+                        made => made?,
+                    }
+                }
+            };
+            if let Some(id) = map.data.as_ref().and_then(|data| data.get(OWNER)) {
+                return Ok(id.clone());
+            }
+            // The API server has made something unique already. It is written down, so that it survives a backup and its restore.
+            let uid = map.metadata.uid.clone().unwrap_or_default().replace('-', "");
+            let id = format!("cluster-{}", uid.chars().take(12).collect::<String>());
+            let named = ConfigMap { data: Some([(OWNER.to_owned(), id.clone())].into()), ..map };
+            in_time(self.api.replace(CLUSTER_ID, &PostParams::default(), &named), "update", CLUSTER_ID).await?;
+            Ok(id)
+        })
+    }
+
     fn load(&self, instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
         let (name, former) = (name_of(&self.owner, instance), former_name_of(&self.owner, instance));
         Box::pin(async move {
@@ -286,6 +321,20 @@ mod tests {
         let saved = theirs.save("c", Versioned { ledger: entries, version: None }).await.unwrap();
         assert_eq!(theirs.load("c").await.unwrap(), saved);
         assert_eq!(ours.load("c").await.unwrap(), Versioned::default());
+    }
+
+    #[tokio::test]
+    async fn a_cluster_gets_its_id_once_and_two_clusters_get_two() {
+        let options = |seed| signpost_sandbox::SandboxOptions { seed, ..signpost_sandbox::SandboxOptions::default() };
+        let [one, two] = [1, 2].map(|seed| signpost_sandbox::Sandbox::new(options(seed)));
+        let [first, again] = [(); 2].map(|()| ConfigMaps::new(one.client(), "default", "default"));
+        let other = ConfigMaps::new(two.client(), "default", "default");
+        let (a, b) = tokio::join!(first.cluster_id(), again.cluster_id());
+        // Both replicas may be at it at once; whoever is refused reads it the next time.
+        let id = a.or(b).unwrap();
+        assert!(id.starts_with("cluster-") && id.len() == 20, "{id}");
+        assert_eq!((first.cluster_id().await.unwrap(), again.cluster_id().await.unwrap()), (id.clone(), id.clone()));
+        assert_ne!(other.cluster_id().await.unwrap(), id);
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ use signpost_apis::ingress::Ingress;
 use signpost_engine::health::Check;
 use signpost_engine::metrics::Metrics;
 use signpost_engine::{Clock, DriveOptions, Gather, Job, Need, Operator, Queue, Report, System};
-use signpost_provider_pihole::{PiholeError, connect};
+use signpost_provider_pihole::{OwnerId, PiholeError, connect};
 
 pub use config::{ConfigProblem, ConflictPolicy, InstanceConfig, PiholeConfig, PiholeSettings, Policy};
 pub use index::{
@@ -58,6 +58,8 @@ pub struct PiholeSystem {
     voice: Voice,
     /// What events about a whole Pi-hole are attached to.
     event_object: ObjectReference,
+    /// Who writes the markers, once known.
+    owner: tokio::sync::OnceCell<OwnerId>,
 }
 
 impl PiholeSystem {
@@ -78,7 +80,8 @@ impl PiholeSystem {
             ..ObjectReference::default()
         };
         let (figures, voice) = (Figures::register(metrics), Voice::default());
-        Self { policy, index, instances, ledgers, clock, figures, voice, event_object }
+        let owner = tokio::sync::OnceCell::new();
+        Self { policy, index, instances, ledgers, clock, figures, voice, event_object, owner }
     }
 }
 
@@ -140,10 +143,10 @@ pub fn install(operator: &mut Operator, config: PiholeConfig) -> Result<Installe
     for InstanceConfig { name, connection, dialect } in config.instances {
         instances.push(Instance::new(name, connect(connection, dialect)?));
     }
-    if config.nameless {
+    if config.nameless && !config.policy.cluster_id {
         tracing::warn!(
             owner = config.policy.owner.as_str(),
-            "OWNER_ID is not set; clusters that share a Pi-hole under one owner delete each other's records"
+            "OWNER_ID is \"default\"; clusters that share a Pi-hole under one owner delete each other's records"
         );
     }
     Ok(install_instances(operator, config.policy, instances))
@@ -159,14 +162,14 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
     operator.watch::<Ingress>(Need::Required, Arc::clone(&index) as Arc<dyn signpost_engine::Index<Ingress>>);
     operator.health().set("pihole", Check::failing("no Pi-hole has answered yet"));
     let readiness = Readiness::new(operator.health(), operator.clock(), policy.throttle);
-    let probe = tokio::spawn(readiness.watch(instances.values().cloned().collect()));
+    let probe = tokio::spawn(readiness.watch(instances.values().cloned().collect(), queue.clone()));
     let installed = Installed { instances: instances.values().cloned().collect(), probe };
     let options = DriveOptions {
         // One pass per Pi-hole at a time is the queue's promise; all of them may run side by side.
         concurrency: instances.len().max(1),
         // Every request has its own deadline; thousands of them, one by one, may take minutes.
         deadline: Duration::from_mins(15),
-        gather: Gather { idle: policy.gather, busy: policy.gather, storm: Duration::ZERO },
+        gather: Gather { idle: Duration::ZERO, busy: policy.gather, storm: Duration::ZERO },
     };
     let ledgers = ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str());
     let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());

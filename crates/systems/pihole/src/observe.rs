@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use signpost_engine::{Job, Touched};
-use signpost_provider_pihole::{Listing, PiholeError};
+use signpost_provider_pihole::{ErrorClass, Listing, OwnerId, PiholeError};
 use tokio::time::Instant;
 
 use crate::PiholeSystem;
 use crate::index::{IngressKey, Snapshot};
 use crate::instance::Instance;
-use crate::ledger::LedgerError;
+use crate::ledger::{CLUSTER_ID, LedgerError};
 use crate::ownership::Ownership;
 
 /// What was seen.
@@ -70,6 +70,31 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// How to go on.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Pihole(error) => error.class(),
+            Self::Ledger(_) | Self::Unsettled { .. } => ErrorClass::Transient,
+        }
+    }
+
+    /// Whether a Pi-hole that answers a probe shows that this is over.
+    pub fn is_over_when_it_answers(&self) -> bool {
+        matches!(
+            self,
+            Self::Pihole(
+                PiholeError::Unreachable { .. }
+                    | PiholeError::Timeout
+                    | PiholeError::Server { .. }
+                    | PiholeError::Rejected { .. }
+                    | PiholeError::NotAPihole { .. }
+                    | PiholeError::WrongDialect { .. }
+                    | PiholeError::Redirected { .. }
+                    | PiholeError::Tls { .. }
+            )
+        )
+    }
+
     /// The reason, from a closed list.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -83,7 +108,7 @@ impl Cause {
 impl PiholeSystem {
     pub(crate) async fn look(&self, job: &Job<String, IngressKey>) -> Option<Observed> {
         let instance = Arc::clone(self.instances.get(&job.key)?);
-        self.gather().await;
+        self.gather(&job.touched).await;
         let snapshot = self.index.snapshot(&instance.name);
         match &job.touched {
             Touched::All => tracing::debug!(ingress = "*", instance = %instance.name, "reconcile started"),
@@ -101,16 +126,18 @@ impl PiholeSystem {
         Some(Observed { instance, snapshot, touched: job.touched.clone(), sight })
     }
 
-    /// Waits while changes keep coming, so that many become one write; but not for ever.
-    async fn gather(&self) {
+    /// Waits while a burst of changes arrives, so that many become one write, but within limits. A single change does not wait. One of aliases
+    /// does, since each write of those restarts the resolver.
+    async fn gather(&self, touched: &Touched<IngressKey>) {
         let begun = Instant::now();
         let limit = self.policy.gather_at_most.saturating_sub(self.policy.gather);
         loop {
-            let quiet = self.index.changed().elapsed();
-            if quiet >= self.policy.gather || begun.elapsed() >= limit {
+            let [last, before] = self.index.changed().map(|at| at.elapsed());
+            let burst = before < self.policy.gather || self.index.touches_aliases(touched);
+            if !burst || last >= self.policy.gather || begun.elapsed() >= limit {
                 return;
             }
-            tokio::time::sleep(self.policy.gather.saturating_sub(quiet)).await;
+            tokio::time::sleep(self.policy.gather.saturating_sub(last)).await;
         }
     }
 
@@ -124,16 +151,35 @@ impl PiholeSystem {
                 .any(|claimant| !claimant.hosts.is_empty() || claimant.view.is_some() || claimant.finalizers.is_some())
     }
 
+    /// Who writes the markers: the owner that was given, or an id made once for this cluster.
+    async fn owner(&self) -> Result<OwnerId, LedgerError> {
+        if !self.policy.cluster_id {
+            return Ok(self.policy.owner.clone());
+        }
+        let find = || async {
+            let id = self.ledgers.cluster_id().await?;
+            let default = self.policy.owner.as_str();
+            let scope = default.split_once('.').map(|(_, scope)| format!(".{scope}")).unwrap_or_default();
+            OwnerId::parse(&format!("{id}{scope}"))
+                .map_err(|error| LedgerError::Failed { name: CLUSTER_ID.to_owned(), what: error.to_string() })
+        };
+        self.owner.get_or_try_init(find).await.cloned()
+    }
+
     async fn read(&self, instance: &Instance) -> Sight {
         let failed = |operation, cause: Cause| Sight::Failed(Failure { operation, cause });
         let listing = match instance.pihole.list().await {
             Ok(listing) => listing,
             Err(error) => return failed("list", error.into()),
         };
+        let owner = match self.owner().await {
+            Ok(owner) => owner,
+            Err(error) => return failed("read cluster id", error.into()),
+        };
         let ledger = self.ledger_of(instance).await;
         let ownership = if listing.capabilities.marker {
             // Only a Pi-hole that was upgraded has lines in a ledger. One that cannot be read costs no more than their markers.
-            Ownership::Marker { owner: self.policy.owner.clone(), unmarked: ledger.unwrap_or_default() }
+            Ownership::Marker { owner, unmarked: ledger.unwrap_or_default() }
         } else {
             match ledger {
                 Ok(ledger) => Ownership::Ledger(ledger),

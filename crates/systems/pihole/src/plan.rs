@@ -126,11 +126,13 @@ pub enum Reason {
     LineRefused,
     /// A large deletion waits for a second look.
     DeletionsHeld,
+    /// A foreign line that was there before a write of ours is missing after it.
+    ForeignLineMissing,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::InvalidAnnotation,
         Self::InvalidHost,
         Self::NoHosts,
@@ -142,7 +144,11 @@ impl Reason {
         Self::AliasLoop,
         Self::LineRefused,
         Self::DeletionsHeld,
+        Self::ForeignLineMissing,
     ];
+
+    /// Those that are about an Ingress itself, whatever the Pi-hole.
+    pub const OF_INGRESS: [Self; 3] = [Self::InvalidAnnotation, Self::InvalidHost, Self::NoHosts];
 
     /// The reason as it appears in events and metrics.
     pub fn as_str(self) -> &'static str {
@@ -158,6 +164,7 @@ impl Reason {
             Self::AliasLoop => "AliasLoop",
             Self::LineRefused => "LineRefused",
             Self::DeletionsHeld => "DeletionsHeld",
+            Self::ForeignLineMissing => "ForeignLineMissing",
         }
     }
 }
@@ -199,6 +206,8 @@ pub struct Planned {
     pub deferred: bool,
     /// Whether a record waits for the one that replaces it: another look has to follow.
     pub unfinished: bool,
+    /// Hosts whose oldest claim cannot be understood, and the Ingress that has them instead.
+    pub yielded: BTreeMap<Fqdn, IngressKey>,
 }
 
 impl Planned {
@@ -242,6 +251,26 @@ struct Sorted<'a> {
     own: BTreeMap<(Fqdn, Slot), Vec<Sighting<'a>>>,
     foreign: BTreeMap<(Fqdn, Slot), Vec<Sighting<'a>>>,
     lines: usize,
+}
+
+impl Sorted<'_> {
+    /// Who has a host: its oldest claim. One whose target cannot be understood keeps what is there, but nothing else: a host without a record of
+    /// ours, or with the one that the next claim asks for, belongs to that claim.
+    fn holder_of<'c>(&self, host: &Fqdn, oldest: &'c Claimant, waiting: &[&'c Claimant]) -> &'c Claimant {
+        let next = waiting.iter().find(|claimant| !says_nothing(&claimant.target));
+        let Some(next) = next.filter(|_| says_nothing(&oldest.target)) else { return oldest };
+        let agrees = |slot: Slot| {
+            let own = self.own.get(&(host.clone(), slot)).map(Vec::as_slice).unwrap_or_default();
+            let asked = wanted(&next.target, slot);
+            own.iter().all(|held| matches!((&asked, &held.value), (Wanted::Value(asked), Some(held)) if asked == held))
+        };
+        if Slot::ALL.into_iter().all(agrees) { next } else { oldest }
+    }
+}
+
+/// Whether nothing about a target can be understood.
+fn says_nothing(target: &Target) -> bool {
+    Slot::ALL.iter().all(|slot| !matches!(wanted(target, *slot), Wanted::Value(_)))
 }
 
 fn sort<'a>(world: &World<'a>, claimed: impl Fn(&Fqdn) -> bool) -> Sorted<'a> {
@@ -311,17 +340,26 @@ pub fn plan(world: &World<'_>) -> Planned {
         holder.is_none_or(|holder| matches!(holder.target, Target::Addresses { .. }) && replaced())
     });
     for (host, claim) in claims.held() {
-        let Some(holder) = world.snapshot.claimants.get(claim.holder) else { continue };
-        for waiting in claims.waiting(host) {
-            let Some(loser) = world.snapshot.claimants.get(waiting.holder) else { continue };
-            if loser.target != holder.target {
-                let message = format!(
-                    "{} belongs to Ingress {}, which is older and points it elsewhere",
-                    host.undotted(),
-                    holder.key
-                );
-                planned.refuse(Some(&loser.key), Some(host), Reason::HostTaken, message);
-            }
+        let Some(oldest) = world.snapshot.claimants.get(claim.holder) else { continue };
+        let waiting: Vec<&Claimant> = claims
+            .waiting(host)
+            .filter_map(|claim| world.snapshot.claimants.get(claim.holder))
+            .map(AsRef::as_ref)
+            .collect();
+        let holder = sorted.holder_of(host, oldest, &waiting);
+        if holder.key != oldest.key {
+            planned.yielded.insert((*host).clone(), holder.key.clone());
+        }
+        for loser in waiting.iter().filter(|loser| loser.key != holder.key && loser.target != holder.target) {
+            let (name, holder) = (host.undotted(), &holder.key);
+            let message = if says_nothing(&oldest.target) && *holder == oldest.key {
+                format!(
+                    "{name} is kept as it is for Ingress {holder}, which is older and whose target cannot be used. Correct it or delete it"
+                )
+            } else {
+                format!("{name} belongs to Ingress {holder}, which is older and points it elsewhere")
+            };
+            planned.refuse(Some(&loser.key), Some(host), Reason::HostTaken, message);
         }
         Claimed { world, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions, &mut aliases);
     }
@@ -468,29 +506,38 @@ impl Claimed<'_, '_> {
         let (right, stale): (Vec<&Sighting<'_>>, Vec<&Sighting<'_>>) = own
             .iter()
             .partition(|held| held.value.as_ref() == Some(&value) && (owner.is_none() || held.line.is_marked()));
-        if !right.is_empty() && stale.is_empty() {
+        let in_the_way = self.in_the_way(slot, own.is_empty());
+        if !right.is_empty() && stale.is_empty() && in_the_way.is_empty() {
             return;
         }
-        let in_the_way: Vec<(Slot, &Sighting<'_>)> = Slot::ALL
-            .iter()
-            .filter(|other| conflicts(slot, **other))
-            .flat_map(|other| self.foreign(*other).iter().map(|held| (*other, held)))
-            .collect();
         let mut remove: Vec<Line> = stale.iter().map(|held| held.line.clone()).collect();
         let mut old = stale.first().and_then(|held| held.value.clone());
         if let Some((_, first)) = in_the_way.first() {
-            if own.is_empty() {
-                if let Some((reason, message)) = self.conflict(slot, &value, &in_the_way) {
-                    return refuse(planned, reason, message);
+            if !own.is_empty() && !capabilities.exact_delete {
+                let host = self.host.undotted();
+                let (reason, message) = if stale.is_empty() {
+                    (
+                        Reason::ForeignRecord,
+                        format!("{host} also has a record that is not ours; clients may get either"),
+                    )
+                } else {
+                    let message = format!("{host} also has a record that is not ours; changing ours would delete both");
+                    (Reason::SharedLine, message)
+                };
+                return refuse(planned, reason, message);
+            }
+            match self.conflict(slot, &value, &in_the_way, own.is_empty()) {
+                None => {
+                    old = old.or_else(|| first.value.clone());
+                    remove.extend(in_the_way.iter().map(|(_, held)| held.line.clone()));
                 }
-                old.clone_from(&first.value);
-                remove.extend(in_the_way.iter().map(|(_, held)| held.line.clone()));
-            } else if !capabilities.exact_delete {
-                let message = format!(
-                    "{} also has a record that is not ours; changing ours would delete both",
-                    self.host.undotted()
-                );
-                return refuse(planned, Reason::SharedLine, message);
+                Some((reason, message)) => {
+                    refuse(planned, reason, message);
+                    // Ours is there: it goes on beside the other.
+                    if own.is_empty() || stale.is_empty() {
+                        return;
+                    }
+                }
             }
         }
         let line = match &value {
@@ -520,8 +567,33 @@ impl Claimed<'_, '_> {
         });
     }
 
-    /// Why other people's records for this host stay, if they do.
-    fn conflict(&self, slot: Slot, value: &Value, lines: &[(Slot, &Sighting<'_>)]) -> Option<(Reason, String)> {
+    /// The foreign lines that are in the way of ours of one type. A name that has a foreign A is somebody's: it gets no AAAA of ours either.
+    fn in_the_way(&self, slot: Slot, free: bool) -> Vec<(Slot, &Sighting<'_>)> {
+        let overwritten = |held: &Sighting<'_>| {
+            self.world.policy.conflict == ConflictPolicy::Overwrite
+                && held.alone
+                && !held.line.is_marked()
+                && matches!(wanted(&self.holder.target, Slot::A), Wanted::Value(_))
+        };
+        let theirs = |other: Slot, held: &Sighting<'_>| {
+            let name_is_theirs = slot == Slot::Aaaa && other == Slot::A && free && self.own(Slot::A).is_empty();
+            conflicts(slot, other) || (name_is_theirs && !overwritten(held))
+        };
+        Slot::ALL
+            .iter()
+            .flat_map(|other| self.foreign(*other).iter().map(|held| (*other, held)))
+            .filter(|(other, held)| theirs(*other, held))
+            .collect()
+    }
+
+    /// Why foreign records for this host stay, if they do.
+    fn conflict(
+        &self,
+        slot: Slot,
+        value: &Value,
+        lines: &[(Slot, &Sighting<'_>)],
+        free: bool,
+    ) -> Option<(Reason, String)> {
         let host = self.host.undotted();
         if let Some((_, held)) = lines.iter().find(|(_, held)| held.line.is_marked()) {
             let owner = held.line.comment().unwrap_or_default().trim_start_matches(signpost_provider_pihole::MARKER);
@@ -532,7 +604,7 @@ impl Claimed<'_, '_> {
             ));
         }
         match self.world.policy.conflict {
-            ConflictPolicy::Skip => {
+            ConflictPolicy::Skip if free => {
                 let same = lines.iter().any(|(_, held)| held.value.as_ref() == Some(value));
                 let same = if same { ", with the same address" } else { "" };
                 Some((
@@ -540,6 +612,12 @@ impl Claimed<'_, '_> {
                     format!("{host} already has a record that is not ours{same}; it is left alone"),
                 ))
             }
+            ConflictPolicy::Skip => Some((
+                Reason::ForeignRecord,
+                format!(
+                    "{host} also has a record that is not ours, beside the one registered for this Ingress. Clients may get either: delete one of the two on the Pi-hole, or set CONFLICT_POLICY=overwrite"
+                ),
+            )),
             ConflictPolicy::Overwrite if lines.iter().any(|(other, held)| !held.alone || *other != slot) => Some((
                 Reason::SharedLine,
                 format!("{host} is in a line with other names, or of another type, which is left alone"),
@@ -579,7 +657,8 @@ pub(crate) fn own_hosts(listing: &Listing, ownership: &Ownership) -> BTreeSet<Fq
 /// every Pi-hole has been looked at.
 pub(crate) fn view(
     claimant: &Claimant,
-    holder_of: impl Fn(&Fqdn) -> Option<Target>,
+    is_claimed: impl Fn(&Fqdn) -> bool,
+    shows: impl Fn(&Fqdn) -> bool,
     present: impl Fn(&Fqdn) -> bool,
     complete: bool,
 ) -> Option<String> {
@@ -587,16 +666,13 @@ pub(crate) fn view(
         let names: Vec<&str> = hosts.map(Fqdn::undotted).collect();
         (!names.is_empty()).then(|| names.join(","))
     };
-    let held = || {
-        let there = |host: &&Fqdn| present(host) && holder_of(host).is_some_and(|target| target == claimant.target);
-        claimant.hosts.iter().filter(there)
-    };
+    let held = || claimant.hosts.iter().filter(|host| shows(host));
     let now = join(&mut held());
     if claimant.view.is_none() || claimant.view.as_deref() == now.as_deref() {
         return now;
     }
     let mut hosts: BTreeSet<Fqdn> = held().cloned().collect();
-    hosts.extend(claimant.viewed().filter(|host| holder_of(host).is_none() && (present(host) || !complete)));
+    hosts.extend(claimant.viewed().filter(|host| !is_claimed(host) && (present(host) || !complete)));
     join(&mut hosts.iter())
 }
 

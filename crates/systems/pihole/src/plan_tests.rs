@@ -58,6 +58,17 @@ fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
     plan(&World { snapshot, listing, ownership: &ownership, policy, confirmed: None, may_restart: true })
 }
 
+/// The view of an Ingress, where nobody has left a host to anybody.
+fn view_of(
+    claimant: &Claimant,
+    holder: impl Fn(&Fqdn) -> Option<Target>,
+    present: impl Fn(&Fqdn) -> bool,
+    complete: bool,
+) -> Option<String> {
+    let shows = |host: &Fqdn| present(host) && holder(host).is_some_and(|target| target == claimant.target);
+    view(claimant, |host| holder(host).is_some(), shows, &present, complete)
+}
+
 fn adds(planned: &Planned) -> Vec<String> {
     let set = planned.change_set();
     set.add_hosts.iter().chain(&set.add_cnames).map(ToString::to_string).collect()
@@ -98,7 +109,7 @@ fn lines_that_are_not_provably_ours_are_never_in_a_change() {
         "10.0.0.9 x.lan",
         "10.0.0.9 x.lan # signpost=office",
         "10.0.0.9 x.lan y.lan # signpost=home",
-        "10.0.0.9  x.lan # signpost=home",
+        "10.0.0.9 x.lan# signpost=home",
         "broken",
     ];
     for line in theirs {
@@ -261,8 +272,8 @@ fn the_view_shows_what_is_there_and_never_what_was_forged() {
     own.view = Some("forged.lan,old.lan,b.lan".into());
     let holder = |host: &Fqdn| ["a.lan", "b.lan"].contains(&host.undotted()).then(|| to("10.0.0.1"));
     let present = |host: &Fqdn| ["a.lan", "old.lan"].contains(&host.undotted());
-    assert_eq!(view(&own, holder, present, true).as_deref(), Some("a.lan,old.lan"));
-    assert_eq!(view(&own, holder, |_| false, true), None);
+    assert_eq!(view_of(&own, holder, present, true).as_deref(), Some("a.lan,old.lan"));
+    assert_eq!(view_of(&own, holder, |_| false, true), None);
 }
 
 #[test]
@@ -358,4 +369,82 @@ fn with_overwrite_a_record_that_says_the_same_is_taken_over_without_being_writte
     assert_eq!((adds(&by_name).len(), removes(&by_name).len()), (1, 2), "deleting by name takes both");
     let marked = planned(&wanted, &listing(&["10.0.0.1 x.lan"], &[]), &policy);
     assert_eq!(adds(&marked), ["10.0.0.1 x.lan # signpost=home"], "where lines carry a marker, it gets one");
+}
+
+#[test]
+fn a_users_line_that_appears_beside_ours_is_reported_or_overwritten() {
+    let snapshot = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
+    let both = listing(&["10.0.0.1 x.lan # signpost=home", "10.0.0.9 x.lan"], &[]);
+    let skip = planned(&snapshot, &both, &policy());
+    assert!(skip.changes.is_empty());
+    assert_eq!((skip.refusals.len(), skip.refusals[0].reason), (1, Reason::ForeignRecord));
+    assert!(skip.refusals[0].message.contains("also has a record that is not ours"));
+    let overwrite = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
+    let plan = planned(&snapshot, &both, &overwrite);
+    assert_eq!((adds(&plan), removes(&plan)), (vec![], vec!["10.0.0.9 x.lan".to_owned()]));
+    // One that shares its line with other names stays, and so does another cluster's.
+    for (line, reason) in
+        [("10.0.0.9 x.lan nas.lan", Reason::SharedLine), ("10.0.0.9 x.lan # signpost=office", Reason::OtherOwner)]
+    {
+        let both = listing(&["10.0.0.1 x.lan # signpost=home", line], &[]);
+        let plan = planned(&snapshot, &both, &overwrite);
+        assert!(plan.changes.is_empty(), "{line}");
+        assert_eq!(plan.refusals[0].reason, reason, "{line}");
+    }
+}
+
+#[test]
+fn ours_still_moves_while_a_users_line_is_beside_it() {
+    let snapshot = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.2"))]);
+    let both = listing(&["10.0.0.1 x.lan # signpost=home", "10.0.0.9 x.lan"], &[]);
+    let plan = planned(&snapshot, &both, &policy());
+    assert_eq!(
+        (adds(&plan), removes(&plan)),
+        (vec!["10.0.0.2 x.lan # signpost=home".to_owned()], vec!["10.0.0.1 x.lan # signpost=home".to_owned()])
+    );
+    assert_eq!(plan.refusals[0].reason, Reason::ForeignRecord);
+}
+
+#[test]
+fn an_older_broken_ingress_leaves_a_free_host_to_a_younger_good_one() {
+    let keep = Target::Addresses { v4: Wanted::Keep, v6: Wanted::Nothing };
+    let claimants = [claimant("broken", 9, &["x.lan"], keep), claimant("good", 1, &["x.lan"], to("10.0.0.1"))];
+    let snapshot = snapshot(&claimants);
+    let good = IngressKey::new("default", "good");
+    let free = planned(&snapshot, &listing(&[], &[]), &policy());
+    assert_eq!(adds(&free), ["10.0.0.1 x.lan # signpost=home"]);
+    assert!(free.refusals.is_empty(), "{:?}", free.refusals);
+    assert_eq!(free.yielded.get(&fqdn("x.lan")), Some(&good));
+    // And stays with it.
+    let settled = planned(&snapshot, &listing(&["10.0.0.1 x.lan # signpost=home"], &[]), &policy());
+    assert!(settled.changes.is_empty() && settled.refusals.is_empty());
+    assert_eq!(settled.yielded.get(&fqdn("x.lan")), Some(&good));
+    // What was there before it broke is kept, and the younger one is told the truth.
+    let kept = planned(&snapshot, &listing(&["10.0.0.7 x.lan # signpost=home"], &[]), &policy());
+    assert!(kept.changes.is_empty() && kept.yielded.is_empty());
+    let [refusal] = kept.refusals.as_slice() else { panic!("{:?}", kept.refusals) };
+    assert_eq!((refusal.reason, refusal.ingress.as_ref()), (Reason::HostTaken, Some(&good)));
+    assert!(
+        refusal.message.contains("default/broken") && refusal.message.contains("cannot be used"),
+        "{}",
+        refusal.message
+    );
+}
+
+#[test]
+fn a_name_that_has_a_users_a_gets_no_aaaa_of_ours() {
+    let both = Target::Addresses {
+        v4: Wanted::Value("10.0.0.1".parse().unwrap()),
+        v6: Wanted::Value("fd00::1".parse().unwrap()),
+    };
+    let snapshot = snapshot(&[claimant("app", 1, &["nas.lan"], both)]);
+    let taken = planned(&snapshot, &listing(&["10.0.0.9 nas.lan"], &[]), &policy());
+    assert!(taken.changes.is_empty());
+    assert!(taken.refusals.iter().all(|refusal| refusal.reason == Reason::ForeignRecord));
+    let overwrite = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
+    let plan = planned(&snapshot, &listing(&["10.0.0.9 nas.lan"], &[]), &overwrite);
+    assert_eq!(adds(&plan), ["10.0.0.1 nas.lan # signpost=home", "fd00::1 nas.lan # signpost=home"]);
+    // A user's AAAA beside our A is what somebody may want.
+    let plan = planned(&snapshot, &listing(&["fd00::9 nas.lan"], &[]), &policy());
+    assert_eq!(adds(&plan), ["10.0.0.1 nas.lan # signpost=home"]);
 }

@@ -1,14 +1,15 @@
 //! Whether Pi-holes answer: ready when at least one does. No session is taken for it, one that is slow to answer delays no other,
-//! and one that is to be left alone is not asked.
+//! and one that is to be left alone is not asked. When one that had failed answers again, its work goes on at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use signpost_engine::Clock;
 use signpost_engine::health::{Check, Health};
+use signpost_engine::{Clock, Queue, Touch};
 use signpost_provider_pihole::PiholeError;
 
+use crate::index::IngressKey;
 use crate::instance::Instance;
 
 /// How often a Pi-hole is asked whether it answers.
@@ -32,16 +33,27 @@ impl Readiness {
     }
 
     /// Asks every Pi-hole again and again, each at its own pace.
-    pub(crate) async fn watch(self, instances: Vec<Arc<Instance>>) {
+    pub(crate) async fn watch(self, instances: Vec<Arc<Instance>>, queue: Queue<String, IngressKey>) {
         if instances.is_empty() {
             self.health.set("pihole", Check::Ok);
         }
         let unheard = |instance: &Arc<Instance>| (instance.name.clone(), Some("no answer yet".to_owned()));
         self.silent().extend(instances.iter().map(unheard));
         let each = instances.iter().map(|instance| async {
+            let mut answered = true;
             loop {
                 let pause = self.ask(instance).await;
-                tokio::time::sleep(pause).await;
+                let answers = self.answers(&instance.name);
+                if answers && instance.is_over(!answered) {
+                    queue.touch(instance.name.clone(), Touch::All);
+                    queue.wake(&instance.name);
+                }
+                answered = answers;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    // A pass has failed: whether it answers is asked now and not at the next time.
+                    () = instance.doubted.notified() => {}
+                }
             }
         });
         futures::future::join_all(each).await;
@@ -49,6 +61,10 @@ impl Readiness {
 
     fn silent(&self) -> MutexGuard<'_, BTreeMap<String, Option<String>>> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answers(&self, instance: &str) -> bool {
+        self.silent().get(instance).is_some_and(Option::is_none)
     }
 
     /// Asks one Pi-hole, unless it is to be left alone; how long to wait before the next time.

@@ -1,6 +1,6 @@
 //! Says what was done: views and finalizers on Ingresses, events, and when to look again. Decides from data alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,14 @@ impl PiholeSystem {
             let reason = failure.cause.reason().to_owned();
             events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
         }
+        if let Some(failure) = &applied.alias_failure {
+            let note = format!(
+                "Pi-hole {}: {}. Its aliases wait; addresses are written",
+                applied.instance.name, failure.cause
+            );
+            let reason = failure.cause.reason().to_owned();
+            events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
+        }
         let writes =
             if applied.looked { self.metadata_writes(applied, now) } else { self.late_finalizers(applied, now) };
         Report { writes, events, outcome: self.outcome(applied, now) }
@@ -62,6 +70,11 @@ impl PiholeSystem {
             Some(Waits::NextStep) => retry(RetryClass::Now),
             Some(Waits::Brake) => retry(left(memory.held.map(|(_, since)| since), self.policy.brake)),
             Some(Waits::Restart) => retry(left(memory.restarted, memory.restart_pause(self.policy.restart_pause))),
+            Some(Waits::Aliases) => {
+                let until = memory.aliases.as_ref().map_or(now, |error| error.until);
+                let pause = now.duration_until(until).unsigned_abs().max(Duration::from_millis(10));
+                retry(RetryClass::Fixed(pause))
+            }
             None => self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
         }
     }
@@ -73,18 +86,20 @@ impl PiholeSystem {
             return RetryClass::Now;
         }
         let longest = self.policy.backoff * 10;
-        let class = match &failure.cause {
-            Cause::Pihole(error) => error.class(),
-            Cause::Ledger(_) | Cause::Unsettled { .. } => ErrorClass::Transient,
-        };
-        match class {
+        if failure.cause.is_over_when_it_answers() {
+            applied.instance.memory().waits_for_probe = true;
+            applied.instance.doubted.notify_one();
+        }
+        match failure.cause.class() {
             // Flat, and without a word about earlier failures.
             ErrorClass::Throttled(asked) => {
                 let pause = asked.unwrap_or_default().max(self.policy.throttle);
                 applied.instance.memory().quiet_until = Some(after(now, pause));
                 RetryClass::Throttled { after: Some(pause) }
             }
-            ErrorClass::Instance | ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
+            // A setting that a person changes. It is read again every few seconds, so that the change takes effect soon.
+            ErrorClass::Instance => RetryClass::Throttled { after: Some(self.policy.backoff / 3) },
+            ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
             ErrorClass::Transient => {
                 let mut memory = applied.instance.memory();
                 // One that is tried before its time, for a new change, makes the pause no longer.
@@ -117,10 +132,22 @@ impl PiholeSystem {
             let claim = claims.holder_of(&host)?;
             snapshot.claimants.get(claim.holder).map(|holder| holder.target.clone())
         };
+        // Where an Ingress that cannot be understood has left a host to another one, that one shows it.
+        let yielded: Vec<Arc<BTreeMap<Fqdn, IngressKey>>> =
+            self.instances.values().map(|instance| Arc::clone(&instance.memory().yielded)).collect();
+        let shows = |claimant: &Claimant, host: &Fqdn| {
+            let mut there =
+                seen.iter().zip(&yielded).filter(|(seen, _)| seen.as_ref().is_some_and(|it| it.contains(host)));
+            there.any(|(_, yielded)| match yielded.get(host) {
+                Some(key) => *key == claimant.key,
+                None => holder_of(host).is_some_and(|target| target == claimant.target),
+            })
+        };
         let mut writes = Vec::new();
         for claimant in &snapshot.claimants {
             let mut metadata = serde_json::Map::new();
-            let view = plan::view(claimant, holder_of, present, complete);
+            let view =
+                plan::view(claimant, |host| holder_of(host).is_some(), |host| shows(claimant, host), present, complete);
             if view.as_deref() != claimant.view.as_deref() {
                 metadata.insert("annotations".into(), json!({ MANAGED_HOSTS: view }));
             }

@@ -57,7 +57,8 @@ struct Piholes {
 }
 
 impl Piholes {
-    const USER: [&str; 3] = ["10.0.0.1 printer.lan # upstairs", "10.0.0.2  odd.lan", "fd00::1\tsix.lan six"];
+    /// With the blanks that FTL gives them.
+    const USER: [&str; 3] = ["10.0.0.1 printer.lan # upstairs", "10.0.0.2 odd.lan", "fd00::1 six.lan six"];
 
     async fn start() -> Self {
         let options = V6Options { write_time: Duration::from_millis(20), ..V6Options::default() };

@@ -1,6 +1,6 @@
 //! Random histories: Ingresses come and go, views are forged, people edit the Pi-hole, operators crash after any request or
-//! are down for a while, two clusters share one Pi-hole. Whatever happens, a person's lines stay byte for byte as they
-//! are and in their order; and when things calm down, what is wanted is there, what is not is gone, and nothing is written.
+//! are down for a while, two clusters share one Pi-hole. Whatever happens, a person's lines stay as they are (but for
+//! blanks, which FTL tidies) and in their order; and when things calm down, what is wanted is there, what is not is gone, and nothing is written.
 //!
 //! The same histories are played twice: in memory, many of them, with people who edit between any two requests; and over HTTP, with
 //! the client of the operator and the strict stand-in of a Pi-hole v6, where whole lists are validated and writes at one time lose
@@ -104,7 +104,7 @@ const USER: [&str; 7] = [
     "192.168.1.10 {}",
     "10.9.0.2\t{}   nas  # mine",
     "10.9.0.3 {} # signpost=somebody",
-    "192.168.1.10  {} # signpost=home",
+    "192.168.1.10 {} # signpost=home, but mine",
     "fd00::9 {}",
     "not a line about {}",
 ];
@@ -282,6 +282,11 @@ fn host(number: usize) -> String {
 
 fn user_line(kind: usize, number: usize) -> String {
     USER[kind].replace("{}", &host(number))
+}
+
+/// Lines as FTL stores them, whose blanks it tidies.
+fn tidied(lines: &[String]) -> Vec<String> {
+    lines.iter().map(|line| Line::stored(line).tidy().to_string()).collect()
 }
 
 /// Lines that neither cluster can have written, by the text alone.
