@@ -95,9 +95,23 @@ pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
             }
         }
     }
+    let (installation, objects): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_installation);
+    if !installation.is_empty() {
+        super::say(&format!(
+            "left out        {} objects of an installation (Deployment, Secret, RBAC): the demo is the operator",
+            installation.len()
+        ));
+    }
+    anyhow::ensure!(!objects.is_empty(), "the folder holds an installation only, and no object to try");
     let mut examples = objects.into_iter().map(example).collect::<anyhow::Result<Vec<_>>>()?;
     examples.sort_by_key(|example| rank(example.kind()));
     Ok(examples)
+}
+
+/// Whether an object installs an operator. The demo runs one of its own.
+fn is_installation(object: &Value) -> bool {
+    let kinds = ["Deployment", "Secret", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind))
 }
 
 /// Kinds that others stand on come first.
