@@ -99,6 +99,8 @@ reasons! {
     LineRefused,
     /// A large deletion waits for a second pass that wants the same.
     DeletionsHeld,
+    /// A foreign line that was there before a write is missing after it.
+    ForeignLineMissing,
 }
 
 /// A text that names no reason.
@@ -217,6 +219,7 @@ mod tests {
                 "AliasLoop",
                 "LineRefused",
                 "DeletionsHeld",
+                "ForeignLineMissing",
             ]
         );
     }

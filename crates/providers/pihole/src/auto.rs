@@ -29,7 +29,7 @@ pub struct AutoDialect {
     spec: SpecDialect,
     v6: V6Dialect,
     verdict: Mutex<Option<Dialect>>,
-    /// Held while finding out: a real Pi-hole logs a warning for every attempt, so one has to do.
+    /// Locked while the dialect is being found out: a real Pi-hole logs a warning for every attempt, so one has to do.
     finding_out: tokio::sync::Mutex<()>,
     /// Whether a list has confirmed the verdict, and no probe has found the dialect not spoken since.
     trusted: AtomicBool,
@@ -74,7 +74,7 @@ impl AutoDialect {
                 let location = reply.location.clone().unwrap_or_else(|| "nowhere".into());
                 return Err(PiholeError::Redirected { status, location });
             }
-            // Somebody asks for a secret without saying in which dialect.
+            // A secret is asked for, and nothing shows in which dialect.
             401 | 403 => return Err(PiholeError::Unauthorized),
             _ => return Err(PiholeError::NotAPihole { status }),
         };

@@ -1,7 +1,7 @@
 //! What can go wrong with a Pi-hole, sorted by what the reader can do about it.
 //!
 //! Every variant has a stable reason (event reason, metric label, heading in the troubleshooting page) and a class
-//! that says how to go on. No variant carries a request or response body, a password or a session id.
+//! that tells how to go on. No variant carries a request or response body, a password or a session id.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub enum PiholeError {
     LineRefused {
         /// The line.
         line: Line,
-        /// What the Pi-hole said.
+        /// The Pi-hole's message.
         why: String,
     },
     /// A list that has to be written in one request is too large for one.
@@ -112,10 +112,10 @@ pub enum PiholeError {
     Timeout,
     /// The certificate does not verify.
     #[error(
-        "the Pi-hole's certificate does not verify: {what}. Without a CA file: give PIHOLE_CA_FILE and PIHOLE_SERVER_NAME (usually pi.hole). With one: FTL 6.3 and later replace the CA with the certificate about every 45 days; copy /etc/pihole/tls_ca.crt again, or set webserver.tls.validity to 0"
+        "the Pi-hole's certificate does not verify: {what}. PIHOLE_CA_FILE and PIHOLE_SERVER_NAME (usually pi.hole) have to fit it; FTL 6.3 and later replace the CA about every 45 days, unless webserver.tls.validity is 0"
     )]
     Tls {
-        /// What the verifier said.
+        /// The verifier's message.
         what: String,
     },
     /// A client error with no special meaning.
@@ -157,7 +157,7 @@ pub enum ErrorClass {
     Transient,
     /// Wait a flat time, for the whole instance.
     Throttled(Option<Duration>),
-    /// Somebody has to change a setting of the Pi-hole; look again every few minutes.
+    /// A person has to change a setting of the Pi-hole; it is checked again every few seconds.
     Instance,
     /// This line will never be accepted; do not send it again until it or the Pi-hole changes.
     Permanent,

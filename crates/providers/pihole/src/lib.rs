@@ -70,7 +70,7 @@ pub struct Capabilities {
     pub exact_delete: bool,
     /// IPv6 addresses can be stored.
     pub ipv6: bool,
-    /// Aliases can be stored, and be told from other people's.
+    /// Aliases can be stored, and be told apart from foreign ones.
     pub aliases: bool,
 }
 

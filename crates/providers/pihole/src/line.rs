@@ -1,4 +1,4 @@
-//! Lines as Pi-hole stores them, and the marker that says which ones are ours.
+//! Lines as Pi-hole stores them, and the marker that shows which ones are ours.
 //!
 //! ```text
 //! dns.hosts          192.168.1.10 app.lan # signpost=home

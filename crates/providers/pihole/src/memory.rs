@@ -65,7 +65,7 @@ impl MemoryPihole {
         self.with(|state| state.writes)
     }
 
-    /// Makes every call fail until told otherwise.
+    /// Makes every call fail until this is called with None.
     pub fn fail(&self, fault: Option<PiholeError>) {
         self.with(|state| state.fault = fault);
     }

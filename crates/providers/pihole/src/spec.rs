@@ -1,6 +1,6 @@
 //! The dialect of the original request: `/admin/api/dns/local` with a Bearer token, one A record per call.
 //!
-//! Deleting is by name, so a name that also has somebody else's address must not be deleted through it; the caller
+//! Deleting is by name, so a name that also has a foreign address must not be deleted through it; the caller
 //! sees that in the listing. There is no update: an address changes by DELETE and POST, the POST repeated at once
 //! when it fails.
 
@@ -49,7 +49,7 @@ impl SpecDialect {
         self.http.send(method, path, &[("authorization", &bearer)], body).await
     }
 
-    /// The list call itself, unjudged: what auto-detection looks at.
+    /// The list call itself, unjudged: what auto-detection reads.
     pub(crate) async fn raw_list(&self) -> Result<Reply, PiholeError> {
         self.http.quickly(|| self.call(Method::GET, PATH, None)).await
     }
@@ -87,8 +87,8 @@ impl SpecDialect {
         Ok(Self::read_list(reply)?.hosts.contains(line))
     }
 
-    /// Creates a record. Whether one that exists may be created again, the dialect does not say: before any attempt but the first one it
-    /// is looked up, because the answer may be all that got lost.
+    /// Creates a record. Whether one that exists may be created again, the dialect does not define: before any attempt but the first one it
+    /// is read, because the answer may be all that got lost.
     async fn create(&self, line: &Line, first: bool) -> Result<(), PiholeError> {
         let parts = line.address_parts();
         let (Some(std::net::IpAddr::V4(ip)), [domain]) = (parts.ip, parts.names.as_slice()) else {
@@ -148,7 +148,7 @@ impl SpecDialect {
         result
     }
 
-    /// Creates a record whose name is gone for now: one more attempt at once keeps the hole short.
+    /// Creates a record whose name has none for now: one more attempt at once keeps that time short.
     async fn create_at_once(&self, line: &Line, writes: &mut u32) -> Result<(), PiholeError> {
         *writes += 1;
         match self.create(line, true).await {
@@ -166,7 +166,7 @@ impl SpecDialect {
         for line in changes.add_cnames.iter().chain(&changes.remove_cnames) {
             applied.refused.push((line.clone(), PiholeError::Unsupported { dialect: "spec", line: line.clone() }));
         }
-        let (replaced, gone): (Vec<&Line>, Vec<&Line>) =
+        let (replaced, deleted): (Vec<&Line>, Vec<&Line>) =
             changes.remove_hosts.iter().partition(|old| changes.add_hosts.iter().any(|new| new.replaces(old)));
         for line in &changes.add_hosts {
             let old = replaced.iter().find(|old| line.replaces(old));
@@ -175,7 +175,7 @@ impl SpecDialect {
                 return applied;
             }
         }
-        for line in gone {
+        for line in deleted {
             applied.writes += 1;
             let result = self.delete(line).await;
             if !note(&mut applied, line, result) {

@@ -70,8 +70,7 @@ impl V6Dialect {
     /// Prepares the connection; nothing is sent.
     pub fn new(connection: Connection) -> Result<Self, PiholeError> {
         let http = Http::new(&connection)?;
-        let plain = connection.base.scheme() == "http";
-        let sessions = Sessions::new(http, connection.token, plain);
+        let sessions = Sessions::new(http, connection.token);
         Ok(Self {
             sessions,
             writing: Mutex::new(()),
@@ -142,7 +141,7 @@ impl Pihole for V6Dialect {
                 200 => match reply.json().and_then(|value| value["dns"].as_bool()) {
                     Some(true) => Ok(()),
                     Some(false) => Err(PiholeError::Unreachable { what: "its resolver is down".into(), quick: false }),
-                    None => Err(PiholeError::Protocol { what: "the answer does not say whether DNS is up".into() }),
+                    None => Err(PiholeError::Protocol { what: "the answer does not tell whether DNS is up".into() }),
                 },
                 404 => Err(PiholeError::WrongDialect { dialect: "v6" }),
                 _ => Err(reply.into_error()),

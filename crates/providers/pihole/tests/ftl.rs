@@ -297,21 +297,23 @@ async fn an_odd_answer_to_a_probe_does_not_change_the_dialect() {
 
 /// FTL v6.4.1 answers a request on a connection that is kept 44 ms later than one on a new connection.
 #[tokio::test]
-async fn every_plain_request_has_a_connection_of_its_own() {
+async fn every_request_has_a_connection_of_its_own() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let pihole = V6Dialect::new(close_in(&format!("http://{}", listener.local_addr().unwrap()), "x")).unwrap();
+    let mut kept = Vec::new();
     for _ in 0..2 {
-        let (answered, asked) = tokio::join!(pihole.probe(), async {
+        let (answered, stream) = tokio::join!(pihole.probe(), async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut bytes = [0; 2048];
-            let length = stream.read(&mut bytes).await.unwrap();
+            assert!(stream.read(&mut bytes).await.unwrap() > 0);
             let body = "{\"dns\":true}";
-            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
             stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-            String::from_utf8_lossy(&bytes[..length]).to_ascii_lowercase()
+            stream
         });
         answered.unwrap();
-        assert!(asked.contains("connection: close"), "{asked}");
+        // The server would keep it.
+        kept.push(stream);
     }
 }

@@ -207,3 +207,20 @@ on_both! {
         assert!(!text.contains(PiholeV6::PASSWORD) && !text.contains(PiholeSpec::TOKEN));
     }
 }
+
+/// The examples hold an installation too, which the demo leaves out.
+#[test]
+fn the_examples_run_in_the_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pihole");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_signpost"))
+        .args(["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", examples])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    for host in ["app.home.arpa.", "media.home.arpa.", "films.home.arpa."] {
+        assert!(printed.contains(host), "{host} is missing in {printed}");
+    }
+}

@@ -2,23 +2,21 @@
 //!
 //! ```text
 //! Ingress ── read() ──► Claimant ──► index ──touch──► queue (one key per Pi-hole)
-//!                                      └─ released: hosts that lost their last known claim while we looked
+//!                                      ├─ released: hosts that lost their last known claim while we watched
+//!                                      └─ standings: what the last good pass of each Pi-hole found
 //! ```
 //! An Ingress that asks for nothing and shows no trace of us takes no memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use signpost_apis::ingress::Ingress;
 use signpost_dns::Fqdn;
-use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Touched};
+use signpost_planning::{Reason, Refusal};
 use tokio::time::Instant;
-
-use crate::plan::Reason;
 
 /// Asks for records.
 pub const REGISTER: &str = "pihole.io/register";
@@ -32,39 +30,18 @@ pub const TARGET_IPV6: &str = "pihole.io/target-ipv6";
 pub const TARGET_CNAME: &str = "pihole.io/target-cname";
 /// What we have registered: a view, written by us.
 pub const MANAGED_HOSTS: &str = "pihole.io/managed-hosts";
-/// Holds an Ingress until its records are gone, when switched on.
+/// Keeps an Ingress until its records are deleted, when switched on.
 pub const FINALIZER: &str = "pihole.io/cleanup";
 
 /// Hosts of one Ingress beyond this are left out: no honest Ingress has as many.
 const MOST_HOSTS: usize = 1000;
 
-/// `namespace/name` of an Ingress.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IngressKey(Arc<str>);
+/// The id of an Ingress.
+pub type IngressId = Arc<ObjectId>;
 
-impl IngressKey {
-    /// From its parts.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
-    }
-
-    /// The engine's id.
-    pub fn id(&self) -> ObjectId {
-        let (namespace, name) = self.0.split_once('/').unwrap_or(("", &self.0));
-        ObjectId::new("Ingress", Some(namespace), name)
-    }
-}
-
-impl fmt::Display for IngressKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for IngressKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// The id of the Ingress of this name.
+pub fn ingress_id(namespace: &str, name: &str) -> IngressId {
+    Arc::new(ObjectId::new::<Ingress>(Some(namespace), name))
 }
 
 /// What an Ingress wants in one place.
@@ -118,63 +95,50 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The reason it is reported under.
-    pub fn reason(&self) -> Reason {
-        match self {
+    /// The reasons it may be reported under.
+    pub const REASONS: [Reason; 3] = [Reason::InvalidAnnotation, Reason::InvalidHost, Reason::NoHosts];
+
+    /// The problem as a refusal.
+    pub fn refusal(&self) -> Refusal {
+        let message = match self {
+            Self::Annotation { annotation, value, error } => {
+                format!("{annotation}: {value:?} cannot be used: {error}")
+            }
+            Self::Host { host, error } => format!("the host {host:?} cannot be registered: {error}"),
+            Self::NoHosts => "no host to register: no rule and no pihole.io/hosts names one".to_owned(),
+        };
+        let reason = match self {
             Self::Annotation { .. } => Reason::InvalidAnnotation,
             Self::Host { .. } => Reason::InvalidHost,
             Self::NoHosts => Reason::NoHosts,
-        }
+        };
+        Refusal::new(reason, message)
     }
 }
 
 /// One Ingress, as far as this system is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// Which.
-    pub key: IngressKey,
-    /// Which life of it.
-    pub uid: Box<str>,
-    /// Since when.
-    pub since: Timestamp,
+    /// Which, in which incarnation, with which finalizers.
+    pub identity: Identity,
+    /// Whether it asks for records.
+    pub registered: bool,
     /// Its hosts, sorted, each once; empty when it does not ask for records or is being deleted.
     pub hosts: Vec<Fqdn>,
     /// Where they point.
     pub target: Target,
     /// What could not be used.
     pub problems: Vec<Problem>,
-    /// The view we (or somebody else) wrote.
+    /// The view that is on it, written by us or forged.
     pub view: Option<Box<str>>,
-    /// All its finalizers, when ours matters.
-    pub finalizers: Option<Box<Finalizers>>,
-}
-
-/// What it takes to change the finalizers of an Ingress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finalizers {
-    /// All of them.
-    pub list: Vec<String>,
-    /// The version they were read at.
-    pub resource_version: String,
-    /// Since when the Ingress is being deleted.
-    pub deleting: Option<Timestamp>,
-    /// Whether it asks for records.
-    pub registered: bool,
-}
-
-impl Finalizers {
-    /// Whether ours is there.
-    pub fn has_ours(&self) -> bool {
-        self.list.iter().any(|name| name == FINALIZER)
-    }
-
-    /// Whether ours should be there.
-    pub fn wants_ours(&self, use_finalizer: bool) -> bool {
-        use_finalizer && self.registered && self.deleting.is_none()
-    }
 }
 
 impl Claimant {
+    /// Which Ingress.
+    pub fn id(&self) -> &IngressId {
+        &self.identity.id
+    }
+
     /// The hosts in the view that are names at all.
     pub fn viewed(&self) -> impl Iterator<Item = Fqdn> {
         self.view
@@ -184,27 +148,36 @@ impl Claimant {
             .filter_map(|name| Fqdn::parse(name.trim()).ok())
     }
 
-    /// Whether it is the same life of the Ingress, asking for the same records.
+    /// Whether our finalizer is there.
+    pub fn has_finalizer(&self) -> bool {
+        self.identity.finalizers.has(FINALIZER)
+    }
+
+    /// Whether our finalizer should be there.
+    pub fn wants_finalizer(&self, use_finalizer: bool) -> bool {
+        use_finalizer && self.registered && !self.identity.is_deleting()
+    }
+
+    /// Whether it is the same incarnation of the Ingress, asking for the same records.
     pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.uid, &self.hosts, &self.target) == (&other.uid, &other.hosts, &other.target)
+        (&self.identity.uid, &self.hosts, &self.target) == (&other.identity.uid, &other.hosts, &other.target)
     }
 
     /// Equal but for the version it was read at.
     fn same(&self, other: &Self) -> bool {
-        let without_version = |claimant: &Self| {
-            let mut copy = claimant.clone();
-            if let Some(finalizers) = &mut copy.finalizers {
-                finalizers.resource_version.clear();
-            }
-            copy
-        };
-        without_version(self) == without_version(other)
+        let (one, two) = (&self.identity, &other.identity);
+        (&one.uid, one.deleting_since, &one.finalizers) == (&two.uid, two.deleting_since, &two.finalizers)
+            && (self.registered, &self.view, &self.problems) == (other.registered, &other.view, &other.problems)
+            && (&self.hosts, &self.target) == (&other.hosts, &other.target)
+    }
+
+    fn is_alias(&self) -> bool {
+        matches!(self.target, Target::Alias(_))
     }
 }
 
 /// Reads an Ingress; None when it has nothing to do with us. Pure.
 pub fn read(ingress: &Ingress, default_target: Ipv4Addr, use_finalizer: bool) -> Option<Claimant> {
-    let meta = &ingress.metadata;
     let mut problems = Vec::new();
     let registered = match ingress.annotation(REGISTER) {
         Some("true") => true,
@@ -214,35 +187,20 @@ pub fn read(ingress: &Ingress, default_target: Ipv4Addr, use_finalizer: bool) ->
             false
         }
     };
-    let deleting = meta.deletion_timestamp.as_ref().map(|time| time.0);
-    let list = meta.finalizers.clone().unwrap_or_default();
-    let ours = list.iter().any(|name| name == FINALIZER);
-    let finalizers = (ours || (use_finalizer && registered)).then(|| {
-        let resource_version = meta.resource_version.clone().unwrap_or_default();
-        Box::new(Finalizers { list, resource_version, deleting, registered })
-    });
+    let identity = Identity::of(ingress);
     let view: Option<Box<str>> = ingress.annotation(MANAGED_HOSTS).map(Into::into);
-    if !registered && view.is_none() && finalizers.is_none() && problems.is_empty() {
+    let finalizer = identity.finalizers.has(FINALIZER) || (use_finalizer && registered);
+    if !registered && view.is_none() && !finalizer && problems.is_empty() {
         return None;
     }
-    let active = registered && deleting.is_none();
+    let active = registered && !identity.is_deleting();
     let hosts = if active { hosts_of(ingress, &mut problems) } else { Vec::new() };
     let target = if active { target_of(ingress, default_target, &mut problems) } else { Target::Keep };
     if active && hosts.is_empty() {
         problems.push(Problem::NoHosts);
     }
-    Some(Claimant {
-        key: IngressKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()),
-        uid: meta.uid.as_deref().unwrap_or_default().into(),
-        since: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-        hosts,
-        target,
-        problems,
-        view,
-        finalizers,
-    })
+    Some(Claimant { identity, registered, hosts, target, problems, view })
 }
-
 fn hosts_of(ingress: &Ingress, problems: &mut Vec<Problem>) -> Vec<Fqdn> {
     let names: Vec<&str> = match ingress.annotation(HOSTS) {
         Some(list) => list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
@@ -333,17 +291,28 @@ fn shorten(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(120).collect()
 }
 
-/// A host that lost its last known claim, and the Pi-holes that have not confirmed that its record is gone.
+/// A host that lost its last known claim, and the Pi-holes that have not confirmed that its record is deleted.
 #[derive(Clone, Debug)]
 struct Released {
-    by: IngressKey,
+    by: IngressId,
     pending: BTreeSet<String>,
-    /// Whether an event told of it. A list that lacks an object may be a list of less than there was.
+    /// Whether a watch event showed it. A list that lacks an object may be a list of less than there was.
     seen: bool,
     /// Which release it is, of all there have been.
     release: u64,
     /// Whether it was an alias.
     alias: bool,
+}
+
+/// What the last good pass of a Pi-hole found. Shared, so that every pass can judge what holds for all Pi-holes.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The hosts that have a record of ours; None before the first good pass.
+    pub present: Option<Arc<BTreeSet<Fqdn>>>,
+    /// Hosts whose oldest claim cannot be understood, and the Ingress that has them instead.
+    pub yielded: Arc<BTreeMap<Fqdn, IngressId>>,
+    /// What is refused, by Ingress.
+    pub refusals: Arc<BTreeMap<IngressId, Vec<Refusal>>>,
 }
 
 /// All Ingresses that concern us.
@@ -352,18 +321,19 @@ pub struct IngressIndex {
     default_target: Ipv4Addr,
     use_finalizer: bool,
     instances: Vec<String>,
-    queue: Queue<String, IngressKey>,
+    queue: Queue<String, IngressId>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    claimants: BTreeMap<IngressKey, Arc<Claimant>>,
+    claimants: BTreeMap<IngressId, Arc<Claimant>>,
     released: BTreeMap<Fqdn, Released>,
     releases: u64,
     unreadable: BTreeSet<ObjectId>,
-    /// Views on their way to the API server: seeing them come back is no news.
-    expected: BTreeMap<IngressKey, Option<String>>,
+    /// Views on their way to the API server: seeing them come back is not a change.
+    expected: BTreeMap<IngressId, Option<String>>,
+    standings: BTreeMap<String, Standing>,
     /// When something last changed, and when the change before that was.
     changed: [Instant; 2],
 }
@@ -371,25 +341,23 @@ struct State {
 /// What the index knows at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Every Ingress that concerns us, by key.
+    /// Every Ingress that concerns us, by id.
     pub claimants: Vec<Arc<Claimant>>,
-    /// Hosts that lost their last claim while we looked, and who had it.
-    pub released: BTreeMap<Fqdn, IngressKey>,
-    /// Of these, the ones an event told of.
+    /// Hosts that lost their last claim while we watched, and who had it.
+    pub released: BTreeMap<Fqdn, IngressId>,
+    /// Of these, the ones that a watch event showed.
     pub seen: BTreeSet<Fqdn>,
     /// How many releases there had been: what is released again after that, this knows nothing of.
     pub releases: u64,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
-    /// Whether an alias is among the hosts that lost their last claim.
-    pub alias_released: bool,
 }
 
 impl Snapshot {
     /// One Ingress.
-    pub fn claimant(&self, key: &IngressKey) -> Option<Arc<Claimant>> {
-        let place = self.claimants.binary_search_by(|claimant| claimant.key.cmp(key)).ok()?;
-        self.claimants.get(place).cloned()
+    pub fn claimant(&self, id: &ObjectId) -> Option<&Arc<Claimant>> {
+        let place = self.claimants.binary_search_by(|claimant| (**claimant.id()).cmp(id)).ok()?;
+        self.claimants.get(place)
     }
 }
 
@@ -399,7 +367,7 @@ impl IngressIndex {
         default_target: Ipv4Addr,
         use_finalizer: bool,
         instances: Vec<String>,
-        queue: Queue<String, IngressKey>,
+        queue: Queue<String, IngressId>,
     ) -> Self {
         let state = State {
             claimants: BTreeMap::new(),
@@ -407,6 +375,7 @@ impl IngressIndex {
             releases: 0,
             unreadable: BTreeSet::new(),
             expected: BTreeMap::new(),
+            standings: instances.iter().map(|name| (name.clone(), Standing::default())).collect(),
             changed: [Instant::now(); 2],
         };
         Self { default_target, use_finalizer, instances, queue, state: Mutex::new(state) }
@@ -426,19 +395,7 @@ impl IngressIndex {
             seen: released().filter(|(_, released)| released.seen).map(|(host, _)| host.clone()).collect(),
             releases: state.releases,
             blind: !state.unreadable.is_empty(),
-            alias_released: released().any(|(_, released)| released.alias),
         }
-    }
-
-    /// One Ingress.
-    pub fn claimant(&self, key: &IngressKey) -> Option<Arc<Claimant>> {
-        self.lock().claimants.get(key).cloned()
-    }
-
-    /// The Ingresses in which something cannot be used.
-    pub fn with_problems(&self) -> Vec<Arc<Claimant>> {
-        let state = self.lock();
-        state.claimants.values().filter(|claimant| !claimant.problems.is_empty()).cloned().collect()
     }
 
     /// When something last changed, and when the change before that was.
@@ -447,13 +404,13 @@ impl IngressIndex {
     }
 
     /// Whether what was touched, or has lost its claim, is or was an alias.
-    pub fn touches_aliases(&self, touched: &Touched<IngressKey>) -> bool {
+    pub fn touches_aliases(&self, touched: &Touched<IngressId>) -> bool {
         let state = self.lock();
-        let alias = |claimant: &Arc<Claimant>| matches!(claimant.target, Target::Alias(_));
+        let alias = |claimant: &Arc<Claimant>| claimant.is_alias();
         state.released.values().any(|released| released.alias)
             || match touched {
                 Touched::All => state.claimants.values().any(alias),
-                Touched::Some(keys) => keys.iter().filter_map(|key| state.claimants.get(key)).any(alias),
+                Touched::Some(ids) => ids.iter().filter_map(|id| state.claimants.get(id)).any(alias),
             }
     }
 
@@ -470,70 +427,96 @@ impl IngressIndex {
         }
     }
 
-    /// A view is on its way: when it comes back by the watch, nothing needs to be done.
-    pub fn expect_view(&self, key: &IngressKey, view: Option<String>) {
-        self.lock().expected.insert(key.clone(), view);
+    /// What all Pi-holes stand at, after one of them has been found as `found`.
+    pub fn stand(&self, instance: &str, found: Option<Standing>) -> Vec<Standing> {
+        let mut state = self.lock();
+        if let Some(found) = found {
+            state.standings.insert(instance.to_owned(), found);
+        }
+        state.standings.values().cloned().collect()
     }
 
-    fn replace(&self, key: &IngressKey, new: Option<Claimant>) {
+    /// Views are on their way: when they come back by the watch, nothing needs to be done.
+    pub fn expect_views(&self, views: impl IntoIterator<Item = (IngressId, Option<String>)>) {
+        self.lock().expected.extend(views);
+    }
+
+    fn replace(&self, id: &IngressId, new: Option<Claimant>) {
         let mut state = self.lock();
         let new = new.map(Arc::new);
         let old = match &new {
-            Some(new) => state.claimants.insert(key.clone(), Arc::clone(new)),
-            None => state.claimants.remove(key),
+            Some(new) => state.claimants.insert(id.clone(), Arc::clone(new)),
+            None => state.claimants.remove(id),
         };
         if old.is_none() && new.is_none() {
             return;
         }
+        for problem in new_problems(old.as_deref(), new.as_deref()) {
+            log_problem(id, problem);
+        }
         if let (Some(old), Some(new)) = (&old, &new) {
             let view_only = Claimant { view: new.view.clone(), ..(**old).clone() };
-            let expected = state.expected.get(key).is_some_and(|view| view.as_deref() == new.view.as_deref());
+            let expected = state.expected.get(id).is_some_and(|view| view.as_deref() == new.view.as_deref());
             if expected {
-                state.expected.remove(key);
+                state.expected.remove(id);
             }
-            // A finalizer is written with the version it was read at: when that was too old, the newer one is news.
-            let finalizers = new.finalizers.as_ref();
-            let settled = finalizers.is_none_or(|it| it.has_ours() == it.wants_ours(self.use_finalizer));
+            // A finalizer is written with the version it was read at: when that was too old, the newer one is a change.
+            let settled = new.has_finalizer() == new.wants_finalizer(self.use_finalizer);
             if settled && (old.same(new) || (expected && view_only.same(new))) {
                 return;
             }
         }
         if new.is_none() {
-            state.expected.remove(key);
+            state.expected.remove(id);
         }
         let kept = new.as_ref().map(|new| new.hosts.as_slice()).unwrap_or_default();
         for host in old.iter().flat_map(|old| &old.hosts).filter(|host| kept.binary_search(host).is_err()) {
             let pending = self.instances.iter().cloned().collect();
             state.releases += 1;
             let release = state.releases;
-            let alias = old.as_ref().is_some_and(|old| matches!(old.target, Target::Alias(_)));
-            state.released.insert(host.clone(), Released { by: key.clone(), pending, seen: true, release, alias });
+            let alias = old.as_ref().is_some_and(|old| old.is_alias());
+            state.released.insert(host.clone(), Released { by: id.clone(), pending, seen: true, release, alias });
         }
         state.changed = [Instant::now(), state.changed[0]];
         drop(state);
         for instance in &self.instances {
-            self.queue.touch(instance.clone(), Touch::One(key.clone()));
+            self.queue.touch(instance.clone(), Touch::One(id.clone()));
         }
+    }
+}
+
+/// The problems that an Ingress did not have before.
+fn new_problems<'a>(old: Option<&Claimant>, new: Option<&'a Claimant>) -> impl Iterator<Item = &'a Problem> {
+    let before: BTreeSet<Problem> = old.iter().flat_map(|old| old.problems.iter().cloned()).collect();
+    new.into_iter().flat_map(|new| &new.problems).filter(move |problem| !before.contains(problem))
+}
+
+fn log_problem(id: &ObjectId, problem: &Problem) {
+    let ingress = id.path();
+    match problem {
+        Problem::Annotation { annotation, value, error } => {
+            tracing::warn!(ingress, annotation, value, error, "invalid annotation");
+        }
+        Problem::Host { host, error } => tracing::warn!(ingress, host, error, "invalid host"),
+        Problem::NoHosts => tracing::warn!(ingress, "ingress skipped (no hosts)"),
     }
 }
 
 impl Index<Ingress> for IngressIndex {
     fn applied(&self, object: &Ingress) {
-        let id = ObjectId::of(object);
-        self.lock().unreadable.remove(&id);
-        let key = IngressKey::new(id.namespace.as_deref().unwrap_or_default(), &id.name);
-        self.replace(&key, read(object, self.default_target, self.use_finalizer));
+        let id = Arc::new(ObjectId::of(object));
+        self.lock().unreadable.remove(&*id);
+        self.replace(&id, read(object, self.default_target, self.use_finalizer));
     }
 
     fn deleted(&self, id: &ObjectId) {
         self.lock().unreadable.remove(id);
-        self.replace(&IngressKey::new(id.namespace.as_deref().unwrap_or_default(), &id.name), None);
+        self.replace(&Arc::new(id.clone()), None);
     }
 
     fn unreadable(&self, id: &ObjectId, _error: &str) {
-        let key = IngressKey::new(id.namespace.as_deref().unwrap_or_default(), &id.name);
         let mut state = self.lock();
-        if !state.claimants.contains_key(&key) {
+        if !state.claimants.contains_key(id) {
             state.unreadable.insert(id.clone());
         }
     }
@@ -549,5 +532,4 @@ impl Index<Ingress> for IngressIndex {
 }
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

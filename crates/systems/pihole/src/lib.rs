@@ -9,55 +9,81 @@
 //! Ownership lives in the Pi-hole itself (a marker comment in each line) or, where lines cannot carry one, in a
 //! ConfigMap. The annotation is a view: whoever forges it changes nothing.
 
-mod aliases;
 mod apply;
-mod config;
-mod figures;
 mod index;
-mod instance;
-mod ledger;
+mod metrics;
 mod observe;
-mod ownership;
 mod plan;
-mod readiness;
 mod report;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use signpost_apis::ingress::Ingress;
 use signpost_engine::health::Check;
 use signpost_engine::metrics::Metrics;
-use signpost_engine::{Clock, DriveOptions, Gather, Job, Need, Operator, Queue, Report, System};
+use signpost_engine::{
+    Clock, DriveOptions, Gather, Index, Job, Operator, Outcome, Queue, Report, Rule, System, SystemSpec, Watch,
+};
 use signpost_provider_pihole::{OwnerId, PiholeError, connect};
 
-pub use config::{ConfigProblem, ConflictPolicy, InstanceConfig, PiholeConfig, PiholeSettings, Policy};
+pub use apply::{Applied, ConfigMaps, LedgerError, LedgerStore, Versioned};
 pub use index::{
-    Claimant, FINALIZER, Finalizers, HOSTS, IngressIndex, IngressKey, MANAGED_HOSTS, Problem, REGISTER, Snapshot,
-    TARGET_CNAME, TARGET_IP, TARGET_IPV6, Target, Wanted, read,
+    Claimant, FINALIZER, HOSTS, IngressId, IngressIndex, MANAGED_HOSTS, Problem, REGISTER, Snapshot, Standing,
+    TARGET_CNAME, TARGET_IP, TARGET_IPV6, Target, Wanted, ingress_id, read,
 };
-pub use instance::Instance;
-pub use ledger::{ConfigMaps, Ledger, LedgerError, LedgerStore, Versioned};
-pub use ownership::Ownership;
-pub use plan::{Change, Held, Planned, Reason, Refusal, Slot, Value, World, plan};
+pub use metrics::{Measured, REASONS};
+pub use observe::Observed;
+pub use observe::probe::Instance;
+pub use plan::{Change, Ledger, Memory, Ownership, Plan, Planned, RecordRefusal, Slot, Value};
+pub use settings::{ConflictPolicy, InstanceConfig, PiholeConfig, Policy};
 
-use figures::{Figures, Voice};
-use readiness::Readiness;
+use apply::CLUSTER_ID;
+use metrics::PiholeMetrics;
+use observe::probe::Readiness;
+
+/// What this system tells about itself.
+pub const SPEC: SystemSpec = SystemSpec {
+    name: PiholeSystem::NAME,
+    title: "Pi-hole",
+    about: "Ingress to local DNS records of one or more Pi-holes",
+    settings: settings::SETTINGS,
+    servers: &["PIHOLE_URL", "PIHOLE_INSTANCES_FILE"],
+    hints: &["PIHOLE_API_TOKEN", "PIHOLE_API_TOKEN_FILE", "DEFAULT_TARGET_IP"],
+    crds: Vec::new,
+    rules: &[
+        Rule {
+            own_namespace: false,
+            group: "networking.k8s.io",
+            resources: &["ingresses"],
+            verbs: &["list", "watch", "patch"],
+            why: "read hosts; patch writes pihole.io/managed-hosts and the optional finalizer",
+        },
+        Rule {
+            own_namespace: true,
+            group: "",
+            resources: &["configmaps"],
+            verbs: &["get", "create", "patch"],
+            why: "the id of the cluster, and the ledger of records in a Pi-hole that has no room for a mark",
+        },
+    ],
+    configure: |settings| {
+        let config = PiholeConfig::read(settings)?;
+        Some(Box::new(move |operator: &mut Operator| install(operator, config).map_err(Into::into)))
+    },
+};
 
 /// The system: what it needs in every step.
 pub struct PiholeSystem {
-    policy: Policy,
+    policy: Arc<Policy>,
     index: Arc<IngressIndex>,
     instances: BTreeMap<String, Arc<Instance>>,
     ledgers: Arc<dyn LedgerStore>,
     clock: Arc<dyn Clock>,
-    figures: Figures,
-    voice: Voice,
-    /// What events about a whole Pi-hole are attached to.
-    event_object: ObjectReference,
+    metrics: PiholeMetrics,
     /// Who writes the markers, once known.
     owner: tokio::sync::OnceCell<OwnerId>,
 }
@@ -72,107 +98,88 @@ impl PiholeSystem {
         clock: Arc<dyn Clock>,
         metrics: &Metrics,
     ) -> Self {
-        let event_object = ObjectReference {
-            api_version: Some("apps/v1".into()),
-            kind: Some("Deployment".into()),
-            name: Some("signpost".into()),
-            namespace: Some(policy.namespace.clone()),
-            ..ObjectReference::default()
-        };
-        let (figures, voice) = (Figures::register(metrics), Voice::default());
-        let owner = tokio::sync::OnceCell::new();
-        Self { policy, index, instances, ledgers, clock, figures, voice, event_object, owner }
+        let (metrics, owner) = (PiholeMetrics::register(metrics), tokio::sync::OnceCell::new());
+        Self { policy: Arc::new(policy), index, instances, ledgers, clock, metrics, owner }
     }
 }
 
 impl System for PiholeSystem {
     const NAME: &'static str = "pihole";
     type Key = String;
-    type Object = IngressKey;
-    type Observed = Option<observe::Observed>;
-    type Plan = Option<apply::Plan>;
-    type Applied = Option<apply::Applied>;
+    type Object = IngressId;
+    type Memory = Memory;
+    type Observed = Option<Observed>;
+    type Plan = Option<Plan>;
+    type Applied = Option<Applied>;
+    type Status = ();
+    type Measured = Measured;
 
-    async fn observe(&self, job: &Job<String, IngressKey>) -> Self::Observed {
-        self.look(job).await
+    async fn observe(&self, job: &Job<String, IngressId>, memory: Memory) -> Option<Observed> {
+        self.read_all(job, memory).await
     }
 
-    fn plan(&self, observed: Self::Observed, now: Timestamp) -> Self::Plan {
-        observed.map(|observed| self.decide(observed, now))
+    fn plan(observed: Option<Observed>, now: Timestamp) -> Option<Plan> {
+        observed.map(|observed| plan::plan(observed, now))
     }
 
-    async fn apply(&self, plan: Self::Plan) -> Self::Applied {
+    async fn apply(&self, plan: Option<Plan>) -> Option<Applied> {
         match plan {
             Some(plan) => Some(self.carry_out(plan).await),
             None => None,
         }
     }
 
-    fn report(&self, applied: Self::Applied, now: Timestamp) -> Report<IngressKey> {
-        match applied {
-            Some(applied) => self.say(&applied, now),
-            None => Report { writes: Vec::new(), events: Vec::new(), outcome: signpost_engine::Outcome::Done },
-        }
+    fn report(applied: Option<Applied>, now: Timestamp) -> Report<Self> {
+        applied.map_or_else(|| Report::new(Outcome::Done), |applied| report::report(applied, now))
     }
-}
 
-/// The running system, as far as its owner has to care: close it after the operator has stopped.
-#[must_use = "closing gives the sessions at the Pi-holes back"]
-pub struct Installed {
-    instances: Vec<Arc<Instance>>,
-    probe: tokio::task::JoinHandle<()>,
-}
-
-impl Installed {
-    /// Logs out everywhere.
-    pub async fn close(self) {
-        self.probe.abort();
-        futures::future::join_all(self.instances.iter().map(|instance| instance.pihole.close())).await;
-    }
-}
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        self.probe.abort();
+    fn measure(&self, measured: Measured) {
+        self.metrics.record(measured);
     }
 }
 
 /// Adds the system to an operator, with a connection to every configured Pi-hole.
-pub fn install(operator: &mut Operator, config: PiholeConfig) -> Result<Installed, PiholeError> {
+pub fn install(operator: &mut Operator, config: PiholeConfig) -> Result<(), PiholeError> {
     let mut instances = Vec::new();
     for InstanceConfig { name, connection, dialect } in config.instances {
         instances.push(Instance::new(name, connect(connection, dialect)?));
     }
-    if config.nameless && !config.policy.cluster_id {
+    let owner = config.policy.owner.as_str();
+    if config.policy.cluster_id {
+        tracing::warn!("OWNER_ID is not set; this cluster gets an id, which is kept in the ConfigMap {CLUSTER_ID}");
+    } else if config.nameless {
         tracing::warn!(
-            owner = config.policy.owner.as_str(),
-            "OWNER_ID is \"default\"; clusters that share a Pi-hole under one owner delete each other's records"
+            owner,
+            "clusters that share a Pi-hole under one owner delete each other's records; change OWNER_ID"
         );
     }
-    Ok(install_instances(operator, config.policy, instances))
+    install_instances(operator, config.policy, instances);
+    Ok(())
 }
 
 /// Adds the system to an operator, with Pi-holes of any make (such as [`signpost_provider_pihole::MemoryPihole`]).
-pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec<Instance>) -> Installed {
+pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec<Instance>) {
     let instances: BTreeMap<String, Arc<Instance>> =
         instances.into_iter().map(|instance| (instance.name.clone(), Arc::new(instance))).collect();
     let queue = Queue::new();
     let names = instances.keys().cloned().collect();
     let index = Arc::new(IngressIndex::new(policy.default_target, policy.finalizer, names, queue.clone()));
-    operator.watch::<Ingress>(Need::Required, Arc::clone(&index) as Arc<dyn signpost_engine::Index<Ingress>>);
+    operator.watch::<Ingress>(PiholeSystem::NAME, Watch::required(), Arc::clone(&index) as Arc<dyn Index<Ingress>>);
     operator.health().set("pihole", Check::failing("no Pi-hole has answered yet"));
     let readiness = Readiness::new(operator.health(), operator.clock(), policy.throttle);
-    let probe = tokio::spawn(readiness.watch(instances.values().cloned().collect(), queue.clone()));
-    let installed = Installed { instances: instances.values().cloned().collect(), probe };
+    operator.spawn(readiness.watch(instances.values().cloned().collect(), queue.clone()));
+    let all: Vec<Arc<Instance>> = instances.values().cloned().collect();
+    operator.at_stop(async move {
+        futures::future::join_all(all.iter().map(|instance| instance.pihole.close())).await;
+    });
     let options = DriveOptions {
         // One pass per Pi-hole at a time is the queue's promise; all of them may run side by side.
         concurrency: instances.len().max(1),
         // Every request has its own deadline; thousands of them, one by one, may take minutes.
         deadline: Duration::from_mins(15),
-        gather: Gather { idle: Duration::ZERO, busy: policy.gather, storm: Duration::ZERO },
+        gather: Gather { at_least: Duration::ZERO, at_most: policy.gather },
     };
-    let ledgers = ConfigMaps::new(operator.client(), &policy.namespace, policy.owner.as_str());
+    let ledgers = ConfigMaps::new(operator.client(), operator.writer(), &policy.namespace, policy.owner.as_str());
     let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());
     operator.drive(system, queue, options);
-    installed
 }

@@ -1,4 +1,6 @@
-//! Looks at one Pi-hole and at what Ingresses want of it. A Pi-hole that cannot be read is a value like any other.
+//! Reads one Pi-hole and what Ingresses want of it. A Pi-hole that cannot be read is a value like any other.
+
+pub(crate) mod probe;
 
 use std::sync::Arc;
 
@@ -7,27 +9,32 @@ use signpost_provider_pihole::{ErrorClass, Listing, OwnerId, PiholeError};
 use tokio::time::Instant;
 
 use crate::PiholeSystem;
-use crate::index::{IngressKey, Snapshot};
-use crate::instance::Instance;
-use crate::ledger::{CLUSTER_ID, LedgerError};
-use crate::ownership::Ownership;
+use crate::apply::{CLUSTER_ID, LedgerError};
+use crate::index::{IngressId, Snapshot};
+use crate::plan::{Memory, Ownership};
+use crate::settings::Policy;
+use probe::Instance;
 
 /// What was seen.
 #[derive(Debug)]
 pub struct Observed {
     /// Of which Pi-hole.
-    pub instance: Arc<Instance>,
+    pub(crate) instance: Arc<Instance>,
+    /// The rules.
+    pub(crate) policy: Arc<Policy>,
     /// What Ingresses want.
-    pub snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// What was touched.
-    pub touched: Touched<IngressKey>,
+    pub(crate) touched: Touched<IngressId>,
     /// What the Pi-hole holds.
-    pub sight: Sight,
+    pub(crate) sight: Sight,
+    /// What is remembered of it.
+    pub(crate) memory: Memory,
 }
 
 /// What could be seen of the Pi-hole.
 #[derive(Debug)]
-pub enum Sight {
+pub(crate) enum Sight {
     /// Nothing touched can matter to it: it was not asked.
     Unneeded,
     /// It could not be read.
@@ -36,30 +43,30 @@ pub enum Sight {
     Seen {
         /// The lists.
         listing: Listing,
-        /// How ours are told from others.
+        /// How our lines are recognised.
         ownership: Ownership,
     },
 }
 
 /// Something that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// What was being done.
-    pub operation: &'static str,
+    pub(crate) operation: &'static str,
     /// What went wrong.
-    pub cause: Cause,
+    pub(crate) cause: Cause,
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// With the Pi-hole.
     #[error(transparent)]
     Pihole(#[from] PiholeError),
     /// With the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// What was written did not stay: somebody else writes at the same time.
+    /// What was written did not stay: another writer is active at the same time.
     #[error("{missing} changes did not stay after {rounds} attempts; something else writes this Pi-hole's records")]
     Unsettled {
         /// How many.
@@ -71,7 +78,7 @@ pub enum Cause {
 
 impl Cause {
     /// How to go on.
-    pub fn class(&self) -> ErrorClass {
+    pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Pihole(error) => error.class(),
             Self::Ledger(_) | Self::Unsettled { .. } => ErrorClass::Transient,
@@ -79,7 +86,7 @@ impl Cause {
     }
 
     /// Whether a Pi-hole that answers a probe shows that this is over.
-    pub fn is_over_when_it_answers(&self) -> bool {
+    pub(crate) fn is_over_when_it_answers(&self) -> bool {
         matches!(
             self,
             Self::Pihole(
@@ -96,7 +103,7 @@ impl Cause {
     }
 
     /// The reason, from a closed list.
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Pihole(error) => error.reason(),
             Self::Ledger(_) => "Ledger",
@@ -106,29 +113,34 @@ impl Cause {
 }
 
 impl PiholeSystem {
-    pub(crate) async fn look(&self, job: &Job<String, IngressKey>) -> Option<Observed> {
+    pub(crate) async fn read_all(&self, job: &Job<String, IngressId>, mut memory: Memory) -> Option<Observed> {
         let instance = Arc::clone(self.instances.get(&job.key)?);
         self.gather(&job.touched).await;
         let snapshot = self.index.snapshot(&instance.name);
         match &job.touched {
-            Touched::All => tracing::debug!(ingress = "*", instance = %instance.name, "reconcile started"),
-            Touched::Some(keys) => {
-                for key in keys {
-                    tracing::debug!(ingress = %key, instance = %instance.name, "reconcile started");
+            Touched::All => {
+                tracing::debug!(ingress = "*", instance = %instance.name, "reconcile started");
+                // Another replica may have led, and written it, since it was read.
+                memory.ledger = None;
+            }
+            Touched::Some(ids) => {
+                for id in ids {
+                    tracing::debug!(ingress = %id.path(), instance = %instance.name, "reconcile started");
                 }
             }
         }
-        if job.touched == Touched::All {
-            // Somebody else may have led, and written it, since it was read.
-            instance.memory().ledger = None;
-        }
-        let sight = if self.matters(&job.touched, &snapshot) { self.read(&instance).await } else { Sight::Unneeded };
-        Some(Observed { instance, snapshot, touched: job.touched.clone(), sight })
+        let sight = if matters(&job.touched, &snapshot, self.policy.finalizer) {
+            self.read(&instance, &mut memory).await
+        } else {
+            Sight::Unneeded
+        };
+        let (policy, touched) = (Arc::clone(&self.policy), job.touched.clone());
+        Some(Observed { instance, policy, snapshot, touched, sight, memory })
     }
 
     /// Waits while a burst of changes arrives, so that many become one write, but within limits. A single change does not wait. One of aliases
     /// does, since each write of those restarts the resolver.
-    async fn gather(&self, touched: &Touched<IngressKey>) {
+    async fn gather(&self, touched: &Touched<IngressId>) {
         let begun = Instant::now();
         let limit = self.policy.gather_at_most.saturating_sub(self.policy.gather);
         loop {
@@ -141,16 +153,6 @@ impl PiholeSystem {
         }
     }
 
-    /// Whether the Pi-hole has to be asked at all.
-    fn matters(&self, touched: &Touched<IngressKey>, snapshot: &Snapshot) -> bool {
-        let Touched::Some(keys) = touched else { return true };
-        !snapshot.released.is_empty()
-            || keys
-                .iter()
-                .filter_map(|key| self.index.claimant(key))
-                .any(|claimant| !claimant.hosts.is_empty() || claimant.view.is_some() || claimant.finalizers.is_some())
-    }
-
     /// Who writes the markers: the owner that was given, or an id made once for this cluster.
     async fn owner(&self) -> Result<OwnerId, LedgerError> {
         if !self.policy.cluster_id {
@@ -158,15 +160,14 @@ impl PiholeSystem {
         }
         let find = || async {
             let id = self.ledgers.cluster_id().await?;
-            let default = self.policy.owner.as_str();
-            let scope = default.split_once('.').map(|(_, scope)| format!(".{scope}")).unwrap_or_default();
-            OwnerId::parse(&format!("{id}{scope}"))
+            let scope = self.policy.owner.as_str().split_once('.').map(|(_, scope)| format!(".{scope}"));
+            OwnerId::parse(&format!("{id}{}", scope.unwrap_or_default()))
                 .map_err(|error| LedgerError::Failed { name: CLUSTER_ID.to_owned(), what: error.to_string() })
         };
         self.owner.get_or_try_init(find).await.cloned()
     }
 
-    async fn read(&self, instance: &Instance) -> Sight {
+    async fn read(&self, instance: &Instance, memory: &mut Memory) -> Sight {
         let failed = |operation, cause: Cause| Sight::Failed(Failure { operation, cause });
         let listing = match instance.pihole.list().await {
             Ok(listing) => listing,
@@ -176,7 +177,10 @@ impl PiholeSystem {
             Ok(owner) => owner,
             Err(error) => return failed("read cluster id", error.into()),
         };
-        let ledger = self.ledger_of(instance).await;
+        let ledger = match &memory.ledger {
+            Some(known) => Ok(known.ledger.clone()),
+            None => self.ledgers.load(&instance.name).await.map(|loaded| memory.ledger.insert(loaded).ledger.clone()),
+        };
         let ownership = if listing.capabilities.marker {
             // Only a Pi-hole that was upgraded has lines in a ledger. One that cannot be read costs no more than their markers.
             Ownership::Marker { owner, unmarked: ledger.unwrap_or_default() }
@@ -188,4 +192,16 @@ impl PiholeSystem {
         };
         Sight::Seen { listing, ownership }
     }
+}
+
+/// Whether the Pi-hole has to be asked at all.
+fn matters(touched: &Touched<IngressId>, snapshot: &Snapshot, use_finalizer: bool) -> bool {
+    let Touched::Some(ids) = touched else { return true };
+    let concerns = |id: &IngressId| {
+        snapshot.claimant(id).is_some_and(|claimant| {
+            let finalizer = claimant.has_finalizer() || claimant.wants_finalizer(use_finalizer);
+            !claimant.hosts.is_empty() || claimant.view.is_some() || finalizer
+        })
+    };
+    !snapshot.released.is_empty() || ids.iter().any(concerns)
 }

@@ -1,4 +1,4 @@
-//! Says what was done: views and finalizers on Ingresses, events, and when to look again. Decides from data alone.
+//! Reports what was done: views and finalizers on Ingresses, events, refusals, metrics, what to remember, and when to come back. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,217 +6,226 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use serde_json::{Value, json};
-use signpost_apis::ingress::Ingress;
+use serde_json::json;
 use signpost_dns::Fqdn;
-use signpost_engine::{Event, EventKind, ObjectWrite, Outcome, Report, RetryClass, Touched};
+use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touched};
+use signpost_planning::{Reason, Refusal};
 use signpost_provider_pihole::{ErrorClass, PiholeError};
 
 use crate::PiholeSystem;
 use crate::apply::{Applied, Waits};
-use crate::index::{Claimant, FINALIZER, IngressKey, MANAGED_HOSTS};
+use crate::index::{Claimant, FINALIZER, IngressId, MANAGED_HOSTS, Problem, Snapshot, Standing};
+use crate::metrics::{Measured, Notice};
+use crate::observe::probe::AfterPass;
 use crate::observe::{Cause, Failure};
-use crate::plan;
+use crate::plan::{self, RecordRefusal};
+use crate::settings::Policy;
 
-impl PiholeSystem {
-    pub(crate) fn say(&self, applied: &Applied, now: Timestamp) -> Report<IngressKey> {
-        let mut events = Vec::new();
-        for refusal in &applied.news {
-            let object = match &refusal.ingress {
-                Some(key) => self.index.claimant(key).map(|claimant| reference(&claimant)),
-                None => Some(self.event_object.clone()),
-            };
-            if let Some(object) = object {
-                let (reason, note) = (
-                    refusal.reason.as_str().to_owned(),
-                    format!("{} (Pi-hole {})", refusal.message, applied.instance.name),
-                );
-                events.push(Event { object, kind: EventKind::Warning, reason, note });
-            }
-        }
-        if let Some(failure) = applied.failure.as_ref().filter(|_| applied.trouble_is_new) {
-            let note = format!("Pi-hole {}: {}", applied.instance.name, failure.cause);
-            let reason = failure.cause.reason().to_owned();
-            events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
-        }
-        if let Some(failure) = &applied.alias_failure {
-            let note = format!(
-                "Pi-hole {}: {}. Its aliases wait; addresses are written",
-                applied.instance.name, failure.cause
-            );
-            let reason = failure.cause.reason().to_owned();
-            events.push(Event { object: self.event_object.clone(), kind: EventKind::Warning, reason, note });
-        }
-        let writes =
-            if applied.looked { self.metadata_writes(applied, now) } else { self.late_finalizers(applied, now) };
-        Report { writes, events, outcome: self.outcome(applied, now) }
+/// How often a write that did not stay is repeated at once.
+const ROUNDS: u32 = 3;
+
+/// Reports what was done.
+pub(crate) fn report(mut applied: Applied, now: Timestamp) -> Report<PiholeSystem> {
+    let mut events = Vec::new();
+    let mut measured = Measured { instance: Some(Arc::clone(&applied.instance)), ..Measured::default() };
+    verify(&mut applied);
+    let new = new_refusals(&mut applied, &mut measured);
+    for refusal in new.iter().filter(|refusal| refusal.ingress.is_none()) {
+        let Refusal { reason, message } = refusal.on(&applied.instance.name);
+        events.push(about_pihole(&applied.policy, reason.as_str(), message));
     }
+    measured.notices.extend(new.into_iter().map(Notice::Refused));
+    errors(&mut applied, &mut events, &mut measured);
+    let writes = object_writes(&applied, now, &mut measured);
+    let (outcome, after) = outcome(&mut applied, now);
+    measured.after = after;
+    measured.records = applied.present;
+    measured.writes = applied.writes;
+    let refusals = refusals_of_ingresses(&applied);
+    Report { memory: Some(applied.memory), writes, events, refusals, measured, ..Report::new(outcome) }
+}
 
-    fn outcome(&self, applied: &Applied, now: Timestamp) -> Outcome<IngressKey> {
-        let retry = |class| Outcome::Retry { class, objects: Touched::All };
-        if let Some(failure) = &applied.failure {
-            return retry(self.pause(applied, failure, now));
-        }
-        if applied.missing > 0 {
-            return retry(RetryClass::Now);
-        }
-        let memory = applied.instance.memory();
-        let left = |since: Option<Timestamp>, pause: Duration| {
-            let gone = since.map_or(pause, |since| now.duration_since(since).unsigned_abs());
-            RetryClass::Fixed(pause.saturating_sub(gone).max(Duration::from_millis(10)))
-        };
-        match applied.waits {
-            Some(Waits::NextStep) => retry(RetryClass::Now),
-            Some(Waits::Brake) => retry(left(memory.held.map(|(_, since)| since), self.policy.brake)),
-            Some(Waits::Restart) => retry(left(memory.restarted, memory.restart_pause(self.policy.restart_pause))),
-            Some(Waits::Aliases) => {
-                let until = memory.aliases.as_ref().map_or(now, |error| error.until);
-                let pause = now.duration_until(until).unsigned_abs().max(Duration::from_millis(10));
-                retry(RetryClass::Fixed(pause))
-            }
-            None => self.policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
-        }
+/// Judges whether what was written stays.
+fn verify(applied: &mut Applied) {
+    let memory = &mut applied.memory;
+    if applied.present.is_none() || applied.failure.is_some() {
+        return;
     }
-
-    /// How long to leave a Pi-hole alone after a failure.
-    fn pause(&self, applied: &Applied, failure: &Failure, now: Timestamp) -> RetryClass {
-        if failure.cause == Cause::Pihole(PiholeError::CommentsRefused) {
-            // The next look takes the ledger for what the lines cannot carry.
-            return RetryClass::Now;
-        }
-        let longest = self.policy.backoff * 10;
-        if failure.cause.is_over_when_it_answers() {
-            applied.instance.memory().waits_for_probe = true;
-            applied.instance.doubted.notify_one();
-        }
-        match failure.cause.class() {
-            // Flat, and without a word about earlier failures.
-            ErrorClass::Throttled(asked) => {
-                let pause = asked.unwrap_or_default().max(self.policy.throttle);
-                applied.instance.memory().quiet_until = Some(after(now, pause));
-                RetryClass::Throttled { after: Some(pause) }
-            }
-            // A setting that a person changes. It is read again every few seconds, so that the change takes effect soon.
-            ErrorClass::Instance => RetryClass::Throttled { after: Some(self.policy.backoff / 3) },
-            ErrorClass::Permanent => RetryClass::Throttled { after: Some(longest) },
-            ErrorClass::Transient => {
-                let mut memory = applied.instance.memory();
-                // One that is tried before its time, for a new change, makes the pause no longer.
-                let until = memory.paused_until.filter(|until| now < *until).unwrap_or_else(|| {
-                    memory.failures = memory.failures.saturating_add(1);
-                    let who = (&self.policy.owner, &applied.instance.name);
-                    after(now, backoff(self.policy.backoff, memory.failures, &who))
-                });
-                memory.paused_until = Some(until);
-                let pause = now.duration_until(until).unsigned_abs();
-                match &failure.cause {
-                    // It fails: new changes wait with the rest. Where nobody listens, nobody is bothered by one that is tried at once.
-                    Cause::Pihole(error) if !error.is_quick() => RetryClass::Throttled { after: Some(pause) },
-                    // It is not the Pi-hole that fails, and other records may well be written.
-                    Cause::Pihole(_) | Cause::Ledger(_) | Cause::Unsettled { .. } => RetryClass::Fixed(pause),
-                }
-            }
-        }
+    if is_settled(applied.missing, applied.deferred, memory.undone) {
+        (memory.rounds, memory.undone) = (0, 0);
+    } else if applied.missing > 0 {
+        memory.rounds += 1;
     }
-
-    /// The views and finalizers that are not as they should be.
-    fn metadata_writes(&self, applied: &Applied, now: Timestamp) -> Vec<ObjectWrite> {
-        let snapshot = &applied.snapshot;
-        let claims = plan::claims_of(snapshot);
-        let seen: Vec<Option<Arc<BTreeSet<Fqdn>>>> =
-            self.instances.values().map(|instance| instance.memory().present.clone()).collect();
-        let complete = seen.iter().all(Option::is_some);
-        let present = |host: &Fqdn| seen.iter().flatten().any(|hosts| hosts.contains(host));
-        let holder_of = |host: &Fqdn| {
-            let claim = claims.holder_of(&host)?;
-            snapshot.claimants.get(claim.holder).map(|holder| holder.target.clone())
-        };
-        // Where an Ingress that cannot be understood has left a host to another one, that one shows it.
-        let yielded: Vec<Arc<BTreeMap<Fqdn, IngressKey>>> =
-            self.instances.values().map(|instance| Arc::clone(&instance.memory().yielded)).collect();
-        let shows = |claimant: &Claimant, host: &Fqdn| {
-            let mut there =
-                seen.iter().zip(&yielded).filter(|(seen, _)| seen.as_ref().is_some_and(|it| it.contains(host)));
-            there.any(|(_, yielded)| match yielded.get(host) {
-                Some(key) => *key == claimant.key,
-                None => holder_of(host).is_some_and(|target| target == claimant.target),
-            })
-        };
-        let mut writes = Vec::new();
-        for claimant in &snapshot.claimants {
-            let mut metadata = serde_json::Map::new();
-            let view =
-                plan::view(claimant, |host| holder_of(host).is_some(), |host| shows(claimant, host), present, complete);
-            if view.as_deref() != claimant.view.as_deref() {
-                metadata.insert("annotations".into(), json!({ MANAGED_HOSTS: view }));
-            }
-            let left = || {
-                let unclaimed = |host: &Fqdn| holder_of(host).is_none();
-                claimant.viewed().any(|host| unclaimed(&host) && (present(&host) || !complete))
-                    || snapshot
-                        .released
-                        .iter()
-                        .any(|(host, by)| *by == claimant.key && unclaimed(host) && present(host))
-            };
-            if let Some((list, version)) = self.finalizers(claimant, left, now) {
-                metadata.insert("finalizers".into(), json!(list));
-                metadata.insert("resourceVersion".into(), json!(version));
-            }
-            if metadata.is_empty() {
-                continue;
-            }
-            if metadata.contains_key("annotations") {
-                self.index.expect_view(&claimant.key, view);
-            }
-            writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, Value::Object(metadata)));
-        }
-        writes
-    }
-
-    /// The finalizers that have waited long enough for a Pi-hole that cannot be read.
-    fn late_finalizers(&self, applied: &Applied, now: Timestamp) -> Vec<ObjectWrite> {
-        let mut writes = Vec::new();
-        for claimant in &applied.snapshot.claimants {
-            if let Some((list, version)) = self.finalizers(claimant, || true, now) {
-                let metadata = json!({ "finalizers": list, "resourceVersion": version });
-                writes.push(ObjectWrite::metadata::<Ingress>(claimant.key.id(), &*claimant.uid, metadata));
-            }
-        }
-        writes
-    }
-
-    /// The finalizers an Ingress should have, when they differ from those it has.
-    fn finalizers(
-        &self,
-        claimant: &Claimant,
-        left: impl Fn() -> bool,
-        now: Timestamp,
-    ) -> Option<(Vec<String>, String)> {
-        let finalizers = claimant.finalizers.as_ref()?;
-        let mut list = finalizers.list.clone();
-        match (finalizers.wants_ours(self.policy.finalizer), finalizers.has_ours()) {
-            (true, false) => list.push(FINALIZER.to_owned()),
-            (false, true) => {
-                let late = finalizers
-                    .deleting
-                    .is_some_and(|since| now.duration_since(since).unsigned_abs() >= self.policy.finalizer_patience);
-                if self.policy.finalizer && left() {
-                    if !late {
-                        return None;
-                    }
-                    self.voice.gave_up(claimant);
-                }
-                list.retain(|name| name != FINALIZER);
-            }
-            (true, true) | (false, false) => return None,
-        }
-        Some((list, finalizers.resource_version.clone()))
+    if memory.rounds >= ROUNDS {
+        let cause = Cause::Unsettled { missing: applied.missing, rounds: memory.rounds };
+        applied.failure = Some(Failure { operation: "verify", cause });
+        memory.rounds = 0;
     }
 }
 
+/// Aliases that did not stay are not settled because they have to wait for the next restart.
+fn is_settled(missing: usize, deferred: bool, undone: u32) -> bool {
+    missing == 0 && !(deferred && undone > 0)
+}
+
+/// The refusals that have not been reported before.
+fn new_refusals(applied: &mut Applied, measured: &mut Measured) -> Vec<RecordRefusal> {
+    let problems = applied.snapshot.claimants.iter().flat_map(|claimant| &claimant.problems);
+    let mut counts: BTreeMap<Reason, i64> = Problem::REASONS.into_iter().map(|reason| (reason, 0)).collect();
+    for problem in problems {
+        *counts.entry(problem.refusal().reason).or_default() += 1;
+    }
+    let mut new = Vec::new();
+    if applied.present.is_some() || applied.failure.is_some() {
+        let known = &applied.memory.reported;
+        new.extend(applied.refusals.iter().filter(|refusal| !known.contains(refusal)).cloned());
+    }
+    if applied.present.is_some() {
+        counts.extend(crate::metrics::REASONS.into_iter().map(|reason| (reason, 0)));
+        for refusal in &applied.refusals {
+            *counts.entry(refusal.reason).or_default() += 1;
+        }
+        applied.memory.reported = applied.refusals.iter().cloned().collect();
+    }
+    measured.refusals = counts;
+    new
+}
+
+/// The error of the Pi-hole and of its aliases: reported when it begins.
+fn errors(applied: &mut Applied, events: &mut Vec<Event>, measured: &mut Measured) {
+    let memory = &mut applied.memory;
+    let settled = is_settled(applied.missing, applied.deferred, memory.undone);
+    let error = applied.failure.as_ref().map(|failure| failure.cause.reason());
+    let still = !settled && error.is_none() && memory.error == Some("Unsettled");
+    let begins = error.is_some() && memory.error != error;
+    if (applied.present.is_some() && !still) || error.is_some() {
+        if error.is_none() && memory.error.is_some() {
+            measured.notices.push(Notice::Recovered);
+        }
+        measured.errors.push((memory.error, error));
+        memory.error = error;
+    }
+    if applied.present.is_some() && error.is_none() && !still {
+        (memory.failures, memory.paused_until) = (0, None);
+    }
+    if let Some(failure) = &applied.failure {
+        if begins {
+            let note = format!("Pi-hole {}: {}", applied.instance.name, failure.cause);
+            events.push(about_pihole(&applied.policy, failure.cause.reason(), note));
+        }
+        // What a person has to change is checked every few seconds and reported once.
+        if begins || failure.cause.class() != ErrorClass::Instance {
+            measured.notices.push(Notice::Failed { ingress: touched_path(&applied.touched), failure: failure.clone() });
+        }
+    }
+    if let Some((before, error)) = applied.aliases.take() {
+        let reason = error.as_ref().map(PiholeError::reason);
+        if before != reason {
+            measured.errors.push((before, reason));
+            if let Some(error) = error {
+                let name = &applied.instance.name;
+                let note = format!("Pi-hole {name}: {error}. Its aliases wait; addresses are written");
+                events.push(about_pihole(&applied.policy, error.reason(), note));
+                let failure = Failure { operation: "update aliases", cause: error.into() };
+                measured.notices.push(Notice::Failed { ingress: touched_path(&applied.touched), failure });
+            }
+        }
+    }
+}
+
+fn touched_path(touched: &Touched<IngressId>) -> String {
+    match touched {
+        Touched::Some(ids) if ids.len() == 1 => ids.first().map(|id| id.path()).unwrap_or_default(),
+        Touched::Some(_) | Touched::All => "*".to_owned(),
+    }
+}
+
+/// An event about a whole Pi-hole, on the operator's own Deployment.
+fn about_pihole(policy: &Policy, reason: &str, note: String) -> Event {
+    let object = policy.deployment();
+    Event { object, kind: EventKind::Warning, reason: reason.to_owned(), note }
+}
+
+/// All that is refused of each Ingress, by any Pi-hole.
+fn refusals_of_ingresses(applied: &Applied) -> Vec<(Identity, Vec<Refusal>)> {
+    let all = |claimant: &Arc<Claimant>| {
+        let problems = claimant.problems.iter().map(Problem::refusal);
+        let refused = applied.standings.iter().filter_map(|standing| standing.refusals.get(claimant.id())).flatten();
+        (claimant.identity.clone(), problems.chain(refused.cloned()).collect())
+    };
+    applied.snapshot.claimants.iter().map(all).collect()
+}
+
+fn outcome(applied: &mut Applied, now: Timestamp) -> (Outcome<IngressId>, AfterPass) {
+    let retry = |class| Outcome::Retry { class, objects: Touched::All };
+    if let Some(failure) = applied.failure.take() {
+        let (class, quiet_until) = pause(applied, &failure, now);
+        let waits_for_probe = failure.cause.is_over_when_it_answers();
+        return (retry(class), AfterPass { quiet_until, waits_for_probe, failures: applied.memory.failures });
+    }
+    if applied.missing > 0 {
+        return (retry(RetryClass::Now), AfterPass::default());
+    }
+    let policy = &applied.policy;
+    let soon = |pause: Duration| retry(RetryClass::Fixed(pause.max(Duration::from_millis(10))));
+    let left = |since: Option<Timestamp>, pause: Duration| {
+        pause.saturating_sub(since.map_or(pause, |since| now.duration_since(since).unsigned_abs()))
+    };
+    let outcome = match applied.waits {
+        Some(Waits::NextStep) => retry(RetryClass::Now),
+        Some(Waits::Guard) => soon(policy.brake),
+        Some(Waits::Restart) => {
+            soon(left(applied.memory.restarted, applied.memory.restart_pause(policy.restart_pause)))
+        }
+        Some(Waits::Aliases(until)) => soon(now.duration_until(until).unsigned_abs()),
+        None => policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
+    };
+    (outcome, AfterPass::default())
+}
+
+/// How long to leave a Pi-hole alone after a failure, and until when nobody asks it anything.
+fn pause(applied: &mut Applied, failure: &Failure, now: Timestamp) -> (RetryClass, Option<Timestamp>) {
+    if failure.cause == Cause::Pihole(PiholeError::CommentsRefused) {
+        // The next pass takes the ledger for what the lines cannot carry.
+        return (RetryClass::Now, None);
+    }
+    let (policy, memory) = (&applied.policy, &mut applied.memory);
+    match failure.cause.class() {
+        // Flat, whatever failed earlier.
+        ErrorClass::Throttled(asked) => {
+            let pause = asked.unwrap_or_default().max(policy.throttle);
+            (RetryClass::Throttled { after: Some(pause) }, Some(later(now, pause)))
+        }
+        // A setting that a person changes. It is read again every few seconds, so that the change takes effect soon.
+        ErrorClass::Instance => (RetryClass::Throttled { after: Some(policy.backoff / 3) }, None),
+        ErrorClass::Permanent => (RetryClass::Throttled { after: Some(policy.backoff * 10) }, None),
+        ErrorClass::Transient => {
+            // One that is tried before its time, for a new change, makes the pause no longer.
+            let until = memory.paused_until.filter(|until| now < *until).unwrap_or_else(|| {
+                memory.failures = memory.failures.saturating_add(1);
+                let who = (&policy.owner, &applied.instance.name);
+                later(now, backoff(policy.backoff, memory.failures, &who))
+            });
+            memory.paused_until = Some(until);
+            let pause = now.duration_until(until).unsigned_abs();
+            let class = match &failure.cause {
+                // It fails: new changes wait with the rest. Where nobody listens, nobody is bothered by one that is tried at once.
+                Cause::Pihole(error) if !error.is_quick() => RetryClass::Throttled { after: Some(pause) },
+                // It is not the Pi-hole that fails, and other records may well be written.
+                Cause::Pihole(_) | Cause::Ledger(_) | Cause::Unsettled { .. } => RetryClass::Fixed(pause),
+            };
+            (class, None)
+        }
+    }
+}
+
+/// The time so much later.
+pub(crate) fn later(now: Timestamp, pause: Duration) -> Timestamp {
+    now.saturating_add(pause).unwrap_or(Timestamp::MAX)
+}
+
 /// The pause after so many failures in a row: doubling to ten times the first, a tenth more or less.
-pub(crate) fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Duration {
+fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Duration {
     let doubled = first * 2_u32.saturating_pow(failures.saturating_sub(1).min(8));
     let pause = doubled.min(first * 10);
     let mut hasher = DefaultHasher::new();
@@ -225,19 +234,140 @@ pub(crate) fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Durati
     pause * (900 + spread) / 1000
 }
 
-fn after(now: Timestamp, pause: Duration) -> Timestamp {
-    now.saturating_add(pause).unwrap_or(Timestamp::MAX)
+/// What holds for all Pi-holes.
+struct Everywhere<'a> {
+    snapshot: &'a Snapshot,
+    standings: &'a [Standing],
+    claims: signpost_planning::Claims<&'a Fqdn, usize>,
 }
 
-fn reference(claimant: &Claimant) -> ObjectReference {
-    let id = claimant.key.id();
-    ObjectReference {
-        api_version: Some("networking.k8s.io/v1".into()),
-        kind: Some("Ingress".into()),
-        namespace: id.namespace,
-        name: Some(id.name),
-        uid: Some(claimant.uid.to_string()),
-        ..ObjectReference::default()
+impl<'a> Everywhere<'a> {
+    fn of(snapshot: &'a Snapshot, standings: &'a [Standing]) -> Self {
+        Self { snapshot, standings, claims: plan::claims_of(snapshot) }
+    }
+
+    /// Whether every Pi-hole has been read.
+    fn is_complete(&self) -> bool {
+        self.standings.iter().all(|standing| standing.present.is_some())
+    }
+
+    fn is_present(&self, host: &Fqdn) -> bool {
+        let has = |present: &Arc<BTreeSet<Fqdn>>| present.contains(host);
+        self.standings.iter().filter_map(|standing| standing.present.as_ref()).any(has)
+    }
+
+    fn is_claimed(&self, host: &Fqdn) -> bool {
+        self.claims.holder_of(&host).is_some()
+    }
+
+    /// Whether a host that is there is there for this Ingress. Where an Ingress that cannot be understood has left a host to another one, it is
+    /// there for that one.
+    fn shows(&self, claimant: &Claimant, host: &Fqdn) -> bool {
+        let holder = self.claims.holder_of(&host).and_then(|claim| self.snapshot.claimants.get(claim.holder));
+        let here = |standing: &&Standing| standing.present.as_ref().is_some_and(|present| present.contains(host));
+        self.standings.iter().filter(here).any(|standing| match standing.yielded.get(host) {
+            Some(id) => id == claimant.id(),
+            None => holder.is_some_and(|holder| holder.target == claimant.target),
+        })
+    }
+}
+
+/// The views that are not as they should be.
+pub(crate) fn views(snapshot: &Snapshot, standings: &[Standing]) -> BTreeMap<IngressId, Option<String>> {
+    let everywhere = Everywhere::of(snapshot, standings);
+    let view = |claimant: &Arc<Claimant>| {
+        let view = view(
+            claimant,
+            |host| everywhere.is_claimed(host),
+            |host| everywhere.shows(claimant, host),
+            |host| everywhere.is_present(host),
+            everywhere.is_complete(),
+        );
+        (view.as_deref() != claimant.view.as_deref()).then(|| (claimant.id().clone(), view))
+    };
+    snapshot.claimants.iter().filter_map(view).collect()
+}
+
+/// The value that `pihole.io/managed-hosts` should have: the hosts of this Ingress that have a record of ours somewhere.
+///
+/// A host stays in the view after its claim is removed until its record is deleted everywhere; `complete` tells whether
+/// every Pi-hole has been read.
+pub(crate) fn view(
+    claimant: &Claimant,
+    is_claimed: impl Fn(&Fqdn) -> bool,
+    shows: impl Fn(&Fqdn) -> bool,
+    present: impl Fn(&Fqdn) -> bool,
+    complete: bool,
+) -> Option<String> {
+    let join = |hosts: &mut dyn Iterator<Item = &Fqdn>| {
+        let names: Vec<&str> = hosts.map(Fqdn::undotted).collect();
+        (!names.is_empty()).then(|| names.join(","))
+    };
+    let own = || claimant.hosts.iter().filter(|host| shows(host));
+    let now = join(&mut own());
+    if claimant.view.is_none() || claimant.view.as_deref() == now.as_deref() {
+        return now;
+    }
+    let mut hosts: BTreeSet<Fqdn> = own().cloned().collect();
+    hosts.extend(claimant.viewed().filter(|host| !is_claimed(host) && (present(host) || !complete)));
+    join(&mut hosts.iter())
+}
+
+/// The views and finalizers that have to be written.
+fn object_writes(applied: &Applied, now: Timestamp, measured: &mut Measured) -> Vec<ObjectWrite> {
+    let Applied { snapshot, standings, .. } = applied;
+    let everywhere = Everywhere::of(snapshot, standings);
+    let complete = everywhere.is_complete();
+    let mut writes = Vec::new();
+    for claimant in &snapshot.claimants {
+        let left = || {
+            let free = |host: &Fqdn| !everywhere.is_claimed(host);
+            // A Pi-hole that could not be read may have anything.
+            applied.present.is_none()
+                || claimant.viewed().any(|host| free(&host) && (everywhere.is_present(&host) || !complete))
+                || snapshot
+                    .released
+                    .iter()
+                    .any(|(host, by)| by == claimant.id() && free(host) && everywhere.is_present(host))
+        };
+        let mut metadata = json!({});
+        if let Some(list) = finalizers(claimant, &applied.policy, left, now, measured) {
+            metadata["finalizers"] = json!(list);
+            // Refused when the Ingress has changed since.
+            metadata["resourceVersion"] = json!(claimant.identity.version.to_string());
+        }
+        if let Some(view) = applied.views.get(claimant.id()) {
+            metadata["annotations"] = json!({ MANAGED_HOSTS: view });
+        }
+        if metadata != json!({}) {
+            writes.push(ObjectWrite::metadata(&claimant.identity, metadata));
+        }
+    }
+    writes
+}
+
+/// The finalizers an Ingress should have, when they differ from those it has.
+fn finalizers(
+    claimant: &Claimant,
+    policy: &Policy,
+    left: impl Fn() -> bool,
+    now: Timestamp,
+    measured: &mut Measured,
+) -> Option<Vec<String>> {
+    let present = &claimant.identity.finalizers;
+    match (claimant.wants_finalizer(policy.finalizer), claimant.has_finalizer()) {
+        (true, false) => Some(present.with(FINALIZER)),
+        (false, true) => {
+            let waited = |since: Timestamp| now.duration_since(since).unsigned_abs() >= policy.finalizer_patience;
+            if policy.finalizer && left() {
+                if !claimant.identity.deleting_since.is_some_and(waited) {
+                    return None;
+                }
+                measured.notices.push(Notice::GaveUp(claimant.identity.clone()));
+            }
+            Some(present.without(&[FINALIZER]))
+        }
+        (true, true) | (false, false) => None,
     }
 }
 

@@ -12,7 +12,8 @@ use common::{Bed, Both, Draft, TARGET, logs, until};
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
-use signpost_system_pihole::{PiholeSettings, REGISTER, Reason, TARGET_IP, read};
+use signpost_engine::Settings;
+use signpost_system_pihole::{PiholeConfig, Problem, REASONS, REGISTER, SPEC, TARGET_IP, read};
 use signpost_testkit::on_both;
 
 fn root() -> PathBuf {
@@ -71,21 +72,19 @@ fn the_settings_in_the_examples_are_taken() {
     for variable in container["env"].as_array().unwrap() {
         given.insert(variable["name"].as_str().unwrap().to_owned(), here(variable["value"].as_str().unwrap()));
     }
-    let one = PiholeSettings {
-        url: given.remove("PIHOLE_URL"),
-        token_file: given.remove("PIHOLE_API_TOKEN_FILE").map(Into::into),
-        default_target_ip: given.remove("DEFAULT_TARGET_IP"),
-        owner_id: given.remove("OWNER_ID"),
-        ..PiholeSettings::default()
-    };
-    assert!(given.is_empty(), "{given:?} are no settings of this system");
-    assert_eq!(one.resolve().unwrap().instances.len(), 1);
+    let known = |name: &String| SPEC.settings.iter().any(|setting| setting.name == *name);
+    assert!(given.keys().all(known), "{given:?} are not all settings of this system");
+    let mut one = Settings::new(given);
+    assert_eq!(PiholeConfig::read(&mut one).unwrap().instances.len(), 1);
 
     let secret = documents(&root().join("examples/pihole/two-piholes.yaml")).pop().unwrap();
     let file = dir.path().join("instances.yaml");
     std::fs::write(&file, here(secret.data["stringData"]["instances.yaml"].as_str().unwrap())).unwrap();
-    let two = PiholeSettings { url: None, token_file: None, instances_file: Some(file), ..one };
-    assert_eq!(two.resolve().unwrap().instances.len(), 2);
+    let mut two = one;
+    two.set("PIHOLE_URL", "");
+    two.set("PIHOLE_API_TOKEN_FILE", "");
+    two.set("PIHOLE_INSTANCES_FILE", file.to_str().unwrap());
+    assert_eq!(PiholeConfig::read(&mut two).unwrap().instances.len(), 2);
 }
 
 on_both! {
@@ -153,7 +152,8 @@ fn quoted(source: &str) -> BTreeSet<String> {
 #[test]
 fn every_reason_is_explained_and_every_variable_is_documented() {
     let page = std::fs::read_to_string(root().join("docs/troubleshoot-pihole.md")).unwrap();
-    let mut reasons: BTreeSet<String> = Reason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
+    let mut reasons: BTreeSet<String> =
+        REASONS.into_iter().chain(Problem::REASONS).map(|reason| reason.as_str().to_owned()).collect();
     reasons.extend(quoted("crates/providers/pihole/src/error.rs"));
     reasons.extend(quoted("crates/systems/pihole/src/observe.rs"));
     assert!(reasons.contains("AppSudoOff") && reasons.contains("Unsettled") && reasons.len() > 25, "{reasons:?}");

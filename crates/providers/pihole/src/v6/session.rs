@@ -18,9 +18,6 @@ use crate::http::{Http, Reply};
 pub(super) struct Sessions {
     pub(super) http: Http,
     password: Secret,
-    /// Whether every request gets a connection of its own. FTL sends header and body of an answer apart, and on a connection that is kept the
-    /// second waits for the delayed acknowledgement of the first: 44 ms for each request instead of 1 ms. With TLS a handshake costs more.
-    fresh: bool,
     state: Mutex<State>,
 }
 
@@ -29,7 +26,7 @@ struct State {
     seat: Option<Seat>,
     /// Counts logins, so that a refusal of an old seat does not throw away a new one.
     generation: u64,
-    /// Whether the settings are known to allow writing; looked up once per login, again while they do not.
+    /// Whether the settings are known to allow writing; read once per login, again while they do not.
     may_write: bool,
 }
 
@@ -47,11 +44,11 @@ impl std::fmt::Debug for Seat {
 }
 
 impl Sessions {
-    pub(super) fn new(http: Http, password: Secret, fresh: bool) -> Self {
-        Self { http, password, fresh, state: Mutex::default() }
+    pub(super) fn new(http: Http, password: Secret) -> Self {
+        Self { http, password, state: Mutex::default() }
     }
 
-    /// One request with these headers.
+    /// One request, under a session or without one.
     async fn send(
         &self,
         method: Method,
@@ -59,9 +56,7 @@ impl Sessions {
         sid: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Reply, PiholeError> {
-        let mut headers = Vec::with_capacity(2);
-        headers.extend(self.fresh.then_some(("connection", "close")));
-        headers.extend(sid.map(|sid| ("x-ftl-sid", sid)));
+        let headers: Vec<(&'static str, &str)> = sid.map(|sid| ("x-ftl-sid", sid)).into_iter().collect();
         self.http.send(method, path, &headers, body).await
     }
 
@@ -94,7 +89,7 @@ impl Sessions {
         }
     }
 
-    /// Gives a seat back. Whatever goes wrong, it expires by itself.
+    /// Gives a seat back. Where that fails, it expires by itself.
     async fn leave(&self, seat: &Seat) {
         if seat.sid.is_some() {
             let farewell = self.with(seat, Method::DELETE, "/api/auth", None);
@@ -106,7 +101,7 @@ impl Sessions {
         self.send(method, path, seat.sid.as_deref(), body).await
     }
 
-    /// The seat, taken now if need be. The lock is held while logging in: whoever else comes waits for the result.
+    /// The seat, taken now if need be. The lock is kept while logging in: other callers wait for the result.
     async fn seat(&self) -> Result<(Seat, u64), PiholeError> {
         let mut state = self.state.lock().await;
         if let Some(seat) = &state.seat {

@@ -5,7 +5,7 @@
 //! more, or an address that changes ─► read the list ─► one PATCH of the whole list, every other line in its place
 //! too large for one PATCH ─────────► one PATCH filled up to the limit, the rest by PUT and DELETE, additions first
 //! ```
-//! A PATCH replaces the list, and a Pi-hole has no versions: what somebody else changes between the read and the PATCH is undone. Single
+//! A PATCH replaces the list, and a Pi-hole has no versions: what another writer changes between the read and the PATCH is undone. Single
 //! lines avoid that, so they are used where they cost little.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ struct Filled<'a> {
 /// A line that is replaced stays until its successor is there.
 fn fill<'a>(before: &'a [Line], add: &[&'a Line], remove: &[&Line], cap: usize) -> Option<Filled<'a>> {
     let size = |line: &Line| serde_json::to_string(line.as_str()).map_or(usize::MAX / 4, |text| text.len() + 1);
-    let gone: BTreeSet<Line> = remove.iter().map(|line| line.tidy()).collect();
+    let removed: BTreeSet<Line> = remove.iter().map(|line| line.tidy()).collect();
     let successors: BTreeSet<_> = add.iter().filter_map(|line| line.subject()).collect();
     let mut present = BTreeSet::new();
     let mut replaced: BTreeMap<_, Vec<usize>> = BTreeMap::new();
@@ -69,7 +69,7 @@ fn fill<'a>(before: &'a [Line], add: &[&'a Line], remove: &[&Line], cap: usize) 
     let mut bytes = json!({"config": {"dns": {"cnameRecords": []}}}).to_string().len();
     for line in before {
         let tidy = line.tidy();
-        if gone.contains(&tidy) {
+        if removed.contains(&tidy) {
             match line.subject().filter(|subject| successors.contains(subject)) {
                 Some(subject) => replaced.entry(subject).or_default().push(lines.len()),
                 None => continue,
@@ -184,9 +184,9 @@ impl V6Dialect {
         for _ in 0..=REFUSALS {
             let (now, later) = batch.add.split_at(size);
             // What is replaced stays until its successor is there.
-            let gone: Vec<&Line> =
+            let removed: Vec<&Line> =
                 batch.remove.iter().copied().filter(|old| !later.iter().any(|new| new.replaces(old))).collect();
-            let result = self.patched(List::Cnames, now, &gone, applied).await;
+            let result = self.patched(List::Cnames, now, &removed, applied).await;
             let (line, why) = match result {
                 Ok(Patched::Done { .. }) => {
                     applied.postponed.extend(later.iter().map(|line| (*line).clone()));
@@ -329,12 +329,12 @@ impl V6Dialect {
                 self.one_by_one(&add, &remove, applied).await;
             }
         }
-        // Somebody's invalid line blocks additions, but not deletions.
+        // A foreign invalid line blocks additions, but not deletions.
         if let Some(PiholeError::BadForeignLine { .. }) = applied.stopped {
             let stopped = applied.stopped.take();
-            let gone: Vec<Line> =
+            let removed: Vec<Line> =
                 remove.iter().filter(|old| !add.iter().any(|new| new.replaces(old))).cloned().collect();
-            self.one_by_one(&[], &gone, applied).await;
+            self.one_by_one(&[], &removed, applied).await;
             applied.stopped = applied.stopped.take().or(stopped);
         }
     }
@@ -343,7 +343,7 @@ impl V6Dialect {
         let _one_at_a_time = self.writing.lock().await;
         let mut applied = Applied::default();
         self.write_hosts(changes, &mut applied).await;
-        // An invalid line among the addresses says nothing about aliases.
+        // An invalid line among the addresses does not concern aliases.
         let may_go_on = matches!(applied.stopped, None | Some(PiholeError::BadForeignLine { .. }));
         if may_go_on && changes.touches_cnames() > 0 {
             self.patch_aliases(&changes.add_cnames, &changes.remove_cnames, &mut applied).await;

@@ -16,7 +16,7 @@ use signpost_engine::health::Health;
 use signpost_engine::metrics::Metrics;
 use signpost_engine::{Operator, OperatorOptions};
 use signpost_provider_pihole::{Connection, Dialect, OwnerId, Secret, Timing, connect, parse_base_url};
-use signpost_system_pihole::{Installed, Instance, MANAGED_HOSTS, Policy, REGISTER, install_instances};
+use signpost_system_pihole::{Instance, MANAGED_HOSTS, Policy, REGISTER, install_instances};
 use signpost_testkit::pihole::{PiholeSpec, PiholeV6};
 use signpost_testkit::{Cluster, dig, eventually};
 use tokio_util::sync::CancellationToken;
@@ -192,7 +192,6 @@ pub fn rules(hosts: &[&str]) -> Value {
 pub struct Running {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
-    installed: Option<Installed>,
     pub health: Health,
     pub metrics: Metrics,
 }
@@ -201,29 +200,25 @@ impl Running {
     pub fn start(client: Client, namespace: Option<&str>, policy: Policy, instances: Vec<Instance>) -> Self {
         let options = OperatorOptions { namespace: namespace.map(str::to_owned), ..OperatorOptions::default() };
         let mut operator = Operator::new(client, options);
-        let installed = install_instances(&mut operator, policy, instances);
+        install_instances(&mut operator, policy, instances);
         let (health, metrics) = (operator.health(), operator.metrics());
         let stop = CancellationToken::new();
         let token = stop.clone();
         let task =
             tokio::spawn(async move { operator.run(token).await.expect("the operator runs until it is stopped") });
-        Self { stop, task, installed: Some(installed), health, metrics }
+        Self { stop, task, health, metrics }
     }
 
     /// Stops in good order.
     pub async fn stop(mut self) {
         self.stop.cancel();
         (&mut self.task).await.unwrap();
-        if let Some(installed) = self.installed.take() {
-            installed.close().await;
-        }
     }
 
     /// Stops as if the power had failed.
     pub async fn crash(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
-        self.installed.take();
     }
 
     /// How many changes of Ingresses the operator has seen by its watch.

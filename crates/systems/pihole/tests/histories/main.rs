@@ -22,7 +22,7 @@ use signpost_engine::metrics::Metrics;
 use signpost_engine::{Index, Job, ObjectPatch, Queue, System, SystemClock, Touched};
 use signpost_provider_pihole::{Capabilities, Line, OwnerId, Pihole};
 use signpost_system_pihole::{
-    IngressIndex, IngressKey, Instance, LedgerStore, MANAGED_HOSTS, PiholeSystem, Policy, REGISTER, TARGET_IP,
+    IngressId, IngressIndex, Instance, LedgerStore, MANAGED_HOSTS, Memory, PiholeSystem, Policy, REGISTER, TARGET_IP,
 };
 use tokio::sync::Notify;
 
@@ -120,6 +120,8 @@ struct Cluster {
     /// Whether own lines without a claim go whoever left them.
     sweep: bool,
     operator: Option<(Arc<IngressIndex>, PiholeSystem)>,
+    /// What the operator remembers between passes.
+    memory: Memory,
 }
 
 /// Tells an operator, by its watch, of what has happened.
@@ -139,6 +141,7 @@ impl Cluster {
             born: 0,
             sweep: true,
             operator: None,
+            memory: Memory::default(),
         };
         cluster.up();
         cluster
@@ -173,6 +176,7 @@ impl Cluster {
             &Metrics::new(),
         );
         self.operator = Some((index, system));
+        self.memory = Memory::default();
     }
 
     fn apply(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) {
@@ -244,12 +248,12 @@ impl Cluster {
     /// One pass, unless death comes first; true when it came to its end.
     async fn pass(&mut self, death: &Notify) -> bool {
         let Some((index, system)) = &self.operator else { return false };
-        let job = Job { key: "pihole".to_owned(), touched: Touched::<IngressKey>::All, attempt: 0 };
+        let job = Job { key: "pihole".to_owned(), touched: Touched::<IngressId>::All, attempt: 0 };
         let pass = async {
-            let observed = system.observe(&job).await;
-            let plan = system.plan(observed, jiff::Timestamp::now());
+            let observed = system.observe(&job, std::mem::take(&mut self.memory)).await;
+            let plan = PiholeSystem::plan(observed, jiff::Timestamp::now());
             let applied = system.apply(plan).await;
-            system.report(applied, jiff::Timestamp::now())
+            PiholeSystem::report(applied, jiff::Timestamp::now())
         };
         let report = tokio::select! {
             biased;
@@ -259,6 +263,7 @@ impl Cluster {
                 return false;
             }
         };
+        self.memory = report.memory.unwrap_or_default();
         for write in report.writes {
             let ObjectPatch::Metadata(patch) = write.patch else { panic!("only metadata is written") };
             let target = self.ingresses.values_mut().find(|object| object["metadata"]["uid"] == json!(write.uid));

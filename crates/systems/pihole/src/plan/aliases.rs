@@ -1,23 +1,23 @@
-//! Where the aliases of a Pi-hole lead, ours and other people's: a loop among them is found before it is written. Pure.
+//! Where the aliases of a Pi-hole lead, ours and foreign ones: a loop among them is found before it is written. Pure.
 
 use std::collections::BTreeMap;
 
 use signpost_dns::Fqdn;
 use signpost_provider_pihole::Listing;
 
-use crate::ownership::Ownership;
+use super::Ownership;
 
 /// Aliases and their targets: those that are there and stay, and those that are planned so far.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases(BTreeMap<Fqdn, Fqdn>);
 
 impl Aliases {
-    /// Those of a listing, without those of ours that go.
-    pub(crate) fn of(listing: &Listing, ownership: &Ownership, goes: impl Fn(&Fqdn) -> bool) -> Self {
+    /// Those of a listing, without those of ours that are deleted.
+    pub(crate) fn of(listing: &Listing, ownership: &Ownership, is_deleted: impl Fn(&Fqdn) -> bool) -> Self {
         let mut aliases = BTreeMap::new();
         for line in &listing.cnames {
             if let Some((alias, target)) = ownership.own_alias(line) {
-                if !goes(&alias) {
+                if !is_deleted(&alias) {
                     aliases.insert(alias, target);
                 }
                 continue;

@@ -1,9 +1,15 @@
 //! The plan on plain data: who holds a host, what is ours, what is never touched.
 
+use signpost_dns::Fqdn;
+use signpost_engine::{Finalizers, Identity};
 use signpost_provider_pihole::{Capabilities, OwnerId};
 
 use super::*;
-use crate::ledger::Ledger;
+use crate::index::{Target, Wanted, ingress_id};
+use crate::report::view;
+use crate::settings::ConflictPolicy;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn fqdn(name: &str) -> Fqdn {
     Fqdn::parse(name).unwrap()
@@ -25,22 +31,22 @@ fn to(ip: &str) -> Target {
     Target::Addresses { v4: Wanted::Value(ip.parse().unwrap()), v6: Wanted::Nothing }
 }
 
-fn claimant(name: &str, age: i64, hosts: &[&str], target: Target) -> std::sync::Arc<Claimant> {
+fn claimant(name: &str, age: i64, hosts: &[&str], target: Target) -> Arc<Claimant> {
     let mut hosts: Vec<Fqdn> = hosts.iter().map(|host| fqdn(host)).collect();
     hosts.sort();
-    std::sync::Arc::new(Claimant {
-        key: IngressKey::new("default", name),
+    let identity = Identity {
+        id: ingress_id("default", name),
         uid: name.into(),
-        since: jiff::Timestamp::from_second(1_000_000 - age).unwrap(),
-        hosts,
-        target,
-        problems: Vec::new(),
-        view: None,
-        finalizers: None,
-    })
+        version: 1,
+        generation: 1,
+        created: Timestamp::from_second(1_000_000 - age).unwrap(),
+        deleting_since: None,
+        finalizers: Finalizers::default(),
+    };
+    Arc::new(Claimant { identity, registered: true, hosts, target, problems: Vec::new(), view: None })
 }
 
-fn snapshot(claimants: &[std::sync::Arc<Claimant>]) -> Snapshot {
+fn snapshot(claimants: &[Arc<Claimant>]) -> Snapshot {
     Snapshot { claimants: claimants.to_vec(), ..Snapshot::default() }
 }
 
@@ -55,7 +61,8 @@ fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
     } else {
         Ownership::Ledger(Ledger::from_text("192.168.1.10 ours.lan\n"))
     };
-    plan(&World { snapshot, listing, ownership: &ownership, policy, confirmed: None, may_restart: true })
+    let input = PlanInput { snapshot, listing, ownership: &ownership, policy, may_restart: true, now: NOW };
+    hosts::make(&input, &mut GuardMemory::default())
 }
 
 /// The view of an Ingress, where nobody has left a host to anybody.
@@ -99,7 +106,7 @@ fn the_oldest_claim_wins_and_one_that_agrees_is_not_told_off() {
     assert_eq!(plan.refusals.len(), 1);
     assert_eq!(
         (plan.refusals[0].reason, plan.refusals[0].ingress.clone()),
-        (Reason::HostTaken, Some(IngressKey::new("default", "young")))
+        (Reason::HostTaken, Some(ingress_id("default", "young")))
     );
 }
 
@@ -150,12 +157,12 @@ fn an_orphan_goes_only_when_everybody_could_be_asked_and_sweeping_is_on() {
     let off = Policy { sweep: false, ..policy() };
     assert!(planned(&snapshot(&[]), &orphan, &off).changes.is_empty());
     let released = Snapshot {
-        released: [(fqdn("orphan.lan"), IngressKey::new("default", "gone"))].into(),
+        released: [(fqdn("orphan.lan"), ingress_id("default", "gone"))].into(),
         blind: true,
         ..Snapshot::default()
     };
     let plan = planned(&released, &orphan, &off);
-    assert_eq!(plan.changes[0].ingress, Some(IngressKey::new("default", "gone")));
+    assert_eq!(plan.changes[0].ingress, Some(ingress_id("default", "gone")));
 }
 
 #[test]
@@ -164,23 +171,27 @@ fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let listing = listing(&lines, &[]);
     let (nobody, policy, ownership) = (snapshot(&[]), policy(), marked());
-    let world = |confirmed| World {
-        snapshot: &nobody,
-        listing: &listing,
-        ownership: &ownership,
-        policy: &policy,
-        confirmed,
-        may_restart: true,
+    let mut guard = GuardMemory::default();
+    let mut at = |seconds: i64| {
+        let input = PlanInput {
+            snapshot: &nobody,
+            listing: &listing,
+            ownership: &ownership,
+            policy: &policy,
+            may_restart: true,
+            now: Timestamp::from_second(seconds).unwrap(),
+        };
+        hosts::make(&input, &mut guard)
     };
-    let held = plan(&world(None));
-    assert!(held.changes.is_empty());
-    let fingerprint = held.held.unwrap().fingerprint;
-    assert_eq!(plan(&world(Some(&fingerprint))).changes.len(), 30);
+    let held = at(0);
+    assert!(held.changes.is_empty() && held.paused);
+    assert!(at(29).changes.is_empty(), "its time has not come");
+    assert_eq!(at(30).changes.len(), 30);
     let ten = listing_of(10);
     assert_eq!(planned(&nobody, &ten, &policy).changes.len(), 10, "ten may always go");
-    let gone = |n: usize| (fqdn(&format!("h{n}.lan")), IngressKey::new("default", "gone"));
+    let gone = |n: usize| (fqdn(&format!("h{n}.lan")), ingress_id("default", "gone"));
     let mut released = Snapshot { released: (0..30).map(gone).collect(), ..Snapshot::default() };
-    assert!(planned(&released, &listing, &policy).held.is_some(), "a list without them is no proof");
+    assert!(planned(&released, &listing, &policy).paused, "a list without them is no proof");
     released.seen = (0..30).map(|n| gone(n).0).collect();
     assert_eq!(planned(&released, &listing, &policy).changes.len(), 30, "their Ingresses were seen to go");
 }
@@ -218,14 +229,15 @@ fn aliases_wait_while_the_resolver_may_not_restart_and_addresses_do_not() {
         claimant("other", 1, &["b.lan"], to("10.0.0.1")),
     ]);
     let (listing, policy, ownership) = (listing(&[], &[]), policy(), marked());
-    let plan = plan(&World {
+    let input = PlanInput {
         snapshot: &snapshot,
         listing: &listing,
         ownership: &ownership,
         policy: &policy,
-        confirmed: None,
         may_restart: false,
-    });
+        now: NOW,
+    };
+    let plan = hosts::make(&input, &mut GuardMemory::default());
     assert_eq!((adds(&plan), plan.deferred), (vec!["10.0.0.1 b.lan # signpost=home".to_owned()], true));
 }
 
@@ -282,14 +294,15 @@ fn what_was_written_before_the_pihole_took_comments_gets_its_marker_and_still_go
     let listing = listing(&["192.168.1.10 kept.lan", "192.168.1.10 gone.lan", "192.168.1.10 mine.lan"], &[]);
     let unmarked = Ledger::from_text("192.168.1.10 kept.lan\n192.168.1.10 gone.lan\n");
     let (policy, ownership) = (policy(), Ownership::Marker { owner: owner(), unmarked });
-    let plan = plan(&World {
+    let input = PlanInput {
         snapshot: &wanted,
         listing: &listing,
         ownership: &ownership,
         policy: &policy,
-        confirmed: None,
         may_restart: true,
-    });
+        now: NOW,
+    };
+    let plan = hosts::make(&input, &mut GuardMemory::default());
     assert_eq!(adds(&plan), ["192.168.1.10 kept.lan # signpost=home"]);
     assert_eq!(removes(&plan), ["192.168.1.10 kept.lan", "192.168.1.10 gone.lan"]);
 }
@@ -410,7 +423,7 @@ fn an_older_broken_ingress_leaves_a_free_host_to_a_younger_good_one() {
     let keep = Target::Addresses { v4: Wanted::Keep, v6: Wanted::Nothing };
     let claimants = [claimant("broken", 9, &["x.lan"], keep), claimant("good", 1, &["x.lan"], to("10.0.0.1"))];
     let snapshot = snapshot(&claimants);
-    let good = IngressKey::new("default", "good");
+    let good = ingress_id("default", "good");
     let free = planned(&snapshot, &listing(&[], &[]), &policy());
     assert_eq!(adds(&free), ["10.0.0.1 x.lan # signpost=home"]);
     assert!(free.refusals.is_empty(), "{:?}", free.refusals);

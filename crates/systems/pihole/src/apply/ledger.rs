@@ -1,72 +1,36 @@
-//! Ownership for servers whose records can carry no marker: a ConfigMap in the operator's own namespace.
+//! Where ownership is kept for servers whose records can carry no marker: a ConfigMap in the operator's own namespace. The id of the cluster
+//! has one of its own.
 //!
-//! It lists `address host` lines. A line is written before its record is created and removed after its record is
-//! gone, so a crash in between leaves a line too many, never one too few. One per Pi-hole and owner, so that
+//! A ledger lists `address host` lines. A line is written before its record is created and removed after its record is
+//! deleted, so a crash in between leaves a line too many, never one too few. One per Pi-hole and owner, so that
 //! clusters and scopes do not read each other's.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
-use kube::{Api, Client};
-use signpost_dns::Fqdn;
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use signpost_engine::{Child, ChildError, Identity, ObjectWrite, Proof, WriteError, Writer};
+
+use crate::plan::Ledger;
 
 /// What holds the lines.
 const HOSTS: &str = "hosts";
-/// What says whose they are. Ledgers that were written before there was such a thing say nothing.
+/// What tells whose they are. Ledgers that were written before there was such a thing do not tell.
 const OWNER: &str = "owner";
+/// The label of what this operator writes.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
+/// The ConfigMap with the id of the cluster.
+pub(crate) const CLUSTER_ID: &str = "signpost-pihole-cluster-id";
 
 /// Longest time for one request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What we have created, or are about to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    entries: BTreeSet<(Fqdn, IpAddr)>,
-}
-
-impl Ledger {
-    /// Whether this record is ours.
-    pub fn holds(&self, host: &Fqdn, ip: IpAddr) -> bool {
-        self.entries.contains(&(host.clone(), ip))
-    }
-
-    /// Adds a record; true when it was not there.
-    pub fn add(&mut self, host: &Fqdn, ip: IpAddr) -> bool {
-        self.entries.insert((host.clone(), ip))
-    }
-
-    /// Keeps only some records; true when any went.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Fqdn, IpAddr) -> bool) -> bool {
-        let before = self.entries.len();
-        self.entries.retain(|(host, ip)| keep(host, *ip));
-        self.entries.len() < before
-    }
-
-    /// The text in the ConfigMap.
-    pub fn to_text(&self) -> String {
-        let lines: Vec<String> = self.entries.iter().map(|(host, ip)| format!("{ip} {}\n", host.undotted())).collect();
-        lines.concat()
-    }
-
-    /// Reads the text in the ConfigMap; a line that cannot be read owns nothing.
-    pub fn from_text(text: &str) -> Self {
-        let entry = |line: &str| {
-            let (ip, host) = line.split_once(' ')?;
-            Some((Fqdn::parse(host.trim()).ok()?, ip.parse().ok()?))
-        };
-        Self { entries: text.lines().filter_map(entry).collect() }
-    }
-}
-
 /// Why the ledger cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// No right.
+    /// No permission.
     #[error("no right to {verb} the ConfigMap {name}; the Role for the operator's namespace is missing")]
     Forbidden {
         /// What was tried.
@@ -74,7 +38,7 @@ pub enum LedgerError {
         /// On what.
         name: String,
     },
-    /// Somebody else changed it meanwhile.
+    /// Another writer changed it meanwhile.
     #[error("the ConfigMap {name} was changed by somebody else")]
     Conflict {
         /// Which.
@@ -99,9 +63,6 @@ pub struct Versioned {
     pub version: Option<String>,
 }
 
-/// The ConfigMap with the id of the cluster.
-pub(crate) const CLUSTER_ID: &str = "signpost-pihole-cluster-id";
-
 /// Where ledgers are kept.
 pub trait LedgerStore: Send + Sync + 'static {
     /// The id of the cluster, made once.
@@ -112,27 +73,58 @@ pub trait LedgerStore: Send + Sync + 'static {
     fn save(&self, instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>>;
 }
 
-/// Ledgers in ConfigMaps.
+/// Ledgers in ConfigMaps. They are read from the API server, and written by the engine's writer.
 pub struct ConfigMaps {
     api: Api<ConfigMap>,
+    writer: Writer,
+    namespace: String,
     owner: String,
 }
 
 impl ConfigMaps {
     /// Ledgers of `owner` in `namespace`.
-    pub fn new(client: Client, namespace: &str, owner: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), owner: owner.to_owned() }
+    pub fn new(client: Client, writer: Writer, namespace: &str, owner: &str) -> Self {
+        let api = Api::namespaced(client, namespace);
+        Self { api, writer, namespace: namespace.to_owned(), owner: owner.to_owned() }
     }
 
-    /// A ledger that is there, unless it says that it is somebody else's.
+    async fn get(&self, name: &str) -> Result<Option<ConfigMap>, LedgerError> {
+        match tokio::time::timeout(DEADLINE, self.api.get_opt(name)).await {
+            Ok(answer) => answer.map_err(|error| unread(error, name)),
+            Err(_) => Err(late("get", name)),
+        }
+    }
+
+    /// A ledger that is there, unless its owner is another one.
     async fn read(&self, name: &str) -> Result<Option<Versioned>, LedgerError> {
-        let Some(map) = in_time(self.api.get_opt(name), "get", name).await? else { return Ok(None) };
+        let Some(map) = self.get(name).await? else { return Ok(None) };
         let data = map.data.unwrap_or_default();
         if data.get(OWNER).is_some_and(|owner| *owner != self.owner) {
             return Ok(None);
         }
         let ledger = Ledger::from_text(data.get(HOSTS).map_or("", String::as_str));
         Ok(Some(Versioned { ledger, version: map.metadata.resource_version }))
+    }
+
+    /// Writes a ConfigMap of ours.
+    async fn put(&self, name: &str, data: serde_json::Value, there: Option<&ConfigMap>) -> Result<(), LedgerError> {
+        let verb = if there.is_some() { "update" } else { "create" };
+        let write = async {
+            let (key, value) = MANAGED_BY;
+            if let Some(map) = there.filter(|map| map.labels().get(key).is_none_or(|held| held != value)) {
+                // It was written before ConfigMaps of ours had this label.
+                let label = ObjectWrite::metadata(&Identity::of(map), json!({ "labels": { key: value } }));
+                self.writer.write(&label).await?;
+            }
+            let proof = Proof::Label { key: key.to_owned(), value: value.to_owned() };
+            let child = Child::new::<ConfigMap>(Some(&self.namespace), name, proof);
+            self.writer.apply_child(&child, &json!({ "data": data })).await
+        };
+        match tokio::time::timeout(DEADLINE, write).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(unwritten(error, verb, name)),
+            Err(_) => Err(late(verb, name)),
+        }
     }
 }
 
@@ -162,25 +154,15 @@ fn is_plain(owner: &str) -> bool {
     owner.split('.').all(label)
 }
 
-/// One request, which is given up in time: a Pi-hole's worker waits for it.
-async fn in_time<T>(
-    request: impl Future<Output = Result<T, kube::Error>>,
-    verb: &'static str,
-    name: &str,
-) -> Result<T, LedgerError> {
-    match tokio::time::timeout(DEADLINE, request).await {
-        Ok(answer) => answer.map_err(|error| failed(error, verb, name)),
-        Err(_) => {
-            Err(LedgerError::Failed { name: name.to_owned(), what: format!("no answer within {DEADLINE:?} to {verb}") })
-        }
-    }
+/// A request that is given up: a Pi-hole's worker waits for it.
+fn late(verb: &'static str, name: &str) -> LedgerError {
+    LedgerError::Failed { name: name.to_owned(), what: format!("no answer within {DEADLINE:?} to {verb}") }
 }
 
-fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
+fn unread(error: kube::Error, name: &str) -> LedgerError {
     let name = name.to_owned();
     match error {
-        kube::Error::Api(status) if status.code == 403 => LedgerError::Forbidden { verb, name },
-        kube::Error::Api(status) if status.code == 409 => LedgerError::Conflict { name },
+        kube::Error::Api(status) if status.code == 403 => LedgerError::Forbidden { verb: "get", name },
         kube::Error::Api(status) => {
             LedgerError::Failed { name, what: format!("status {}: {}", status.code, status.message) }
         }
@@ -188,33 +170,30 @@ fn failed(error: kube::Error, verb: &'static str, name: &str) -> LedgerError {
     }
 }
 
+fn unwritten(error: ChildError, verb: &'static str, name: &str) -> LedgerError {
+    let name = name.to_owned();
+    match error {
+        ChildError::Write(WriteError::Forbidden(_)) => LedgerError::Forbidden { verb, name },
+        ChildError::Write(WriteError::Conflict) => LedgerError::Conflict { name },
+        other => LedgerError::Failed { name, what: other.to_string() },
+    }
+}
+
 impl LedgerStore for ConfigMaps {
     fn cluster_id(&self) -> BoxFuture<'_, Result<String, LedgerError>> {
         Box::pin(async move {
-            let map = match in_time(self.api.get_opt(CLUSTER_ID), "get", CLUSTER_ID).await? {
-                Some(map) => map,
-                None => {
-                    let empty = ConfigMap {
-                        metadata: ObjectMeta { name: Some(CLUSTER_ID.to_owned()), ..ObjectMeta::default() },
-                        ..ConfigMap::default()
-                    };
-                    match in_time(self.api.create(&PostParams::default(), &empty), "create", CLUSTER_ID).await {
-                        // Another replica was faster.
-                        Err(LedgerError::Conflict { .. }) => {
-                            in_time(self.api.get(CLUSTER_ID), "get", CLUSTER_ID).await?
-                        }
-                        made => made?,
-                    }
-                }
-            };
+            if self.get(CLUSTER_ID).await?.is_none() {
+                self.put(CLUSTER_ID, json!({}), None).await?;
+            }
+            let missing = || LedgerError::Failed { name: CLUSTER_ID.to_owned(), what: "it is not there".to_owned() };
+            let map = self.get(CLUSTER_ID).await?.ok_or_else(missing)?;
             if let Some(id) = map.data.as_ref().and_then(|data| data.get(OWNER)) {
                 return Ok(id.clone());
             }
             // The API server has made something unique already. It is written down, so that it survives a backup and its restore.
             let uid = map.metadata.uid.clone().unwrap_or_default().replace('-', "");
             let id = format!("cluster-{}", uid.chars().take(12).collect::<String>());
-            let named = ConfigMap { data: Some([(OWNER.to_owned(), id.clone())].into()), ..map };
-            in_time(self.api.replace(CLUSTER_ID, &PostParams::default(), &named), "update", CLUSTER_ID).await?;
+            self.put(CLUSTER_ID, json!({ OWNER: id }), Some(&map)).await?;
             Ok(id)
         })
     }
@@ -228,7 +207,7 @@ impl LedgerStore for ConfigMaps {
             if former == name || !is_plain(&former) {
                 return Ok(Versioned::default());
             }
-            // What was listed under the former name is ours still; from the next change on it is listed under the new one.
+            // What was listed under the former name is still ours; from the next change on it is listed under the new one.
             let former = self.read(&former).await?.unwrap_or_default();
             Ok(Versioned { version: None, ..former })
         })
@@ -237,40 +216,35 @@ impl LedgerStore for ConfigMaps {
     fn save(&self, instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
         let name = name_of(&self.owner, instance);
         Box::pin(async move {
-            let Versioned { ledger, version } = ledger;
-            let map = ConfigMap {
-                metadata: ObjectMeta {
-                    name: Some(name.clone()),
-                    resource_version: version.clone(),
-                    ..ObjectMeta::default()
-                },
-                data: Some([(HOSTS.to_owned(), ledger.to_text()), (OWNER.to_owned(), self.owner.clone())].into()),
-                ..ConfigMap::default()
-            };
-            let params = PostParams::default();
-            let written = match version {
-                None => in_time(self.api.create(&params, &map), "create", &name).await,
-                Some(_) => in_time(self.api.replace(&name, &params, &map), "update", &name).await,
-            }?;
-            Ok(Versioned { ledger, version: written.metadata.resource_version })
+            let there = if ledger.version.is_some() { self.get(&name).await? } else { None };
+            let version = there.as_ref().and_then(|map| map.metadata.resource_version.clone());
+            if version != ledger.version {
+                return Err(LedgerError::Conflict { name });
+            }
+            let data = json!({ HOSTS: ledger.ledger.to_text(), OWNER: self.owner });
+            self.put(&name, data, there.as_ref()).await?;
+            Ok(self.read(&name).await?.unwrap_or_default())
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use kube::api::PostParams;
+    use signpost_engine::health::Health;
+    use signpost_engine::lease::Fence;
+    use signpost_engine::metrics::Metrics;
+    use signpost_engine::write::WriterOptions;
+
     use super::*;
 
-    #[test]
-    fn a_ledger_survives_being_written_and_read() {
-        let mut ledger = Ledger::default();
-        let host = Fqdn::parse("app.lan").unwrap();
-        assert!(ledger.add(&host, "10.0.0.1".parse().unwrap()));
-        assert!(!ledger.add(&host, "10.0.0.1".parse().unwrap()));
-        ledger.add(&host, "10.0.0.2".parse().unwrap());
-        assert_eq!(ledger.to_text(), "10.0.0.1 app.lan\n10.0.0.2 app.lan\n");
-        assert_eq!(Ledger::from_text(&ledger.to_text()), ledger);
-        assert_eq!(Ledger::from_text("rubbish\n\n10.0.0.x a.lan\n"), Ledger::default());
+    fn ledgers(client: Client, owner: &str) -> ConfigMaps {
+        let metrics = Metrics::new();
+        let health = Health::new(metrics.clone());
+        let writer = Writer::new(client.clone(), WriterOptions::default(), Fence::open(), health, metrics);
+        ConfigMaps::new(client, writer, "default", owner)
     }
 
     #[test]
@@ -298,25 +272,25 @@ mod tests {
     #[tokio::test]
     async fn a_ledger_under_its_former_name_is_taken_over_and_left_where_it_is() {
         let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
-        let ledgers = ConfigMaps::new(sandbox.client(), "default", "a_b");
-        assert_eq!(ledgers.load("c").await.unwrap(), Versioned::default());
+        let kept = ledgers(sandbox.client(), "a_b");
+        assert_eq!(kept.load("c").await.unwrap(), Versioned::default());
         let former =
             serde_json::json!({"metadata": {"name": "signpost-pihole-a-b-c"}, "data": {"hosts": "10.0.0.1 app.lan\n"}});
         let former: ConfigMap = serde_json::from_value(former).unwrap();
-        ledgers.api.create(&PostParams::default(), &former).await.unwrap();
-        let taken = ledgers.load("c").await.unwrap();
+        kept.api.create(&PostParams::default(), &former).await.unwrap();
+        let taken = kept.load("c").await.unwrap();
         let entries = Ledger::from_text("10.0.0.1 app.lan\n");
         assert_eq!(taken, Versioned { ledger: entries.clone(), version: None });
-        let saved = ledgers.save("c", Versioned { ledger: Ledger::default(), version: taken.version }).await.unwrap();
-        assert_eq!(ledgers.load("c").await.unwrap(), saved, "from now on it has its own");
-        assert_eq!(ledgers.read("signpost-pihole-a-b-c").await.unwrap().unwrap().ledger, entries);
+        let saved = kept.save("c", Versioned { ledger: Ledger::default(), version: taken.version }).await.unwrap();
+        assert_eq!(kept.load("c").await.unwrap(), saved, "from now on it has its own");
+        assert_eq!(kept.read("signpost-pihole-a-b-c").await.unwrap().unwrap().ledger, entries);
     }
 
     #[tokio::test]
     async fn a_ledger_that_says_it_is_somebody_elses_is_not_taken_over() {
         let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
         let (ours, theirs) = ("a_b", "a-b");
-        let [ours, theirs] = [ours, theirs].map(|owner| ConfigMaps::new(sandbox.client(), "default", owner));
+        let [ours, theirs] = [ours, theirs].map(|owner| ledgers(sandbox.client(), owner));
         let entries = Ledger::from_text("10.0.0.1 app.lan\n");
         let saved = theirs.save("c", Versioned { ledger: entries, version: None }).await.unwrap();
         assert_eq!(theirs.load("c").await.unwrap(), saved);
@@ -327,8 +301,8 @@ mod tests {
     async fn a_cluster_gets_its_id_once_and_two_clusters_get_two() {
         let options = |seed| signpost_sandbox::SandboxOptions { seed, ..signpost_sandbox::SandboxOptions::default() };
         let [one, two] = [1, 2].map(|seed| signpost_sandbox::Sandbox::new(options(seed)));
-        let [first, again] = [(); 2].map(|()| ConfigMaps::new(one.client(), "default", "default"));
-        let other = ConfigMaps::new(two.client(), "default", "default");
+        let [first, again] = [(); 2].map(|()| ledgers(one.client(), "default"));
+        let other = ledgers(two.client(), "default");
         let (a, b) = tokio::join!(first.cluster_id(), again.cluster_id());
         // Both replicas may be at it at once; whoever is refused reads it the next time.
         let id = a.or(b).unwrap();
@@ -341,10 +315,10 @@ mod tests {
     async fn a_request_that_hangs_is_given_up_in_time() {
         let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
         let hangs = signpost_sandbox::FaultPlan::new(|_, _| signpost_sandbox::Fault::Delay(Duration::from_hours(1)));
-        let ledgers = ConfigMaps::new(sandbox.client_with(hangs), "default", "home");
-        let error = ledgers.load("pihole").await.unwrap_err();
+        let kept = ledgers(sandbox.client_with(hangs), "home");
+        let error = kept.load("pihole").await.unwrap_err();
         assert!(error.to_string().contains("no answer within 10s to get"), "{error}");
-        let error = ledgers.save("pihole", Versioned::default()).await.unwrap_err();
+        let error = kept.save("pihole", Versioned::default()).await.unwrap_err();
         assert!(error.to_string().contains("no answer within 10s to create"), "{error}");
     }
 }

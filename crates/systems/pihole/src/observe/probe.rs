@@ -1,21 +1,93 @@
 //! Whether Pi-holes answer: ready when at least one does. No session is taken for it, one that is slow to answer delays no other,
-//! and one that is to be left alone is not asked. When one that had failed answers again, its work goes on at once.
+//! and one that is to be left alone is not asked. When one that had failed answers again, its work is resumed at once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use signpost_engine::health::{Check, Health};
 use signpost_engine::{Clock, Queue, Touch};
-use signpost_provider_pihole::PiholeError;
+use signpost_provider_pihole::{Pihole, PiholeError};
+use tokio::sync::Notify;
 
-use crate::index::IngressKey;
-use crate::instance::Instance;
+use crate::index::IngressId;
 
 /// How often a Pi-hole is asked whether it answers.
 const EVERY: Duration = Duration::from_secs(10);
 /// How often one is asked that refuses connections: nobody is bothered, and it may be back at any moment.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// One Pi-hole.
+pub struct Instance {
+    /// Its name in logs, events and metrics.
+    pub name: String,
+    /// The way to it.
+    pub pihole: Arc<dyn Pihole>,
+    after: Mutex<AfterPass>,
+    /// Whether a good probe has ended a pause since the last pass that succeeded.
+    woken: AtomicBool,
+    /// Notified when the Pi-hole should be probed soon.
+    doubted: Notify,
+}
+
+/// What the last pass means for the probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AfterPass {
+    /// Until when nobody asks anything: the Pi-hole has had too many requests.
+    pub(crate) quiet_until: Option<Timestamp>,
+    /// Whether it failed in a way that a good probe disproves.
+    pub(crate) waits_for_probe: bool,
+    /// Failures in a row.
+    pub(crate) failures: u32,
+}
+
+impl Instance {
+    /// A Pi-hole by this name.
+    pub fn new(name: impl Into<String>, pihole: Arc<dyn Pihole>) -> Self {
+        Self {
+            name: name.into(),
+            pihole,
+            after: Mutex::default(),
+            woken: AtomicBool::new(false),
+            doubted: Notify::new(),
+        }
+    }
+
+    fn after(&self) -> MutexGuard<'_, AfterPass> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how a pass ended.
+    pub(crate) fn passed(&self, after: AfterPass) {
+        *self.after() = after;
+        if after.waits_for_probe {
+            self.doubted.notify_one();
+        } else {
+            self.woken.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a good probe ends the pause after the last failure: the probe before it failed as well, or it is the first failure in a row (a restart
+    /// between two probes), once. One that answers probes and fails otherwise keeps its pause.
+    fn is_over(&self, was_silent: bool) -> bool {
+        let mut after = self.after();
+        let first = after.failures <= 1 && !self.woken.load(Ordering::Relaxed);
+        let over = after.waits_for_probe && (was_silent || first);
+        if over {
+            after.waits_for_probe = false;
+            self.woken.store(true, Ordering::Relaxed);
+        }
+        over
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 /// What keeps `/readyz` up to date.
 pub(crate) struct Readiness {
@@ -33,7 +105,7 @@ impl Readiness {
     }
 
     /// Asks every Pi-hole again and again, each at its own pace.
-    pub(crate) async fn watch(self, instances: Vec<Arc<Instance>>, queue: Queue<String, IngressKey>) {
+    pub(crate) async fn watch(self, instances: Vec<Arc<Instance>>, queue: Queue<String, IngressId>) {
         if instances.is_empty() {
             self.health.set("pihole", Check::Ok);
         }
@@ -70,7 +142,7 @@ impl Readiness {
     /// Asks one Pi-hole, unless it is to be left alone; how long to wait before the next time.
     async fn ask(&self, instance: &Instance) -> Duration {
         let now = self.clock.now();
-        let quiet = instance.memory().quiet_until.filter(|until| now < *until);
+        let quiet = instance.after().quiet_until.filter(|until| now < *until);
         if let Some(until) = quiet {
             return now.duration_until(until).unsigned_abs();
         }
@@ -138,11 +210,28 @@ mod tests {
         // While the worker leaves it alone, so does this.
         pihole.fail(None);
         assert!(!readiness.health.is_ready());
-        instance.memory().quiet_until = Some(clock.now() + minute);
+        instance.passed(AfterPass { quiet_until: Some(clock.now() + minute), ..AfterPass::default() });
         assert_eq!(readiness.ask(&instance).await, minute);
         assert!(!readiness.health.is_ready(), "it was not asked");
         tokio::time::advance(minute).await;
         assert_eq!(readiness.ask(&instance).await, EVERY);
         assert!(readiness.health.is_ready());
+    }
+
+    #[test]
+    fn a_good_probe_ends_the_pause_of_a_pihole_that_was_silent_and_of_no_other() {
+        let instance = Instance::new("pihole", Arc::new(MemoryPihole::new()));
+        let failed = |failures| instance.passed(AfterPass { waits_for_probe: true, failures, ..AfterPass::default() });
+        assert!(!instance.is_over(true), "it did not fail");
+        failed(1);
+        assert!(instance.is_over(false), "it restarted between two probes");
+        failed(1);
+        assert!(!instance.is_over(false), "it failed again: once is enough");
+        instance.passed(AfterPass::default());
+        failed(1);
+        assert!(instance.is_over(false), "it has worked in between");
+        failed(3);
+        assert!(!instance.is_over(false), "it answers probes and fails all the same");
+        assert!(instance.is_over(true));
     }
 }

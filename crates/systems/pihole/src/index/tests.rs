@@ -2,6 +2,8 @@
 
 use signpost_engine::Touched;
 
+use jiff::Timestamp;
+
 use super::*;
 
 const DEFAULT: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
@@ -78,7 +80,7 @@ fn row_53_addresses_default_override_and_invalid() {
     assert_eq!(registered(&[(TARGET_CNAME, "not a name")], &["a.lan"]).target, Target::Keep);
 }
 
-fn index(instances: &[&str]) -> (IngressIndex, Queue<String, IngressKey>) {
+fn index(instances: &[&str]) -> (IngressIndex, Queue<String, IngressId>) {
     let queue = Queue::new();
     let names = instances.iter().map(|name| (*name).to_owned()).collect();
     (IngressIndex::new(DEFAULT, false, names, queue.clone()), queue)
@@ -98,7 +100,7 @@ async fn a_change_touches_every_pihole_and_no_change_touches_none() {
     }
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
     assert!(queue.waiting().is_empty(), "the same again is no news");
-    index.expect_view(&IngressKey::new("default", "app"), Some("a.lan".into()));
+    index.expect_views([(ingress_id("default", "app"), Some("a.lan".into()))]);
     index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "a.lan")], &["a.lan"]));
     assert!(queue.waiting().is_empty(), "our own view coming back is no news");
     index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "forged.lan")], &["a.lan"]));
@@ -110,7 +112,7 @@ async fn a_host_is_released_until_every_pihole_has_confirmed() {
     let (index, _queue) = index(&["one", "two"]);
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan", "b.lan"]));
     index.applied(&ingress("app", &[(REGISTER, "true")], &["b.lan"]));
-    index.deleted(&ObjectId::new("Ingress", Some("default"), "app"));
+    index.deleted(&ObjectId::new::<Ingress>(Some("default"), "app"));
     assert_eq!(index.snapshot("one").released.len(), 2);
     let both = [Fqdn::parse("a.lan").unwrap(), Fqdn::parse("b.lan").unwrap()];
     index.confirm("one", &index.snapshot("one"), both);
@@ -128,12 +130,12 @@ async fn a_host_that_is_released_again_during_a_pass_is_not_confirmed_at_its_end
     for name in ["first", "second"] {
         index.applied(&ingress(name, &[(REGISTER, "true")], &["a.lan"]));
     }
-    index.deleted(&ObjectId::new("Ingress", Some("default"), "first"));
+    index.deleted(&ObjectId::new::<Ingress>(Some("default"), "first"));
     let pass = index.snapshot("one");
-    index.deleted(&ObjectId::new("Ingress", Some("default"), "second"));
+    index.deleted(&ObjectId::new::<Ingress>(Some("default"), "second"));
     index.confirm("one", &pass, [shared.clone()]);
     let left = index.snapshot("one");
-    assert_eq!(left.released.get(&shared), Some(&IngressKey::new("default", "second")));
+    assert_eq!(left.released.get(&shared), Some(&ingress_id("default", "second")));
     index.confirm("one", &left, [shared]);
     assert!(index.snapshot("one").released.is_empty());
 }
@@ -142,10 +144,10 @@ async fn a_host_that_is_released_again_during_a_pass_is_not_confirmed_at_its_end
 async fn what_cannot_be_read_keeps_what_was_known_and_blinds_when_nothing_was() {
     let (index, _queue) = index(&["one"]);
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
-    let app = ObjectId::new("Ingress", Some("default"), "app");
+    let app = ObjectId::new::<Ingress>(Some("default"), "app");
     index.unreadable(&app, "broken");
     assert_eq!((index.snapshot("one").claimants.len(), index.snapshot("one").blind), (1, false));
-    let other = ObjectId::new("Ingress", Some("default"), "other");
+    let other = ObjectId::new::<Ingress>(Some("default"), "other");
     index.unreadable(&other, "broken");
     assert!(index.snapshot("one").blind);
     index.deleted(&other);
@@ -192,14 +194,14 @@ async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
 async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
     let queue = Queue::new();
     let index = IngressIndex::new(DEFAULT, true, vec!["one".into()], queue.clone());
-    let key = IngressKey::new("default", "app");
+    let key = ingress_id("default", "app");
     let seen = async |version: &str, finalizers: &[&str], deleting: bool, view: &str| {
         let mut object = ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, view)], &["a.lan"]);
         object.metadata.resource_version = Some(version.to_owned());
         object.metadata.finalizers = Some(finalizers.iter().map(|name| (*name).to_owned()).collect());
         object.metadata.deletion_timestamp =
             deleting.then_some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        index.expect_view(&key, Some(view.to_owned()));
+        index.expect_views([(key.clone(), Some(view.to_owned()))]);
         index.applied(&object);
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         let job = queue.try_next();
@@ -216,18 +218,23 @@ async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
     assert!(seen("6", &[FINALIZER], true, "").await, "our own view, but removing it with version 5 was refused");
 }
 
-#[tokio::test]
-async fn a_problem_is_said_once_and_again_only_after_it_was_gone() {
-    let (index, _queue) = index(&["one", "two"]);
-    let voice = crate::figures::Voice::default();
-    assert!(voice.news(&index).is_empty());
-    let (good, bad) =
-        (ingress("app", &[(REGISTER, "true")], &["a.lan"]), ingress("app", &[(REGISTER, "true")], &["*.lan", "a.lan"]));
+#[test]
+fn a_problem_is_logged_once_and_again_only_after_it_was_gone() {
+    let good = registered(&[], &["a.lan"]);
+    let bad = registered(&[], &["*.lan", "a.lan"]);
+    let logged = |old: Option<&Claimant>, new: Option<&Claimant>| new_problems(old, new).count();
     for _ in 0..2 {
-        index.applied(&bad);
-        assert_eq!(voice.news(&index).len(), 1);
-        assert!(voice.news(&index).is_empty(), "whichever Pi-hole's pass asks next");
-        index.applied(&good);
-        assert!(voice.news(&index).is_empty());
+        assert_eq!(logged(Some(&good), Some(&bad)), 1);
+        assert_eq!(logged(Some(&bad), Some(&bad)), 0, "however often it is seen");
+        assert_eq!(logged(Some(&bad), Some(&good)), 0);
     }
+    assert_eq!((logged(None, Some(&bad)), logged(Some(&bad), None)), (1, 0));
+}
+
+#[test]
+fn edge_hyphens_of_the_last_label_and_the_piholes_own_name_are_no_hosts() {
+    let claimant = registered(&[], &["a.lan-", "b.-lan", "pi.hole", "-c-.lan"]);
+    assert_eq!(names(&claimant), ["-c-.lan"]);
+    assert_eq!(claimant.problems.len(), 3);
+    assert!(matches!(registered(&[(TARGET_CNAME, "pi.hole")], &["a.lan"]).target, Target::Alias(_)));
 }

@@ -7,13 +7,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use signpost_engine::metrics::Metrics;
-use signpost_engine::{Clock, Index, Job, ManualClock, Outcome, Queue, RetryClass, System};
+use signpost_engine::{Clock, Index, Job, ManualClock, Outcome, Queue, Report, RetryClass, System};
 use signpost_provider_pihole::{self as provider, ChangeSet, Dialect, MemoryPihole, OwnerId, Pihole, PiholeError};
 
+use std::time::Duration;
+
 use super::*;
-use crate::config::Policy;
-use crate::index::{IngressIndex, REGISTER, TARGET_CNAME};
-use crate::ledger::LedgerStore;
+use crate::index::{IngressIndex, REGISTER, TARGET_CNAME, ingress_id};
 
 /// How long a write takes here.
 const WRITE: SignedDuration = SignedDuration::from_secs(7);
@@ -82,6 +82,7 @@ struct Bed {
     pihole: Arc<Slow>,
     index: Arc<IngressIndex>,
     system: PiholeSystem,
+    memory: Mutex<Memory>,
 }
 
 impl Bed {
@@ -109,7 +110,7 @@ impl Bed {
             Arc::clone(&clock) as Arc<dyn Clock>,
             &Metrics::new(),
         );
-        Self { clock, pihole, index, system }
+        Self { clock, pihole, index, system, memory: Mutex::default() }
     }
 
     /// An Ingress with one host, `{name}.lan`.
@@ -126,12 +127,14 @@ impl Bed {
     }
 
     /// One pass: the reasons of its events, and when the next is due.
-    async fn pass(&self) -> (Vec<String>, Outcome<IngressKey>) {
-        let job = Job { key: "pihole".to_owned(), touched: Touched::<IngressKey>::All, attempt: 0 };
-        let observed = self.system.observe(&job).await;
-        let plan = self.system.plan(observed, self.clock.now());
+    async fn pass(&self) -> (Vec<String>, Outcome<IngressId>) {
+        let job = Job { key: "pihole".to_owned(), touched: Touched::<IngressId>::All, attempt: 0 };
+        let memory = std::mem::take(&mut *self.memory.lock().unwrap());
+        let observed = self.system.observe(&job, memory).await;
+        let plan = PiholeSystem::plan(observed, self.clock.now());
         let applied = self.system.apply(plan).await;
-        let report = self.system.report(applied, self.clock.now());
+        let mut report: Report<PiholeSystem> = PiholeSystem::report(applied, self.clock.now());
+        *self.memory.lock().unwrap() = report.memory.take().unwrap_or_default();
         (report.events.into_iter().map(|event| event.reason).collect(), report.outcome)
     }
 
@@ -168,11 +171,11 @@ fn pause_of(class: RetryClass) -> Duration {
     }
 }
 
-fn held(class: &Outcome<IngressKey>) -> bool {
+fn held(class: &Outcome<IngressId>) -> bool {
     matches!(class, Outcome::Retry { class: RetryClass::Throttled { .. }, .. })
 }
 
-fn due(outcome: Outcome<IngressKey>) -> Duration {
+fn due(outcome: Outcome<IngressId>) -> Duration {
     match outcome {
         Outcome::Retry { class, .. } => pause_of(class),
         other => panic!("{other:?} is no failure"),
@@ -270,12 +273,12 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
     let bed = Bed::gathering(false, gather);
     let looks = |name: &str| Job {
         key: "pihole".to_owned(),
-        touched: Touched::Some([IngressKey::new("default", name)].into()),
+        touched: Touched::Some([ingress_id("default", name)].into()),
         attempt: 0,
     };
-    let waited = async |job: Job<String, IngressKey>| {
+    let waited = async |job: Job<String, IngressId>| {
         let begun = tokio::time::Instant::now();
-        bed.system.observe(&job).await;
+        bed.system.observe(&job, Memory::default()).await;
         begun.elapsed()
     };
     tokio::time::advance(Duration::from_secs(5)).await;
@@ -292,15 +295,14 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
     bed.register("alias", Some("app.lan"));
     assert_eq!(waited(looks("alias")).await, gather);
     tokio::time::advance(Duration::from_secs(5)).await;
-    bed.index.deleted(&IngressKey::new("default", "alias").id());
+    bed.index.deleted(&ingress_id("default", "alias"));
     assert_eq!(waited(looks("alias")).await, gather);
 }
 
 #[test]
 fn a_foreign_line_that_was_sent_and_is_missing_afterwards_is_named() {
     let line = Line::stored;
-    let ownership =
-        Ownership::Marker { owner: OwnerId::parse("home").unwrap(), unmarked: crate::ledger::Ledger::default() };
+    let ownership = Ownership::Marker { owner: OwnerId::parse("home").unwrap(), unmarked: plan::Ledger::default() };
     let ours = line("10.0.0.1 app.lan # signpost=home");
     let sent =
         [line("10.0.0.9  mine.lan"), line("10.0.0.8 lost.lan"), ours.clone(), line("10.0.0.1 old.lan # signpost=home")];
@@ -318,20 +320,4 @@ fn a_foreign_line_that_was_sent_and_is_missing_afterwards_is_named() {
             .is_empty()
     );
     assert!(missing_lines(None, &changes, &after(&[]), &ownership).is_empty(), "single lines were sent");
-}
-
-#[test]
-fn a_good_probe_ends_the_pause_of_a_pihole_that_was_silent_and_of_no_other() {
-    let instance = Instance::new("pihole", Arc::new(MemoryPihole::new()));
-    let failed = |failures| {
-        let mut memory = instance.memory();
-        (memory.failures, memory.waits_for_probe) = (failures, true);
-    };
-    assert!(!instance.is_over(true), "it did not fail");
-    failed(1);
-    assert!(instance.is_over(false), "it restarted between two probes");
-    assert!(!instance.is_over(false), "once");
-    failed(3);
-    assert!(!instance.is_over(false), "it answers probes and fails all the same");
-    assert!(instance.is_over(true));
 }
