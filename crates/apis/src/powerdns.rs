@@ -262,7 +262,7 @@ macro_rules! status {
             /// Pending, Succeeded or Failed.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub sync_status: Option<String>,
-            /// Available and Ready.
+            /// Available and Ready, and Notice where something is served but probably not as it was meant.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
             pub conditions: Vec<Condition>,
@@ -371,7 +371,7 @@ impl ZoneRefKind {
 )]
 #[x_kube(
     validation = Rule::new("!(self.type.upperAscii() in ['CNAME', 'DNAME', 'SOA']) || size(self.records) == 1").message("a CNAME, DNAME or SOA record set has exactly one record"),
-    validation = Rule::new("!self.name.endsWith('.') || !self.zoneRef.name.contains('.') || self.name.lowerAscii() == self.zoneRef.name.lowerAscii() + '.' || self.name.lowerAscii().endsWith('.' + self.zoneRef.name.lowerAscii() + '.')").message("an absolute name must be inside the zone: drop the trailing dot to make it relative")
+    validation = Rule::new("!self.name.endsWith('.') || !self.zoneRef.name.contains('.') || self.name.lowerAscii() == self.zoneRef.name.lowerAscii() + '.' || self.name.lowerAscii().endsWith('.' + self.zoneRef.name.lowerAscii() + '.')").message("an absolute name must be inside the zone: write it relative to the zone, without the zone's name and without a trailing dot (www, not www.example.org.)")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RRsetSpec {

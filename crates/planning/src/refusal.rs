@@ -101,6 +101,10 @@ reasons! {
     DeletionsHeld,
     /// A foreign line that was there before a write is missing after it.
     ForeignLineMissing,
+    /// The name is served, but it has the zone's name in it twice.
+    NameRepeatsZone,
+    /// The record set is served, but the provider does not store its comment.
+    CommentNotKept,
 }
 
 /// A text that names no reason.

@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures::future::{BoxFuture, FutureExt};
@@ -67,7 +67,17 @@ pub enum Fault {
     After(ServerError),
     /// It never answers, and has no effect.
     Hang,
+    /// It goes through after so long.
+    Slow(Duration),
+    /// It fails after so long and has no effect.
+    SlowBefore(Duration, ServerError),
+    /// It fails now, and takes effect when [`MemoryServer::carry_out_late`] is called: the caller gave up, the server did
+    /// not.
+    Late(ServerError),
 }
+
+/// A request whose caller gave up.
+type LateRequest = Box<dyn FnOnce(&mut State) + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MemoryZone {
@@ -89,6 +99,9 @@ struct State {
     gate: Option<Gate>,
     log: VecDeque<Call>,
     version: Option<String>,
+    late: Vec<LateRequest>,
+    /// Whether comments are refused, as a server does whose backend has none.
+    refuses_comments: bool,
 }
 
 /// Zones in memory. Cloning gives another handle to the same server.
@@ -128,6 +141,27 @@ impl MemoryServer {
         self.lock().version = Some(version.to_owned());
     }
 
+    /// Carries out every request that failed as [`Fault::Late`], in order. Returns how many there were.
+    pub fn carry_out_late(&self) -> usize {
+        let mut state = self.lock();
+        let late = std::mem::take(&mut state.late);
+        let count = late.len();
+        for request in late {
+            request(&mut state);
+        }
+        count
+    }
+
+    /// How many requests failed as [`Fault::Late`] and were not carried out yet.
+    pub fn late(&self) -> usize {
+        self.lock().late.len()
+    }
+
+    /// Refuses comments from now on, as a server on LMDB does.
+    pub fn refuse_comments(&self) {
+        self.lock().refuses_comments = true;
+    }
+
     /// The calls made so far, of very many the last ten thousand.
     pub fn log(&self) -> Vec<Call> {
         self.lock().log.iter().cloned().collect()
@@ -156,7 +190,7 @@ impl MemoryServer {
     async fn call<T: Send>(
         &self,
         call: Call,
-        run: impl FnOnce(&mut State) -> Result<T, ServerError> + Send,
+        run: impl FnOnce(&mut State) -> Result<T, ServerError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let gate = {
             let mut state = self.lock();
@@ -171,6 +205,21 @@ impl MemoryServer {
             Fault::Before(error) => Err(error),
             Fault::After(error) => run(&mut self.lock()).and(Err(error)),
             Fault::Hang => futures::future::pending().await,
+            Fault::Slow(delay) => {
+                tokio::time::sleep(delay).await;
+                run(&mut self.lock())
+            }
+            Fault::SlowBefore(delay, error) => {
+                tokio::time::sleep(delay).await;
+                Err(error)
+            }
+            Fault::Late(error) => {
+                let request: LateRequest = Box::new(|state| {
+                    let _ = run(state);
+                });
+                self.lock().late.push(request);
+                Err(error)
+            }
         }
     }
 }
@@ -325,15 +374,19 @@ impl ZoneServer for MemoryServer {
     }
 
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
-        self.call(Call::Zone(zone.clone()), |state| Ok(state.zones.get(zone).map(|zone| zone.info.clone()))).boxed()
+        let name = zone.clone();
+        self.call(Call::Zone(zone.clone()), move |state| Ok(state.zones.get(&name).map(|zone| zone.info.clone())))
+            .boxed()
     }
 
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
-        self.call(Call::Read(zone.clone()), |state| Ok(state.zones.get(zone).map(MemoryZone::contents))).boxed()
+        let name = zone.clone();
+        self.call(Call::Read(zone.clone()), move |state| Ok(state.zones.get(&name).map(MemoryZone::contents))).boxed()
     }
 
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
-        self.call(Call::Create(zone.name.clone()), |state| state.create(zone)).boxed()
+        let new = zone.clone();
+        self.call(Call::Create(zone.name.clone()), move |state| state.create(&new)).boxed()
     }
 
     fn configure<'a>(
@@ -341,18 +394,23 @@ impl ZoneServer for MemoryServer {
         zone: &'a ZoneName,
         settings: &'a ZoneSettings,
     ) -> BoxFuture<'a, Result<(), ServerError>> {
-        self.call(Call::Configure(zone.clone()), |state| {
-            configure(&mut state.zones.get_mut(zone).ok_or(ServerError::NoZone)?.info, settings);
+        let (name, settings) = (zone.clone(), settings.clone());
+        self.call(Call::Configure(zone.clone()), move |state| {
+            configure(&mut state.zones.get_mut(&name).ok_or(ServerError::NoZone)?.info, &settings);
             Ok(())
         })
         .boxed()
     }
 
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
-        self.call(Call::Patch(zone.clone(), changes.len()), |state| {
+        let (name, changes) = (zone.clone(), changes.to_vec());
+        self.call(Call::Patch(zone.clone(), changes.len()), move |state| {
+            if state.refuses_comments {
+                rules::uncommented(&changes)?;
+            }
             let key_names = state.version.as_deref().is_some_and(spelling::knows_key_names);
-            let changes = spelling::for_server(changes, key_names);
-            let held = state.zones.get_mut(zone).ok_or(ServerError::NoZone)?;
+            let changes = spelling::for_server(&changes, key_names);
+            let held = state.zones.get_mut(&name).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
             let mut next = held.clone();
             next.apply(&changes, key_names)?;
@@ -360,17 +418,18 @@ impl ZoneServer for MemoryServer {
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);
             let serial = (!soa).then_some(held.info.serial);
-            state.changed(zone);
+            state.changed(&name);
             Ok(Patched { serial })
         })
         .boxed()
     }
 
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
-        self.call(Call::Delete(zone.clone()), |state| {
-            let existed = state.zones.remove(zone).is_some();
+        let name = zone.clone();
+        self.call(Call::Delete(zone.clone()), move |state| {
+            let existed = state.zones.remove(&name).is_some();
             if existed {
-                state.changed(zone);
+                state.changed(&name);
             }
             Ok(existed)
         })

@@ -2,7 +2,10 @@
 
 use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
 
-use crate::{error::ServerError, types::SetContent};
+use crate::{
+    error::ServerError,
+    types::{Action, Change, CommentChange, SetContent},
+};
 
 /// Types the server knows besides those with a parser of their own.
 const OTHER_TYPES: &[&str] = &[
@@ -115,6 +118,15 @@ pub(crate) fn compatible(
         }
     }
     Ok(())
+}
+
+/// What a backend without comments answers to one.
+pub(crate) fn uncommented(changes: &[Change]) -> Result<(), ServerError> {
+    let commented = |change: &&Change| matches!(&change.action, Action::Replace { comment: CommentChange::Are(_), .. });
+    match changes.iter().find(commented) {
+        Some(_) => Err(refuse("Hosting backend does not support editing comments.".to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// The serial in a SOA's text.

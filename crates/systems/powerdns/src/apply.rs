@@ -6,8 +6,9 @@
 //!
 //! In: a [`Plan`]. Out: [`Applied`], from which alone a success can be reported.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use signpost_dns::{RecordKey, RecordType, ZoneName};
 use signpost_engine::WriteError;
 use signpost_planning::Refusal;
@@ -17,12 +18,12 @@ use crate::{
     PowerDnsSystem,
     digest::Digest,
     finish,
-    memory::{Ledger, Present, ZoneMemory, canonical_host},
+    memory::{Ledger, Present, RejectedSettings, ZoneMemory, canonical_host},
     patch::{self, AtomOutcome, Sent},
     plan::{Atom, Plan, Waiting, ZoneStep},
-    record::{ZoneKey, ZoneObject, content},
+    record::{Record, ZoneKey, ZoneObject},
     report::Verdict,
-    zone_plan::with_safe_serial,
+    zone_plan::{apex, serial_floor, with_safe_serial},
 };
 
 /// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
@@ -38,7 +39,12 @@ pub(crate) struct Applied {
     pub(crate) zone: ZoneOutcome,
     pub(crate) atoms: Vec<(Atom, AtomOutcome)>,
     pub(crate) decided: Vec<Verdict>,
+    /// Record sets that are decided so when the zone was deleted.
+    pub(crate) with_zone: Vec<(Arc<Record>, Verdict)>,
+    /// Whether the zone was deleted.
+    pub(crate) deleted: bool,
     pub(crate) guarded: Option<Refusal>,
+    pub(crate) again: Option<Duration>,
     pub(crate) full: bool,
     pub(crate) left: bool,
     pub(crate) shared: bool,
@@ -59,91 +65,143 @@ pub(crate) enum ZoneOutcome {
     NotWritten(WriteError),
 }
 
-pub(crate) async fn apply(system: &PowerDnsSystem, plan: Plan) -> Applied {
-    let Plan {
-        key,
-        mut memory,
-        holder,
-        losers,
-        step,
-        zone_refusal,
-        mut atoms,
-        mut decided,
-        forget,
-        unlist,
-        guarded,
-        unreachable,
-        full,
-        left,
-        shared,
-    } = plan;
-    for key in forget {
-        memory.ledger.entries.remove(&key);
+pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> Applied {
+    for key in std::mem::take(&mut plan.forget) {
+        plan.memory.ledger.forget(&key);
     }
-    let reachable = unreachable.is_none();
-    let mut outcome = match (zone_refusal, unreachable) {
+    let mut outcome = match (plan.zone_refusal.take(), plan.unreachable.take()) {
         (_, Some(error)) => ZoneOutcome::Failed(error),
         (Some(refusal), None) => ZoneOutcome::Refused(refusal),
         (None, None) => ZoneOutcome::Kept,
     };
-    let before = memory.ledger.clone();
-    let listed = unlist.iter().filter(|key| memory.ledger.entries.remove(*key).is_some()).count();
-    if let (Some(holder), Some(zone), true) = (&holder, key.zone(), listed > 0)
-        && let Err(error) = write_ledger(system, zone, holder, &mut memory, before).await
-    {
+    let reachable = !matches!(outcome, ZoneOutcome::Failed(_));
+    if let Err(error) = unlist(system, &mut plan).await {
         // An object whose record stays may only go once the ledger no longer claims that record.
-        decided.retain(|verdict| !verdict.release);
+        plan.decided.retain(|verdict| !verdict.release);
         outcome = ZoneOutcome::NotWritten(error);
     }
-    let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
-    if let (Some(zone), true) = (key.zone().cloned(), reachable) {
-        let zone_done = match &holder {
-            Some(holder) => take_step(system, &zone, holder, &step, !atoms.is_empty(), &mut memory).await,
-            None => Ok(()),
-        };
-        // Settings that the server refuses are no reason to keep the records of a zone that is there from it.
-        let refused =
-            |error: &ServerError| error.class() == ErrorClass::Refused && matches!(step, ZoneStep::Configure(_));
-        match zone_done {
-            Err(failed) if !matches!(&failed, ZoneOutcome::Failed(error) if refused(error)) => outcome = failed,
-            done => {
-                if let Err(failed) = done {
-                    outcome = failed;
-                }
-                // The zone may have been made just now: only here its serial is known.
-                for write in atoms.iter_mut().filter_map(|atom| atom.write.as_mut()) {
-                    write.content = with_safe_serial(memory.present.as_ref(), &write.key, &write.content);
-                }
-                outcomes = write_records(system, &zone, holder.as_ref(), &atoms, &mut memory).await;
-                if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&holder, &step)
-                    && outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { .. }))
-                {
-                    outcome = release(system, holder).await;
-                }
-            }
-        }
+    let mut outcomes = vec![AtomOutcome::Deferred; plan.atoms.len()];
+    let mut deleted = false;
+    if let (Some(zone), true) = (plan.key.zone().cloned(), reachable) {
+        (outcome, outcomes, deleted) = work(system, &zone, &mut plan, outcome).await;
     }
-    if let (Some(holder), false, ZoneStep::Release) = (&holder, reachable, &step) {
+    if let (Some(holder), false, ZoneStep::Release) = (&plan.holder, reachable, &plan.step) {
         // The zone stays where it is. Record sets that do not are waited for under its name.
         match release(system, holder).await {
-            ZoneOutcome::Released if decided.iter().any(|verdict| !verdict.release) => {}
+            ZoneOutcome::Released if plan.decided.iter().any(|verdict| !verdict.release) => {}
             released => outcome = released,
         }
     }
-    if let (Some(holder), None) = (&holder, key.zone())
+    if let (Some(holder), None) = (&plan.holder, plan.key.zone())
         && holder.identity.deleting
     {
         // No zone has such a name, so there is nothing of it on the server.
         outcome = release(system, holder).await;
     }
-    for loser in losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
+    for loser in plan.losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
         // It never held the zone, so there is nothing of it on the server.
         if let ZoneOutcome::NotWritten(error) = release(system, loser).await {
             outcome = ZoneOutcome::NotWritten(error);
         }
     }
+    let Plan { key, memory, holder, losers, atoms, decided, with_zone, guarded, again, full, left, shared, .. } = plan;
     let atoms = atoms.into_iter().zip(outcomes).collect();
-    Applied { key, memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left, shared }
+    Applied {
+        key,
+        memory,
+        holder,
+        losers,
+        zone: outcome,
+        atoms,
+        decided,
+        with_zone,
+        deleted,
+        guarded,
+        again,
+        full,
+        left,
+        shared,
+    }
+}
+
+/// Takes lines off the ledger whose records stay on the server without an object.
+async fn unlist(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(), WriteError> {
+    let before = plan.memory.ledger.clone();
+    let listed = plan.unlist.iter().filter(|key| plan.memory.ledger.unlist(key)).count();
+    match (&plan.holder, plan.key.zone()) {
+        (Some(holder), Some(zone)) if listed > 0 => write_ledger(system, zone, holder, &mut plan.memory, before).await,
+        _ => Ok(()),
+    }
+}
+
+/// The zone, then its records, then the release of its object. Returns what became of the zone, of the atoms, and
+/// whether the zone was deleted.
+async fn work(
+    system: &PowerDnsSystem,
+    zone: &ZoneName,
+    plan: &mut Plan,
+    mut outcome: ZoneOutcome,
+) -> (ZoneOutcome, Vec<AtomOutcome>, bool) {
+    let nothing = |plan: &Plan| vec![AtomOutcome::Deferred; plan.atoms.len()];
+    let done = match plan.holder.clone() {
+        Some(holder) => take_step(system, zone, &holder, plan).await,
+        None => Ok(()),
+    };
+    // Settings that the server refuses are no reason to keep the records of a zone that is there from it.
+    match (done, &plan.step) {
+        (Ok(()), _) => {}
+        (Err(ZoneOutcome::Failed(ServerError::Refused { words })), ZoneStep::Configure(settings)) => {
+            let until = system.clock.now().checked_add(system.pace.retry_refused).unwrap_or(Timestamp::MAX);
+            let rejected = RejectedSettings { settings: settings.clone(), words: words.clone(), until };
+            plan.memory.rejected_settings = Some(rejected);
+            outcome = ZoneOutcome::Failed(ServerError::Refused { words });
+        }
+        (Err(failed), _) => return (failed, nothing(plan), false),
+    }
+    if let (ZoneStep::Create(_), Some(holder)) = (&plan.step, plan.holder.clone())
+        && !holder.spec.kind.is_secondary()
+    {
+        // Only now there is something to compare the apex with.
+        let apex = apex(zone, &holder, &plan.memory, plan.soa_elsewhere, system.clock.now());
+        plan.add_own(apex);
+        plan.keep_one_soa();
+        if let (Some(refusal), ZoneOutcome::Kept) = (plan.zone_refusal.take(), &outcome) {
+            outcome = ZoneOutcome::Refused(refusal);
+        }
+    }
+    if let Err(error) = secure_serial(system, zone, plan).await {
+        return (ZoneOutcome::Failed(error), nothing(plan), false);
+    }
+    let outcomes = write_records(system, zone, plan.holder.as_ref(), &plan.atoms, &mut plan.memory).await;
+    let deleted = plan.step == ZoneStep::Delete;
+    if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&plan.holder, &plan.step)
+        && outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { .. }))
+    {
+        outcome = release(system, holder).await;
+    }
+    (outcome, outcomes, deleted)
+}
+
+/// A start of authority that is written never takes the serial back. The server's own serial is asked for first: after
+/// the write, the serial would no longer tell that somebody else had changed the zone.
+async fn secure_serial(system: &PowerDnsSystem, zone: &ZoneName, plan: &mut Plan) -> Result<(), ServerError> {
+    let writes_soa = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key.rtype == RecordType::Soa);
+    if !plan.atoms.iter().any(writes_soa) {
+        return Ok(());
+    }
+    let info = system.server.zone(zone).await?.ok_or(ServerError::NoZone)?;
+    let memory = &mut plan.memory;
+    if let Some(present) = &mut memory.present {
+        if present.info.serial != info.serial {
+            memory.read_at = None;
+        }
+        present.info = info;
+    }
+    let floor = plan.holder.as_ref().and_then(|holder| serial_floor(holder, memory));
+    for write in plan.atoms.iter_mut().filter_map(|atom| atom.write.as_mut()) {
+        write.content = with_safe_serial(memory.present.as_ref(), floor, &write.key, &write.content);
+    }
+    Ok(())
 }
 
 async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
@@ -160,39 +218,19 @@ async fn take_step(
     system: &PowerDnsSystem,
     zone: &ZoneName,
     holder: &Arc<ZoneObject>,
-    step: &ZoneStep,
-    writes: bool,
-    memory: &mut ZoneMemory,
+    plan: &mut Plan,
 ) -> Result<(), ZoneOutcome> {
     let identity = &holder.identity;
+    let memory = &mut plan.memory;
+    let touches = !plan.atoms.is_empty() || memory.present.is_some() || plan.step != ZoneStep::Keep;
     // Held before anything is written or adopted in its name, so that its deletion can be cleaned up after.
-    if !identity.held && !identity.deleting && (writes || memory.present.is_some() || *step != ZoneStep::Keep) {
+    if !identity.held && !identity.deleting && touches {
         let held = system.writer.write(&finish::metadata(identity, true)).await.map_err(ZoneOutcome::NotWritten)?;
         system.world.written(&identity.id, held);
     }
-    match step {
+    match &plan.step {
         ZoneStep::Keep | ZoneStep::Release => Ok(()),
-        ZoneStep::Create(new) => {
-            let marked = memory.ledger.zone;
-            if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !marked {
-                let before = memory.ledger.clone();
-                memory.ledger.zone = true;
-                write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
-            }
-            let info = match system.server.create(new).await {
-                Ok(info) => info,
-                Err(error) => {
-                    // It was certainly not made by this call, and a try before whose end is not known cannot have
-                    // made it either, unless this one ran into it: who makes the zone from now on is somebody else.
-                    let ours = marked && error.class() != ErrorClass::Refused;
-                    memory.ledger.zone &= error.is_uncertain() || ours;
-                    return Err(ZoneOutcome::Failed(error));
-                }
-            };
-            memory.present = Some(fresh(new, info));
-            memory.read_at = Some(system.clock.now());
-            Ok(())
-        }
+        ZoneStep::Create(new) => create(system, zone, holder, new, memory).await,
         ZoneStep::Configure(settings) => {
             system.server.configure(zone, settings).await.map_err(ZoneOutcome::Failed)?;
             let info = system.server.zone(zone).await.map_err(ZoneOutcome::Failed)?;
@@ -210,25 +248,43 @@ async fn take_step(
     }
 }
 
-/// What a zone holds that was made just now.
-fn fresh(new: &NewZone, info: signpost_provider_powerdns::ZoneInfo) -> Present {
-    let mut present = Present {
-        info,
-        sets: std::collections::BTreeMap::new(),
-        commented: std::collections::BTreeSet::new(),
-        beside: std::collections::BTreeMap::new(),
-        apex_ns: None,
-        // The server makes one, unless the zone's content comes from elsewhere.
-        has_soa: !matches!(new.kind.as_str(), "Slave" | "Consumer"),
-    };
-    if !new.nameservers.is_empty() {
-        let records: Vec<_> = new.nameservers.iter().cloned().map(signpost_dns::Rdata::Ns).collect();
-        let ns = content(3600, &records, None);
-        let key = RecordKey::new(new.name.name().clone(), RecordType::Ns);
-        present.sets.insert(key, Digest::of_content(RecordType::Ns, &ns));
-        present.apex_ns = Some((3600, ns.records.iter().map(|host| canonical_host(host)).collect()));
+async fn create(
+    system: &PowerDnsSystem,
+    zone: &ZoneName,
+    holder: &Arc<ZoneObject>,
+    new: &NewZone,
+    memory: &mut ZoneMemory,
+) -> Result<(), ZoneOutcome> {
+    let marked = memory.ledger.zone;
+    if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !marked {
+        let before = memory.ledger.clone();
+        memory.ledger.zone = true;
+        write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
     }
-    present
+    if let Err(error) = system.server.create(new).await {
+        // It was certainly not made by this call, and a try before whose end is not known cannot have
+        // made it either, unless this one ran into it: who makes the zone from now on is somebody else.
+        let ours = marked && error.class() != ErrorClass::Refused;
+        memory.ledger.zone &= error.is_uncertain() || ours;
+        if may_be_late(&error) {
+            memory.ledger.zone_uncertain = Some(system.clock.now());
+        }
+        return Err(ZoneOutcome::Failed(error));
+    }
+    memory.created = true;
+    let contents = system.server.read(zone).await.map_err(ZoneOutcome::Failed)?;
+    memory.present = contents.map(|contents| Present::of(&contents));
+    memory.read_at = Some(system.clock.now());
+    Ok(())
+}
+
+/// Whether the server may still carry out a request that failed so: no answer of its own has come.
+fn may_be_late(error: &ServerError) -> bool {
+    match error {
+        ServerError::Unreachable { .. } | ServerError::Timeout { .. } => true,
+        ServerError::Failed { status, .. } => matches!(status, 502..=504),
+        _ => false,
+    }
 }
 
 async fn write_records(
@@ -248,14 +304,13 @@ async fn write_records(
         .collect();
     let mut end = atoms.len();
     if let (Some(holder), false) = (holder, new.is_empty()) {
-        system.prune(zone, &mut memory.ledger);
         let before = memory.ledger.clone();
         let room = listable(zone, &memory.ledger, &new);
         if new.len() > room {
             end = room_for(atoms, room);
         }
         for (key, digest) in new.into_iter().take(room) {
-            memory.ledger.entries.entry(key).or_default().insert(digest);
+            memory.ledger.list(key, digest);
         }
         if let Err(error) = write_ledger(system, zone, holder, memory, before).await {
             tracing::warn!(%zone, %error, "the ledger could not be written");
@@ -263,11 +318,16 @@ async fn write_records(
         }
     }
     let known = memory.present.as_ref().map(|present| &present.info);
-    let Sent { mut outcomes, calls, strayed } = patch::send(&*system.server, zone, &atoms[..end], known).await;
+    let refuses = memory.closed.as_ref().map(|(words, _)| words.as_str());
+    let Sent { mut outcomes, calls, strayed, closed } =
+        patch::send(&*system.server, zone, &atoms[..end], known, refuses).await;
     if strayed {
         // The serial alone would hide from now on what somebody else wrote before this: look at all of it.
         memory.read_at = None;
     }
+    memory.no_comments |= outcomes.contains(&AtomOutcome::Uncommented);
+    let until = system.clock.now().checked_add(system.pace.retry_refused).unwrap_or(Timestamp::MAX);
+    memory.closed = closed.map(|words| (words, until));
     outcomes.resize(atoms.len(), AtomOutcome::Deferred);
     // After a start of authority was written, the server does not tell the serial by itself.
     if outcomes.contains(&AtomOutcome::Done { serial: None })
@@ -280,7 +340,7 @@ async fn write_records(
             present.info = info;
         }
     }
-    let changed = remember(zone, atoms, &outcomes, memory);
+    let changed = remember(zone, atoms, &outcomes, memory, system.clock.now());
     system.figures.patched(calls, changed);
     system.figures.repaired(atoms.iter().zip(&outcomes).filter(|(atom, outcome)| is_repair(atom, outcome)).count());
     outcomes
@@ -324,54 +384,28 @@ fn room_for(atoms: &[Atom], room: usize) -> usize {
 }
 
 /// What the server has now. Returns how many sets changed.
-fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &mut ZoneMemory) -> usize {
+fn remember(
+    zone: &ZoneName,
+    atoms: &[Atom],
+    outcomes: &[AtomOutcome],
+    memory: &mut ZoneMemory,
+    now: Timestamp,
+) -> usize {
     let mut changed = 0;
     let mut lost = false;
     for (atom, outcome) in atoms.iter().zip(outcomes) {
         match outcome {
             AtomOutcome::Done { serial } => {
-                for key in &atom.deletes {
-                    changed += 1;
-                    memory.ledger.entries.remove(key);
-                    memory.rejected.remove(key);
-                }
-                let Some(present) = &mut memory.present else { continue };
-                for key in &atom.deletes {
-                    present.sets.remove(key);
-                    present.commented.remove(key);
-                    present.beside.remove(key);
-                    if key.rtype == RecordType::Ns && key.name == *zone.name() {
-                        present.apex_ns = None;
-                    }
-                }
-                if let Some(serial) = serial {
-                    // Without SOA-EDIT both are one.
-                    if present.info.edited_serial == present.info.serial {
-                        present.info.edited_serial = *serial;
-                    }
-                    present.info.serial = *serial;
-                }
-                if let Some(write) = &atom.write {
-                    changed += 1;
-                    memory.rejected.remove(&write.key);
-                    if let Some(digests) = memory.ledger.entries.get_mut(&write.key) {
-                        *digests = [write.digest].into();
-                    }
-                    present.sets.insert(write.key.clone(), write.digest);
-                    present.has_soa |= write.key.rtype == RecordType::Soa;
-                    if write.content.comment.is_some() {
-                        present.commented.insert(write.key.clone());
-                    } else {
-                        present.commented.remove(&write.key);
-                    }
-                    if write.key.rtype == RecordType::Ns && write.key.name == *zone.name() {
-                        let hosts = write.content.records.iter().map(|host| canonical_host(host)).collect();
-                        present.apex_ns = Some((write.content.ttl, hosts));
-                    }
+                changed += atom.deletes.len() + usize::from(atom.write.is_some());
+                remember_done(zone, atom, *serial, memory);
+            }
+            AtomOutcome::Failed(error) => {
+                lost |= error.is_uncertain() || *error == ServerError::NoZone;
+                if let (Some(write), true) = (&atom.write, may_be_late(error)) {
+                    memory.ledger.list_uncertain(write.key.clone(), write.digest, now);
                 }
             }
-            AtomOutcome::Failed(error) => lost |= error.is_uncertain() || *error == ServerError::NoZone,
-            AtomOutcome::Refused(_) | AtomOutcome::NotListed(_) | AtomOutcome::Deferred => {}
+            AtomOutcome::Refused(_) | AtomOutcome::Uncommented | AtomOutcome::NotListed(_) | AtomOutcome::Deferred => {}
         }
     }
     if lost {
@@ -379,6 +413,48 @@ fn remember(zone: &ZoneName, atoms: &[Atom], outcomes: &[AtomOutcome], memory: &
         memory.present = None;
     }
     changed
+}
+
+fn remember_done(zone: &ZoneName, atom: &Atom, serial: Option<u32>, memory: &mut ZoneMemory) {
+    for key in &atom.deletes {
+        memory.ledger.forget(key);
+        memory.rejected.remove(key);
+    }
+    if let Some(write) = &atom.write {
+        memory.rejected.remove(&write.key);
+        memory.ledger.confirm(&write.key, write.digest);
+    }
+    let Some(present) = &mut memory.present else { return };
+    let is_apex = |key: &RecordKey, rtype| key.rtype == rtype && key.name == *zone.name();
+    for key in &atom.deletes {
+        present.sets.remove(key);
+        present.commented.remove(key);
+        present.beside.remove(key);
+        if is_apex(key, RecordType::Ns) {
+            present.apex_ns = None;
+        }
+    }
+    if let Some(serial) = serial {
+        // Without SOA-EDIT both are one.
+        if present.info.edited_serial == present.info.serial {
+            present.info.edited_serial = serial;
+        }
+        present.info.serial = serial;
+    }
+    let Some(write) = &atom.write else { return };
+    present.sets.insert(write.key.clone(), write.digest);
+    if write.content.comment.is_some() {
+        present.commented.insert(write.key.clone());
+    } else {
+        present.commented.remove(&write.key);
+    }
+    if is_apex(&write.key, RecordType::Soa) {
+        present.soa = write.content.records.first().map(|text| (write.content.ttl, text.clone()));
+    }
+    if is_apex(&write.key, RecordType::Ns) {
+        let hosts = write.content.records.iter().map(|host| canonical_host(host)).collect();
+        present.apex_ns = Some((write.content.ttl, hosts));
+    }
 }
 
 /// Writes what is in flight to the zone object, before it is. Where that fails the ledger is what it was before:
@@ -394,12 +470,18 @@ async fn write_ledger(
     status.in_flight = memory.ledger.lines(zone);
     let value = serde_json::to_value(&status).map_err(|error| WriteError::Invalid(error.to_string()))?;
     system.world.zone_said(&holder.identity.id, &status);
-    if let Err(error) = system.writer.write(&finish::object_status(&holder.identity, value)).await {
-        memory.ledger = before;
-        return Err(error);
+    match system.writer.write(&finish::object_status(&holder.identity, value)).await {
+        Ok(answer) => {
+            // Whoever reads the ledger from the index from now on finds these lines, whatever becomes of this pass.
+            system.world.written(&holder.identity.id, answer);
+            memory.said = Some(status);
+            Ok(())
+        }
+        Err(error) => {
+            memory.ledger = before;
+            Err(error)
+        }
     }
-    memory.said = Some(status);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -413,19 +495,26 @@ mod tests {
         let zone = ZoneName::parse("example.com").unwrap();
         let nameservers = vec![Fqdn::parse("ns1.example.org").unwrap()];
         let new = NewZone { name: zone.clone(), kind: "Native".into(), nameservers, settings: ZoneSettings::default() };
-        let info = MemoryServer::new().create(&new).await.unwrap();
-        let mut memory = ZoneMemory { present: Some(fresh(&new, info)), ..ZoneMemory::default() };
+        let server = MemoryServer::new();
+        server.create(&new).await.unwrap();
+        let contents = server.read(&zone).await.unwrap().unwrap();
+        let mut memory = ZoneMemory { present: Some(Present::of(&contents)), ..ZoneMemory::default() };
         assert!(memory.present.as_ref().unwrap().apex_ns.is_some());
         let key = RecordKey::new(zone.name().clone(), RecordType::Ns);
         let atom = Atom { name: zone.name().clone(), deletes: vec![key], write: None, waiting: vec![] };
-        remember(&zone, &[atom], &[AtomOutcome::Done { serial: Some(8) }], &mut memory);
+        let done = AtomOutcome::Done { serial: Some(8) };
+        remember(&zone, &[atom], &[done], &mut memory, Timestamp::UNIX_EPOCH);
         assert_eq!(memory.present.unwrap().apex_ns, None);
     }
     /// New names, so that every atom needs a line in the ledger.
     fn new_names(count: usize, label: usize) -> Vec<Atom> {
         let zone = ZoneName::parse("example.com").unwrap();
         let label = "x".repeat(label);
-        let content = Arc::new(content(300, &[signpost_dns::Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()], None));
+        let content = Arc::new(crate::record::content(
+            300,
+            &[signpost_dns::Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()],
+            None,
+        ));
         let atom = |n: usize| {
             let name = zone.resolve(&format!("n{n:05}.{label}")).unwrap();
             let digest = Digest::of_content(RecordType::A, &content);
@@ -448,7 +537,9 @@ mod tests {
         let mut ledger = Ledger::default();
         let room = listable(&zone, &ledger, &new);
         assert!(0 < room && room < new.len());
-        ledger.entries.extend(new[..room].iter().map(|(key, digest)| (key.clone(), [*digest].into())));
+        for (key, digest) in &new[..room] {
+            ledger.list(key.clone(), *digest);
+        }
         assert!(serde_json::to_vec(&ledger.lines(&zone)).unwrap().len() <= MAX_LEDGER + 2);
         assert_eq!(room_for(&atoms, room), room);
         assert_eq!(listable(&zone, &ledger, &new[room..]), 0, "the next round finds it full until it was pruned");

@@ -35,6 +35,9 @@ pub struct Pace {
     pub full_read: Duration,
     /// Before a record set the server refused is tried again.
     pub retry_refused: Duration,
+    /// How long a request that ended without an answer may still be carried out by the server. It must be longer than
+    /// the deadline of a call.
+    pub grace: Duration,
     /// Between two questions whether the server answers at all, for readiness.
     pub probe: Duration,
     /// Zones worked on at the same time.
@@ -52,6 +55,7 @@ impl Default for Pace {
             resync: Duration::from_mins(1),
             full_read: Duration::from_mins(10),
             retry_refused: Duration::from_mins(5),
+            grace: Duration::from_mins(1),
             probe: Duration::from_secs(30),
             zones_at_once: 8,
             only: None,

@@ -93,7 +93,7 @@ fn an_heir_finds_what_its_own_record_sets_want_in_place() {
         with_heir("Adopt").words(),
         "release zone\n\
          -old.example.com. A old says ZoneMissing\n\
-         ns: ZoneMissing\nsoa: ZoneMissing\nwww: ZoneMissing\n"
+         ns: ZoneMissing\nsoa: ZoneMissing\nwww: ZoneMissing, keeps its record\n"
     );
     let scene = with_heir("Adopt").in_ledger("www", "A", "192.0.2.1").in_ledger("@", "SOA", SOA);
     assert_eq!(scene.plan().atoms.len(), 1, "what only the ledger lists is treated alike");
@@ -188,8 +188,8 @@ fn while_the_server_rejects_the_new_type_the_old_one_stays() {
     };
     memory.rejected.insert(RecordKey::new(zone().resolve("www").unwrap(), RecordType::Cname), rejection);
     let key = ZoneKey::Zone(zone());
-    let snapshot = scene.world.snapshot(&key, &Touched::All);
-    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory }, now());
+    let snapshot = scene.world.snapshot(&key, &Touched::All, &Ledger::default());
+    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, grace: GRACE }, now());
     assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
     assert_eq!(says(&plan.decided[0].says), "ProviderRejected");
 }
@@ -200,7 +200,16 @@ fn what_stays_on_the_server_does_not_wait_for_it() {
         let key = ZoneKey::Zone(zone());
         let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
         let memory = ZoneMemory { ledger: Ledger::parse(&zone(), ledger), ..ZoneMemory::default() };
-        plan(Observed { snapshot: scene.world.snapshot(&key, &Touched::All), key, server, memory }, now())
+        plan(
+            Observed {
+                snapshot: scene.world.snapshot(&key, &Touched::All, &Ledger::default()),
+                key,
+                server,
+                memory,
+                grace: GRACE,
+            },
+            now(),
+        )
     };
     let mut kept = deleting(wrote("kept", "A", "192.0.2.1"));
     kept["spec"]["deletionPolicy"] = json!("Retain");

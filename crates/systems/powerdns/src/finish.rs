@@ -27,8 +27,8 @@ use signpost_engine::{Clock, Event, EventKind, ObjectId, ObjectWrite, Recorder, 
 use crate::{
     index::{World, Zones},
     metrics::Figures,
-    record::{Identity, ZoneKey, status_hash},
-    report::{self, Says, Verdict},
+    record::{Identity, Record, ZoneKey, meaning_hash},
+    report::{self, Verdict},
 };
 
 const WORKERS: usize = 16;
@@ -205,11 +205,11 @@ impl Finisher {
                     return Finished::Yes(wrote);
                 }
                 metadata(identity, false)
-            } else if verdict.applied.is_some() && !identity.held && !identity.deleting {
+            } else if record.applied().is_some() && !identity.held && !identity.deleting {
                 metadata(identity, true)
             } else {
                 let status = report::record_status(&record, verdict, self.inner.clock.now());
-                let hashes = (status_hash(&status), record.seen.hash);
+                let hashes = (meaning_hash(&status), record.seen.hash);
                 if hashes.0 == hashes.1 || self.lock().futile.get(id) == Some(&hashes) {
                     return Finished::Yes(wrote);
                 }
@@ -224,7 +224,7 @@ impl Finisher {
                     wrote = true;
                     world.written(id, answer);
                     if let Some(wanted) = wanted {
-                        self.announce(identity, verdict);
+                        self.announce(&record, verdict);
                         self.note_futile(&world, id, wanted);
                         return Finished::Yes(true);
                     }
@@ -257,8 +257,10 @@ impl Finisher {
     }
 
     /// A refusal is said in an event, in the log and in a metric, once per change of the status.
-    fn announce(&self, identity: &Identity, verdict: &Verdict) {
-        let (Says::Failed(refusal) | Says::Pending(refusal)) = &verdict.says else { return };
+    fn announce(&self, record: &Record, verdict: &Verdict) {
+        let identity = &record.identity;
+        let notice = verdict.notice.as_ref().filter(|notice| record.seen.notice != Some(notice.reason));
+        let Some(refusal) = verdict.says.refusal().or(notice) else { return };
         self.inner.figures.refused(refusal.reason);
         tracing::info!(object = %identity.id, reason = refusal.reason.as_str(), message = refusal.message, "refused");
         self.inner.recorder.record(warning(identity, refusal.reason.as_str(), &refusal.message));

@@ -22,6 +22,7 @@ use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
 
 use crate::{
     finish::Finisher,
+    memory::Ledger,
     record::{Record, ZoneKey, ZoneObject, status_hash},
     report::Verdict,
 };
@@ -38,6 +39,8 @@ pub(crate) struct World {
     queue: Zones,
     /// Only zones at or below this name are looked at.
     only: Option<ZoneName>,
+    /// Whether other processes watch other namespaces of the same cluster.
+    partial_view: bool,
     finisher: OnceLock<Finisher>,
 }
 
@@ -109,11 +112,13 @@ pub(crate) struct Snapshot {
     pub(crate) left: bool,
     /// Whether the ledger may list what objects wrote that this process does not see.
     pub(crate) shared: bool,
+    /// What of the ledger is also in the status of an object that has our finalizer, as of this snapshot.
+    pub(crate) durable: BTreeSet<RecordKey>,
 }
 
 impl World {
-    pub(crate) fn new(queue: Zones, only: Option<ZoneName>) -> Self {
-        Self { state: RwLock::default(), queue, only, finisher: OnceLock::new() }
+    pub(crate) fn new(queue: Zones, only: Option<ZoneName>, partial_view: bool) -> Self {
+        Self { state: RwLock::default(), queue, only, partial_view, finisher: OnceLock::new() }
     }
 
     pub(crate) fn set_finisher(&self, finisher: Finisher) {
@@ -136,16 +141,21 @@ impl World {
         }
     }
 
-    /// What a pass looks at. Names that lost an object are looked at once.
-    pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>) -> Snapshot {
+    /// The zone object that has the ledger of a zone, as it is known now: the claimants, oldest first.
+    pub(crate) fn claimants(&self, key: &ZoneKey) -> Vec<Arc<ZoneObject>> {
+        self.read().claimants_of(key)
+    }
+
+    /// What a pass looks at, and which lines of the zone's ledger are durable: all of it from one moment. Names that
+    /// lost an object are looked at once.
+    pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>, ledger: &Ledger) -> Snapshot {
         let mut state = self.write();
         let left = state.homes.get_mut(key).map(|home| std::mem::take(&mut home.left)).unwrap_or_default();
         if state.homes.get(key).is_some_and(|home| home.members.is_empty()) {
             state.homes.remove(key);
         }
         let state = &*state;
-        let claimants: Vec<Arc<ZoneObject>> =
-            state.claimants.get(key).into_iter().flatten().filter_map(|id| state.zones.get(id).cloned()).collect();
+        let claimants = state.claimants_of(key);
         // A zone object that goes takes along what was written through it: all of that, or it is too early.
         let everything = Touched::All;
         let touched = if claimants.iter().any(|zone| zone.identity.deleting) { &everything } else { touched };
@@ -176,6 +186,10 @@ impl World {
                 }
             }
         }
+        if let Some(zone) = key.zone() {
+            let listed = ledger.entries.keys();
+            snapshot.durable = listed.filter(|listed| state.is_durable(home, zone, listed)).cloned().collect();
+        }
         snapshot
     }
 
@@ -190,36 +204,50 @@ impl World {
         self.read().records.get(id).cloned()
     }
 
-    /// Whether some object's status says durably that it wrote this, and its finalizer holds it.
-    pub(crate) fn is_durable(&self, zone: &ZoneName, key: &RecordKey) -> bool {
-        let state = self.read();
-        let home = state.homes.get(&ZoneKey::Zone(zone.clone()));
-        let ids = home.and_then(|home| home.names.get(&key.name)).into_iter().flatten();
-        ids.filter_map(|id| state.records.get(id)).any(|record| {
-            record.identity.held
-                && record.seen.applied.as_ref().is_some_and(|applied| applied.key == *key && applied.zone == *zone)
-        })
-    }
-
-    /// Takes what a pass decided. Objects that have changed since are left to their next pass.
+    /// Takes what a pass decided and found out. What it found out holds for the object whatever became of its spec; the
+    /// rest is for the object that was judged, and one that has changed since is left to its next pass.
+    ///
+    /// An object that is known to have something on the server is never released: whoever judged so did not know.
     pub(crate) fn settle(&self, verdicts: Vec<Verdict>) {
         let mut due = Vec::with_capacity(verdicts.len());
+        let mut again = Vec::new();
         {
             let mut state = self.write();
             for verdict in verdicts {
+                let Some(old) = state.records.get(&verdict.id).cloned() else { continue };
+                if old.identity.uid != verdict.uid {
+                    continue;
+                }
+                if old.would_learn(&verdict.found) {
+                    let mut new = (*old).clone();
+                    new.learn(&verdict.found);
+                    state.replace(&old, new);
+                }
                 let Some(record) = state.records.get_mut(&verdict.id) else { continue };
-                let same = record.identity.uid == verdict.uid
-                    && record.identity.generation == verdict.generation
-                    && record.identity.deleting == verdict.deleting;
-                if same {
-                    due.push((verdict.id.clone(), record.home.clone()));
+                let judged =
+                    record.identity.generation == verdict.generation && record.identity.deleting == verdict.deleting;
+                if judged && verdict.release && record.applied().is_some() {
+                    again.push((record.home.clone(), verdict.id));
+                } else if judged {
+                    let news = old.verdict.as_ref().is_none_or(|before| !before.says_the_same(&verdict));
+                    if news || !self.others_write(&verdict.id) {
+                        due.push((verdict.id.clone(), record.home.clone()));
+                    }
                     Arc::make_mut(record).verdict = Some(Box::new(verdict));
                 }
             }
         }
+        for (home, id) in again {
+            self.queue.touch(home, Touch::One(id));
+        }
         if let Some(finisher) = self.finisher.get() {
             finisher.enqueue(due);
         }
+    }
+
+    /// Whether other processes report their part about the same object: there, only what has changed is written.
+    fn others_write(&self, id: &ObjectId) -> bool {
+        self.partial_view && id.namespace.is_none()
     }
 
     /// Remembers what a zone object's status should be, so that its echo is told from somebody else's change.
@@ -366,6 +394,9 @@ impl World {
                 }
                 new.identity.id = old.identity.id.clone();
             }
+            if let Some(old) = old.as_ref().filter(|old| old.identity.uid == new.identity.uid) {
+                new.inherit_facts(old);
+            }
             let id = new.identity.id.clone();
             if let Some((zone, _)) = state.followers.get_key_value(&new.zone) {
                 new.zone = zone.clone();
@@ -399,7 +430,7 @@ impl World {
                 state.list(&new);
             }
             if unchanged {
-                if new.verdict.is_some() {
+                if new.verdict.is_some() && !self.others_write(&id) {
                     finish = Some((id.clone(), new.home.clone()));
                 }
             } else {
@@ -469,6 +500,30 @@ impl State {
         let news = strayed.is_some() && said.strayed != strayed;
         said.strayed = strayed;
         news
+    }
+
+    fn claimants_of(&self, key: &ZoneKey) -> Vec<Arc<ZoneObject>> {
+        self.claimants.get(key).into_iter().flatten().filter_map(|id| self.zones.get(id).cloned()).collect()
+    }
+
+    /// Whether the status of some object with our finalizer reports that it wrote this.
+    fn is_durable(&self, home: &Home, zone: &ZoneName, key: &RecordKey) -> bool {
+        let ids = home.names.get(&key.name).into_iter().flatten();
+        ids.filter_map(|id| self.records.get(id)).any(|record| {
+            let reported = record.seen.applied.as_ref();
+            record.identity.held && reported.is_some_and(|applied| applied.key == *key && applied.zone == *zone)
+        })
+    }
+
+    /// Puts a record set in the place of what was known of it before.
+    fn replace(&mut self, old: &Record, mut new: Record) {
+        let referred = self.zones.get(&new.zone).map(|zone| zone.key.clone());
+        new.settle_in(referred.as_ref());
+        if old.home != new.home || !old.names().eq(new.names()) {
+            self.unlist(old);
+            self.list(&new);
+        }
+        self.records.insert(new.identity.id.clone(), Arc::new(new));
     }
 
     fn claim(&mut self, key: ZoneKey, id: &Arc<ObjectId>) {

@@ -3,7 +3,7 @@ use serde_json::json;
 
 fn world() -> (World, Zones) {
     let queue: Zones = Queue::new();
-    (World::new(queue.clone(), None), queue)
+    (World::new(queue.clone(), None, false), queue)
 }
 
 fn rrset(version: u64, generation: u64, more: &serde_json::Value) -> RRset {
@@ -65,9 +65,9 @@ async fn a_name_that_lost_its_object_is_looked_at_once() {
     Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), "www"));
     let none = Touched::none();
-    let first = world.snapshot(&key(), &none);
+    let first = world.snapshot(&key(), &none, &Ledger::default());
     assert_eq!(first.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www.example.com."]);
-    assert!(first.left && world.snapshot(&key(), &none).names.is_empty());
+    assert!(first.left && world.snapshot(&key(), &none, &Ledger::default()).names.is_empty());
 }
 
 /// The zone object `ns/example.com` appears, for another zone than its name says.
@@ -90,10 +90,10 @@ async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     let other = appear_as_other(&world);
     assert!(touched(&queue).contains(&other));
-    let snapshot = world.snapshot(&other, &Touched::All);
+    let snapshot = world.snapshot(&other, &Touched::All, &Ledger::default());
     assert_eq!(snapshot.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www._other.example."]);
     Index::<Zone>::deleted(&world, &ObjectId::new("Zone", Some("ns"), "example.com"));
-    assert_eq!(world.snapshot(&key(), &Touched::All).names.len(), 1);
+    assert_eq!(world.snapshot(&key(), &Touched::All, &Ledger::default()).names.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn a_zone_object_that_goes_is_looked_at_with_all_its_record_sets_whatever_
     }))
     .unwrap();
     let look = |world: &World| {
-        let snapshot = world.snapshot(&key(), &Touched::none());
+        let snapshot = world.snapshot(&key(), &Touched::none(), &Ledger::default());
         (snapshot.full, snapshot.names.len())
     };
     Index::<Zone>::applied(&world, &zone);
@@ -133,7 +133,7 @@ async fn names_that_nobody_looks_at_are_not_collected_for_ever() {
         Index::<RRset>::applied(&world, &set);
         Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), &name));
     }
-    assert!(world.snapshot(&key(), &Touched::none()).names.len() <= 1024);
+    assert!(world.snapshot(&key(), &Touched::none(), &Ledger::default()).names.len() <= 1024);
     assert_eq!(queue.try_next().map(|job| job.touched), Some(Touched::All), "everything is looked at instead");
 }
 
@@ -202,7 +202,7 @@ async fn a_zone_made_anew_under_another_name_takes_along_record_sets_that_wrote_
     let other = appear_as_other(&world);
     assert!(touched(&queue).contains(&other));
     let names = |key: &ZoneKey| {
-        let snapshot = world.snapshot(key, &Touched::All);
+        let snapshot = world.snapshot(key, &Touched::All, &Ledger::default());
         snapshot.names.keys().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!((names(&other), names(&key())), (vec!["www._other.example.".to_owned()], vec![]));

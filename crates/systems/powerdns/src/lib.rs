@@ -39,7 +39,6 @@ use std::{
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, Zone};
-use signpost_dns::ZoneName;
 use signpost_engine::{
     Clock, DriveOptions, Gather, Index, Job, Need, ObjectId, Operator, Queue, Report, System, Writer,
     health::{Check, Health},
@@ -50,7 +49,7 @@ use crate::{
     fenced::Fenced,
     finish::Finisher,
     index::{World, Zones},
-    memory::{Ledger, ZoneMemory},
+    memory::ZoneMemory,
     metrics::Figures,
 };
 
@@ -72,14 +71,17 @@ pub fn install(operator: &mut Operator, config: &PowerDnsConfig) -> Result<(), I
         Some(options) if problems.is_empty() => options,
         _ => return Err(InstallError::Config(problems)),
     };
-    install_with(operator, Arc::new(PowerDnsClient::new(options)?), config.pace.clone());
+    // A request may still be carried out a good while after its caller gave up.
+    let grace = config.pace.grace.max(config.timeout.saturating_mul(3));
+    let pace = Pace { grace, ..config.pace.clone() };
+    install_with(operator, Arc::new(PowerDnsClient::new(options)?), pace);
     Ok(())
 }
 
 /// Adds the system to an operator, with any server behind it. Must be called inside a tokio runtime.
 pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: Pace) {
     let queue: Zones = Queue::new();
-    let world = Arc::new(World::new(queue.clone(), pace.only.clone()));
+    let world = Arc::new(World::new(queue.clone(), pace.only.clone(), pace.partial_view));
     let figures = Figures::register(&operator.metrics(), &world);
     world.set_finisher(Finisher::new(
         &world,
@@ -140,11 +142,6 @@ impl PowerDnsSystem {
         }
     }
 
-    /// Takes out of a ledger what the objects themselves say durably.
-    pub(crate) fn prune(&self, zone: &ZoneName, ledger: &mut Ledger) {
-        ledger.entries.retain(|key, _| !self.world.is_durable(zone, key));
-    }
-
     /// Readiness says whether the server can be reached.
     pub(crate) fn report_health(&self) {
         let check = match self.server.health() {
@@ -177,10 +174,7 @@ impl System for PowerDnsSystem {
 
     fn report(&self, applied: apply::Applied, now: Timestamp) -> Report<Arc<ObjectId>> {
         self.report_health();
-        let outcome::Said { key, memory, verdicts, report, again } =
-            outcome::say(&self.pace, applied, now, |zone, ledger| {
-                self.prune(zone, ledger);
-            });
+        let outcome::Said { key, memory, verdicts, report, again } = outcome::say(&self.pace, applied, now);
         for (id, refusal) in &report.refused {
             self.figures.refused(refusal.reason);
             tracing::info!(object = %id, reason = refusal.reason.as_str(), message = refusal.message, "refused");

@@ -6,13 +6,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::Fingerprint;
-use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo};
+use signpost_provider_powerdns::{
+    COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo, ZoneSettings,
+};
 
 use crate::digest::Digest;
 
@@ -29,15 +32,30 @@ pub(crate) struct ZoneMemory {
     pub(crate) ledger: Ledger,
     /// What the server would not take, until when it is not tried again.
     pub(crate) rejected: BTreeMap<RecordKey, Rejection>,
+    /// Settings of the zone that the server would not take.
+    pub(crate) rejected_settings: Option<RejectedSettings>,
+    /// The server refuses every change of the zone, in its words, as it seemed; until it is tried again.
+    pub(crate) closed: Option<(String, Timestamp)>,
+    /// Whether the server keeps no comments, as it answered to one.
+    pub(crate) no_comments: bool,
     /// Deletions the guard held in the pass before.
     pub(crate) held: Option<Fingerprint>,
     /// Whose ledger this is: the uid of the zone object.
     pub(crate) ledger_of: Option<Box<str>>,
+    /// Whether this process created the zone for that object.
+    pub(crate) created: bool,
     /// The status the zone object was last given.
     pub(crate) said: Option<ZoneStatus>,
 }
 
 impl ZoneMemory {
+    /// What the server refused may be accepted now.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.rejected.clear();
+        self.rejected_settings = None;
+        self.closed = None;
+    }
+
     /// Whether the server has exactly what the ledger says was to be written there.
     pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
         let there = self.present.as_ref().and_then(|present| present.sets.get(key));
@@ -61,8 +79,16 @@ pub(crate) struct Present {
     pub(crate) beside: BTreeMap<RecordKey, Arc<[Comment]>>,
     /// TTL and hosts of the apex NS set, whose TTL is kept as it is.
     pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
-    /// Whether there is a start of authority; a zone without one is not served.
-    pub(crate) has_soa: bool,
+    /// TTL and text of the start of authority; a zone without one is not served.
+    pub(crate) soa: Option<(u32, Box<str>)>,
+}
+
+/// Settings of a zone that the server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RejectedSettings {
+    pub(crate) settings: ZoneSettings,
+    pub(crate) words: String,
+    pub(crate) until: Timestamp,
 }
 
 /// A record set the server refused.
@@ -82,7 +108,7 @@ impl Present {
             commented: BTreeSet::new(),
             beside: BTreeMap::new(),
             apex_ns: None,
-            has_soa: contents.sets.iter().any(|set| set.rtype == RecordType::Soa && set.name == *apex),
+            soa: None,
         };
         for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
             let key = RecordKey::new(set.name.clone(), set.rtype);
@@ -97,6 +123,9 @@ impl Present {
             if set.rtype == RecordType::Ns && set.name == *apex {
                 let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
                 present.apex_ns = Some((set.ttl, hosts));
+            }
+            if set.rtype == RecordType::Soa && set.name == *apex {
+                present.soa = set.contents.first().map(|text| (set.ttl, text.clone()));
             }
             present.sets.insert(key, Digest::of_server(set));
         }
@@ -120,6 +149,10 @@ pub(crate) fn canonical_host(host: &str) -> String {
 /// It is written to the zone object before a batch and cleared after it. What it lists and nobody wants is provably
 /// ours, as long as the server has exactly what the ledger says was to be written.
 ///
+/// A line whose request ended without an answer is uncertain: the server may still carry the request out. Such a line
+/// stays listed for a grace period, whatever the server has meanwhile. The same holds for every line that was read
+/// back from the zone object, because nobody knows how its request ended.
+///
 /// It is one list with one writer, so nothing is lost by writing it whole. Within a cluster the writer is the leader: a
 /// successor reads the list before it writes, and its predecessor is fenced before each change of the server and of the
 /// object. Another cluster has a zone object of its own, and so a list of its own.
@@ -131,13 +164,16 @@ pub(crate) fn canonical_host(host: &str) -> String {
 /// a line deletes something only at a name whose last object was seen to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    /// More than one digest where a set was changed again before its object could say so.
-    pub(crate) entries: BTreeMap<RecordKey, BTreeSet<Digest>>,
+    /// More than one digest where a set was changed again before its object could say so. Uncertain since then, or `None`.
+    pub(crate) entries: BTreeMap<RecordKey, BTreeMap<Digest, Option<Timestamp>>>,
     /// The zone itself is being created.
     pub(crate) zone: bool,
+    /// Since when it is uncertain whether the zone is still going to be created.
+    pub(crate) zone_uncertain: Option<Timestamp>,
 }
 
 impl Ledger {
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && !self.zone
     }
@@ -156,17 +192,80 @@ impl Ledger {
 
     /// Whether that content of that set is listed.
     pub(crate) fn lists(&self, key: &RecordKey, digest: Digest) -> bool {
-        self.entries.get(key).is_some_and(|digests| digests.contains(&digest))
+        self.entries.get(key).is_some_and(|digests| digests.contains_key(&digest))
     }
 
-    /// Takes one content of a set off; what else was written under its key stays listed.
+    /// Lists a content of a set that is about to be written.
+    pub(crate) fn list(&mut self, key: RecordKey, digest: Digest) {
+        self.entries.entry(key).or_default().entry(digest).or_insert(None);
+    }
+
+    /// A request with this content ended without an answer: the server may still carry it out.
+    pub(crate) fn list_uncertain(&mut self, key: RecordKey, digest: Digest, now: Timestamp) {
+        self.entries.entry(key).or_default().insert(digest, Some(now));
+    }
+
+    /// Takes one content of a set off; what else was written under its key stays listed, and so does what is uncertain.
     pub(crate) fn strike(&mut self, key: &RecordKey, digest: Digest) {
+        self.keep(key, |other, _| other != digest);
+    }
+
+    /// Takes a set off, apart from what is uncertain.
+    pub(crate) fn forget(&mut self, key: &RecordKey) {
+        self.keep(key, |_, _| false);
+    }
+
+    /// The set has this content now: no other is listed, apart from what is uncertain.
+    pub(crate) fn confirm(&mut self, key: &RecordKey, digest: Digest) {
+        self.keep(key, |other, _| other == digest);
+    }
+
+    /// Takes off every set in `durable`, apart from what is uncertain.
+    pub(crate) fn prune(&mut self, durable: &BTreeSet<RecordKey>) {
+        for key in durable {
+            self.forget(key);
+        }
+    }
+
+    /// Takes a set off whatever is known of it.
+    pub(crate) fn unlist(&mut self, key: &RecordKey) -> bool {
+        self.entries.remove(key).is_some()
+    }
+
+    fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest, Option<Timestamp>) -> bool) {
         if let Some(digests) = self.entries.get_mut(key) {
-            digests.remove(&digest);
+            digests.retain(|digest, since| since.is_some() || keeps(*digest, *since));
             if digests.is_empty() {
                 self.entries.remove(key);
             }
         }
+    }
+
+    /// Every line is uncertain from now on: it was read back, and nobody knows how its request ended.
+    pub(crate) fn doubt(&mut self, now: Timestamp) {
+        for since in self.entries.values_mut().flat_map(BTreeMap::values_mut) {
+            *since = Some(now);
+        }
+        if self.zone {
+            self.zone_uncertain = Some(now);
+        }
+    }
+
+    /// Requests that ended without an answer so long ago are over.
+    pub(crate) fn expire(&mut self, now: Timestamp, grace: Duration) {
+        let over = |since: &mut Option<Timestamp>| {
+            if since.is_some_and(|since| now.duration_since(since).unsigned_abs() >= grace) {
+                *since = None;
+            }
+        };
+        self.entries.values_mut().flat_map(BTreeMap::values_mut).for_each(over);
+        over(&mut self.zone_uncertain);
+    }
+
+    /// Since when a request may still be carried out, the latest of all.
+    pub(crate) fn uncertain_since(&self) -> Option<Timestamp> {
+        let lines = self.entries.values().flat_map(BTreeMap::values).copied();
+        lines.chain([self.zone_uncertain]).flatten().max()
     }
 
     /// The keys listed at a name.
@@ -193,7 +292,7 @@ impl Ledger {
                 continue;
             };
             if let (Ok(name), Ok(rtype), Some(digest)) = (zone.resolve(name), rtype.parse(), Digest::parse(digest)) {
-                ledger.entries.entry(RecordKey::new(name, rtype)).or_default().insert(digest);
+                ledger.list(RecordKey::new(name, rtype), digest);
             }
         }
         ledger
@@ -204,7 +303,7 @@ impl Ledger {
         let mark = self.zone.then(|| ZONE_MARK.to_owned());
         let entries = self.entries.iter().flat_map(|(key, digests)| {
             let name = zone.relative(&key.name).map_or_else(|| key.name.to_string(), str::to_owned);
-            digests.iter().map(move |digest| format!("{name} {} {digest}", key.rtype))
+            digests.keys().map(move |digest| format!("{name} {} {digest}", key.rtype))
         });
         mark.into_iter().chain(entries).collect()
     }
@@ -239,7 +338,7 @@ mod tests {
         let digest = Digest::parse("0123456789abcdef").unwrap();
         let mut ledger = Ledger { zone: true, ..Ledger::default() };
         for name in ["example.com", "www.example.com", "*.a.example.com"] {
-            ledger.entries.insert(RecordKey::new(Fqdn::parse(name).unwrap(), RecordType::A), [digest].into());
+            ledger.list(RecordKey::new(Fqdn::parse(name).unwrap(), RecordType::A), digest);
         }
         let mut lines = ledger.lines(&zone);
         assert!(lines.contains(&"www A 0123456789abcdef".to_owned()), "{lines:?}");
@@ -255,10 +354,30 @@ mod tests {
         let key = RecordKey::new(Fqdn::parse("www.example.com").unwrap(), RecordType::A);
         let [served, refused] = ["0123456789abcdef", "fedcba9876543210"].map(|text| Digest::parse(text).unwrap());
         let mut ledger = Ledger::default();
-        ledger.entries.insert(key.clone(), [served, refused].into());
+        ledger.list(key.clone(), served);
+        ledger.list(key.clone(), refused);
         ledger.strike(&key, refused);
         assert!(ledger.lists(&key, served) && !ledger.lists(&key, refused));
         ledger.strike(&key, served);
         assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn an_uncertain_line_stays_listed_until_the_grace_period_is_over() {
+        let key = RecordKey::new(Fqdn::parse("www.example.com").unwrap(), RecordType::A);
+        let [late, other] = ["0123456789abcdef", "fedcba9876543210"].map(|text| Digest::parse(text).unwrap());
+        let (sent, grace) = (Timestamp::UNIX_EPOCH, Duration::from_mins(1));
+        let mut ledger = Ledger::default();
+        ledger.list(key.clone(), other);
+        ledger.list_uncertain(key.clone(), late, sent);
+        ledger.strike(&key, late);
+        ledger.prune(&[key.clone()].into());
+        ledger.forget(&key);
+        assert!(ledger.lists(&key, late) && !ledger.lists(&key, other));
+        ledger.expire(sent + Duration::from_secs(59), grace);
+        assert_eq!(ledger.uncertain_since(), Some(sent));
+        ledger.expire(sent + grace, grace);
+        ledger.forget(&key);
+        assert!(ledger.is_empty() && ledger.uncertain_since().is_none());
     }
 }

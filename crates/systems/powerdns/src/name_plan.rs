@@ -20,17 +20,14 @@ use crate::{
     memory::Present,
     plan::{Atom, Plan, Waiting, Write, not_served, unexplained},
     record::{Applied, Record, ZoneObject},
-    report::{Says, Verdict},
+    report::{Found, Says, Verdict},
     zone_plan,
 };
 
-/// The plan for everything at one name.
-pub(crate) struct NamePlan<'a> {
-    pub(crate) plan: &'a mut Plan,
+/// What all names of a zone have in common.
+pub(crate) struct Scope<'a> {
     pub(crate) zone: &'a ZoneName,
     pub(crate) holder: Option<&'a Arc<ZoneObject>>,
-    pub(crate) name: &'a Fqdn,
-    pub(crate) records: &'a [Arc<Record>],
     /// Why nothing is written in this zone, although what is known to be ours may go.
     pub(crate) barred: Option<&'a Says>,
     /// Whether objects that are not seen may hold something here.
@@ -38,110 +35,184 @@ pub(crate) struct NamePlan<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl NamePlan<'_> {
-    /// Adds atoms and verdicts; returns what only the ledger knows of.
-    pub(crate) fn make(self) -> Vec<RecordKey> {
-        let Self { plan, zone, holder, name, records, barred, shared, now } = self;
-        if barred.is_none()
-            && let Some(verdict) = at_rest(plan, zone, holder, name, records, now)
-        {
-            plan.decided.push(verdict);
-            return Vec::new();
-        }
-        let start = plan.atoms.len();
-        let there: BTreeMap<RecordKey, Digest> = plan
-            .memory
-            .present
-            .as_ref()
-            .map(|present| present.at(name).map(|(key, digest)| (key.clone(), digest)).collect())
-            .unwrap_or_default();
+impl Scope<'_> {
+    /// Whether the zone object itself asks for this record set.
+    fn is_of_zone(&self, key: &RecordKey) -> bool {
+        self.holder.is_some_and(|holder| zone_plan::holds(self.zone, holder, key))
+    }
 
-        // Who claims what.
-        let mut wants: BTreeMap<RecordKey, Arc<Record>> = BTreeMap::new();
-        let mut losers: Vec<(Arc<Record>, Says)> = Vec::new();
-        let mut leaving: Vec<Arc<Record>> = Vec::new();
-        let mut line: Vec<&Arc<Record>> = records.iter().collect();
+    fn stays_behind(&self, record: &Record) -> bool {
+        record.stays_behind(self.holder.map(|holder| &**holder))
+    }
+
+    /// Whether the records of the zone come from elsewhere, so that only what is there exactly as written is ours.
+    fn is_secondary(&self) -> bool {
+        self.holder.is_some_and(|holder| holder.spec.kind.is_secondary())
+    }
+
+    fn serves(&self, record: &Record) -> bool {
+        self.holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.deleting)
+    }
+}
+
+/// Adds atoms and verdicts for everything at one name; returns what only the ledger knows of.
+pub(crate) fn plan_name(plan: &mut Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Vec<RecordKey> {
+    if scope.barred.is_none()
+        && let Some(verdict) = at_rest(plan, scope, name, records)
+    {
+        plan.decided.push(verdict);
+        return Vec::new();
+    }
+    let mut place = Place::of(plan, scope, name, records);
+    place.find_unwanted();
+    let mut orphans = place.take_listed(plan);
+    place.admit(plan, &mut orphans);
+    let start = plan.atoms.len();
+    let heirs = place.write(plan, &mut orphans);
+    place.depart(plan, start, &heirs);
+    orphans
+}
+
+/// Everything at one name, sorted.
+struct Place<'a> {
+    scope: &'a Scope<'a>,
+    name: &'a Fqdn,
+    records: &'a [Arc<Record>],
+    /// What the server has here.
+    there: BTreeMap<RecordKey, Digest>,
+    wants: BTreeMap<RecordKey, Arc<Record>>,
+    losers: Vec<(Arc<Record>, Says)>,
+    leaving: Vec<Arc<Record>>,
+    /// What objects wrote here and no longer want.
+    unwanted: BTreeSet<RecordKey>,
+}
+
+/// What becomes of the sets that are wanted here.
+#[derive(Default)]
+struct Heirs {
+    /// Sets that the server has as their holders want them.
+    in_place: BTreeSet<RecordKey>,
+    /// Sets that are written now, and the atom that does it.
+    written: BTreeMap<RecordKey, usize>,
+}
+
+impl<'a> Place<'a> {
+    /// Who claims what.
+    fn of(plan: &Plan, scope: &'a Scope<'a>, name: &'a Fqdn, records: &'a [Arc<Record>]) -> Self {
+        let present = plan.memory.present.as_ref();
+        let there = present.map(|present| present.at(name).map(|(key, digest)| (key.clone(), digest)).collect());
+        let mut place = Self {
+            scope,
+            name,
+            records,
+            there: there.unwrap_or_default(),
+            wants: BTreeMap::new(),
+            losers: Vec::new(),
+            leaving: Vec::new(),
+            unwanted: BTreeSet::new(),
+        };
+        let mut queue: Vec<&Arc<Record>> = records.iter().collect();
         // Of two that were made in the same second, the one that is served stays.
-        let serves = |record: &Record| {
-            record.seen.applied.is_some() || record.verdict.as_ref().is_some_and(|verdict| verdict.applied.is_some())
-        };
-        line.sort_by_key(|record| {
-            (record.identity.created, !serves(record), record.identity.uid.clone(), record.identity.id.clone())
+        queue.sort_by_key(|record| {
+            let identity = &record.identity;
+            (identity.created, record.applied().is_none(), identity.uid.clone(), identity.id.clone())
         });
-        for record in line {
-            if record.identity.deleting {
-                leaving.push(record.clone());
-                continue;
-            }
-            if let Some(says) = not_served(plan, record).or_else(|| barred.cloned()) {
-                losers.push((record.clone(), says));
-                continue;
-            }
-            let Some(key) = record.key() else {
-                losers.push((record.clone(), Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
-                continue;
-            };
-            if let Some(holder) = holder.filter(|holder| zone_plan::holds(zone, holder, &key)) {
-                losers.push((record.clone(), Says::Failed(claimed(&key, &holder.identity.id.to_string()))));
-            } else if let Some(first) = wants.get(&key) {
-                losers.push((record.clone(), Says::Failed(claimed(&key, &first.identity.id.to_string()))));
-            } else {
-                wants.insert(key, record.clone());
+        for record in queue {
+            place.sort(plan, record);
+        }
+        place
+    }
+
+    fn sort(&mut self, plan: &Plan, record: &Arc<Record>) {
+        if record.identity.deleting {
+            self.leaving.push(record.clone());
+            return;
+        }
+        let loses = |says| (record.clone(), says);
+        if let Some(says) = not_served(plan, record).or_else(|| self.scope.barred.cloned()) {
+            self.losers.push(loses(says));
+            return;
+        }
+        let Some(key) = record.key() else {
+            self.losers.push(loses(Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
+            return;
+        };
+        let of_zone = self.scope.holder.filter(|_| self.scope.is_of_zone(&key)).map(|holder| &holder.identity.id);
+        let first = of_zone.or_else(|| self.wants.get(&key).map(|first| &first.identity.id));
+        match first {
+            Some(first) => self.losers.push(loses(Says::Failed(claimed(&key, &first.to_string())))),
+            None => {
+                self.wants.insert(key, record.clone());
             }
         }
+    }
 
-        // What objects wrote here and no longer want: the object is going, or its type was changed.
-        let wrote = |record: &Record| {
-            let applied =
-                record.seen.applied.as_ref().filter(|applied| applied.zone == *zone && applied.key.name == *name);
-            // Only what is there exactly as the object wants it is taken for PowerDNS-Operator's.
-            let inherited = || {
-                let (key, digest) = record.inherited().filter(|_| served_by(holder, record))?;
-                (there.get(&key) == Some(&digest)).then_some(key)
-            };
-            applied.map(|applied| applied.key.clone()).or_else(inherited)
-        };
-        let stays = |record: &Record| record.stays_behind(holder.map(|holder| &**holder));
-        let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
+    /// What the object wrote at this name.
+    fn wrote(&self, record: &Record) -> Option<RecordKey> {
+        let here = |applied: &&Applied| applied.zone == *self.scope.zone && applied.key.name == *self.name;
+        if let Some(applied) = record.applied().filter(here) {
+            let ours = !self.scope.is_secondary() || self.there.get(&applied.key) == Some(&applied.digest);
+            return ours.then(|| applied.key.clone());
+        }
+        // Only what is there exactly as the object wants it is taken for PowerDNS-Operator's.
+        let (key, digest) = record.inherited().filter(|_| self.scope.serves(record))?;
+        (self.there.get(&key) == Some(&digest)).then_some(key)
+    }
+
+    fn kept(&self, record: &Record) -> bool {
+        !record.identity.deleting && self.wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
+    }
+
+    /// What objects wrote here and no longer want: the object is going, or its type was changed.
+    fn find_unwanted(&mut self) {
         let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
-        unwanted.extend(leaving.iter().filter(|record| !stays(record)).filter_map(|record| wrote(record)));
-        for (key, record) in &wants {
-            unwanted.extend(wrote(record).filter(|old| old != key));
+        let leaving = self.leaving.iter().filter(|record| !self.scope.stays_behind(record));
+        unwanted.extend(leaving.filter_map(|record| self.wrote(record)));
+        for (key, record) in &self.wants {
+            unwanted.extend(self.wrote(record).filter(|old| old != key));
         }
-        for (record, says) in &losers {
+        for (record, says) in &self.losers {
             let moved_on = matches!(says, Says::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
-            unwanted.extend(wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
+            unwanted.extend(self.wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
-        unwanted.retain(|key| {
-            key.rtype != RecordType::Soa && !wants.contains_key(key) && !of_zone(key) && there.contains_key(key)
-        });
-        let kept = |record: &Record| {
-            !record.identity.deleting && wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
-        };
+        unwanted.retain(|key| self.may_go(key) && !self.wants.contains_key(key));
+        self.unwanted = unwanted;
+    }
 
-        // What only the ledger knows of: it was written for an object that is gone, or for one that was given another type
-        // before its status could say what it wrote.
+    /// Whether there is something that may be taken off at all.
+    fn may_go(&self, key: &RecordKey) -> bool {
+        key.rtype != RecordType::Soa && !self.scope.is_of_zone(key) && self.there.contains_key(key)
+    }
+
+    /// What only the ledger knows of: it was written for an object that is gone, or for one that was given another type
+    /// before its status could report what it wrote. Returns what is there; the rest is forgotten.
+    fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
         let claims = |record: &Arc<Record>, key: &RecordKey| {
-            let named = wrote(record).as_ref() == Some(key) || record.key().as_ref() == Some(key);
+            let named = self.wrote(record).as_ref() == Some(key) || record.key().as_ref() == Some(key);
             if record.identity.deleting {
-                named && stays(record)
+                named && self.scope.stays_behind(record)
             } else {
                 // One that cannot be understood keeps whatever it wrote.
                 named || record.desired.is_err()
             }
         };
-        let mut listed = plan.memory.ledger.at(name);
+        let mut listed = plan.memory.ledger.at(self.name);
         // Where objects are seen, one that is not may stand beside them; a name that lost its last one was all theirs.
-        let unseen = shared && !records.is_empty();
-        listed.retain(|key| !unseen && !unwanted.contains(key) && !records.iter().any(|record| claims(record, key)));
-        let (mut orphans, forget): (Vec<RecordKey>, Vec<RecordKey>) =
-            listed.into_iter().partition(|key| plan.memory.is_ours_by_ledger(key) && !of_zone(key));
+        let unseen = self.scope.shared && !self.records.is_empty();
+        listed.retain(|key| {
+            !unseen && !self.unwanted.contains(key) && !self.records.iter().any(|record| claims(record, key))
+        });
+        let ours = |key: &RecordKey| plan.memory.is_ours_by_ledger(key) && !self.scope.is_of_zone(key);
+        let (orphans, forget): (Vec<RecordKey>, Vec<RecordKey>) = listed.into_iter().partition(ours);
         plan.forget.extend(forget);
+        orphans
+    }
 
-        // Who can stand beside whom. What is on the server goes before what was, and that before what is new.
+    /// Who can stand beside whom. What is on the server goes before what was, and that before what is new.
+    fn admit(&mut self, plan: &Plan, orphans: &mut Vec<RecordKey>) {
         let mut candidates: Candidates<String> = BTreeMap::new();
-        for (key, record) in &wants {
-            let since = match (there.contains_key(key), kept(record)) {
+        for (key, record) in &self.wants {
+            let since = match (self.there.contains_key(key), self.kept(record)) {
                 (true, _) => Timestamp::MIN,
                 (false, true) => Timestamp::UNIX_EPOCH,
                 (false, false) => record.identity.created,
@@ -149,141 +220,172 @@ impl NamePlan<'_> {
             let claim = Claim::new(record.identity.id.to_string(), since, record.identity.uid.clone());
             candidates.insert(key.clone(), claim);
         }
-        let stays_there = |key: &&RecordKey| !unwanted.contains(*key) && !orphans.contains(*key);
-        let foreign: BTreeSet<RecordKey> = there.keys().filter(stays_there).cloned().collect();
-        let admission = admit(zone, &candidates, &foreign);
-        let rejected = |plan: &Plan, key: &RecordKey, record: &Record| {
-            let rejection = plan.memory.rejected.get(key)?;
-            let same = record.desired.as_ref().is_ok_and(|desired| desired.digest == rejection.digest);
-            (same && rejection.until > now).then(|| Refusal::new(Reason::ProviderRejected, rejection.words.clone()))
-        };
+        let stays = |key: &&RecordKey| !self.unwanted.contains(*key) && !orphans.contains(*key);
+        let foreign: BTreeSet<RecordKey> = self.there.keys().filter(stays).cloned().collect();
+        let admission = admit(self.scope.zone, &candidates, &foreign);
         // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written.
-        let edited = |record: &Record| record.seen.applied.is_none() && record.identity.generation > 1;
+        let edited = |record: &Record| record.applied().is_none() && record.identity.generation > 1;
         let refused = |key: &RecordKey, record: &Record| {
-            admission.refused.iter().any(|refused| refused.key == *key) || rejected(plan, key, record).is_some()
+            admission.refused.iter().any(|refused| refused.key == *key) || self.rejected(plan, key, record).is_some()
         };
-        let waits = |record: &&Arc<Record>| barred.is_some() && !record.identity.deleting;
-        if wants.iter().any(|(key, record)| edited(record) && refused(key, record))
-            || records.iter().filter(waits).any(|record| edited(record))
+        let waits = |record: &&Arc<Record>| self.scope.barred.is_some() && !record.identity.deleting;
+        if self.wants.iter().any(|(key, record)| edited(record) && refused(key, record))
+            || self.records.iter().filter(waits).any(|record| edited(record))
         {
             orphans.clear();
         }
         for refused in admission.refused {
-            if let Some(record) = wants.remove(&refused.key) {
+            if let Some(record) = self.wants.remove(&refused.key) {
                 // The switch cannot be made, so the old set stays.
-                if let Some(old) = wrote(&record) {
-                    unwanted.remove(&old);
+                if let Some(old) = self.wrote(&record) {
+                    self.unwanted.remove(&old);
                 }
-                losers.push((record, Says::Failed(refused.refusal)));
+                self.losers.push((record, Says::Failed(refused.refusal)));
+                self.leave_alone(refused.key);
             }
         }
+    }
 
-        // What has to be written.
-        for (key, record) in &wants {
-            let Ok(desired) = &record.desired else { continue };
-            let old = wrote(record).filter(|old| old != key && unwanted.contains(old));
-            if there.get(key) == Some(&desired.digest) && old.is_none() {
-                plan.memory.rejected.remove(key);
-                plan.decided.push(Verdict::settled(record, zone, key, desired.digest, now));
+    /// Nobody takes over what is there: whoever wrote it takes it along when it is deleted.
+    fn leave_alone(&mut self, key: RecordKey) {
+        let goes = |record: &&Arc<Record>| !self.scope.stays_behind(record);
+        let of_leaving = self.leaving.iter().filter(goes).any(|leaves| self.wrote(leaves).as_ref() == Some(&key));
+        if of_leaving && self.may_go(&key) {
+            self.unwanted.insert(key);
+        }
+    }
+
+    fn rejected(&self, plan: &Plan, key: &RecordKey, record: &Record) -> Option<Refusal> {
+        let rejection = plan.memory.rejected.get(key)?;
+        let (_, digest) = record.wanted(plan.memory.no_comments)?;
+        let same = digest == rejection.digest && rejection.until > self.scope.now;
+        same.then(|| Refusal::new(Reason::ProviderRejected, rejection.words.clone()))
+    }
+
+    /// What has to be written.
+    fn write(&mut self, plan: &mut Plan, orphans: &mut Vec<RecordKey>) -> Heirs {
+        let mut heirs = Heirs::default();
+        for (key, record) in std::mem::take(&mut self.wants) {
+            let Some((content, digest)) = record.wanted(plan.memory.no_comments) else { continue };
+            let old = self.wrote(&record).filter(|old| *old != key && self.unwanted.contains(old));
+            if self.there.get(&key) == Some(&digest) && old.is_none() {
+                plan.memory.rejected.remove(&key);
+                let verdict = Verdict::settled(&record, self.scope.zone, &key, digest, self.scope.now);
+                plan.decided.push(verdict.with_comment_notice(&record, content));
+                heirs.in_place.insert(key);
                 continue;
             }
-            if let Some(refusal) = rejected(plan, key, record) {
-                plan.decided.push(Verdict::carried(record, Says::Failed(refusal)));
-                unwanted.retain(|key| Some(key) != old.as_ref());
+            if let Some(refusal) = self.rejected(plan, &key, &record) {
+                plan.decided.push(Verdict::carried(&record, Says::Failed(refusal)));
+                self.unwanted.retain(|key| Some(key) != old.as_ref());
+                self.leave_alone(key);
                 continue;
             }
             if let Some(old) = &old {
-                unwanted.remove(old);
+                self.unwanted.remove(old);
             }
-            let known = kept(record) && record.identity.held;
+            // Only what the object's status reports survives a crash; for the rest there is the ledger.
+            let reported =
+                record.seen.applied.as_ref().is_some_and(|applied| {
+                    applied.key == key && applied.zone == *self.scope.zone && record.identity.held
+                });
             let write = Write {
-                content: desired.content.clone(),
-                digest: desired.digest,
-                comment: comment_change(plan.memory.present.as_ref(), key, &desired.content),
-                ledger: !(known || plan.memory.ledger.lists(key, desired.digest)),
+                content: content.clone(),
+                digest,
+                comment: comment_change(plan.memory.present.as_ref(), &key, content),
+                ledger: !(reported || plan.memory.ledger.lists(&key, digest)),
                 key: key.clone(),
             };
+            heirs.written.insert(key, plan.atoms.len());
             plan.atoms.push(Atom {
-                name: name.clone(),
+                name: self.name.clone(),
                 // It may need their place.
-                deletes: old.into_iter().chain(std::mem::take(&mut orphans)).collect(),
+                deletes: old.into_iter().chain(std::mem::take(orphans)).collect(),
                 write: Some(write),
-                waiting: vec![Waiting::Holds(record.clone())],
+                waiting: vec![Waiting::Holds(record)],
             });
         }
+        heirs
+    }
 
-        // What has to go.
+    /// What has to go, and who waits for it or for somebody else to take it over.
+    fn depart(self, plan: &mut Plan, start: usize, heirs: &Heirs) {
+        let zone = self.scope.zone;
         let mut going: BTreeMap<RecordKey, Vec<Waiting>> =
-            unwanted.iter().map(|key| (key.clone(), Vec::new())).collect();
-        for record in leaving {
-            let waits = wrote(&record).and_then(|key| going.get_mut(&key));
-            match waits {
-                Some(waiting) if !stays(&record) => waiting.push(Waiting::Leaves(record)),
-                _ => {
-                    if stays(&record) {
-                        plan.unlist.extend(wrote(&record).into_iter().chain(record.key()));
-                    }
-                    let verdict = Verdict::carried(&record, Says::Succeeded);
-                    plan.decided.push(Verdict { release: true, applied: None, ..verdict });
-                }
+            self.unwanted.iter().map(|key| (key.clone(), Vec::new())).collect();
+        for record in &self.leaving {
+            let stays = self.scope.stays_behind(record);
+            let old = self.wrote(record).filter(|_| !stays);
+            if stays {
+                plan.unlist.extend(self.wrote(record).into_iter().chain(record.key()));
+            }
+            let taken = old.as_ref().and_then(|old| heirs.written.get(old));
+            if let Some(waiting) = old.as_ref().and_then(|old| going.get_mut(old)) {
+                waiting.push(Waiting::Leaves(record.clone()));
+            } else if let Some(atom) = taken.and_then(|at| plan.atoms.get_mut(*at)) {
+                atom.waiting.push(Waiting::Leaves(record.clone()));
+            } else {
+                plan.decided.push(Verdict::released(record, zone, Says::Succeeded));
             }
         }
-        for (record, says) in losers {
-            let mut verdict = Verdict::carried(&record, says);
-            let lost = wrote(&record).filter(|old| unwanted.contains(old) || wants.contains_key(old) || of_zone(old));
-            if lost.is_some() {
-                verdict.applied = None;
-            } else if barred.is_some() {
-                verdict.applied = verdict.applied.or_else(|| unsaid(plan, zone, &record));
+        for (record, says) in &self.losers {
+            let old = self.wrote(record);
+            let mut verdict = Verdict::carried(record, says.clone());
+            if old.is_none() && self.scope.barred.is_some() {
+                verdict.found = unsaid(plan, zone, record);
             }
-            match lost.and_then(|old| going.get_mut(&old)) {
-                Some(waiting) => waiting.push(Waiting::Clears(verdict)),
-                None => plan.decided.push(verdict),
+            let lost = || Verdict::absent(record, zone, says.clone());
+            let Some(old) = old else {
+                plan.decided.push(verdict);
+                continue;
+            };
+            let of_zone = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key == old);
+            let by_zone = self.scope.is_of_zone(&old).then(|| plan.atoms.iter().position(of_zone));
+            if let Some(waiting) = going.get_mut(&old) {
+                waiting.push(Waiting::Clears(lost()));
+            } else if let Some(at) = heirs.written.get(&old).copied().or(by_zone.flatten()) {
+                plan.atoms[at].waiting.push(Waiting::Clears(lost()));
+            } else if heirs.in_place.contains(&old) || by_zone.is_some() {
+                plan.decided.push(lost());
+            } else {
+                plan.decided.push(verdict);
             }
         }
         // A deletion goes before a write at the same name, so that a successor of another type finds its place.
         for (key, waiting) in going {
-            plan.atoms.insert(start, Atom { name: name.clone(), deletes: vec![key], write: None, waiting });
+            plan.atoms.insert(start, Atom { name: self.name.clone(), deletes: vec![key], write: None, waiting });
         }
-        orphans
     }
 }
 
 /// The common case, decided without building anything: one object at the name, served as it wants.
-fn at_rest(
-    plan: &Plan,
-    zone: &ZoneName,
-    holder: Option<&Arc<ZoneObject>>,
-    name: &Fqdn,
-    records: &[Arc<Record>],
-    now: Timestamp,
-) -> Option<Verdict> {
-    let ([record], Some(holder), Some(present)) = (records, holder, &plan.memory.present) else { return None };
-    let (Some(key), Ok(desired)) = (record.key(), &record.desired) else { return None };
+fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Option<Verdict> {
+    let ([record], Some(holder), Some(present)) = (records, scope.holder, &plan.memory.present) else { return None };
+    let (key, (content, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
     let mut at = present.at(name);
-    let (Some((there, digest)), None) = (at.next(), at.next()) else { return None };
-    let served = *there == key && digest == desired.digest && record.zone == holder.identity.id;
-    let wrote = record.seen.applied.as_ref().is_none_or(|applied| applied.zone == *zone && applied.key == key);
-    let own = zone_plan::holds(zone, holder, &key) || plan.memory.rejected.contains_key(&key);
+    let (Some((there, served)), None) = (at.next(), at.next()) else { return None };
+    let served = *there == key && served == digest && record.zone == holder.identity.id;
+    let wrote = record.applied().is_none_or(|applied| applied.zone == *scope.zone && applied.key == key);
+    let own = scope.is_of_zone(&key) || plan.memory.rejected.contains_key(&key);
     let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key);
     (served && wrote && listed && !own && !record.identity.deleting)
-        .then(|| Verdict::settled(record, zone, &key, desired.digest, now))
+        .then(|| Verdict::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content))
 }
 
-fn served_by(holder: Option<&Arc<ZoneObject>>, record: &Record) -> bool {
-    holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.deleting)
-}
-
-/// What was written for an object that its status does not say yet: the ledger that says it goes with the zone object.
-fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Option<Box<Applied>> {
-    let (key, desired) = (record.key()?, record.desired.as_ref().ok()?);
-    let digest = desired.digest;
-    let there = plan.memory.present.as_ref()?.sets.get(&key) == Some(&digest);
-    (there && plan.memory.ledger.lists(&key, digest)).then(|| Box::new(Applied { zone: zone.clone(), key, digest }))
+/// What was written for an object that its status does not report yet: the ledger that lists it goes with the zone object.
+fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Found {
+    let found = || {
+        let (key, (_, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
+        let there = plan.memory.present.as_ref()?.sets.get(&key) == Some(&digest);
+        let listed = there && plan.memory.ledger.lists(&key, digest);
+        listed.then(|| Found::Wrote(Box::new(Applied { zone: zone.clone(), key, digest })))
+    };
+    found().unwrap_or(Found::Nothing)
 }
 
 fn claimed(key: &RecordKey, holder: &str) -> Refusal {
-    Refusal::new(Reason::ClaimedByAnother, format!("{key} is held by {holder}"))
+    let message = format!("{key} is already owned by {holder}. Delete one of the two, or change the name");
+    Refusal::new(Reason::ClaimedByAnother, message)
 }
 
 /// Ours is written, or taken off; those of others stay.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use signpost_dns::ZoneName;
 use signpost_engine::{Job, ObjectId, Touched};
 use signpost_provider_powerdns::ServerError;
@@ -19,49 +20,63 @@ use crate::{
 
 pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<ObjectId>>) -> Observed {
     let mut memory = system.recall(&job.key);
-    let mut snapshot = system.world.snapshot(&job.key, &job.touched);
-    let Some(zone) = job.key.zone() else {
-        return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory };
-    };
-    let zone = zone.clone();
+    let grace = system.pace.grace;
+    let now = system.clock.now();
     // Without memory every record set has to be looked at, since the server will be read.
-    if memory.present.is_none() && !snapshot.full && !snapshot.claimants.is_empty() {
-        snapshot = system.world.snapshot(&job.key, &Touched::All);
-    }
-    // Of two that were made in the same second, the one that holds the zone keeps it.
-    snapshot.claimants.sort_by_cached_key(|claimant| {
-        let identity = &claimant.identity;
-        let holds = memory.ledger_of.as_ref() == Some(&identity.uid);
-        (identity.created, !holds, claimant.status.id.is_none(), identity.uid.clone(), identity.id.clone())
-    });
-    let wide = |holder: &Arc<ZoneObject>| holder.identity.id.namespace.is_none();
-    snapshot.shared = system.pace.partial_view && snapshot.claimants.first().is_some_and(wide);
-    load_ledger(&mut memory, &snapshot, &zone);
+    let claimed = !system.world.claimants(&job.key).is_empty();
+    let mut touched = if memory.present.is_none() && claimed { &Touched::All } else { &job.touched };
+    let mut left = false;
+    let snapshot = loop {
+        let mut snapshot = system.world.snapshot(&job.key, touched, &memory.ledger);
+        sort_claimants(&mut snapshot.claimants, &memory);
+        left |= snapshot.left;
+        let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, now));
+        if !loaded {
+            break Snapshot { left, ..snapshot };
+        }
+        // Which lines are durable is a matter of the same snapshot as the rest, so the ledger comes first.
+        touched = &Touched::All;
+    };
+    let Some(zone) = job.key.zone() else {
+        return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, grace };
+    };
     let server = if needs_server(&snapshot) {
-        look(system, &mut memory, &zone, snapshot.full).await.unwrap_or_else(|error| {
+        look(system, &mut memory, zone, snapshot.full).await.unwrap_or_else(|error| {
             tracing::debug!(%zone, %error, "the server could not be asked");
             ServerView::Unreachable(error)
         })
     } else {
         ServerView::NotAsked
     };
-    if snapshot.full && !memory.ledger.is_empty() {
-        system.prune(&zone, &mut memory.ledger);
-    }
-    Observed { key: job.key.clone(), snapshot, server, memory }
+    let wide = |holder: &Arc<ZoneObject>| holder.identity.id.namespace.is_none();
+    let shared = system.pace.partial_view && snapshot.claimants.first().is_some_and(wide);
+    Observed { key: job.key.clone(), snapshot: Snapshot { shared, ..snapshot }, server, memory, grace }
 }
 
-/// The ledger is the holder's: another holder starts with its own.
-fn load_ledger(memory: &mut ZoneMemory, snapshot: &Snapshot, zone: &ZoneName) {
+/// Of two that were made in the same second, the one that holds the zone keeps it.
+fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
+    claimants.sort_by_cached_key(|claimant| {
+        let identity = &claimant.identity;
+        let holds = memory.ledger_of.as_ref() == Some(&identity.uid);
+        (identity.created, !holds, claimant.status.id.is_none(), identity.uid.clone(), identity.id.clone())
+    });
+}
+
+/// The ledger is the holder's: another holder starts with its own. True when it was read now.
+fn load_ledger(memory: &mut ZoneMemory, snapshot: &Snapshot, zone: &ZoneName, now: Timestamp) -> bool {
     let Some(holder) = snapshot.claimants.first() else {
         memory.said = None;
-        return;
+        return false;
     };
-    if memory.ledger_of.as_ref() != Some(&holder.identity.uid) {
-        memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
-        memory.ledger_of = Some(holder.identity.uid.clone());
-        memory.said = None;
+    if memory.ledger_of.as_ref() == Some(&holder.identity.uid) {
+        return false;
     }
+    memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
+    memory.ledger.doubt(now);
+    memory.ledger_of = Some(holder.identity.uid.clone());
+    memory.said = None;
+    memory.created = false;
+    true
 }
 
 /// Without a zone object the server only matters to those that wrote there and are going, unless they go after it.
@@ -72,7 +87,7 @@ pub(crate) fn needs_server(snapshot: &Snapshot) -> bool {
             .names
             .values()
             .flatten()
-            .any(|record| record.identity.deleting && !record.stays_behind(None) && record.seen.applied.is_some()),
+            .any(|record| record.identity.deleting && !record.stays_behind(None) && record.applied().is_some()),
     }
 }
 
@@ -90,7 +105,7 @@ async fn look(
         system.figures.read(false);
         let Some(info) = system.server.zone(zone).await? else {
             memory.present = None;
-            memory.rejected.clear();
+            memory.forget_refusals();
             return Ok(ServerView::Missing);
         };
         let moved = info.serial != present.info.serial;
@@ -101,7 +116,7 @@ async fn look(
         }
         if moved {
             // Somebody changed the zone: what was refused may be accepted now.
-            memory.rejected.clear();
+            memory.forget_refusals();
         }
     }
     system.figures.read(true);

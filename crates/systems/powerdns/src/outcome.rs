@@ -13,12 +13,12 @@ use crate::{
     apply::{Applied, ZoneOutcome},
     config::Pace,
     finish,
-    memory::{Ledger, Rejection, ZoneMemory},
+    memory::{Rejection, ZoneMemory},
     patch::AtomOutcome,
     plan::{Atom, Waiting},
     record::{Sync, ZoneKey, ZoneObject},
-    report::{Says, Verdict, zone_status},
-    zone_plan::server_refusal,
+    report::{Found, Says, Verdict, zone_status},
+    zone_plan::{behind, server_refusal},
 };
 
 /// Everything a pass says.
@@ -52,15 +52,38 @@ impl ZoneReport {
     }
 }
 
+/// The shortest time until a pass that nothing but the clock asks for.
+const SHORT: Duration = Duration::from_millis(100);
+
 /// How soon a zone is read again that somebody else wrote to.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnOnce(&ZoneName, &mut Ledger)) -> Said {
-    let Applied { key, mut memory, holder, losers, zone: outcome, atoms, decided, guarded, full, left, shared } =
-        applied;
+pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp) -> Said {
+    let Applied {
+        key,
+        mut memory,
+        holder,
+        losers,
+        zone: outcome,
+        atoms,
+        decided,
+        with_zone,
+        deleted,
+        guarded,
+        again: asked,
+        full,
+        left,
+        shared,
+    } = applied;
     let mut verdicts = decided;
-    let mut retry = Retries::default();
+    let mut retry = Retries { fixed: asked, ..Retries::default() };
     let mut zone_says = zone_verdict(&outcome, &mut retry);
+    for (record, verdict) in with_zone {
+        verdicts.push(match zone_says.refusal() {
+            Some(refusal) if !deleted => Verdict::carried(&record, Says::Failed(refusal.clone())),
+            _ => verdict,
+        });
+    }
     if let (Some(holder), ZoneOutcome::Kept, false) = (&holder, &outcome, full) {
         let wrote = atoms.iter().any(|(_, became)| matches!(became, AtomOutcome::Done { .. }));
         let said = memory.said.as_ref().unwrap_or(&holder.status);
@@ -68,8 +91,19 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
             zone_says = Says::Failed(refusal);
         }
     }
+    if let (Some((words, _)), Says::Succeeded) = (memory.closed.as_ref().filter(|(_, until)| *until > now), &zone_says)
+    {
+        zone_says = Says::Failed(Refusal::new(Reason::ProviderRejected, words.clone()));
+    }
     let blocked = zone_failure(&outcome, memory.present.is_some());
     for (atom, became) in &atoms {
+        if *became == AtomOutcome::Uncommented {
+            if let Some(write) = &atom.write {
+                memory.ledger.strike(&write.key, write.digest);
+            }
+            retry.now = true;
+            continue;
+        }
         if *became == AtomOutcome::Deferred {
             // Not tried: those that wait for the zone say so, the others say what they said until their round comes.
             let Some(refusal) = &blocked else {
@@ -89,22 +123,19 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
                 Waiting::Holds(record) => verdicts.push(match (&says, &atom.write, became, key.zone()) {
                     (None, Some(write), AtomOutcome::Done { serial }, Some(zone)) => {
                         Verdict::served(record, zone, &write.key, write.digest, *serial, now)
+                            .with_comment_notice(record, &write.content)
                     }
                     _ => Verdict::carried(record, Says::Failed(says.clone().unwrap_or_else(not_tried))),
                 }),
-                Waiting::Leaves(record) => {
-                    let verdict = Verdict::carried(record, says.clone().map_or(Says::Succeeded, Says::Failed));
-                    verdicts.push(match says {
-                        None => Verdict { release: true, applied: None, ..verdict },
-                        Some(_) => verdict,
-                    });
-                }
-                Waiting::Clears(verdict) => {
+                Waiting::Leaves(record) => verdicts.push(match (&says, key.zone()) {
+                    (None, Some(zone)) => Verdict::released(record, zone, Says::Succeeded),
+                    _ => Verdict::carried(record, Says::Failed(says.clone().unwrap_or_else(not_tried))),
+                }),
+                Waiting::Clears(verdict) => verdicts.push(match says {
+                    None => verdict.clone(),
                     // What it says is decided; that its old set is gone is only true when it is.
-                    if says.is_none() {
-                        verdicts.push(verdict.clone());
-                    }
-                }
+                    Some(_) => Verdict { found: Found::Nothing, release: false, ..verdict.clone() },
+                }),
                 Waiting::Zone => {
                     if let (Some(refusal), Says::Succeeded) = (&says, &zone_says) {
                         zone_says = Says::Failed(refusal.clone());
@@ -116,14 +147,8 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
     let mut report =
         ZoneReport { statuses: Vec::new(), refused: Vec::new(), events: Vec::new(), outcome: Outcome::Done };
     if let (Some(holder), Some(zone)) = (&holder, key.zone()) {
-        let mut settled = memory.ledger.clone();
-        prune(zone, &mut settled);
-        let made = memory.present.is_some() && zone_says == Says::Succeeded;
-        settled.zone &= !made;
-        // A ledger that only shrinks is not worth a write; one that is done with is.
-        if settled.is_empty() {
-            memory.ledger = settled;
-        }
+        // The status that drops the mark reports the zone's identifier, which takes its place.
+        memory.ledger.zone &= memory.present.is_none() || zone_says != Says::Succeeded;
         if outcome != ZoneOutcome::Released {
             // What was written for record sets makes them write their statuses, and then there is a pass for the zone.
             let awaited = |(atom, became): &(Atom, AtomOutcome)| {
@@ -163,6 +188,11 @@ pub(crate) fn say(pace: &Pace, applied: Applied, now: Timestamp, prune: impl FnO
         // Somebody else wrote to the zone beside us.
         again = Some(pace.resync.min(READ_AGAIN));
     }
+    // Lines that are uncertain are looked at again as soon as they are not.
+    if let Some(since) = memory.ledger.uncertain_since().filter(|_| watched) {
+        let left = pace.grace.saturating_sub(now.duration_since(since).unsigned_abs());
+        again = Some(again.unwrap_or(pace.resync).min(left.max(SHORT)));
+    }
     Said { key, memory, verdicts, report, again }
 }
 
@@ -186,7 +216,11 @@ fn say_zone(report: &mut ZoneReport, holder: &Arc<ZoneObject>, saying: &Saying<'
     // would be a quarrel without end: there, only what is news is said.
     let seen = if shared { base.status.clone() } else { holder.status.clone() };
     let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *says == Says::Succeeded);
-    let status = zone_status(&base, says, info, memory.ledger.lines(zone), now);
+    let mut status = zone_status(&base, says, info, ledger_lines(zone, &base.status, memory), now);
+    // The serial that secondaries have seen is remembered until the server's is above it.
+    if let Some(floor) = behind(holder, memory, now) {
+        status.serial = Some(i64::from(floor));
+    }
     // A serial alone is told with the end of the ledger, in one write.
     let serials = |of: &ZoneStatus| (of.serial, of.notified_serial, of.edited_serial);
     let (serial, notified_serial, edited_serial) = serials(&base.status);
@@ -196,6 +230,16 @@ fn say_zone(report: &mut ZoneReport, holder: &Arc<ZoneObject>, saying: &Saying<'
     }
     memory.said = Some(status.clone());
     push_status(report, &base, &seen, status, says);
+}
+
+/// The lines of the ledger for a status. A ledger that only shrinks is not worth a write; one that is done with is.
+fn ledger_lines(zone: &ZoneName, said: &ZoneStatus, memory: &ZoneMemory) -> Vec<String> {
+    let lines = memory.ledger.lines(zone);
+    let shrinks = || {
+        let said: BTreeSet<&String> = said.in_flight.iter().collect();
+        lines.iter().all(|line| said.contains(line))
+    };
+    if !lines.is_empty() && shrinks() { said.in_flight.clone() } else { lines }
 }
 
 /// Says a status unless it was said before and is seen; the writer leaves out what the API server has already.
@@ -298,7 +342,7 @@ fn atom_says(
             retry.object(error, objects());
             Some(Refusal::new(Reason::ZoneNotReady, format!("the zone object cannot be written: {error}")))
         }
-        AtomOutcome::Deferred => Some(not_tried()),
+        AtomOutcome::Deferred | AtomOutcome::Uncommented => Some(not_tried()),
     }
 }
 
@@ -335,7 +379,9 @@ impl Default for Retries {
 impl Retries {
     fn server(&mut self, error: &ServerError, objects: Option<Touched<Arc<ObjectId>>>) {
         match error.class() {
-            ErrorClass::Transient | ErrorClass::Unauthorised => self.transient.merge(objects.unwrap_or(Touched::All)),
+            ErrorClass::Transient | ErrorClass::Unauthorised | ErrorClass::Stale => {
+                self.transient.merge(objects.unwrap_or(Touched::All));
+            }
             ErrorClass::Throttled(after) => {
                 self.throttled = true;
                 self.pause = after.max(self.pause);
@@ -398,7 +444,7 @@ mod tests {
 
     /// A pass over a zone that needed nothing, as it ends for an object with this status.
     fn quiet_pass(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Said {
-        say(&Pace::default(), quiet(status, memory, shared), Timestamp::UNIX_EPOCH, |_, _| {})
+        say(&Pace::default(), quiet(status, memory, shared), Timestamp::UNIX_EPOCH)
     }
 
     fn quiet(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Applied {
@@ -413,7 +459,10 @@ mod tests {
             zone: ZoneOutcome::Kept,
             atoms: vec![],
             decided: vec![],
+            with_zone: vec![],
+            deleted: false,
             guarded: None,
+            again: None,
             full: true,
             left: false,
             shared,
@@ -455,11 +504,11 @@ mod tests {
                 zone: ZoneOutcome::Failed(error.clone()),
                 ..quiet(&ZoneStatus::default(), ZoneMemory::default(), false)
             };
-            let first = say(&Pace::default(), failed, Timestamp::UNIX_EPOCH, |_, _| {});
+            let first = say(&Pace::default(), failed, Timestamp::UNIX_EPOCH);
             let [(_, said, _)] = &*first.report.statuses else { panic!("one status") };
             let partial = Applied { full: false, atoms, ..quiet(said, first.memory.clone(), false) };
             let later = Timestamp::from_second(60).unwrap();
-            let second = say(&Pace::default(), partial, later, |_, _| {});
+            let second = say(&Pace::default(), partial, later);
             assert_eq!(!second.report.statuses.is_empty(), over, "{error}");
             assert!(second.report.events.is_empty(), "{error}");
         }
@@ -473,7 +522,8 @@ mod tests {
         let digest = |address: &str| Digest::of_content(RecordType::A, &set(address));
         let (served, refused) = (digest("192.0.2.1"), digest("192.0.2.2"));
         let mut memory = ZoneMemory::default();
-        memory.ledger.entries.insert(key.clone(), [served, refused].into());
+        memory.ledger.list(key.clone(), served);
+        memory.ledger.list(key.clone(), refused);
         let write = Write {
             key: key.clone(),
             content: Arc::new(set("192.0.2.2")),

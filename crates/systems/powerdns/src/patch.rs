@@ -11,9 +11,7 @@ use std::collections::VecDeque;
 
 use signpost_dns::ZoneName;
 use signpost_engine::WriteError;
-use signpost_provider_powerdns::{
-    Action, Change, ErrorClass, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneInfo, ZoneServer,
-};
+use signpost_provider_powerdns::{Action, Change, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneInfo, ZoneServer};
 
 use crate::plan::Atom;
 
@@ -34,6 +32,8 @@ pub(crate) enum AtomOutcome {
     },
     /// The server will not take it, in its words.
     Refused(String),
+    /// The server keeps no comments, so it is to be written without its own.
+    Uncommented,
     /// The call failed.
     Failed(ServerError),
     /// The zone object could not be written, and what the ledger does not list is not sent.
@@ -51,17 +51,32 @@ pub(crate) struct Sent {
     pub(crate) calls: usize,
     /// Whether somebody else wrote to the zone since it was `known`, as far as its serial tells.
     pub(crate) strayed: bool,
+    /// The words with which the server refuses every change of the zone, as it seems. What was not tried for that
+    /// reason is refused with the rest.
+    pub(crate) closed: Option<String>,
 }
 
-/// Sends every atom to a zone of which this much is `known`.
-pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom], known: Option<&ZoneInfo>) -> Sent {
+/// Sends every atom to a zone of which this much is `known`, and that is perhaps `closed`: it refused every change before,
+/// in these words.
+pub(crate) async fn send(
+    server: &dyn ZoneServer,
+    zone: &ZoneName,
+    atoms: &[Atom],
+    known: Option<&ZoneInfo>,
+    closed: Option<&str>,
+) -> Sent {
+    let mut round = Round {
+        closed,
+        atoms,
+        outcomes: vec![AtomOutcome::Deferred; atoms.len()],
+        waiting: chunks(atoms).into(),
+        refusals: Refusals::default(),
+    };
     let mut serial = known.map(|known| known.serial);
     let counting = known.map_or("", |known| known.soa_edit_api.as_str());
-    let mut outcomes = vec![AtomOutcome::Deferred; atoms.len()];
     let mut strayed = false;
-    let mut waiting: VecDeque<Chunk> = chunks(atoms).into();
     let (mut calls, mut splits) = (0, 0);
-    while let Some(mut chunk) = waiting.pop_front() {
+    while let Some(chunk) = round.waiting.pop_front() {
         if calls == MAX_CALLS {
             break;
         }
@@ -71,55 +86,157 @@ pub(crate) async fn send(server: &dyn ZoneServer, zone: &ZoneName, atoms: &[Atom
             Ok(patched) => {
                 strayed |= serial.zip(patched.serial).is_some_and(|(before, now)| skips(counting, before, now));
                 serial = patched.serial;
-                for index in chunk.members {
-                    outcomes[index] = AtomOutcome::Done { serial: patched.serial };
-                }
+                round.refusals.any_done = true;
+                round.end(&chunk.members, &AtomOutcome::Done { serial: patched.serial });
             }
-            Err(ServerError::Refused { words }) => {
-                if let [only] = *chunk.members {
-                    outcomes[only] = AtomOutcome::Refused(words);
-                } else if let Some(at) =
-                    (chunk.drops < NAMED_DROPS).then(|| blamed(atoms, &chunk.members, &words)).flatten()
-                {
-                    outcomes[chunk.members.remove(at)] = AtomOutcome::Refused(words);
-                    chunk.drops += 1;
-                    waiting.push_front(chunk);
-                } else {
-                    let (first, second) = halves(atoms, chunk.members);
-                    waiting.push_front(Chunk { members: second, drops: 0 });
-                    waiting.push_front(Chunk { members: first, drops: 0 });
-                }
-            }
+            Err(ServerError::Refused { words }) => round.refused(chunk, words),
             // One record that the database trips over fails alone, as long as the zone can be read at all.
             Err(error @ ServerError::Failed { status: 500, .. })
                 if splits < MAX_SPLITS
-                    && (chunk.members.len() > 1 || !waiting.is_empty())
+                    && (chunk.members.len() > 1 || !round.waiting.is_empty())
                     && (splits > 0 || server.zone(zone).await.is_ok()) =>
             {
                 splits += 1;
-                if let [only] = *chunk.members {
-                    outcomes[only] = AtomOutcome::Failed(error);
-                } else {
-                    let (first, second) = halves(atoms, chunk.members);
-                    waiting.push_front(Chunk { members: second, drops: 0 });
-                    waiting.push_front(Chunk { members: first, drops: 0 });
+                match *chunk.members {
+                    [only] => round.outcomes[only] = AtomOutcome::Failed(error),
+                    _ => round.halve(chunk),
                 }
             }
+            // One zone's failure is every chunk's: a hung server is not asked again in the same round.
             Err(error) => {
-                // One zone's failure is every chunk's: a hung server is not asked again in the same round.
-                let stop = !matches!(error.class(), ErrorClass::Refused);
-                for index in chunk.members {
-                    outcomes[index] = AtomOutcome::Failed(error.clone());
-                }
-                if stop {
-                    for index in waiting.drain(..).flat_map(|chunk| chunk.members) {
-                        outcomes[index] = AtomOutcome::Failed(error.clone());
-                    }
-                }
+                round.end(&chunk.members, &AtomOutcome::Failed(error.clone()));
+                round.end_all(&AtomOutcome::Failed(error));
             }
         }
     }
-    Sent { outcomes, calls, strayed }
+    Sent { outcomes: round.outcomes, calls, strayed, closed: round.refusals.closed }
+}
+
+/// What is left to be sent, and what became of the rest.
+struct Round<'a> {
+    atoms: &'a [Atom],
+    /// The words in which every change of the zone was refused before.
+    closed: Option<&'a str>,
+    outcomes: Vec<AtomOutcome>,
+    waiting: VecDeque<Chunk>,
+    refusals: Refusals,
+}
+
+/// Refusals of single atoms in the same words that name none of them: after a few, it is the zone that is refused.
+#[derive(Default)]
+struct Refusals {
+    words: String,
+    count: usize,
+    /// Whether the server has taken something, so that the zone as a whole is not refused.
+    any_done: bool,
+    closed: Option<String>,
+}
+
+/// So many single atoms are refused in the same words, one after the other, before others are tried from elsewhere.
+const EQUAL_REFUSALS: usize = 3;
+/// So many of those are tried: were the first ones refused for their size, the smallest would be taken.
+const PROBES: usize = 3;
+
+impl Round<'_> {
+    fn end(&mut self, members: &[usize], outcome: &AtomOutcome) {
+        for index in members {
+            self.outcomes[*index] = outcome.clone();
+        }
+    }
+
+    fn end_all(&mut self, outcome: &AtomOutcome) {
+        let left: Vec<usize> = self.waiting.drain(..).flat_map(|chunk| chunk.members).collect();
+        self.end(&left, outcome);
+    }
+
+    fn halve(&mut self, chunk: Chunk) {
+        let (first, second) = halves(self.atoms, chunk.members);
+        self.waiting.push_front(Chunk { members: second, drops: 0 });
+        self.waiting.push_front(Chunk { members: first, drops: 0 });
+    }
+
+    fn refused(&mut self, mut chunk: Chunk, words: String) {
+        if is_about_comments(&words) {
+            let commented =
+                |index: &usize| self.atoms[*index].write.as_ref().is_some_and(|write| write.content.comment.is_some());
+            let (with, without): (Vec<usize>, Vec<usize>) = chunk.members.iter().copied().partition(commented);
+            if !with.is_empty() {
+                self.end(&with, &AtomOutcome::Uncommented);
+                chunk.members = without;
+                if !chunk.members.is_empty() {
+                    self.waiting.push_front(chunk);
+                }
+                return;
+            }
+        }
+        let blamed = blamed(self.atoms, &chunk.members, &words);
+        if blamed.is_none() && !self.refusals.any_done && self.closed == Some(words.as_str()) {
+            self.end(&chunk.members, &AtomOutcome::Refused(words.clone()));
+            self.close(&words);
+        } else if let [only] = *chunk.members {
+            self.outcomes[only] = AtomOutcome::Refused(words.clone());
+            if blamed.is_none() {
+                self.count(&words);
+            }
+        } else if let Some(at) = blamed.filter(|_| chunk.drops < NAMED_DROPS) {
+            self.outcomes[chunk.members.remove(at)] = AtomOutcome::Refused(words);
+            chunk.drops += 1;
+            self.waiting.push_front(chunk);
+        } else {
+            self.halve(chunk);
+        }
+    }
+
+    /// One atom alone was refused without being named.
+    fn count(&mut self, words: &str) {
+        let refusals = &mut self.refusals;
+        if refusals.words == words {
+            refusals.count += 1;
+        } else {
+            (refusals.words, refusals.count) = (words.to_owned(), 1);
+        }
+        if refusals.any_done || refusals.count < EQUAL_REFUSALS {
+            return;
+        }
+        let probe = (refusals.count < EQUAL_REFUSALS + PROBES).then(|| self.probe(self.refusals.count)).flatten();
+        if let Some(probe) = probe {
+            for chunk in &mut self.waiting {
+                chunk.members.retain(|index| *index != probe);
+            }
+            self.waiting.retain(|chunk| !chunk.members.is_empty());
+            self.waiting.push_front(Chunk { members: vec![probe], drops: 0 });
+        } else {
+            self.close(words);
+        }
+    }
+
+    fn close(&mut self, words: &str) {
+        self.refusals.closed = Some(words.to_owned());
+        self.end_all(&AtomOutcome::Refused(words.to_owned()));
+    }
+
+    /// One of those left that may fare better: the smallest, then the last, then one from the middle.
+    fn probe(&self, count: usize) -> Option<usize> {
+        let left = self.waiting.iter().flat_map(|chunk| &chunk.members).copied();
+        let left: Vec<usize> = left.filter(|index| self.is_alone(*index)).collect();
+        let size = |index: &&usize| changes(self.atoms, &[**index]).iter().map(Change::encoded_len).sum::<usize>();
+        match count - EQUAL_REFUSALS {
+            0 => left.iter().min_by_key(size).copied(),
+            1 => left.last().copied(),
+            _ => left.get(left.len() / 2).copied(),
+        }
+    }
+
+    /// Whether no other atom has its name, so that it can be sent by itself.
+    fn is_alone(&self, index: usize) -> bool {
+        let name = &self.atoms[index].name;
+        self.atoms.iter().filter(|atom| atom.name == *name).count() == 1
+    }
+}
+
+/// What PowerDNS answers to a comment when its backend keeps none.
+fn is_about_comments(words: &str) -> bool {
+    words.contains("does not support editing comments")
 }
 
 /// Whether a serial moved by more than the one PATCH that led from `before` to `now`. A serial that is a time cannot tell.

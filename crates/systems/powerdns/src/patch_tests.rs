@@ -57,7 +57,7 @@ fn patches(server: &MemoryServer) -> usize {
 async fn a_thousand_good_ones_are_one_call() {
     let server = server().await;
     let atoms: Vec<Atom> = (0..1000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { serial: Some(_) })));
     assert_eq!((calls, patches(&server)), (1, 1));
 }
@@ -69,12 +69,12 @@ async fn what_somebody_else_wrote_before_is_noticed_and_what_we_write_ourselves_
     let known = info();
     let atoms: Vec<Atom> =
         (0..5_001).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let sent = send(&server, &zone(), &atoms, Some(&known)).await;
+    let sent = send(&server, &zone(), &atoms, Some(&known), None).await;
     assert_eq!((sent.calls, sent.strayed), (2, false));
     let now = info();
-    assert!(!send(&server, &zone(), &atoms[..1], Some(&now)).await.strayed);
-    assert!(send(&server, &zone(), &atoms[..1], Some(&now)).await.strayed, "the serial has moved since");
-    assert!(!send(&server, &zone(), &atoms[..1], None).await.strayed, "nothing is known to compare with");
+    assert!(!send(&server, &zone(), &atoms[..1], Some(&now), None).await.strayed);
+    assert!(send(&server, &zone(), &atoms[..1], Some(&now), None).await.strayed, "the serial has moved since");
+    assert!(!send(&server, &zone(), &atoms[..1], None, None).await.strayed, "nothing is known to compare with");
 }
 
 #[test]
@@ -147,7 +147,7 @@ async fn exactly_the_bad_ones_are_refused_whatever_their_number() {
                 atom(&format!("h{n}"), &[], Some((RecordType::A, record)))
             })
             .collect();
-        let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
+        let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None, None).await;
         for (atom, outcome) in atoms.iter().zip(&outcomes) {
             let good = &*atom.write.as_ref().unwrap().content.records[0] == "192.0.2.1";
             assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), good, "{} {outcome:?}", atom.name);
@@ -159,12 +159,12 @@ async fn exactly_the_bad_ones_are_refused_whatever_their_number() {
 #[tokio::test]
 async fn a_refused_switch_leaves_the_old_type() {
     let server = server().await;
-    send(&server, &zone(), &[atom("www", &[], Some((RecordType::A, "192.0.2.1")))], None).await;
+    send(&server, &zone(), &[atom("www", &[], Some((RecordType::A, "192.0.2.1")))], None, None).await;
     let switch = [
         atom("www", &[RecordType::A], Some((RecordType::Cname, "not a host!"))),
         atom("other", &[], Some((RecordType::A, "192.0.2.2"))),
     ];
-    let Sent { outcomes, .. } = send(&server, &zone(), &switch, None).await;
+    let Sent { outcomes, .. } = send(&server, &zone(), &switch, None, None).await;
     assert!(matches!(outcomes[0], AtomOutcome::Refused(_)) && matches!(outcomes[1], AtomOutcome::Done { .. }));
     let sets = server.contents(&zone()).unwrap().sets;
     assert!(sets.iter().any(|set| set.rtype == RecordType::A && set.name == key("www", RecordType::A).name));
@@ -178,7 +178,7 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     })));
     let atoms: Vec<Atom> =
         (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert_eq!(calls, 1);
 }
@@ -242,7 +242,7 @@ async fn one_record_the_database_trips_over_fails_alone() {
     let mut atoms: Vec<Atom> =
         (0..6_000).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     atoms.insert(1234, atom("poison", &[], Some((RecordType::A, "192.0.2.1"))));
-    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None, None).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), at != 1234, "{at} {outcome:?}");
     }
@@ -255,7 +255,7 @@ async fn a_database_that_takes_nothing_is_not_hammered() {
     let server = Poisoned::database().await;
     let atoms: Vec<Atom> =
         (0..1_000).map(|n| atom(&format!("poison{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
-    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None).await;
+    let Sent { outcomes, calls, .. } = send(&server, &zone(), &atoms, None, None).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Failed(_))));
     assert!(calls <= 33, "{calls} calls");
 }
@@ -271,7 +271,7 @@ async fn a_request_that_is_too_large_for_a_proxy_is_halved_and_what_is_too_large
     let mut atoms: Vec<Atom> =
         (0..300).map(|n| atom(&format!("h{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     atoms.insert(100, atom("huge", &[], Some((RecordType::Txt, &huge))));
-    let Sent { outcomes, .. } = send(&server, &zone(), &atoms, None).await;
+    let Sent { outcomes, .. } = send(&server, &zone(), &atoms, None, None).await;
     for (at, outcome) in outcomes.iter().enumerate() {
         assert_eq!(matches!(outcome, AtomOutcome::Done { .. }), at != 100, "{at} {outcome:?}");
     }
@@ -285,7 +285,7 @@ async fn what_a_round_has_no_calls_left_for_is_put_off_and_later_rounds_get_thro
     let all: Vec<Atom> = (0..800).map(|n| atom(&name(n), &[], Some((RecordType::A, "192.0.2.1")))).collect();
     let (mut left, mut rounds) = (all, 0);
     while !left.is_empty() {
-        let Sent { outcomes, calls, .. } = send(&server, &zone(), &left, None).await;
+        let Sent { outcomes, calls, .. } = send(&server, &zone(), &left, None, None).await;
         assert!(calls <= MAX_CALLS, "{calls} calls");
         let mut deferred = Vec::new();
         for (atom, outcome) in left.into_iter().zip(outcomes) {
@@ -303,6 +303,27 @@ async fn what_a_round_has_no_calls_left_for_is_put_off_and_later_rounds_get_thro
     }
     assert!(rounds > 1, "the first round had calls for all");
     assert_eq!(server.0.contents(&zone()).unwrap().sets.len(), 202);
+}
+
+#[tokio::test]
+async fn a_zone_that_takes_nothing_is_told_from_bad_records_by_a_few_calls() {
+    let server = Poisoned::with(ServerError::Refused { words: "Failed to rectify".into() }).await;
+    let all = |count: usize| -> Vec<Atom> {
+        (0..count).map(|n| atom(&format!("poison{n}"), &[], Some((RecordType::A, "192.0.2.1")))).collect()
+    };
+    let Sent { outcomes, calls, closed, .. } = send(&server, &zone(), &all(300), None, None).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Refused(_))));
+    assert_eq!(closed.as_deref(), Some("Failed to rectify"));
+    assert!(calls < 30, "{calls} calls");
+    let again = send(&server, &zone(), &all(300), None, closed.as_deref()).await;
+    assert_eq!((again.calls, again.closed), (1, closed));
+    // One that is taken proves the opposite, wherever it is.
+    for at in [0, 150, 299] {
+        let mut atoms = all(300);
+        atoms[at] = atom("h", &[], Some((RecordType::A, "192.0.2.1")));
+        let Sent { outcomes, closed, .. } = send(&server, &zone(), &atoms, None, None).await;
+        assert!(matches!(outcomes[at], AtomOutcome::Done { .. }) && closed.is_none(), "{at}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!
 //! An [`Atom`] is what goes together or not at all: the type change of one object is one atom.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::{AdoptionPolicy, DeletionPolicy};
@@ -20,8 +20,8 @@ use crate::{
     digest::Digest,
     index::Snapshot,
     memory::ZoneMemory,
-    name_plan::NamePlan,
-    record::{Record, ZoneKey, ZoneObject},
+    name_plan::{Scope, plan_name},
+    record::{Applied, Record, Sync, ZoneKey, ZoneObject},
     report::{Says, Verdict},
     zone_plan,
 };
@@ -33,6 +33,8 @@ pub(crate) struct Observed {
     pub(crate) snapshot: Snapshot,
     pub(crate) server: ServerView,
     pub(crate) memory: ZoneMemory,
+    /// How long a request that ended without an answer may still be carried out.
+    pub(crate) grace: Duration,
 }
 
 /// What the server said.
@@ -63,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) atoms: Vec<Atom>,
     /// Record sets that are decided whatever the server says.
     pub(crate) decided: Vec<Verdict>,
+    /// Record sets that are decided so once the zone is deleted, and not before.
+    pub(crate) with_zone: Vec<(Arc<Record>, Verdict)>,
     /// Ledger entries that are neither wanted nor on the server.
     pub(crate) forget: Vec<RecordKey>,
     /// Ledger entries that must be off before their object goes, because what it wrote stays.
@@ -75,6 +79,10 @@ pub(crate) struct Plan {
     pub(crate) left: bool,
     /// Whether other processes may keep the zone object as well.
     pub(crate) shared: bool,
+    /// Whether a record set is the start of authority, so that the zone object has none of its own.
+    pub(crate) soa_elsewhere: bool,
+    /// When to come back although nothing failed.
+    pub(crate) again: Option<Duration>,
 }
 
 /// What happens to the zone itself.
@@ -120,7 +128,7 @@ pub(crate) enum Waiting {
     Holds(Arc<Record>),
     /// The object goes once the deletion is done.
     Leaves(Arc<Record>),
-    /// The object's old set goes; what it says besides is decided already.
+    /// The object's old set goes, or becomes another object's; what it says besides is decided already.
     Clears(Verdict),
     /// The zone object itself: name servers or start of authority.
     Zone,
@@ -128,7 +136,11 @@ pub(crate) enum Waiting {
 
 /// Makes the plan.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
-    let Observed { key, snapshot, server, memory } = observed;
+    let Observed { key, snapshot, server, mut memory, grace } = observed;
+    memory.ledger.expire(now, grace);
+    memory.ledger.prune(&snapshot.durable);
+    // Its own status reports durably that the zone is this object's.
+    memory.ledger.zone &= snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
     let mut plan = Plan {
         key: key.clone(),
         holder: snapshot.claimants.first().cloned(),
@@ -137,6 +149,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         zone_refusal: None,
         atoms: Vec::new(),
         decided: Vec::new(),
+        with_zone: Vec::new(),
         forget: Vec::new(),
         unlist: Vec::new(),
         guarded: None,
@@ -144,20 +157,43 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         full: snapshot.full,
         left: snapshot.left,
         shared: snapshot.shared,
+        soa_elsewhere: false,
+        again: None,
         memory,
     };
     let Some(zone) = key.zone().cloned() else {
         let refusal = Refusal::new(Reason::InvalidName, format!("{key} is not the name of a zone; set spec.zoneName"));
         plan.zone_refusal = Some(refusal.clone());
-        decide_all(&mut plan, &snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone())));
+        for record in records(&snapshot) {
+            let failed = || Says::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone()));
+            let says = not_served(&plan, record).unwrap_or_else(failed);
+            plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+        }
         return plan;
     };
     match server {
         ServerView::Unreachable(error) => plan_unreachable(&mut plan, &snapshot, &zone, error),
-        ServerView::NotAsked => plan_unasked(&mut plan, &snapshot),
+        ServerView::NotAsked => plan_unasked(&mut plan, &snapshot, &zone),
         ServerView::Missing | ServerView::Present => plan_zone(&mut plan, &snapshot, &zone, now),
     }
+    if plan.step == ZoneStep::Release && plan.unreachable.is_none() {
+        hold_release(&mut plan, now, grace);
+    }
     plan
+}
+
+/// A zone object is not released while its ledger may be needed: it alone tells what is still to be taken off.
+fn hold_release(plan: &mut Plan, now: Timestamp, grace: Duration) {
+    if let Some(guarded) = &plan.guarded {
+        plan.step = ZoneStep::Keep;
+        plan.zone_refusal = Some(guarded.clone());
+    } else if let Some(since) = plan.memory.ledger.uncertain_since() {
+        let left = grace.saturating_sub(now.duration_since(since).unsigned_abs());
+        plan.step = ZoneStep::Keep;
+        plan.again = Some(left);
+        let message = "the object is kept for a moment: a request to the PowerDNS server ended without an answer, and the server may still carry it out";
+        plan.zone_refusal = Some(Refusal::new(Reason::ProviderUnreachable, message));
+    }
 }
 
 /// The server cannot be asked: keep everything, and say so where something waits for it.
@@ -166,13 +202,12 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
     for record in records(snapshot) {
         if record.identity.deleting && record.stays_behind(plan.holder.as_deref()) {
             // What it wrote stays on the server, so nothing has to be asked of it.
-            let wrote = record.seen.applied.as_ref().map(|applied| applied.key.clone());
+            let wrote = record.applied().map(|applied| applied.key.clone());
             plan.unlist.extend(wrote.into_iter().chain(record.key()));
-            let verdict = Verdict::carried(record, Says::Succeeded);
-            plan.decided.push(Verdict { release: true, applied: None, ..verdict });
+            plan.decided.push(Verdict::released(record, zone, Says::Succeeded));
         } else if record.identity.deleting {
             let inherited = not_served(plan, record).is_none() && record.inherited().is_some();
-            let wrote = record.seen.applied.is_some() || inherited || in_ledger(plan, record);
+            let wrote = record.applied().is_some() || inherited || in_ledger(plan, record);
             let says = if wrote { Says::Failed(refusal.clone()) } else { Says::Succeeded };
             plan.decided.push(Verdict { release: !wrote, ..Verdict::carried(record, says) });
         } else if let Some(says) = not_served(plan, record) {
@@ -195,10 +230,14 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
 }
 
 /// Nothing on the server is concerned: no zone object, and nobody has written anything.
-fn plan_unasked(plan: &mut Plan, snapshot: &Snapshot) {
+fn plan_unasked(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName) {
     for record in records(snapshot) {
         let says = not_served(plan, record).unwrap_or(Says::Succeeded);
-        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+        plan.decided.push(if record.identity.deleting {
+            Verdict::released(record, zone, says)
+        } else {
+            Verdict::carried(record, says)
+        });
     }
 }
 
@@ -212,45 +251,103 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
         return;
     }
     let present = plan.memory.present.is_some();
-    let owned = holder.status.id.is_some() || plan.memory.ledger.zone;
-    if present && !owned && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
+    if present && !owns(plan, &holder) && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
         let message = format!("the server already has zone {zone} and spec.adoptionPolicy is Refuse");
         plan.zone_refusal = Some(Refusal::new(Reason::ForeignRecord, message.clone()));
         let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
         plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
-    match zone_plan::step(zone, &holder, plan.memory.present.as_ref()) {
-        Ok(step) => plan.step = step,
-        Err(refusal) => {
-            plan.zone_refusal = Some(refusal.clone());
-            if !present {
-                let message = format!("the zone cannot be made: {}", refusal.message);
-                decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
-                return;
-            }
+    if !plan_step(plan, zone, &holder, now) {
+        let why = plan.zone_refusal.as_ref().map_or_else(String::new, |refusal| refusal.message.clone());
+        let message = format!("the zone cannot be made: {why}");
+        for record in records(snapshot) {
+            let failed = || Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone()));
+            let says = not_served(plan, record).unwrap_or_else(failed);
+            // The server has no such zone, so it has nothing of the object.
+            plan.decided.push(if record.identity.deleting {
+                Verdict::released(record, zone, says)
+            } else {
+                Verdict::carried(record, says)
+            });
         }
+        return;
     }
     if holder.spec.kind.is_secondary() {
         let message = format!("{} zones take their records from their masters", holder.spec.kind.as_str());
-        decide_all(plan, snapshot, |_| Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone())));
+        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
+        plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
     let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
-    let soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
-    for part in zone_plan::apex(zone, &holder, &plan.memory, soa_elsewhere, now) {
-        match part {
-            Ok(atom) => plan.atoms.push(atom),
-            Err(refusal) => plan.zone_refusal = plan.zone_refusal.take().or(Some(refusal)),
-        }
+    plan.soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
+    // What a zone needs at its apex that is made now is judged once it is there.
+    if present {
+        let apex = zone_plan::apex(zone, &holder, &plan.memory, plan.soa_elsewhere, now);
+        plan.add_own(apex);
     }
     plan_names(plan, snapshot, zone, Some(&holder), None, now);
+    plan.keep_one_soa();
+}
+
+impl Plan {
+    /// Adds the record sets that the zone object itself asks for.
+    pub(crate) fn add_own(&mut self, apex: Vec<Result<Atom, Refusal>>) {
+        for part in apex {
+            match part {
+                Ok(atom) => self.atoms.push(atom),
+                Err(refusal) => self.zone_refusal = self.zone_refusal.take().or(Some(refusal)),
+            }
+        }
+    }
+
+    /// A record set that writes the start of authority raises its serial as well: the zone need not.
+    pub(crate) fn keep_one_soa(&mut self) {
+        let writes = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key.rtype == RecordType::Soa);
+        if self.atoms.iter().filter(|atom| writes(atom)).count() > 1 {
+            self.atoms.retain(|atom| !writes(atom) || !atom.waiting.contains(&Waiting::Zone));
+        }
+    }
+}
+
+/// Whether the zone on the server is known to be this object's.
+fn owns(plan: &Plan, holder: &ZoneObject) -> bool {
+    holder.status.id.is_some() || plan.memory.ledger.zone || plan.memory.created
+}
+
+/// Decides what happens to the zone itself. False when it is not there and cannot be made.
+fn plan_step(plan: &mut Plan, zone: &ZoneName, holder: &ZoneObject, now: Timestamp) -> bool {
+    match zone_plan::step(zone, holder, &plan.memory, now) {
+        Ok((ZoneStep::Configure(settings), refusal)) => {
+            let before = plan.memory.rejected_settings.as_ref();
+            let rejected = before.filter(|before| before.settings == settings && before.until > now);
+            match rejected {
+                Some(rejected) => {
+                    let refusal = Refusal::new(Reason::ProviderRejected, rejected.words.clone());
+                    plan.zone_refusal = Some(refusal);
+                }
+                None => {
+                    plan.zone_refusal = refusal;
+                    plan.step = ZoneStep::Configure(settings);
+                }
+            }
+            true
+        }
+        Ok((step, refusal)) => {
+            (plan.step, plan.zone_refusal) = (step, refusal);
+            true
+        }
+        Err(refusal) => {
+            plan.zone_refusal = Some(refusal);
+            plan.memory.present.is_some()
+        }
+    }
 }
 
 /// The holder is being deleted.
 fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: &Arc<ZoneObject>, now: Timestamp) {
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
-    let owned = adopted || holder.status.id.is_some() || plan.memory.ledger.zone;
+    let owned = adopted || owns(plan, holder);
     let wrote = holder.identity.held || holder.status.id.is_some();
     // The next in line holds the zone from here on, unless it will not have one that it did not make.
     let next = plan.losers.iter().find(|loser| !loser.identity.deleting).cloned();
@@ -260,20 +357,17 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
     plan.step = if goes && heir.is_none() && present { ZoneStep::Delete } else { ZoneStep::Release };
     let missing =
         || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
-    if plan.step == ZoneStep::Delete || !present {
+    let departed = |record: &Arc<Record>| Verdict::released(record, zone, missing());
+    if plan.step == ZoneStep::Delete {
         // Everything goes with the zone: no record set needs a call of its own.
-        plan.decided.extend(records(snapshot).map(|record| departed(record, zone, missing())));
+        plan.with_zone.extend(records(snapshot).map(|record| (record.clone(), departed(record))));
+    } else if !present {
+        plan.decided.extend(records(snapshot).map(departed));
     } else if let (Some(heir), true) = (heir, goes) {
         hand_over(plan, snapshot, zone, holder, &heir, &missing());
     } else {
         plan_names(plan, snapshot, zone, Some(holder), Some(&missing()), now);
     }
-}
-
-/// A record set whose zone object goes: it has nothing in that zone any more.
-fn departed(record: &Record, zone: &ZoneName, says: Says) -> Verdict {
-    let elsewhere = record.seen.applied.clone().filter(|applied| applied.zone != *zone);
-    Verdict { applied: elsewhere, release: record.identity.deleting, ..Verdict::carried(record, says) }
 }
 
 /// Another object takes the zone over: what was written through the one that goes, goes with it, apart from what the
@@ -293,8 +387,8 @@ fn hand_over(
         |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone_plan::holds(zone, heir, key);
     for (name, records) in &snapshot.names {
         for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
-            let verdict = departed(record, zone, missing.clone());
-            let here = record.seen.applied.as_ref().filter(|applied| applied.zone == *zone);
+            let verdict = Verdict::released(record, zone, missing.clone());
+            let here = record.applied().filter(|applied| applied.zone == *zone);
             match here {
                 Some(applied) if !record.retain && !stays(&applied.key) => plan.atoms.push(Atom {
                     name: name.clone(),
@@ -302,6 +396,10 @@ fn hand_over(
                     write: None,
                     waiting: vec![Waiting::Clears(verdict)],
                 }),
+                // It is the object's until the next pass has written over it in the name of the heir.
+                Some(applied) if !record.retain && wanted.contains(&applied.key) => {
+                    plan.decided.push(Verdict::carried(record, missing.clone()));
+                }
                 _ => plan.decided.push(verdict),
             }
         }
@@ -328,8 +426,9 @@ fn plan_names(
         plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
     }
     let mut orphans = Vec::new();
+    let scope = Scope { zone, holder, barred, shared: snapshot.shared, now };
     for (name, records) in &snapshot.names {
-        orphans.extend(NamePlan { plan, zone, holder, name, records, barred, shared: snapshot.shared, now }.make());
+        orphans.extend(plan_name(plan, &scope, name, records));
     }
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
     if snapshot.full && !snapshot.shared {
@@ -338,7 +437,7 @@ fn plan_names(
         let nameless = snapshot
             .nameless
             .iter()
-            .any(|record| !record.identity.deleting && record.seen.applied.is_none() && record.identity.generation > 1);
+            .any(|record| !record.identity.deleting && record.applied().is_none() && record.identity.generation > 1);
         let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
         let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
         for key in alone {
@@ -392,13 +491,9 @@ fn in_ledger(plan: &Plan, record: &Record) -> bool {
 
 /// Whether the object's status already says that exactly this is served.
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
-    let (Some(key), Ok(desired)) = (record.key(), &record.desired) else { return false };
-    record.seen.sync == Some(crate::record::Sync::Succeeded)
-        && record
-            .seen
-            .applied
-            .as_ref()
-            .is_some_and(|applied| applied.zone == *zone && applied.key == key && applied.digest == desired.digest)
+    let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
+    let same = |applied: &Applied| applied.zone == *zone && applied.key == key && applied.digest == digest;
+    record.seen.sync == Some(Sync::Succeeded) && record.seen.applied.as_deref().is_some_and(same)
 }
 
 fn records(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Record>> {
@@ -408,14 +503,6 @@ fn records(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Record>> {
         .iter()
         .flat_map(|(name, records)| records.iter().filter(move |record| record.names().next() == Some(name)));
     named.chain(&snapshot.nameless)
-}
-
-/// Decides every record set without the server: nothing can be written there, so nothing has to be waited for.
-fn decide_all(plan: &mut Plan, snapshot: &Snapshot, says: impl Fn(&Record) -> Says) {
-    for record in records(snapshot) {
-        let says = not_served(plan, record).unwrap_or_else(|| says(record));
-        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
-    }
 }
 
 pub(crate) fn unexplained() -> Refusal {

@@ -21,6 +21,9 @@ fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }
 
+const GRACE: Duration = Duration::from_mins(1);
+const SERVED_SOA: &str = "ns1.example.org. hostmaster.example.com. 7 10800 3600 604800 3600";
+
 fn zone() -> ZoneName {
     ZoneName::parse("example.com").unwrap()
 }
@@ -35,7 +38,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let world = World::new(Queue::new(), None);
+        let world = World::new(Queue::new(), None, false);
         let scene = Self { world, sets: vec![], ledger: vec![], present: true };
         scene.zone(json!({}))
     }
@@ -102,14 +105,16 @@ impl Scene {
             disabled: false,
             comments: vec![],
         });
-        let present = self
-            .present
-            .then(|| Present { has_soa: true, ..Present::of(&ZoneContents { info: plain_info(zone()), sets }) });
+        let present = self.present.then(|| Present {
+            soa: Some((3600, SERVED_SOA.into())),
+            ..Present::of(&ZoneContents { info: plain_info(zone()), sets })
+        });
         let key = ZoneKey::Zone(zone());
         let memory =
             ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
-        plan(Observed { snapshot: self.world.snapshot(&key, touched), key, server, memory }, now())
+        let snapshot = self.world.snapshot(&key, touched, &memory.ledger);
+        plan(Observed { snapshot, key, server, memory, grace: GRACE }, now())
     }
 
     /// The plan in words: `+` writes, `-` deletions, then verdicts.
@@ -138,12 +143,16 @@ impl Scene {
             }
             writeln!(text, "{}", line.join(" ")).unwrap();
         }
+        let with_zone = plan.with_zone.iter().map(|(_, verdict)| verdict);
         let mut decided: Vec<String> = plan
             .decided
             .iter()
+            .chain(with_zone)
             .map(|verdict| {
                 let release = if verdict.release { ", goes" } else { "" };
-                let applied = if verdict.applied.is_some() { ", keeps its record" } else { "" };
+                let mut record = (*self.world.record(&verdict.id).unwrap()).clone();
+                record.learn(&verdict.found);
+                let applied = if record.applied().is_some() { ", keeps its record" } else { "" };
                 format!("{}: {}{applied}{release}", verdict.uid, says(&verdict.says))
             })
             .collect();
@@ -226,7 +235,7 @@ fn the_oldest_holds_and_the_next_in_line_takes_over_in_place() {
         .object("old", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
         .object("young", 2, "www", "A", "192.0.2.2", json!({}))
         .on_server("www", "A", "192.0.2.1");
-    assert_eq!(scene.words(), "+www.example.com. A (ledger) for young\nold: ok, goes\n", "one write, no deletion");
+    assert_eq!(scene.words(), "+www.example.com. A (ledger) for young old leaves\n", "one write, no deletion");
 }
 
 #[test]
@@ -333,8 +342,8 @@ fn an_unreachable_server_changes_nothing_that_is_served() {
         .object("never", 1, "never", "A", "192.0.2.1", deleting(json!({})));
     let key = ZoneKey::Zone(zone());
     let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
-    let snapshot = scene.world.snapshot(&key, &Touched::All);
-    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default() }, now());
+    let snapshot = scene.world.snapshot(&key, &Touched::All, &Ledger::default());
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), grace: GRACE }, now());
     assert!(plan.atoms.is_empty() && plan.step == ZoneStep::Keep);
     let decided: BTreeMap<&str, (String, bool)> =
         plan.decided.iter().map(|verdict| (&*verdict.uid, (says(&verdict.says), verdict.release))).collect();
@@ -352,7 +361,7 @@ fn a_pass_over_one_object_looks_at_its_name_only() {
         .object("b", 1, "b", "A", "192.0.2.1", json!({}))
         .object("b2", 2, "b", "A", "192.0.2.2", json!({}));
     let id = Arc::new(ObjectId::new("RRset", Some("ns"), "b2"));
-    let snapshot = scene.world.snapshot(&ZoneKey::Zone(zone()), &Touched::Some([id].into()));
+    let snapshot = scene.world.snapshot(&ZoneKey::Zone(zone()), &Touched::Some([id].into()), &Ledger::default());
     let names: Vec<String> = snapshot.names.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["b.example.com."]);
     assert_eq!(snapshot.names.values().next().unwrap().len(), 2);
@@ -367,11 +376,11 @@ fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     let mut owned = deleting(wrote("www", "A", "192.0.2.1"));
     owned["metadata"]["ownerReferences"] = owner();
     let scene = |world| Scene { world, sets: vec![], ledger: vec![], present: true };
-    let alone = scene(World::new(Queue::new(), None))
+    let alone = scene(World::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
         .on_server("www", "A", "192.0.2.1");
     assert_eq!(alone.words(), "www: ok, goes\n", "the collector deletes it after the zone object is gone");
-    let snapshot = alone.world.snapshot(&ZoneKey::Zone(zone()), &Touched::All);
+    let snapshot = alone.world.snapshot(&ZoneKey::Zone(zone()), &Touched::All, &Ledger::default());
     assert!(!crate::observe::needs_server(&snapshot));
     let leaving = Scene::new()
         .zone(json!({ "metadata": { "deletionTimestamp": "2026-03-01T00:00:00Z", "resourceVersion": "2" }, "spec": { "deletionPolicy": "Retain" } }))
@@ -380,7 +389,7 @@ fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     assert_eq!(leaving.words(), "release zone\nwww: ok, goes\n", "or while it is on its way");
     let held = Scene::new().object("www", 1, "www", "A", "192.0.2.1", owned).on_server("www", "A", "192.0.2.1");
     assert_eq!(held.words(), "-www.example.com. A www leaves\n", "under a zone that stays it is deleted");
-    let free = scene(World::new(Queue::new(), None))
+    let free = scene(World::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
         .on_server("www", "A", "192.0.2.1");
     assert_eq!(free.words(), "-www.example.com. A www leaves\n", "nobody else deletes it");
@@ -427,8 +436,8 @@ fn what_the_ledger_of_a_shared_zone_says_of_unseen_objects_is_left_alone() {
     assert_eq!(scene.words(), "-www.example.com. TXT\n-far.example.com. A\nwww: ok, keeps its record\n");
     let key = ZoneKey::Zone(zone());
     let memory = scene.plan().memory;
-    let snapshot = Snapshot { shared: true, ..scene.world.snapshot(&key, &Touched::All) };
-    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory }, now());
+    let snapshot = Snapshot { shared: true, ..scene.world.snapshot(&key, &Touched::All, &Ledger::default()) };
+    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, grace: GRACE }, now());
     assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
 }
 
@@ -450,8 +459,8 @@ fn what_powerdns_operator_wrote_goes_with_its_object_also_when_that_was_never_se
     assert_eq!(heir.words(), "heir: ok, keeps its record\nwww: ok, goes\n");
     let key = ZoneKey::Zone(zone());
     let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
-    let snapshot = scene("Succeeded").world.snapshot(&key, &Touched::All);
-    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default() }, now());
+    let snapshot = scene("Succeeded").world.snapshot(&key, &Touched::All, &Ledger::default());
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), grace: GRACE }, now());
     assert!(plan.decided.iter().all(|verdict| !verdict.release), "it waits for the server");
 }
 

@@ -17,7 +17,7 @@ use signpost_engine::ObjectId;
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::SetContent;
 
-use crate::digest::Digest;
+use crate::{digest::Digest, report::Found};
 
 /// The unit that is written at once: a zone, or the objects whose zone name is no name at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,6 +157,21 @@ impl Applied {
     }
 }
 
+/// What passes of this process found out about an object's record, until its status reports the same.
+///
+/// A fact is about the server, not about the object's spec: it stays true when the object is edited or deleted
+/// meanwhile, and it is newer than any status that is still on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// What the object has on the server.
+    now: Option<Box<Applied>>,
+    /// Earlier facts, whose statuses may still be on their way back.
+    earlier: Vec<Option<Box<Applied>>>,
+}
+
+/// So many earlier facts of an object are recognised when the watch brings their statuses late.
+const EARLIER_FACTS: usize = 8;
+
 /// A condition as it was last seen: its status and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Since {
@@ -172,9 +187,15 @@ pub(crate) struct Seen {
     pub(crate) updated: Option<Timestamp>,
     pub(crate) serial: Option<u32>,
     pub(crate) applied: Option<Box<Applied>>,
-    /// A hash of the whole status, to tell whether it has to be written.
+    /// A hash of what the status means, to tell whether it has to be written.
     pub(crate) hash: u64,
     pub(crate) sync: Option<Sync>,
+    /// What the user was told although the object is served.
+    pub(crate) notice: Option<Reason>,
+    /// Since when.
+    pub(crate) noticed: Option<Timestamp>,
+    /// The generation that the status speaks of.
+    pub(crate) observed: Option<i64>,
 }
 
 /// `syncStatus`.
@@ -204,9 +225,17 @@ pub(crate) fn since(conditions: &[Condition], type_: &str) -> Option<Since> {
     Some(Since { status: condition.status == "True", at: condition.last_transition_time.0 })
 }
 
+/// The condition that is there only when an object is served but probably not as its user meant.
+pub(crate) const NOTICE: &str = "Notice";
+
+fn notice(conditions: &[Condition]) -> Option<Reason> {
+    let notice = conditions.iter().find(|condition| condition.type_ == NOTICE)?;
+    notice.reason.parse().ok()
+}
+
 /// Conditions of others are none of our business and must not make a status look changed.
 fn only_ours(conditions: &mut Vec<Condition>) {
-    conditions.retain(|condition| ["Available", "Ready"].contains(&condition.type_.as_str()));
+    conditions.retain(|condition| ["Available", NOTICE, "Ready"].contains(&condition.type_.as_str()));
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
 }
 
@@ -218,18 +247,29 @@ pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
     hasher.finish()
 }
 
+/// A hash of what a record set's status means: when something happened, and the serial it had, say nothing new alone.
+pub(crate) fn meaning_hash(status: &RRsetStatus) -> u64 {
+    let mut meaning = RRsetStatus { serial: None, last_update_time: None, ..status.clone() };
+    only_ours(&mut meaning.conditions);
+    for condition in &mut meaning.conditions {
+        condition.last_transition_time.0 = Timestamp::UNIX_EPOCH;
+    }
+    status_hash(&meaning)
+}
+
 impl Seen {
     fn of(status: &RRsetStatus) -> Self {
-        let mut ours = status.clone();
-        only_ours(&mut ours.conditions);
         Self {
             available: since(&status.conditions, "Available"),
             ready: since(&status.conditions, "Ready"),
             updated: status.last_update_time.as_ref().map(|time| time.0),
             serial: status.serial.and_then(|serial| serial.try_into().ok()),
             applied: status.applied.as_ref().and_then(Applied::parse).map(Box::new),
-            hash: status_hash(&ours),
+            hash: meaning_hash(status),
             sync: status.sync_status.as_deref().and_then(Sync::parse),
+            notice: notice(&status.conditions),
+            noticed: since(&status.conditions, NOTICE).map(|since| since.at),
+            observed: status.observed_generation,
         }
     }
 }
@@ -240,6 +280,18 @@ pub(crate) struct Desired {
     pub(crate) rtype: RecordType,
     pub(crate) content: Arc<SetContent>,
     pub(crate) digest: Digest,
+    /// The same without its comment, where it has one: for a server that keeps none.
+    plain: Option<Box<(Arc<SetContent>, Digest)>>,
+}
+
+impl Desired {
+    pub(crate) fn new(rtype: RecordType, content: SetContent) -> Self {
+        let plain = content.comment.is_some().then(|| {
+            let plain = SetContent { comment: None, ..content.clone() };
+            Box::new((Arc::new(plain.clone()), Digest::of_content(rtype, &plain)))
+        });
+        Self { rtype, digest: Digest::of_content(rtype, &content), content: Arc::new(content), plain }
+    }
 }
 
 /// An RRset or ClusterRRset.
@@ -255,6 +307,7 @@ pub(crate) struct Record {
     /// Whether Kubernetes deletes it after the zone object it refers to, as PowerDNS-Operator asked for.
     pub(crate) owned: bool,
     pub(crate) seen: Seen,
+    facts: Option<Box<Facts>>,
     /// The key it is worked on under, and its absolute name there.
     pub(crate) home: ZoneKey,
     pub(crate) name: Result<Fqdn, Box<Refusal>>,
@@ -284,14 +337,62 @@ impl Record {
             retain: spec.deletion_policy == DeletionPolicy::Retain,
             owned,
             seen: status.map(Seen::of).unwrap_or_default(),
+            facts: None,
             verdict: None,
         }
+    }
+
+    /// What the object is known to have on the server: what a pass found out, or else what its status reports.
+    pub(crate) fn applied(&self) -> Option<&Applied> {
+        match &self.facts {
+            Some(facts) => facts.now.as_deref(),
+            None => self.seen.applied.as_deref(),
+        }
+    }
+
+    /// Whether a pass found out something that is not known yet.
+    pub(crate) fn would_learn(&self, found: &Found) -> bool {
+        match found {
+            Found::Nothing => false,
+            Found::Wrote(applied) => self.applied() != Some(applied),
+            Found::Absent(zone, key) => {
+                self.applied().is_some_and(|applied| applied.zone == *zone && applied.key == *key)
+            }
+        }
+    }
+
+    /// Takes what a pass found out.
+    pub(crate) fn learn(&mut self, found: &Found) {
+        if !self.would_learn(found) {
+            return;
+        }
+        let now = match found {
+            Found::Nothing | Found::Absent(..) => None,
+            Found::Wrote(applied) => Some(applied.clone()),
+        };
+        match &mut self.facts {
+            None => self.facts = Some(Box::new(Facts { now, earlier: vec![self.seen.applied.clone()] })),
+            Some(facts) => {
+                let before = std::mem::replace(&mut facts.now, now);
+                facts.earlier.push(before);
+                if facts.earlier.len() > EARLIER_FACTS {
+                    facts.earlier.remove(0);
+                }
+            }
+        }
+    }
+
+    /// Takes over the facts about the same object from before an event, unless its status reports the newest of them,
+    /// or something that this process never found out.
+    pub(crate) fn inherit_facts(&mut self, old: &Self) {
+        let known = |facts: &&Box<Facts>| facts.now != self.seen.applied && facts.earlier.contains(&self.seen.applied);
+        self.facts = old.facts.as_ref().filter(known).cloned();
     }
 
     /// Finds its place: where it refers to. While there is no such zone object, and when it goes, where it has written
     /// something.
     pub(crate) fn settle_in(&mut self, referred: Option<&ZoneKey>) {
-        let home = match (&self.seen.applied, referred) {
+        let home = match (self.applied(), referred) {
             (_, Some(key)) if !self.identity.deleting => key.clone(),
             (Some(applied), _) => ZoneKey::Zone(applied.zone.clone()),
             (None, Some(key)) => key.clone(),
@@ -314,6 +415,37 @@ impl Record {
         }
     }
 
+    /// What it wants on the server. A comment is left out where the server keeps none, as it answered before.
+    pub(crate) fn wanted(&self, no_comments: bool) -> Option<(&Arc<SetContent>, Digest)> {
+        let desired = self.desired.as_ref().ok()?;
+        let known =
+            self.seen.notice == Some(Reason::CommentNotKept) && self.seen.observed == Some(self.identity.generation);
+        match &desired.plain {
+            Some(plain) if no_comments || known => Some((&plain.0, plain.1)),
+            _ => Some((&desired.content, desired.digest)),
+        }
+    }
+
+    /// A name without a trailing dot that ends in the zone's name gets the zone appended a second time.
+    pub(crate) fn repeats_zone(&self) -> Option<Refusal> {
+        if !self.written_name.contains('.') || self.written_name.ends_with('.') {
+            return None;
+        }
+        let (zone, Ok(name)) = (self.home.zone()?, &self.name) else { return None };
+        let (written, zone) = (self.written_name.to_ascii_lowercase(), zone.to_string());
+        let zone = zone.trim_end_matches('.');
+        let relative = written.strip_suffix(zone)?;
+        let meant = match relative.strip_suffix('.') {
+            Some(meant) if !meant.is_empty() => meant,
+            _ if relative.is_empty() => "@",
+            _ => return None,
+        };
+        let message = format!(
+            "spec.name {written} has no trailing dot, so the zone is appended and {name} is served. If {written}. was meant, delete this object and create it with the name {meant}"
+        );
+        Some(Refusal::new(Reason::NameRepeatsZone, message))
+    }
+
     /// Whether what it wrote stays when it goes: because it says so, or because it goes after a zone object that is
     /// gone or going and left the zone on the server.
     pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
@@ -326,8 +458,8 @@ impl Record {
     /// What PowerDNS-Operator wrote for an object that is on its way out before its status could say so: its
     /// finalizer is the same, and it says that it succeeded.
     pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {
-        let wrote = self.identity.held && self.seen.applied.is_none() && self.seen.sync == Some(Sync::Succeeded);
-        let digest = self.desired.as_ref().ok().filter(|_| wrote && self.identity.deleting)?.digest;
+        let wrote = self.identity.held && self.applied().is_none() && self.seen.sync == Some(Sync::Succeeded);
+        let (_, digest) = self.wanted(false).filter(|_| wrote && self.identity.deleting)?;
         Some((self.key()?, digest))
     }
 
@@ -338,7 +470,7 @@ impl Record {
 
     /// Every name it has to do with: the one it wants and the one it wrote.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Fqdn> {
-        let here = self.seen.applied.as_ref().filter(|applied| self.home.zone() == Some(&applied.zone));
+        let here = self.applied().filter(|applied| self.home.zone() == Some(&applied.zone));
         let wrote = here.map(|applied| &applied.key.name);
         let wants = self.name.as_ref().ok();
         wants.into_iter().chain(wrote.filter(move |name| Some(*name) != wants))
@@ -397,7 +529,7 @@ fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
         let message = "spec.records: together they are larger than a DNS message can be (64 kB), so no server can answer with them; spread them over several names";
         return Err(Refusal::new(Reason::Unsupported, message));
     }
-    Ok(Desired { rtype, digest: Digest::of_content(rtype, &content), content: Arc::new(content) })
+    Ok(Desired::new(rtype, content))
 }
 
 /// Content in the order the digest and the wire use.

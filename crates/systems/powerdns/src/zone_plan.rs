@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use signpost_apis::powerdns::{SoaSpec, ZoneSpec};
+use signpost_apis::powerdns::{SoaEditApi, SoaSpec, ZoneSpec};
 use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::{CommentChange, ErrorClass, NewZone, ServerError, SetContent, ZoneSettings};
@@ -32,13 +32,20 @@ pub(crate) fn holds(zone: &ZoneName, holder: &ZoneObject, key: &RecordKey) -> bo
         }
 }
 
+/// What PowerDNS names as the primary of a zone that is created without a start of authority.
+const MISCONFIGURED: &str = "a.misconfigured.dns.server.invalid.";
+
+/// A step, and what of it is refused although the rest is done.
+type Step = (ZoneStep, Option<Refusal>);
+
 /// Creation, or the settings that differ.
-pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Present>) -> Result<ZoneStep, Refusal> {
+pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> Result<Step, Refusal> {
     let spec = &*holder.spec;
     let catalog = catalog(spec)?;
     let secondary = spec.kind.is_secondary();
-    let Some(present) = present else {
-        return Ok(ZoneStep::Create(NewZone {
+    let (counting, refusal) = counting(holder, memory, now);
+    let Some(present) = &memory.present else {
+        let new = NewZone {
             name: zone.clone(),
             kind: spec.kind.as_str().to_owned(),
             nameservers: if secondary { Vec::new() } else { nameservers(spec)? },
@@ -47,12 +54,13 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Presen
                 masters: secondary.then(|| spec.masters.clone()),
                 catalog: (!catalog.is_empty()).then_some(catalog),
                 account: spec.account.clone(),
-                soa_edit_api: Some(spec.soa_edit_api.as_str().to_owned()),
+                soa_edit_api: Some(counting.unwrap_or(SoaEditApi::Default).as_str().to_owned()),
                 // A rectify walks the whole zone after every change and does nothing for one that is not signed.
                 api_rectify: Some(spec.api_rectify.unwrap_or(spec.dnssec == Some(true))),
                 dnssec: spec.dnssec.filter(|signed| *signed),
             },
-        }));
+        };
+        return Ok((ZoneStep::Create(new), refusal));
     };
     let info = &present.info;
     let differs = |have: &str, want: &str| (!have.eq_ignore_ascii_case(want)).then(|| want.to_owned());
@@ -63,12 +71,60 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, present: Option<&Presen
         masters: (secondary && sorted(&info.masters) != sorted(&spec.masters)).then(|| spec.masters.clone()),
         catalog: differs(&info.catalog, &catalog),
         account: spec.account.as_deref().filter(|account| *account != info.account).map(str::to_owned),
-        soa_edit_api: differs(&info.soa_edit_api, spec.soa_edit_api.as_str()),
+        soa_edit_api: counting.and_then(|counting| differs(&info.soa_edit_api, counting.as_str())),
         // What is written to a signed zone has no valid answer until it is rectified.
         api_rectify: spec.api_rectify.or(signed.then_some(true)).filter(|rectify| *rectify != info.api_rectify),
         dnssec: spec.dnssec.filter(|signed| *signed != info.dnssec),
     };
-    Ok(if settings.is_empty() { ZoneStep::Keep } else { ZoneStep::Configure(settings) })
+    let step = if settings.is_empty() { ZoneStep::Keep } else { ZoneStep::Configure(settings) };
+    Ok((step, refusal))
+}
+
+/// The serial that secondaries have seen of the zone: theirs must never be above the one that is served. A zone whose
+/// content comes from elsewhere has its serial from there.
+pub(crate) fn serial_floor(holder: &ZoneObject, memory: &ZoneMemory) -> Option<u32> {
+    let said = memory.said.as_ref().and_then(|said| said.serial).or(holder.status.serial);
+    said.and_then(|serial| u32::try_from(serial).ok()).filter(|_| !holder.spec.kind.is_secondary())
+}
+
+/// Whether one serial is older than another, also for secondaries, which compare them on a circle (RFC 1982). One that
+/// wrapped around is not.
+pub(crate) fn is_older(serial: u32, than: u32) -> bool {
+    than.checked_sub(serial).is_some_and(|ahead| (1..0x8000_0000).contains(&ahead))
+}
+
+/// The serial that secondaries have seen, where the server's is older and can be raised. A server that was restored or
+/// that lost the zone has such a serial.
+pub(crate) fn behind(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> Option<u32> {
+    let info = &memory.present.as_ref()?.info;
+    let floor = serial_floor(holder, memory).filter(|floor| is_older(info.serial, *floor))?;
+    // The server takes the time for a serial, whatever it is given.
+    let fixed = info.soa_edit_api == SoaEditApi::Epoch.as_str() && is_older(epoch(now), floor);
+    (!fixed).then_some(floor)
+}
+
+fn epoch(now: Timestamp) -> u32 {
+    u32::try_from(now.as_second()).unwrap_or(u32::MAX)
+}
+
+/// How the serial is to move. `None` leaves it as the server has it: the setting asked for would take the serial back.
+fn counting(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> (Option<SoaEditApi>, Option<Refusal>) {
+    let wanted = holder.spec.soa_edit_api;
+    let floor = serial_floor(holder, memory);
+    let primary = !holder.spec.kind.is_secondary();
+    let served = memory.present.as_ref().map(|present| present.info.serial).filter(|_| primary);
+    let known = [floor, served].into_iter().flatten().find(|serial| is_older(epoch(now), *serial));
+    let current = memory.present.as_ref().map(|present| present.info.soa_edit_api.as_str());
+    match known {
+        Some(serial) if wanted == SoaEditApi::Epoch && current != Some(wanted.as_str()) => {
+            let message = format!(
+                "spec.soa_edit_api: EPOCH would take the serial from {serial} back to {}, and secondaries would ignore every further change. Use DEFAULT or INCREASE",
+                epoch(now)
+            );
+            (None, Some(Refusal::new(Reason::InvalidSpec, message)))
+        }
+        _ => (Some(wanted), None),
+    }
 }
 
 /// A master's address in one spelling, with its port; what is no address is left to the server to refuse.
@@ -121,21 +177,36 @@ pub(crate) fn apex(
         let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false };
         Ok(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] })
     };
-    let wanted = [apex_soa(zone, holder, memory, soa_elsewhere), apex_ns(holder, memory)];
+    let wanted = [apex_soa(zone, holder, memory, soa_elsewhere, now), apex_ns(holder, memory)];
     wanted.into_iter().filter_map(Result::transpose).map(|wanted| wanted.and_then(atom)).collect()
 }
 
 type Wanted = Result<Option<(RecordType, SetContent)>, Refusal>;
 
-fn apex_soa(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, elsewhere: bool) -> Wanted {
-    let missing = memory.present.as_ref().is_some_and(|present| !present.has_soa) && !elsewhere;
-    let soa = holder.spec.soa.clone().or_else(|| missing.then(|| first_soa(zone, &holder.spec)));
-    let Some(soa) = soa else { return Ok(None) };
-    let content = soa_content(&soa)?;
+fn apex_soa(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, elsewhere: bool, now: Timestamp) -> Wanted {
+    let Some(present) = &memory.present else { return Ok(None) };
+    let first = || first_soa(zone, &holder.spec);
+    let default = match &present.soa {
+        None if !elsewhere => Some(first()),
+        // The server names nobody as the primary of a zone that was created without one.
+        Some((_, text)) if memory.created && !elsewhere && text.starts_with(MISCONFIGURED) => {
+            (!holder.spec.nameservers.is_empty()).then(first)
+        }
+        _ => None,
+    };
+    let behind = behind(holder, memory, now).is_some();
+    let content = match (holder.spec.soa.clone().or(default), &present.soa) {
+        (Some(soa), _) => soa_content(&soa)?,
+        // As it is, but with a serial that secondaries take for a newer one.
+        (None, Some((ttl, text))) if behind => {
+            SetContent { ttl: *ttl, records: Box::new([text.clone()]), comment: None }
+        }
+        (None, _) => return Ok(None),
+    };
     let digest = Digest::of_content(RecordType::Soa, &content);
     let key = RecordKey::new(zone.name().clone(), RecordType::Soa);
-    let there = memory.present.as_ref().and_then(|present| present.sets.get(&key)) == Some(&digest);
-    Ok((!there).then_some((RecordType::Soa, content)))
+    let there = present.sets.get(&key) == Some(&digest);
+    Ok((!there || behind).then_some((RecordType::Soa, content)))
 }
 
 fn apex_ns(holder: &ZoneObject, memory: &ZoneMemory) -> Wanted {
@@ -179,6 +250,7 @@ fn soa_content(soa: &SoaSpec) -> Result<SetContent, Refusal> {
 /// A start of authority never takes the serial back: the server goes on from the one it is given.
 pub(crate) fn with_safe_serial(
     present: Option<&Present>,
+    floor: Option<u32>,
     key: &RecordKey,
     content: &Arc<SetContent>,
 ) -> Arc<SetContent> {
@@ -187,6 +259,9 @@ pub(crate) fn with_safe_serial(
     };
     let Ok(Rdata::Soa(mut soa)) = Rdata::parse(&RecordType::Soa, record) else { return content.clone() };
     soa.serial = soa.serial.max(present.info.serial);
+    if let Some(floor) = floor.filter(|floor| is_older(soa.serial, *floor)) {
+        soa.serial = floor;
+    }
     let records = Box::new([Rdata::Soa(soa).to_string().into()]);
     Arc::new(SetContent { records, ..(**content).clone() })
 }
@@ -234,10 +309,13 @@ mod tests {
 
     #[test]
     fn a_signed_zone_is_rectified_unless_the_spec_says_otherwise_and_never_unsigned_unasked() {
-        let sent = |spec: Value, present: Present| match step(&zone(), &holder(spec), Some(&present)).unwrap() {
-            ZoneStep::Configure(settings) => (settings.dnssec, settings.api_rectify),
-            ZoneStep::Keep => (None, None),
-            other => panic!("{other:?}"),
+        let sent = |spec: Value, present: Present| {
+            let memory = ZoneMemory { present: Some(present), ..ZoneMemory::default() };
+            match step(&zone(), &holder(spec), &memory, Timestamp::UNIX_EPOCH).unwrap() {
+                (ZoneStep::Configure(settings), None) => (settings.dnssec, settings.api_rectify),
+                (ZoneStep::Keep, None) => (None, None),
+                other => panic!("{other:?}"),
+            }
         };
         let plain = || json!({ "kind": "Native" });
         let signed = || json!({ "kind": "Native", "dnssec": true });
@@ -290,7 +368,7 @@ mod tests {
         };
         assert_eq!(types(&memory, false), [RecordType::Soa, RecordType::Ns]);
         assert_eq!(types(&memory, true), [RecordType::Ns]);
-        let with_one = Present { has_soa: true, ..present(false, false) };
+        let with_one = Present { soa: Some((3600, "ns1. host. 1 2 3 4 5".into())), ..present(false, false) };
         let memory = ZoneMemory { present: Some(with_one), ..ZoneMemory::default() };
         assert_eq!(types(&memory, false), [RecordType::Ns]);
     }
@@ -313,5 +391,53 @@ mod tests {
             parts(json!({ "kind": "Native", "nameservers": bad, "soa": soa("host.example.org") })),
             ["SOA", "InvalidName"]
         );
+    }
+
+    #[test]
+    fn serials_are_compared_as_secondaries_do() {
+        for (older, newer) in [(2, 9), (9, 2_026_111_601), (1_794_830_000, 2_026_111_601)] {
+            assert!(is_older(older, newer) && !is_older(newer, older), "{older} {newer}");
+        }
+        assert!(!is_older(7, 7) && !is_older(3, 4_294_967_295) && !is_older(4_294_967_295, 3));
+    }
+
+    /// A zone object whose status reports this serial, and the zone at serial 7.
+    fn seen_at(serial: i64, mode: &str, present: Present) -> (Arc<ZoneObject>, ZoneMemory) {
+        let mut object = (*holder(json!({ "kind": "Native", "soa_edit_api": mode }))).clone();
+        let status = signpost_apis::powerdns::ZoneStatus { serial: Some(serial), ..Default::default() };
+        object.status = Arc::new(status);
+        (Arc::new(object), ZoneMemory { present: Some(present), ..ZoneMemory::default() })
+    }
+
+    #[test]
+    fn a_zone_with_an_older_serial_than_reported_gets_its_start_of_authority_raised() {
+        let soa = Some((60, "ns1.example.org. host.example.org. 7 1 2 3 4".into()));
+        let raised = |serial| {
+            let (holder, memory) = seen_at(serial, "DEFAULT", Present { soa: soa.clone(), ..present(false, false) });
+            let parts = apex(&zone(), &holder, &memory, false, Timestamp::UNIX_EPOCH);
+            let write = parts.into_iter().find_map(|part| part.unwrap().write)?;
+            let floor = serial_floor(&holder, &memory);
+            let content = with_safe_serial(memory.present.as_ref(), floor, &write.key, &write.content);
+            Some((content.ttl, content.records[0].to_string()))
+        };
+        assert_eq!(raised(9), Some((60, "ns1.example.org. host.example.org. 9 1 2 3 4".to_owned())));
+        assert_eq!((raised(7), raised(6)), (None, None));
+    }
+
+    #[test]
+    fn epoch_is_refused_where_it_would_take_the_serial_back_and_the_rest_is_done() {
+        let now = Timestamp::from_second(1_794_830_000).unwrap();
+        let steps = |serial| {
+            let (holder, mut memory) = seen_at(serial, "EPOCH", present(false, false));
+            let configured = step(&zone(), &holder, &memory, now).unwrap();
+            memory.present = None;
+            (configured, step(&zone(), &holder, &memory, now).unwrap())
+        };
+        let ((kept, refusal), (created, _)) = steps(2_026_111_601);
+        assert_eq!((kept, refusal.unwrap().reason), (ZoneStep::Keep, Reason::InvalidSpec));
+        assert!(matches!(created, ZoneStep::Create(new) if new.settings.soa_edit_api.as_deref() == Some("DEFAULT")));
+        let ((sent, refusal), _) = steps(9);
+        assert!(matches!(sent, ZoneStep::Configure(settings) if settings.soa_edit_api.as_deref() == Some("EPOCH")));
+        assert_eq!(refusal, None);
     }
 }

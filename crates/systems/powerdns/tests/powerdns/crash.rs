@@ -214,7 +214,8 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     play.zones.create(&PostParams::default(), &object).await.unwrap();
     let foreign = RecordKey::new(Fqdn::parse("foreign.crash.example").unwrap(), RecordType::A);
     // No clock comes to help: what is left undone is done because something happens, or never.
-    let pace = || Pace { resync: Duration::from_hours(1), ..Pace::default() };
+    let grace = Duration::from_millis(500);
+    let pace = || Pace { resync: Duration::from_hours(1), grace, ..Pace::default() };
 
     let mut planted = false;
     for nth in 0..3 {

@@ -57,6 +57,7 @@ mod https;
 mod ledger;
 mod outages;
 mod ownership;
+mod races;
 mod records;
 mod regressions;
 mod rig;

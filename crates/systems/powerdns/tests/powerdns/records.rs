@@ -254,12 +254,13 @@ on_both! {
 
 /// One record of a type: created, answered by DNS, not written twice, deleted.
 async fn lives(cluster: signpost_testkit::Cluster, name: &str, rtype: &str, records: &[&str], answered: &[&str]) {
-    let Some(rig) = Rig::new(cluster).await else { return };
+    let Some(mut rig) = Rig::new(cluster).await else { return };
     rig.zone().await;
     rig.served("record", name, rtype, records).await;
     rig.until_served(name, rtype, answered).await;
     let writes = rig.at_rest().await;
     assert_eq!(rig.after_a_resync().await, writes, "nothing is written twice");
+    assert_eq!(rig.after_a_read().await, writes, "nor when it is read again");
     rig.delete("RRset", "record").await;
     rig.until_gone("RRset", "record").await;
     assert_eq!(rig.set(name, rtype).await, None);

@@ -165,11 +165,12 @@ on_both! {
     }
 
     async fn an_expanded_ipv6_address_is_written_once(cluster) {
-        let Some(rig) = Rig::new(cluster).await else { return };
+        let Some(mut rig) = Rig::new(cluster).await else { return };
         rig.zone().await;
         rig.served("six", "six", "AAAA", &["2001:0db8:0000:0000:0000:0000:0000:0001"]).await;
         let writes = rig.at_rest().await;
         assert_eq!(rig.after_a_resync().await, writes);
+        assert_eq!(rig.after_a_read().await, writes, "nor when it is read again");
         rig.served("six", "six", "AAAA", &["2001:DB8::1"]).await;
         assert_eq!(rig.proxy.writes(), writes);
     }
@@ -234,11 +235,18 @@ on_both! {
         }
         rig.until("RRset", "r19", "Succeeded").await;
         rig.at_rest().await;
+        let before = rig.serial().await;
+        eventually("the status has the serial", PATIENCE, || async {
+            let serial = rig.get("Zone", &rig.zone).await["status"]["serial"].as_u64();
+            if serial == Some(u64::from(before)) { Ok(()) } else { Err(serial) }
+        }).await;
         server.wipe().await;
         for n in 0..20 {
             rig.until_served(&format!("r{n}"), "A", &["192.0.2.1"]).await;
         }
         rig.until_served("@", "NS", &["ns1.example.org.", "ns2.example.org."]).await;
+        let after = rig.serial().await;
+        assert!(after > before, "secondaries ignore {after} after {before}");
     }
 
     async fn a_hung_request_of_one_zone_does_not_block_another(cluster) {

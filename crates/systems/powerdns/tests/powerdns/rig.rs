@@ -51,7 +51,12 @@ struct Running {
 }
 
 pub fn fast() -> Pace {
-    Pace { resync: Duration::from_millis(600), retry_refused: Duration::from_secs(2), ..Pace::default() }
+    Pace {
+        resync: Duration::from_millis(600),
+        retry_refused: Duration::from_secs(2),
+        grace: Duration::from_secs(3),
+        ..Pace::default()
+    }
 }
 
 /// The TLS provider every HTTP client of this process uses, also those of the test bed.
@@ -380,6 +385,20 @@ impl Rig {
             if status["inFlight"].is_null() { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
+    }
+
+    /// Starts a new process, which reads every record of the zone, and returns how many writes there were until then.
+    pub async fn after_a_read(&mut self) -> usize {
+        let path = format!("/zones/{}.", self.zone);
+        let reads = |rig: &Self| {
+            let read = |seen: &&signpost_testkit::Seen| seen.method == http::Method::GET && seen.path.ends_with(&path);
+            rig.proxy.seen().iter().filter(read).count()
+        };
+        let before = reads(self);
+        self.restart().await;
+        eventually("the zone is read", PATIENCE, || async { if reads(self) > before { Ok(()) } else { Err(()) } })
+            .await;
+        self.after_a_resync().await
     }
 
     /// Waits for the next look at the zone's serial and returns how many writes there were until then.

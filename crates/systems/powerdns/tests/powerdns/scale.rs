@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use serde_json::json;
 use signpost_apis::powerdns::{RRset, Zone};
 use signpost_dns::ZoneName;
@@ -75,6 +78,48 @@ async fn thousands_of_record_sets_take_few_patches_and_one_status_each() {
     let writes: Vec<_> = sandbox.take_log().into_iter().filter(signpost_sandbox::RequestLogEntry::is_write).collect();
     assert!(writes.is_empty(), "{} writes at rest, the first: {:?}", writes.len(), writes.first());
     replica.stop().await;
+}
+
+/// How many arrive while the operator runs. Ten thousand take seconds in a release build (`make scale`).
+const ARRIVING: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+
+on_both! {
+    async fn record_sets_that_arrive_by_the_thousand_are_served_and_reported(cluster) {
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
+        rig.put("Zone", &rig.zone, json!({ "kind": "Native", "nameservers": ["ns1.example.org"], "soa_edit_api": "INCREASE" })).await;
+        rig.until("Zone", &rig.zone, "Succeeded").await;
+        rig.at_rest().await;
+        let before = rig.serial().await;
+        rig.proxy.forget();
+        let sets: Api<RRset> = Api::namespaced(rig.cluster.client(), &rig.namespace);
+        let create = |n: usize| {
+            let (sets, spec) = (sets.clone(), rig.rrset(&format!("host-{n}"), "A", &["192.0.2.1"]));
+            async move {
+                let set = RRset::new(&format!("host-{n}"), serde_json::from_value(spec).unwrap());
+                sets.create(&PostParams::default(), &set).await.unwrap();
+            }
+        };
+        futures::stream::iter(0..ARRIVING).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
+        eventually("everything is reported", Duration::from_mins(5), || async {
+            let items = sets.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+            let reported = |set: &&RRset| {
+                let status = set.status.clone().unwrap_or_default();
+                status.sync_status.as_deref() == Some("Succeeded") && status.applied.is_some()
+            };
+            let reported = items.iter().filter(reported).count();
+            if reported == ARRIVING { Ok(()) } else { Err(format!("{reported} of {}", items.len())) }
+        })
+        .await;
+        let contents = rig.contents().await.unwrap();
+        assert_eq!(contents.sets.len(), ARRIVING + 2, "with NS and SOA");
+        rig.until_ledger_clear("Zone", &rig.zone).await;
+        let patches = rig.proxy.count(&http::Method::PATCH, "/zones/");
+        let steps = usize::try_from(rig.serial().await - before).unwrap();
+        assert_eq!(steps, patches, "one serial step per PATCH");
+        assert!(patches < ARRIVING / 5, "{patches} PATCHes for {ARRIVING} record sets");
+        let writes = rig.proxy.writes();
+        assert_eq!(rig.after_a_read().await, writes, "a new process finds nothing to do");
+    }
 }
 
 /// So many texts of 250 characters.
