@@ -42,6 +42,8 @@ pub(crate) struct ZoneMemory {
     pub(crate) held: Option<Fingerprint>,
     /// Whose ledger this is: the uid of the zone object.
     pub(crate) ledger_of: Option<Box<str>>,
+    /// The generation of that object in the pass before.
+    pub(crate) generation: i64,
     /// Whether this process created the zone for that object.
     pub(crate) created: bool,
     /// The status the zone object was last given.

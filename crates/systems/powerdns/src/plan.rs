@@ -141,6 +141,13 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     memory.ledger.prune(&snapshot.durable);
     // Its own status reports durably that the zone is this object's.
     memory.ledger.zone &= snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
+    if let Some(holder) = snapshot.claimants.first()
+        && memory.generation != holder.identity.generation
+    {
+        // Another spec: what was refused may be accepted now.
+        memory.generation = holder.identity.generation;
+        memory.forget_refusals();
+    }
     let mut plan = Plan {
         key: key.clone(),
         holder: snapshot.claimants.first().cloned(),
