@@ -1,50 +1,61 @@
 //! The only writer. It can be cut off after any call and run again.
 //!
 //! ```text
-//!  finalizer of the zone ─► zone itself ─► ledger of new names ─► PATCH ─► (statuses, later, by the finisher)
+//!  finalizer of the zone ─► zone itself ─► ledger of new names ─► PATCH ─► (statuses, later, by the engine)
 //! ```
 //!
-//! In: a [`Plan`]. Out: [`Applied`], from which alone a success can be reported.
+//! In: a [`Plan`]. Out: [`ApplyResult`], from which alone a success can be reported.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use signpost_dns::{RecordKey, RecordType, ZoneName};
-use signpost_engine::WriteError;
+use signpost_apis::powerdns::{AdoptionPolicy, FINALIZER};
+use signpost_engine::{ObjectWrite, WriteError};
 use signpost_planning::Refusal;
 use signpost_provider_powerdns::{ErrorClass, NewZone, ServerError};
 
 use crate::{
     PowerDnsSystem,
-    digest::Digest,
-    finish,
-    memory::{Ledger, Present, RejectedSettings, ZoneMemory, canonical_host},
-    patch::{self, AtomOutcome, Sent},
-    plan::{Atom, Plan, Waiting, ZoneStep},
-    record::{Record, ZoneKey, ZoneObject},
-    report::Verdict,
-    zone_plan::{apex, serial_floor, with_safe_serial},
+    index::{
+        digest::Digest,
+        record::{Record, ZoneKey, ZoneObject, has_any_finalizer, without_finalizers},
+    },
+    plan::{
+        Atom, Plan, Waiting, ZoneStep,
+        ledger::Ledger,
+        memory::{Present, RejectedSettings, ZoneMemory, canonical_host},
+        zone::{apex, serial_floor, with_safe_serial},
+    },
+    report::status::RecordStatus,
+    settings::Pace,
 };
+
+pub(crate) mod fenced;
+pub(crate) mod patch;
+
+use patch::{AtomOutcome, Sent};
 
 /// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
 const MAX_LEDGER: usize = 1_000_000;
 
 /// What was done.
 #[derive(Debug)]
-pub(crate) struct Applied {
+pub(crate) struct ApplyResult {
     pub(crate) key: ZoneKey,
     pub(crate) memory: ZoneMemory,
     pub(crate) holder: Option<Arc<ZoneObject>>,
     pub(crate) losers: Vec<Arc<ZoneObject>>,
     pub(crate) zone: ZoneOutcome,
     pub(crate) atoms: Vec<(Atom, AtomOutcome)>,
-    pub(crate) decided: Vec<Verdict>,
+    pub(crate) decided: Vec<RecordStatus>,
     /// Record sets that are decided so when the zone was deleted.
-    pub(crate) with_zone: Vec<(Arc<Record>, Verdict)>,
+    pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
     /// Whether the zone was deleted.
     pub(crate) deleted: bool,
     pub(crate) guarded: Option<Refusal>,
     pub(crate) again: Option<Duration>,
+    pub(crate) pace: Arc<Pace>,
     pub(crate) full: bool,
     pub(crate) left: bool,
     pub(crate) shared: bool,
@@ -65,7 +76,7 @@ pub(crate) enum ZoneOutcome {
     NotWritten(WriteError),
 }
 
-pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> Applied {
+pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResult {
     for key in std::mem::take(&mut plan.forget) {
         plan.memory.ledger.forget(&key);
     }
@@ -77,7 +88,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> Applied {
     let reachable = !matches!(outcome, ZoneOutcome::Failed(_));
     if let Err(error) = unlist(system, &mut plan).await {
         // An object whose record stays may only go once the ledger no longer claims that record.
-        plan.decided.retain(|verdict| !verdict.release);
+        plan.decided.retain(|status| !status.release);
         outcome = ZoneOutcome::NotWritten(error);
     }
     let mut outcomes = vec![AtomOutcome::Deferred; plan.atoms.len()];
@@ -88,25 +99,26 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> Applied {
     if let (Some(holder), false, ZoneStep::Release) = (&plan.holder, reachable, &plan.step) {
         // The zone stays where it is. Record sets that do not are waited for under its name.
         match release(system, holder).await {
-            ZoneOutcome::Released if plan.decided.iter().any(|verdict| !verdict.release) => {}
+            ZoneOutcome::Released if plan.decided.iter().any(|status| !status.release) => {}
             released => outcome = released,
         }
     }
     if let (Some(holder), None) = (&plan.holder, plan.key.zone())
-        && holder.identity.deleting
+        && holder.identity.is_deleting()
     {
         // No zone has such a name, so there is nothing of it on the server.
         outcome = release(system, holder).await;
     }
-    for loser in plan.losers.iter().filter(|loser| loser.identity.deleting && loser.identity.is_kept_by_us()) {
+    for loser in plan.losers.iter().filter(|loser| loser.identity.is_deleting() && has_any_finalizer(&loser.identity)) {
         // It never held the zone, so there is nothing of it on the server.
         if let ZoneOutcome::NotWritten(error) = release(system, loser).await {
             outcome = ZoneOutcome::NotWritten(error);
         }
     }
-    let Plan { key, memory, holder, losers, atoms, decided, with_zone, guarded, again, full, left, shared, .. } = plan;
+    let Plan { key, memory, holder, losers, atoms, decided, with_zone, guarded, again, pace, full, left, shared, .. } =
+        plan;
     let atoms = atoms.into_iter().zip(outcomes).collect();
-    Applied {
+    ApplyResult {
         key,
         memory,
         holder,
@@ -118,6 +130,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> Applied {
         deleted,
         guarded,
         again,
+        pace,
         full,
         left,
         shared,
@@ -205,10 +218,11 @@ async fn secure_serial(system: &PowerDnsSystem, zone: &ZoneName, plan: &mut Plan
 }
 
 async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
-    if !zone.identity.is_kept_by_us() {
+    let identity = &zone.identity;
+    if !has_any_finalizer(identity) {
         return ZoneOutcome::Released;
     }
-    match system.writer.write(&finish::metadata(&zone.identity, false)).await {
+    match system.writer.write(&ObjectWrite::finalizers(identity, &without_finalizers(identity))).await {
         Ok(_) | Err(WriteError::Gone) => ZoneOutcome::Released,
         Err(error) => ZoneOutcome::NotWritten(error),
     }
@@ -223,10 +237,11 @@ async fn take_step(
     let identity = &holder.identity;
     let memory = &mut plan.memory;
     let touches = !plan.atoms.is_empty() || memory.present.is_some() || plan.step != ZoneStep::Keep;
-    // Held before anything is written or adopted in its name, so that its deletion can be cleaned up after.
-    if !identity.held && !identity.deleting && touches {
-        let held = system.writer.write(&finish::metadata(identity, true)).await.map_err(ZoneOutcome::NotWritten)?;
-        system.world.written(&identity.id, held);
+    // It has the finalizer before anything is written or adopted in its name, so that its deletion can be cleaned up after.
+    if !holder.has_finalizer() && !identity.is_deleting() && touches {
+        let write = ObjectWrite::finalizers(identity, &identity.finalizers.with(FINALIZER));
+        let answer = system.writer.write(&write).await.map_err(ZoneOutcome::NotWritten)?;
+        system.index.written(&identity.id, &answer);
     }
     match &plan.step {
         ZoneStep::Keep | ZoneStep::Release => Ok(()),
@@ -256,7 +271,7 @@ async fn create(
     memory: &mut ZoneMemory,
 ) -> Result<(), ZoneOutcome> {
     let marked = memory.ledger.zone;
-    if holder.spec.adoption_policy == signpost_apis::powerdns::AdoptionPolicy::Refuse && !marked {
+    if holder.spec.adoption_policy == AdoptionPolicy::Refuse && !marked {
         let before = memory.ledger.clone();
         memory.ledger.zone = true;
         write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
@@ -341,8 +356,8 @@ async fn write_records(
         }
     }
     let changed = remember(zone, atoms, &outcomes, memory, system.clock.now());
-    system.figures.patched(calls, changed);
-    system.figures.repaired(atoms.iter().zip(&outcomes).filter(|(atom, outcome)| is_repair(atom, outcome)).count());
+    system.metrics.patched(calls, changed);
+    system.metrics.repaired(atoms.iter().zip(&outcomes).filter(|(atom, outcome)| is_repair(atom, outcome)).count());
     outcomes
 }
 
@@ -466,15 +481,15 @@ async fn write_ledger(
     memory: &mut ZoneMemory,
     before: Ledger,
 ) -> Result<(), WriteError> {
-    let mut status = memory.said.clone().unwrap_or_else(|| (*holder.status).clone());
+    let mut status = memory.reported.clone().unwrap_or_else(|| (*holder.status).clone());
     status.in_flight = memory.ledger.lines(zone);
     let value = serde_json::to_value(&status).map_err(|error| WriteError::Invalid(error.to_string()))?;
-    system.world.zone_said(&holder.identity.id, &status);
-    match system.writer.write(&finish::object_status(&holder.identity, value)).await {
+    system.index.zone_reported(&holder.identity.id, &status);
+    match system.writer.write(&ObjectWrite::status(&holder.identity, value)).await {
         Ok(answer) => {
             // Whoever reads the ledger from the index from now on finds these lines, whatever becomes of this pass.
-            system.world.written(&holder.identity.id, answer);
-            memory.said = Some(status);
+            system.index.written(&holder.identity.id, &answer);
+            memory.reported = Some(status);
             Ok(())
         }
         Err(error) => {
@@ -510,7 +525,7 @@ mod tests {
     fn new_names(count: usize, label: usize) -> Vec<Atom> {
         let zone = ZoneName::parse("example.com").unwrap();
         let label = "x".repeat(label);
-        let content = Arc::new(crate::record::content(
+        let content = Arc::new(crate::index::record::content(
             300,
             &[signpost_dns::Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()],
             None,

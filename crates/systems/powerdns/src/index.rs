@@ -12,20 +12,25 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use kube::Resource;
+use serde_json::Value;
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetSpec, RRsetStatus, Zone, ZoneSpec, ZoneStatus};
 use signpost_dns::{Fqdn, RecordKey, ZoneName};
-use signpost_engine::{Index, ObjectId, Queue, Touch, Touched};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Touched};
+use signpost_planning::{Claim, Claims, Reason};
 
 use crate::{
-    finish::Finisher,
-    memory::Ledger,
-    record::{Record, ZoneKey, ZoneObject, status_hash},
-    report::Verdict,
+    plan::ledger::Ledger,
+    report::status::RecordStatus,
 };
+
+pub(crate) mod digest;
+pub(crate) mod record;
+
+use record::{Record, ZoneKey, ZoneObject, status_hash};
 
 /// The queue of this system.
 pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
@@ -34,23 +39,22 @@ pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
 const MAX_LEFT: usize = 1024;
 
 /// The index.
-pub(crate) struct World {
+pub(crate) struct ZoneIndex {
     state: RwLock<State>,
     queue: Zones,
     /// Only zones at or below this name are looked at.
     only: Option<ZoneName>,
     /// Whether other processes watch other namespaces of the same cluster.
     partial_view: bool,
-    finisher: OnceLock<Finisher>,
 }
 
 #[derive(Default)]
 struct State {
     zones: BTreeMap<Arc<ObjectId>, Arc<ZoneObject>>,
-    /// Claimants of a zone name, oldest first.
-    claimants: BTreeMap<ZoneKey, Vec<Arc<ObjectId>>>,
-    /// What the status of a zone object should be, as last said, and the status it was last seen to stray to.
-    said: BTreeMap<Arc<ObjectId>, Said>,
+    /// Zone objects by the zone that they claim, oldest first.
+    claims: Claims<ZoneKey, Arc<ObjectId>>,
+    /// What the status of a zone object should be, as last reported, and what somebody else made of it.
+    reported: BTreeMap<Arc<ObjectId>, Reported>,
     records: HashMap<Arc<ObjectId>, Arc<Record>>,
     homes: BTreeMap<ZoneKey, Home>,
     /// Record sets by the zone object they refer to.
@@ -59,17 +63,17 @@ struct State {
 
 /// A zone object's status, hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct Reported {
     wanted: u64,
     strayed: Option<u64>,
-    /// What was said before and is perhaps still on its way back to us, newest last.
+    /// What was reported before and is perhaps still on its way back to us, newest last.
     earlier: VecDeque<u64>,
 }
 
 /// So many earlier statuses of a zone object are known again when the watch brings them late.
 const EARLIER: usize = 64;
 
-impl World {
+impl ZoneIndex {
     /// After a restore of the cluster no version says which of two states is newer.
     fn forget_versions(&self) {
         let mut state = self.write();
@@ -82,9 +86,9 @@ impl World {
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for ZoneIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").finish_non_exhaustive()
+        f.debug_struct("ZoneIndex").finish_non_exhaustive()
     }
 }
 
@@ -99,7 +103,7 @@ struct Home {
 
 /// What a pass of one zone looks at.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct ZoneSnapshot {
     /// Zone objects of this name, oldest first.
     pub(crate) claimants: Vec<Arc<ZoneObject>>,
     /// Every record set at the names looked at.
@@ -116,13 +120,9 @@ pub(crate) struct Snapshot {
     pub(crate) durable: BTreeSet<RecordKey>,
 }
 
-impl World {
+impl ZoneIndex {
     pub(crate) fn new(queue: Zones, only: Option<ZoneName>, partial_view: bool) -> Self {
-        Self { state: RwLock::default(), queue, only, partial_view, finisher: OnceLock::new() }
-    }
-
-    pub(crate) fn set_finisher(&self, finisher: Finisher) {
-        let _ = self.finisher.set(finisher);
+        Self { state: RwLock::default(), queue, only, partial_view }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -148,7 +148,7 @@ impl World {
 
     /// What a pass looks at, and which lines of the zone's ledger are durable: all of it from one moment. Names that
     /// lost an object are looked at once.
-    pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>, ledger: &Ledger) -> Snapshot {
+    pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>, ledger: &Ledger) -> ZoneSnapshot {
         let mut state = self.write();
         let left = state.homes.get_mut(key).map(|home| std::mem::take(&mut home.left)).unwrap_or_default();
         if state.homes.get(key).is_some_and(|home| home.members.is_empty()) {
@@ -158,9 +158,9 @@ impl World {
         let claimants = state.claimants_of(key);
         // A zone object that goes takes along what was written through it: all of that, or it is too early.
         let everything = Touched::All;
-        let touched = if claimants.iter().any(|zone| zone.identity.deleting) { &everything } else { touched };
+        let touched = if claimants.iter().any(|zone| zone.identity.is_deleting()) { &everything } else { touched };
         let mut snapshot =
-            Snapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..Snapshot::default() };
+            ZoneSnapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..ZoneSnapshot::default() };
         let nothing = Home::default();
         let home = state.homes.get(key).unwrap_or(&nothing);
         let lookup = |ids: &[Arc<ObjectId>]| ids.iter().filter_map(|id| state.records.get(id).cloned()).collect();
@@ -193,56 +193,51 @@ impl World {
         snapshot
     }
 
-    /// Whether any object has to do with this key.
-    pub(crate) fn knows(&self, key: &ZoneKey) -> bool {
-        let state = self.read();
-        state.claimants.contains_key(key) || state.homes.contains_key(key)
-    }
-
     /// The record set as it is known now.
-    pub(crate) fn record(&self, id: &Arc<ObjectId>) -> Option<Arc<Record>> {
+    pub(crate) fn record(&self, id: &ObjectId) -> Option<Arc<Record>> {
         self.read().records.get(id).cloned()
     }
 
-    /// Takes what a pass decided and found out. What it found out holds for the object whatever became of its spec; the
-    /// rest is for the object that was judged, and one that has changed since is left to its next pass.
+    /// Takes what a pass decided and found out, and returns the objects whose status may have to be written. What it found
+    /// out holds for the object whatever became of its spec; the rest is for the object that was judged, and one that
+    /// has changed since is left to its next pass.
     ///
     /// An object that is known to have something on the server is never released: whoever judged so did not know.
-    pub(crate) fn settle(&self, verdicts: Vec<Verdict>) {
-        let mut due = Vec::with_capacity(verdicts.len());
+    pub(crate) fn settle(&self, statuses: Vec<RecordStatus>) -> Vec<Arc<ObjectId>> {
+        let mut due = Vec::with_capacity(statuses.len());
         let mut again = Vec::new();
         {
             let mut state = self.write();
-            for verdict in verdicts {
-                let Some(old) = state.records.get(&verdict.id).cloned() else { continue };
-                if old.identity.uid != verdict.uid {
+            for status in statuses {
+                let Some(old) = state.records.get(&status.judged.id).cloned() else { continue };
+                if old.identity.uid != status.judged.uid {
                     continue;
                 }
-                if old.would_learn(&verdict.found) {
+                if old.would_learn(&status.found) {
                     let mut new = (*old).clone();
-                    new.learn(&verdict.found);
+                    new.learn(&status.found);
                     state.replace(&old, new);
                 }
-                let Some(record) = state.records.get_mut(&verdict.id) else { continue };
-                let judged =
-                    record.identity.generation == verdict.generation && record.identity.deleting == verdict.deleting;
-                if judged && verdict.release && record.applied().is_some() {
-                    again.push((record.home.clone(), verdict.id));
-                } else if judged {
-                    let news = old.verdict.as_ref().is_none_or(|before| !before.says_the_same(&verdict));
-                    if news || !self.others_write(&verdict.id) {
-                        due.push((verdict.id.clone(), record.home.clone()));
-                    }
-                    Arc::make_mut(record).verdict = Some(Box::new(verdict));
+                let Some(record) = state.records.get_mut(&status.judged.id) else { continue };
+                if !record.identity.asks_the_same(&status.judged) {
+                    continue;
                 }
+                let id = record.identity.id.clone();
+                if status.release && record.applied().is_some() {
+                    again.push((record.home.clone(), id));
+                    continue;
+                }
+                let changed = old.status.as_ref().is_none_or(|before| !before.means_the_same(&status));
+                if changed || !self.others_write(&id) {
+                    due.push(id);
+                }
+                Arc::make_mut(record).status = Some(Box::new(status));
             }
         }
         for (home, id) in again {
             self.queue.touch(home, Touch::One(id));
         }
-        if let Some(finisher) = self.finisher.get() {
-            finisher.enqueue(due);
-        }
+        due
     }
 
     /// Whether other processes report their part about the same object: there, only what has changed is written.
@@ -251,41 +246,48 @@ impl World {
     }
 
     /// Remembers what a zone object's status should be, so that its echo is told from somebody else's change.
-    pub(crate) fn zone_said(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
+    pub(crate) fn zone_reported(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
         let wanted = status_hash(status);
         let mut state = self.write();
         let found = state.zones.get(id).map(|zone| status_hash(&*zone.status));
-        let Some(said) = state.said.get_mut(id) else {
+        let Some(reported) = state.reported.get_mut(id) else {
             let earlier = found.into_iter().collect();
-            state.said.insert(id.clone(), Said { wanted, strayed: None, earlier });
+            state.reported.insert(id.clone(), Reported { wanted, strayed: None, earlier });
             return;
         };
-        if said.wanted != wanted {
-            if said.earlier.len() == EARLIER {
-                said.earlier.pop_front();
+        if reported.wanted != wanted {
+            if reported.earlier.len() == EARLIER {
+                reported.earlier.pop_front();
             }
-            said.earlier.push_back(said.wanted);
-            (said.wanted, said.strayed) = (wanted, None);
+            reported.earlier.push_back(reported.wanted);
+            (reported.wanted, reported.strayed) = (wanted, None);
         }
     }
 
-    /// Folds the object that the API server answered to a write of ours, without waiting for the watch.
-    pub(crate) fn written(&self, id: &ObjectId, object: serde_json::Value) {
-        match id.kind {
-            "RRset" => fold::<RRset>(object, |object| {
-                self.record_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
-            }),
-            "ClusterRRset" => fold::<ClusterRRset>(object, |object| {
-                self.record_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
-            }),
-            "Zone" => fold::<Zone>(object, |object| {
-                self.zone_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
-            }),
-            "ClusterZone" => fold::<ClusterZone>(object, |object| {
-                self.zone_applied(id.clone(), object, &object.spec, object.status.as_ref(), Source::Answer);
-            }),
-            _ => {}
+    /// Folds the object that the API server answered to a write of ours, without waiting for the watch. Returns what
+    /// its new status refuses.
+    pub(crate) fn written(&self, id: &ObjectId, object: &Value) -> Option<Reason> {
+        let before = self.record(id);
+        if id.is::<RRset>() {
+            fold::<RRset>(object, |object| {
+                self.record_applied(object, &object.spec, object.status.as_ref(), Source::Answer);
+            });
+        } else if id.is::<ClusterRRset>() {
+            fold::<ClusterRRset>(object, |object| {
+                self.record_applied(object, &object.spec, object.status.as_ref(), Source::Answer);
+            });
+        } else if id.is::<Zone>() {
+            fold::<Zone>(object, |object| {
+                self.zone_applied(object, &object.spec, object.status.as_ref(), Source::Answer);
+            });
+        } else if id.is::<ClusterZone>() {
+            fold::<ClusterZone>(object, |object| {
+                self.zone_applied(object, &object.spec, object.status.as_ref(), Source::Answer);
+            });
         }
+        let after = self.record(id)?;
+        let changed = before.is_some_and(|before| before.seen != after.seen);
+        after.status.as_ref().filter(|_| changed)?.refusal(&after.seen).map(|refusal| refusal.reason)
     }
 
     /// Calls `each` for every zone object and every record set, in order.
@@ -299,16 +301,15 @@ impl World {
         }
     }
 
-    fn zone_applied<K: Resource<DynamicType = ()>>(
+    fn zone_applied<K: Resource<DynamicType = ()> + 'static>(
         &self,
-        id: ObjectId,
         object: &K,
         spec: &ZoneSpec,
         status: Option<&ZoneStatus>,
         source: Source,
     ) {
-        let id = Arc::new(id);
-        let new = ZoneObject::of(id.clone(), object.meta(), spec, status);
+        let new = ZoneObject::of(Identity::of(object), spec, status);
+        let id = new.identity.id.clone();
         if !self.minds(&new.key) {
             return;
         }
@@ -323,10 +324,7 @@ impl World {
                 return;
             }
             let unchanged = old.as_ref().is_some_and(|old| {
-                old.identity.uid == new.identity.uid
-                    && old.identity.generation == new.identity.generation
-                    && old.identity.deleting == new.identity.deleting
-                    && (old.identity.held == new.identity.held || new.identity.held)
+                new.identity.asks_the_same(&old.identity) && (new.has_finalizer() || !old.has_finalizer())
             });
             let strays = state.stray(&new);
             if unchanged {
@@ -334,19 +332,16 @@ impl World {
             } else {
                 touched.push((new.key.clone(), Touch::All));
             }
-            // What somebody else wrote is written over; what is only an older write of ours, the writer knows better.
-            if let (Source::Watch, true, Some(finisher)) = (source, strays, self.finisher.get()) {
-                finisher.saw_zone_status(object, &new.status);
-            }
             let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
             let key = new.key.clone();
             if moved && let Some(old) = old {
-                state.withdraw(&old);
+                state.claims.remove(&old.key, &id);
                 touched.push((old.key.clone(), Touch::All));
             }
+            let claim = Claim::new(id.clone(), new.identity.created, new.identity.uid.clone());
             state.zones.insert(id.clone(), Arc::new(new));
             if moved {
-                state.claim(key, &id);
+                state.claims.insert(key, claim);
                 touched.extend(state.rehome(&id).into_iter().map(|key| (key, Touch::All)));
             }
         }
@@ -360,8 +355,8 @@ impl World {
         {
             let mut state = self.write();
             let Some(old) = state.zones.remove(id) else { return };
-            state.said.remove(id);
-            state.withdraw(&old);
+            state.reported.remove(id);
+            state.claims.remove(&old.key, &old.identity.id);
             touched.push(old.key.clone());
             touched.extend(state.rehome(&old.identity.id));
         }
@@ -370,18 +365,16 @@ impl World {
         }
     }
 
-    fn record_applied<K: Resource<DynamicType = ()>>(
+    fn record_applied<K: Resource<DynamicType = ()> + 'static>(
         &self,
-        id: ObjectId,
         object: &K,
         spec: &RRsetSpec,
         status: Option<&RRsetStatus>,
         source: Source,
     ) {
-        let id = Arc::new(id);
-        let mut new = Record::of(id, object.meta(), spec, status);
+        let mut new = Record::of(Identity::of(object), object.meta(), spec, status);
         let mut touched = Vec::new();
-        let mut finish = None;
+        let mut report = None;
         {
             let mut state = self.write();
             let old = state.records.get(&new.identity.id).cloned();
@@ -407,15 +400,11 @@ impl World {
                 return;
             }
             let unchanged = old.as_ref().is_some_and(|old| {
-                old.identity.uid == new.identity.uid
-                    && old.identity.generation == new.identity.generation
-                    && old.identity.deleting == new.identity.deleting
-                    && old.home == new.home
-                    && old.name == new.name
+                new.identity.asks_the_same(&old.identity) && old.home == new.home && old.name == new.name
             });
             if let Some(old) = old {
                 if unchanged {
-                    new.verdict.clone_from(&old.verdict);
+                    new.status.clone_from(&old.status);
                     new.written_name = old.written_name.clone();
                 }
                 if old.home != new.home {
@@ -430,8 +419,8 @@ impl World {
                 state.list(&new);
             }
             if unchanged {
-                if new.verdict.is_some() && !self.others_write(&id) {
-                    finish = Some((id.clone(), new.home.clone()));
+                if new.status.is_some() && !self.others_write(&id) {
+                    report = Some((id.clone(), new.home.clone()));
                 }
             } else {
                 touched.push(new.home.clone());
@@ -441,9 +430,7 @@ impl World {
                 self.queue.touch(key, Touch::One(id.clone()));
             }
         }
-        if let (Some(finish), Some(finisher)) = (finish, self.finisher.get()) {
-            finisher.enqueue(vec![finish]);
-        }
+        self.queue.statuses().enqueue(report);
     }
 
     fn record_deleted(&self, id: &ObjectId) {
@@ -462,9 +449,6 @@ impl World {
             };
             (old.home.clone(), touch)
         };
-        if let Some(finisher) = self.finisher.get() {
-            finisher.forget(id);
-        }
         self.queue.touch(touched.0, touched.1);
     }
 }
@@ -478,32 +462,32 @@ enum Source {
     Answer,
 }
 
-fn fold<K: serde::de::DeserializeOwned>(object: serde_json::Value, applied: impl FnOnce(&K)) {
+fn fold<K: serde::de::DeserializeOwned>(object: &Value, applied: impl FnOnce(&K)) {
     // The watch brings the same object; an answer that cannot be read is only a little later.
-    if let Ok(object) = serde_json::from_value::<K>(object) {
+    if let Ok(object) = K::deserialize(object) {
         applied(&object);
     }
 }
 
 impl State {
-    /// Whether a zone object's status is not what was said of it. One that stays as it is although it was written over,
-    /// because somebody else holds a field of it, is told once; what was said before and comes late is no news.
+    /// Whether a zone object's status is not what was reported. One that is unchanged although it was written over,
+    /// because somebody else owns a field of it, counts once; what was reported before and comes late does not count.
     fn stray(&mut self, zone: &ZoneObject) -> bool {
-        let Some(said) = self.said.get_mut(&zone.identity.id) else { return false };
+        let Some(reported) = self.reported.get_mut(&zone.identity.id) else { return false };
         let seen = status_hash(&*zone.status);
-        if said.wanted == seen {
-            said.earlier.clear();
-        } else if said.earlier.contains(&seen) {
+        if reported.wanted == seen {
+            reported.earlier.clear();
+        } else if reported.earlier.contains(&seen) {
             return false;
         }
-        let strayed = (said.wanted != seen).then_some(seen);
-        let news = strayed.is_some() && said.strayed != strayed;
-        said.strayed = strayed;
-        news
+        let strayed = (reported.wanted != seen).then_some(seen);
+        let changed = strayed.is_some() && reported.strayed != strayed;
+        reported.strayed = strayed;
+        changed
     }
 
     fn claimants_of(&self, key: &ZoneKey) -> Vec<Arc<ZoneObject>> {
-        self.claimants.get(key).into_iter().flatten().filter_map(|id| self.zones.get(id).cloned()).collect()
+        self.claims.line(key).filter_map(|claim| self.zones.get(&claim.holder).cloned()).collect()
     }
 
     /// Whether the status of some object with our finalizer reports that it wrote this.
@@ -511,7 +495,7 @@ impl State {
         let ids = home.names.get(&key.name).into_iter().flatten();
         ids.filter_map(|id| self.records.get(id)).any(|record| {
             let reported = record.seen.applied.as_ref();
-            record.identity.held && reported.is_some_and(|applied| applied.key == *key && applied.zone == *zone)
+            record.has_finalizer() && reported.is_some_and(|applied| applied.key == *key && applied.zone == *zone)
         })
     }
 
@@ -526,24 +510,6 @@ impl State {
         self.records.insert(new.identity.id.clone(), Arc::new(new));
     }
 
-    fn claim(&mut self, key: ZoneKey, id: &Arc<ObjectId>) {
-        let zones = &self.zones;
-        let line = self.claimants.entry(key).or_default();
-        line.push(id.clone());
-        line.sort_by_cached_key(|id| {
-            (zones.get(id).map(|zone| (zone.identity.created, zone.identity.uid.clone())), id.clone())
-        });
-    }
-
-    fn withdraw(&mut self, zone: &ZoneObject) {
-        if let Some(line) = self.claimants.get_mut(&zone.key) {
-            line.retain(|id| *id != zone.identity.id);
-            if line.is_empty() {
-                self.claimants.remove(&zone.key);
-            }
-        }
-    }
-
     /// Gives the followers of a zone object that came, went or changed its name their place. Returns the keys concerned.
     fn rehome(&mut self, zone: &Arc<ObjectId>) -> BTreeSet<ZoneKey> {
         let referred = self.zones.get(zone).map(|zone| zone.key.clone());
@@ -556,7 +522,7 @@ impl State {
             keys.insert(old.home.clone());
             keys.insert(new.home.clone());
             if new.home != old.home || new.name != old.name {
-                new.verdict = None;
+                new.status = None;
                 self.unlist(&old);
                 self.list(&new);
                 self.records.insert(id, Arc::new(new));
@@ -602,10 +568,9 @@ impl State {
 
 macro_rules! index {
     ($kind:ty, $applied:ident, $deleted:ident) => {
-        impl Index<$kind> for World {
+        impl Index<$kind> for ZoneIndex {
             fn applied(&self, object: &$kind) {
-                let id = ObjectId::of(object);
-                self.$applied(id, object, &object.spec, object.status.as_ref(), Source::Watch);
+                self.$applied(object, &object.spec, object.status.as_ref(), Source::Watch);
             }
             fn deleted(&self, id: &ObjectId) {
                 self.$deleted(id);
@@ -623,5 +588,4 @@ index!(RRset, record_applied, record_deleted);
 index!(ClusterRRset, record_applied, record_deleted);
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

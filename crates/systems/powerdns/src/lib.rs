@@ -1,64 +1,90 @@
 //! Zone, ClusterZone, RRset and ClusterRRset to a PowerDNS server.
 //!
 //! ```text
-//!  four kinds ─► World (index) ─► one key per zone ─► observe ─► plan ─► apply ─► report
-//!                                                     │ serial    │ pure   │ ledger, one PATCH
-//!                                                     └ memory    │        └ finisher: finalizer, status
+//!  four kinds ─► ZoneIndex ─► one key per zone ─► observe ─► plan ─► apply ─► report
+//!                                                 │ serial    │ pure   │ ledger, one PATCH
+//!                                                 └ memory    │        └ statuses: finalizer, status (engine)
 //! ```
 //!
 //! A zone is worked on by one pass at a time; what changes meanwhile is in the next. Records are served first; the
 //! ledger on the zone object makes that safe: whatever was being written when the process died is known afterwards.
 
 mod apply;
-mod config;
-mod digest;
-mod fenced;
-mod finish;
 mod index;
-mod memory;
 mod metrics;
-mod name_plan;
 mod observe;
-mod outcome;
-mod patch;
 mod plan;
-mod probe;
-mod record;
 mod report;
-mod zone_plan;
+mod settings;
 
-pub use config::{ConfigProblem, Pace, PowerDnsConfig};
-pub use record::ZoneKey;
+pub use index::record::ZoneKey;
+pub use settings::{Pace, PowerDnsConfig};
 pub use signpost_provider_powerdns::{MemoryServer, OptionsError, PowerDnsClient, Secret, ZoneServer};
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, Zone};
+use serde_json::Value;
+use signpost_apis::powerdns::{ClusterRRset, ClusterZone, GROUP, RRset, Zone};
 use signpost_engine::{
-    Clock, DriveOptions, Gather, Index, Job, Need, ObjectId, Operator, Queue, Report, System, Writer,
+    Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
+    SystemSpec, Touch, Wanted, Watch, Writer,
     health::{Check, Health},
+    settings::Problem,
 };
 use thiserror::Error;
 
 use crate::{
-    fenced::Fenced,
-    finish::Finisher,
-    index::{World, Zones},
-    memory::ZoneMemory,
-    metrics::Figures,
+    apply::fenced::Fenced,
+    index::{ZoneIndex, Zones},
+    metrics::{Measured, PowerDnsMetrics},
+    observe::probe,
+    plan::memory::ZoneMemory,
+    report::status::RecordStatus,
 };
+
+/// The name of the system.
+const NAME: &str = "powerdns";
+
+/// What the system tells about itself.
+pub const SPEC: SystemSpec = SystemSpec {
+    name: NAME,
+    title: "PowerDNS",
+    about: "Zone, ClusterZone, RRset and ClusterRRset objects to zones and records in PowerDNS",
+    settings: settings::SETTINGS,
+    servers: &["PDNS_API_URL"],
+    hints: &[],
+    crds: signpost_apis::powerdns::crds,
+    rules: &[
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["zones", "clusterzones", "rrsets", "clusterrrsets"],
+            verbs: &["list", "watch", "patch"],
+            why: "read what is wanted; patch adds and removes the finalizer",
+        },
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["zones/status", "clusterzones/status", "rrsets/status", "clusterrrsets/status"],
+            verbs: &["patch"],
+            why: "report what was done",
+        },
+    ],
+    configure,
+};
+
+fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
+    let config = PowerDnsConfig::read(settings)?;
+    Some(Box::new(move |operator: &mut Operator| install(operator, &config).map_err(Into::into)))
+}
 
 /// Why the system cannot be installed.
 #[derive(Debug, Error)]
 pub enum InstallError {
     /// Settings that cannot work.
     #[error("the PowerDNS configuration cannot work: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Config(Vec<ConfigProblem>),
+    Config(Vec<Problem>),
     /// No client can be made of them.
     #[error(transparent)]
     Client(#[from] OptionsError),
@@ -78,25 +104,22 @@ pub fn install(operator: &mut Operator, config: &PowerDnsConfig) -> Result<(), I
     Ok(())
 }
 
+/// Fields of a record set's status that only tell when something happened.
+const TIMES: &[&str] = &["lastUpdateTime", "serial"];
+
 /// Adds the system to an operator, with any server behind it. Must be called inside a tokio runtime.
 pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: Pace) {
     let queue: Zones = Queue::new();
-    let world = Arc::new(World::new(queue.clone(), pace.only.clone(), pace.partial_view));
-    let figures = Figures::register(&operator.metrics(), &world);
-    world.set_finisher(Finisher::new(
-        &world,
-        operator.writer(),
-        operator.recorder(),
-        queue.clone(),
-        operator.clock(),
-        figures.clone(),
-    ));
-    operator.watch::<Zone>(Need::Required, world.clone() as Arc<dyn Index<Zone>>);
-    operator.watch::<ClusterZone>(Need::Required, world.clone() as Arc<dyn Index<ClusterZone>>);
-    operator.watch::<RRset>(Need::Required, world.clone() as Arc<dyn Index<RRset>>);
-    operator.watch::<ClusterRRset>(Need::Required, world.clone() as Arc<dyn Index<ClusterRRset>>);
-    operator.health().set(probe::CHECK, Check::failing("the PowerDNS server has not answered yet"));
-    tokio::spawn(probe::probe(server.clone(), operator.health(), Arc::downgrade(&world), pace.probe));
+    let index = Arc::new(ZoneIndex::new(queue.clone(), pace.only.clone(), pace.partial_view));
+    let metrics = PowerDnsMetrics::register(&operator.metrics(), &index);
+    let zones = || Watch::required().reported(&[]);
+    let records = || Watch::required().reported(TIMES);
+    operator.watch::<Zone>(NAME, zones(), index.clone() as Arc<dyn Index<Zone>>);
+    operator.watch::<ClusterZone>(NAME, zones(), index.clone() as Arc<dyn Index<ClusterZone>>);
+    operator.watch::<RRset>(NAME, records(), index.clone() as Arc<dyn Index<RRset>>);
+    operator.watch::<ClusterRRset>(NAME, records(), index.clone() as Arc<dyn Index<ClusterRRset>>);
+    operator.health().set(NAME, Check::failing("the PowerDNS server has not answered yet"));
+    operator.spawn(probe::probe(server.clone(), operator.health(), pace.probe));
     let options = DriveOptions {
         concurrency: pace.zones_at_once,
         // Every call has its own deadline; a round of many chunks may take several of them.
@@ -104,89 +127,84 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
         gather: Gather::default(),
     };
     let system = PowerDnsSystem {
-        world,
-        queue: queue.clone(),
+        index,
         server: Arc::new(Fenced::new(server, operator.writer())),
         writer: operator.writer(),
         clock: operator.clock(),
         health: operator.health(),
-        figures,
-        pace,
-        memories: Mutex::default(),
+        metrics,
+        pace: Arc::new(pace),
     };
     operator.drive(system, queue, options);
 }
 
 /// The system.
 pub(crate) struct PowerDnsSystem {
-    pub(crate) world: Arc<World>,
-    pub(crate) queue: Zones,
+    pub(crate) index: Arc<ZoneIndex>,
     pub(crate) server: Arc<dyn ZoneServer>,
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Health,
-    pub(crate) figures: Figures,
-    pub(crate) pace: Pace,
-    /// A pass takes its zone's memory and gives it back at its end; one that dies on the way loses it, and reads again.
-    memories: Mutex<HashMap<ZoneKey, ZoneMemory>>,
+    pub(crate) metrics: PowerDnsMetrics,
+    pub(crate) pace: Arc<Pace>,
 }
 
-impl PowerDnsSystem {
-    pub(crate) fn recall(&self, key: &ZoneKey) -> ZoneMemory {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
-    }
-
-    pub(crate) fn memorise(&self, key: ZoneKey, memory: ZoneMemory) {
-        if memory != ZoneMemory::default() && self.world.knows(&key) {
-            self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(key, memory);
-        }
-    }
-
-    /// Readiness says whether the server can be reached.
-    pub(crate) fn report_health(&self) {
-        let check = match self.server.health() {
-            signpost_provider_powerdns::Health::Unknown | signpost_provider_powerdns::Health::Up => Check::Ok,
-            signpost_provider_powerdns::Health::Down { why } => Check::failing(why),
-        };
-        self.health.set(probe::CHECK, check);
-    }
-}
+/// How long a zone waits after its last object write before it reports its serial and clears its ledger.
+const SETTLE: Duration = Duration::from_millis(500);
 
 impl System for PowerDnsSystem {
-    const NAME: &'static str = "powerdns";
+    const NAME: &'static str = NAME;
     type Key = ZoneKey;
     type Object = Arc<ObjectId>;
+    type Memory = ZoneMemory;
     type Observed = plan::Observed;
     type Plan = plan::Plan;
-    type Applied = apply::Applied;
+    type Applied = apply::ApplyResult;
+    type Status = RecordStatus;
+    type Measured = Measured;
 
-    async fn observe(&self, job: &Job<ZoneKey, Arc<ObjectId>>) -> plan::Observed {
-        observe::observe(self, job).await
+    async fn observe(&self, job: &Job<ZoneKey, Arc<ObjectId>>, memory: ZoneMemory) -> plan::Observed {
+        observe::observe(self, job, memory).await
     }
 
-    fn plan(&self, observed: plan::Observed, now: Timestamp) -> plan::Plan {
+    fn plan(observed: plan::Observed, now: Timestamp) -> plan::Plan {
         plan::plan(observed, now)
     }
 
-    async fn apply(&self, plan: plan::Plan) -> apply::Applied {
+    async fn apply(&self, plan: plan::Plan) -> apply::ApplyResult {
         apply::apply(self, plan).await
     }
 
-    fn report(&self, applied: apply::Applied, now: Timestamp) -> Report<Arc<ObjectId>> {
-        self.report_health();
-        let outcome::Said { key, memory, verdicts, report, again } = outcome::say(&self.pace, applied, now);
-        for (id, refusal) in &report.refused {
-            self.figures.refused(refusal.reason);
-            tracing::info!(object = %id, reason = refusal.reason.as_str(), message = refusal.message, "refused");
+    fn report(applied: apply::ApplyResult, now: Timestamp) -> Report<Self> {
+        report::report(applied, now)
+    }
+
+    fn settle(&self, _key: &ZoneKey, statuses: Vec<RecordStatus>) -> Vec<Arc<ObjectId>> {
+        self.index.settle(statuses)
+    }
+
+    fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
+        report::status::wanted(&*self.index.record(id)?, now)
+    }
+
+    fn written(&self, id: &ObjectId, object: &Value) {
+        if let Some(reason) = self.index.written(id, object) {
+            self.metrics.refused(reason);
         }
-        for write in &report.statuses {
-            self.world.zone_said(&write.0, &write.1);
+    }
+
+    fn all_written(&self, _key: &ZoneKey, last: &Arc<ObjectId>) -> Option<(Touch<Arc<ObjectId>>, Duration)> {
+        Some((Touch::One(last.clone()), SETTLE))
+    }
+
+    fn measure(&self, measured: Measured) {
+        for (id, status) in &measured.zones {
+            self.index.zone_reported(id, status);
         }
-        self.memorise(key.clone(), memory);
-        self.world.settle(verdicts);
-        if let Some(after) = again {
-            self.queue.touch_after(key, signpost_engine::Touch::All, after);
+        for reason in measured.refused {
+            self.metrics.refused(reason);
         }
-        report.into_report()
+        // Readiness tells whether the server can be reached.
+        self.health.set(NAME, probe::check(&*self.server));
     }
 }

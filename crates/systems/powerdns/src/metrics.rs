@@ -1,4 +1,4 @@
-//! Figures: PowerDNS-Operator's series with true values, and our own counters.
+//! Metrics: PowerDNS-Operator's series with true values, and our own counters.
 //!
 //! The series of objects are made up from the index when they are asked for, so there is exactly one per object, it is
 //! never stale, and they cost nothing in between.
@@ -9,22 +9,32 @@ use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder},
     metrics::{MetricType, counter::Counter, family::Family},
 };
-use signpost_engine::metrics::Metrics;
+use signpost_apis::powerdns::ZoneStatus;
+use signpost_engine::{ObjectId, metrics::Metrics};
 use signpost_planning::Reason;
 
 use crate::{
-    index::World,
-    record::{Record, Sync, ZoneObject},
+    index::ZoneIndex,
+    index::record::{Record, Sync, ZoneObject},
 };
 
 /// Our own counters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct PowerDnsMetrics {
     refusals: Family<ByReason, Counter>,
     patches: Counter,
     changes: Counter,
     reads: Family<ByDepth, Counter>,
     repaired: Counter,
+}
+
+/// What a pass measured.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// The statuses that zone objects are given.
+    pub(crate) zones: Vec<(Arc<ObjectId>, ZoneStatus)>,
+    /// Zone objects that are refused for another reason than before.
+    pub(crate) refused: Vec<Reason>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -37,23 +47,23 @@ struct ByDepth {
     depth: &'static str,
 }
 
-impl Figures {
-    /// Adds the figures to the process's registry.
-    pub(crate) fn register(metrics: &Metrics, world: &Arc<World>) -> Self {
-        let figures = Self::default();
+impl PowerDnsMetrics {
+    /// Adds the metrics to the process's registry.
+    pub(crate) fn register(metrics: &Metrics, index: &Arc<ZoneIndex>) -> Self {
+        let own = Self::default();
         metrics.register(
             "powerdns_refusals",
-            "Refusals said about zones and record sets, by reason",
-            figures.refusals.clone(),
+            "Refusals reported of zones and record sets, by reason",
+            own.refusals.clone(),
         );
-        metrics.register("powerdns_patches", "PATCH requests sent to PowerDNS", figures.patches.clone());
-        metrics.register("powerdns_changes", "Record sets written or deleted on PowerDNS", figures.changes.clone());
-        metrics.register("powerdns_reads", "Zones read from PowerDNS, by depth", figures.reads.clone());
-        metrics.register("powerdns_repaired", "Record sets put right after they had drifted", figures.repaired.clone());
+        metrics.register("powerdns_patches", "PATCH requests sent to PowerDNS", own.patches.clone());
+        metrics.register("powerdns_changes", "Record sets written or deleted on PowerDNS", own.changes.clone());
+        metrics.register("powerdns_reads", "Zones read from PowerDNS, by depth", own.reads.clone());
+        metrics.register("powerdns_repaired", "Record sets put right after they had drifted", own.repaired.clone());
         for (kind, name, help) in NAMES {
-            metrics.register_as(name, help, Objects { world: Arc::downgrade(world), kind });
+            metrics.register_as(name, help, Objects { index: Arc::downgrade(index), kind });
         }
-        figures
+        own
     }
 
     pub(crate) fn refused(&self, reason: Reason) {
@@ -77,7 +87,7 @@ impl Figures {
 /// One series per object of a kind, with its state as a label.
 #[derive(Debug)]
 struct Objects {
-    world: Weak<World>,
+    index: Weak<ZoneIndex>,
     kind: &'static str,
 }
 
@@ -90,11 +100,11 @@ const NAMES: [(&str, &str, &str); 4] = [
 
 impl EncodeMetric for Objects {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(world) = self.world.upgrade() else { return Ok(()) };
+        let Some(index) = self.index.upgrade() else { return Ok(()) };
         let (mut zones, mut records) = (Vec::new(), Vec::new());
-        world.for_each(
-            |zone| zones.extend((zone.identity.id.kind == self.kind).then(|| of_zone(zone))),
-            |record| records.extend((record.identity.id.kind == self.kind).then(|| of_record(record))),
+        index.for_each(
+            |zone| zones.extend((zone.identity.id.kind.name == self.kind).then(|| of_zone(zone))),
+            |record| records.extend((record.identity.id.kind.name == self.kind).then(|| of_record(record))),
         );
         for labels in zones.into_iter().chain(records) {
             encoder.encode_family(&labels)?.encode_gauge(&1_i64)?;
@@ -121,7 +131,7 @@ fn of_zone(zone: &ZoneObject) -> Vec<(&'static str, String)> {
 fn of_record(record: &Record) -> Vec<(&'static str, String)> {
     let fqdn = record.name.as_ref().map(ToString::to_string).unwrap_or_default();
     let rtype = record.desired.as_ref().map(|desired| desired.rtype.to_string()).unwrap_or_default();
-    let sync = record.verdict.as_ref().map(|verdict| verdict.says.sync()).or(record.seen.sync);
+    let sync = record.status.as_ref().map(|status| status.readiness.sync()).or(record.seen.sync);
     let mut labels =
         vec![("fqdn", fqdn), ("type", rtype), ("status", state(sync)), ("name", record.identity.id.name.clone())];
     labels.extend(record.identity.id.namespace.clone().map(|namespace| ("namespace", namespace)));

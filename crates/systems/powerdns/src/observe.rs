@@ -12,33 +12,41 @@ use signpost_provider_powerdns::ServerError;
 
 use crate::{
     PowerDnsSystem,
-    index::Snapshot,
-    memory::{Ledger, Present, ZoneMemory},
-    plan::{Observed, ServerView},
-    record::{ZoneKey, ZoneObject},
+    index::ZoneSnapshot,
+    plan::{
+        Observed, ServerView,
+        ledger::Ledger,
+        memory::{Present, ZoneMemory},
+    },
+    index::record::{ZoneKey, ZoneObject},
 };
 
-pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<ObjectId>>) -> Observed {
-    let mut memory = system.recall(&job.key);
-    let grace = system.pace.grace;
+pub(crate) mod probe;
+
+pub(crate) async fn observe(
+    system: &PowerDnsSystem,
+    job: &Job<ZoneKey, Arc<ObjectId>>,
+    mut memory: ZoneMemory,
+) -> Observed {
+    let pace = system.pace.clone();
     let now = system.clock.now();
     // Without memory every record set has to be looked at, since the server will be read.
-    let claimed = !system.world.claimants(&job.key).is_empty();
+    let claimed = !system.index.claimants(&job.key).is_empty();
     let mut touched = if memory.present.is_none() && claimed { &Touched::All } else { &job.touched };
     let mut left = false;
     let snapshot = loop {
-        let mut snapshot = system.world.snapshot(&job.key, touched, &memory.ledger);
+        let mut snapshot = system.index.snapshot(&job.key, touched, &memory.ledger);
         sort_claimants(&mut snapshot.claimants, &memory);
         left |= snapshot.left;
         let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, now));
         if !loaded {
-            break Snapshot { left, ..snapshot };
+            break ZoneSnapshot { left, ..snapshot };
         }
         // Which lines are durable is a matter of the same snapshot as the rest, so the ledger comes first.
         touched = &Touched::All;
     };
     let Some(zone) = job.key.zone() else {
-        return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, grace };
+        return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, pace };
     };
     let server = if needs_server(&snapshot) {
         look(system, &mut memory, zone, snapshot.full).await.unwrap_or_else(|error| {
@@ -50,22 +58,22 @@ pub(crate) async fn observe(system: &PowerDnsSystem, job: &Job<ZoneKey, Arc<Obje
     };
     let wide = |holder: &Arc<ZoneObject>| holder.identity.id.namespace.is_none();
     let shared = system.pace.partial_view && snapshot.claimants.first().is_some_and(wide);
-    Observed { key: job.key.clone(), snapshot: Snapshot { shared, ..snapshot }, server, memory, grace }
+    Observed { key: job.key.clone(), snapshot: ZoneSnapshot { shared, ..snapshot }, server, memory, pace }
 }
 
-/// Of two that were made in the same second, the one that holds the zone keeps it.
+/// Of two that were made in the same second, the one that has the zone keeps it.
 fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
-    claimants.sort_by_cached_key(|claimant| {
+    claimants.sort_by_key(|claimant| {
         let identity = &claimant.identity;
-        let holds = memory.ledger_of.as_ref() == Some(&identity.uid);
-        (identity.created, !holds, claimant.status.id.is_none(), identity.uid.clone(), identity.id.clone())
+        let has_ledger = memory.ledger_of.as_ref() == Some(&identity.uid);
+        (identity.created, !has_ledger, claimant.status.id.is_none())
     });
 }
 
 /// The ledger is the holder's: another holder starts with its own. True when it was read now.
-fn load_ledger(memory: &mut ZoneMemory, snapshot: &Snapshot, zone: &ZoneName, now: Timestamp) -> bool {
+fn load_ledger(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) -> bool {
     let Some(holder) = snapshot.claimants.first() else {
-        memory.said = None;
+        memory.reported = None;
         return false;
     };
     if memory.ledger_of.as_ref() == Some(&holder.identity.uid) {
@@ -74,20 +82,20 @@ fn load_ledger(memory: &mut ZoneMemory, snapshot: &Snapshot, zone: &ZoneName, no
     memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
     memory.ledger.doubt(now);
     memory.ledger_of = Some(holder.identity.uid.clone());
-    memory.said = None;
+    memory.reported = None;
     memory.created = false;
     true
 }
 
 /// Without a zone object the server only matters to those that wrote there and are going, unless they go after it.
-pub(crate) fn needs_server(snapshot: &Snapshot) -> bool {
+pub(crate) fn needs_server(snapshot: &ZoneSnapshot) -> bool {
     match snapshot.claimants.first() {
         Some(_) => true,
         None => snapshot
             .names
             .values()
             .flatten()
-            .any(|record| record.identity.deleting && !record.stays_behind(None) && record.applied().is_some()),
+            .any(|record| record.identity.is_deleting() && !record.stays_behind(None) && record.applied().is_some()),
     }
 }
 
@@ -102,7 +110,7 @@ async fn look(
         if !full {
             return Ok(ServerView::Present);
         }
-        system.figures.read(false);
+        system.metrics.read(false);
         let Some(info) = system.server.zone(zone).await? else {
             memory.present = None;
             memory.forget_refusals();
@@ -119,7 +127,7 @@ async fn look(
             memory.forget_refusals();
         }
     }
-    system.figures.read(true);
+    system.metrics.read(true);
     memory.present = system.server.read(zone).await?.map(|contents| Present::of(&contents));
     memory.read_at = Some(now);
     Ok(if memory.present.is_some() { ServerView::Present } else { ServerView::Missing })

@@ -17,24 +17,31 @@ use signpost_planning::{DeletionGuard, Permission, Reason, Refusal, Verdict as G
 use signpost_provider_powerdns::{CommentChange, NewZone, ServerError, SetContent, ZoneSettings};
 
 use crate::{
-    digest::Digest,
-    index::Snapshot,
-    memory::ZoneMemory,
-    name_plan::{Scope, plan_name},
-    record::{Applied, Record, Sync, ZoneKey, ZoneObject},
-    report::{Says, Verdict},
-    zone_plan,
+    index::{
+        ZoneSnapshot,
+        digest::Digest,
+        record::{Applied, Record, Sync, ZoneKey, ZoneObject},
+    },
+    report::status::{Readiness, RecordStatus},
+    settings::Pace,
 };
+
+pub(crate) mod ledger;
+pub(crate) mod memory;
+mod name;
+pub(crate) mod zone;
+
+use memory::ZoneMemory;
+use name::{Scope, plan_name};
 
 /// Everything a plan depends on.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) key: ZoneKey,
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: ZoneSnapshot,
     pub(crate) server: ServerView,
     pub(crate) memory: ZoneMemory,
-    /// How long a request that ended without an answer may still be carried out.
-    pub(crate) grace: Duration,
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// What the server said.
@@ -63,10 +70,10 @@ pub(crate) struct Plan {
     /// Why the zone object is not as it should be, decided without the server.
     pub(crate) zone_refusal: Option<Refusal>,
     pub(crate) atoms: Vec<Atom>,
-    /// Record sets that are decided whatever the server says.
-    pub(crate) decided: Vec<Verdict>,
+    /// Record sets that are decided whatever the server readiness.
+    pub(crate) decided: Vec<RecordStatus>,
     /// Record sets that are decided so once the zone is deleted, and not before.
-    pub(crate) with_zone: Vec<(Arc<Record>, Verdict)>,
+    pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
     /// Ledger entries that are neither wanted nor on the server.
     pub(crate) forget: Vec<RecordKey>,
     /// Ledger entries that must be off before their object goes, because what it wrote stays.
@@ -83,6 +90,7 @@ pub(crate) struct Plan {
     pub(crate) soa_elsewhere: bool,
     /// When to come back although nothing failed.
     pub(crate) again: Option<Duration>,
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// What happens to the zone itself.
@@ -128,16 +136,16 @@ pub(crate) enum Waiting {
     Holds(Arc<Record>),
     /// The object goes once the deletion is done.
     Leaves(Arc<Record>),
-    /// The object's old set goes, or becomes another object's; what it says besides is decided already.
-    Clears(Verdict),
+    /// The object's old set goes, or becomes another object's; what it readiness besides is decided already.
+    Clears(RecordStatus),
     /// The zone object itself: name servers or start of authority.
     Zone,
 }
 
 /// Makes the plan.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
-    let Observed { key, snapshot, server, mut memory, grace } = observed;
-    memory.ledger.expire(now, grace);
+    let Observed { key, snapshot, server, mut memory, pace } = observed;
+    memory.ledger.expire(now, pace.grace);
     memory.ledger.prune(&snapshot.durable);
     // Its own status reports durably that the zone is this object's.
     memory.ledger.zone &= snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
@@ -167,14 +175,15 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         soa_elsewhere: false,
         again: None,
         memory,
+        pace,
     };
     let Some(zone) = key.zone().cloned() else {
         let refusal = Refusal::new(Reason::InvalidName, format!("{key} is not the name of a zone; set spec.zoneName"));
         plan.zone_refusal = Some(refusal.clone());
         for record in records(&snapshot) {
-            let failed = || Says::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone()));
-            let says = not_served(&plan, record).unwrap_or_else(failed);
-            plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+            let failed = || Readiness::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone()));
+            let readiness = not_served(&plan, record).unwrap_or_else(failed);
+            plan.decided.push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
         }
         return plan;
     };
@@ -184,18 +193,18 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         ServerView::Missing | ServerView::Present => plan_zone(&mut plan, &snapshot, &zone, now),
     }
     if plan.step == ZoneStep::Release && plan.unreachable.is_none() {
-        hold_release(&mut plan, now, grace);
+        hold_release(&mut plan, now);
     }
     plan
 }
 
 /// A zone object is not released while its ledger may be needed: it alone tells what is still to be taken off.
-fn hold_release(plan: &mut Plan, now: Timestamp, grace: Duration) {
+fn hold_release(plan: &mut Plan, now: Timestamp) {
     if let Some(guarded) = &plan.guarded {
         plan.step = ZoneStep::Keep;
         plan.zone_refusal = Some(guarded.clone());
     } else if let Some(since) = plan.memory.ledger.uncertain_since() {
-        let left = grace.saturating_sub(now.duration_since(since).unsigned_abs());
+        let left = plan.pace.grace.saturating_sub(now.duration_since(since).unsigned_abs());
         plan.step = ZoneStep::Keep;
         plan.again = Some(left);
         let message = "the object is kept for a moment: a request to the PowerDNS server ended without an answer, and the server may still carry it out";
@@ -204,31 +213,31 @@ fn hold_release(plan: &mut Plan, now: Timestamp, grace: Duration) {
 }
 
 /// The server cannot be asked: keep everything, and say so where something waits for it.
-fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error: ServerError) {
-    let refusal = zone_plan::server_refusal(&error);
+fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, error: ServerError) {
+    let refusal = zone::server_refusal(&error);
     for record in records(snapshot) {
-        if record.identity.deleting && record.stays_behind(plan.holder.as_deref()) {
+        if record.identity.is_deleting() && record.stays_behind(plan.holder.as_deref()) {
             // What it wrote stays on the server, so nothing has to be asked of it.
             let wrote = record.applied().map(|applied| applied.key.clone());
             plan.unlist.extend(wrote.into_iter().chain(record.key()));
-            plan.decided.push(Verdict::released(record, zone, Says::Succeeded));
-        } else if record.identity.deleting {
+            plan.decided.push(RecordStatus::released(record, zone, Readiness::Succeeded));
+        } else if record.identity.is_deleting() {
             let inherited = not_served(plan, record).is_none() && record.inherited().is_some();
             let wrote = record.applied().is_some() || inherited || in_ledger(plan, record);
-            let says = if wrote { Says::Failed(refusal.clone()) } else { Says::Succeeded };
-            plan.decided.push(Verdict { release: !wrote, ..Verdict::carried(record, says) });
-        } else if let Some(says) = not_served(plan, record) {
-            plan.decided.push(Verdict::carried(record, says));
+            let readiness = if wrote { Readiness::Failed(refusal.clone()) } else { Readiness::Succeeded };
+            plan.decided.push(RecordStatus { release: !wrote, ..RecordStatus::carried(record, readiness) });
+        } else if let Some(readiness) = not_served(plan, record) {
+            plan.decided.push(RecordStatus::carried(record, readiness));
         } else if let Some(own) = record.refusal() {
             // What is wrong with the object itself is no news of the server.
-            plan.decided.push(Verdict::carried(record, Says::Failed(own.clone())));
+            plan.decided.push(RecordStatus::carried(record, Readiness::Failed(own.clone())));
         } else if !is_settled(record, zone) {
-            plan.decided.push(Verdict::carried(record, Says::Failed(refusal.clone())));
+            plan.decided.push(RecordStatus::carried(record, Readiness::Failed(refusal.clone())));
         }
     }
     // A zone that stays on the server needs nothing of it either, unless something may still have to be taken off.
     let retained =
-        |holder: &Arc<ZoneObject>| holder.identity.deleting && holder.spec.deletion_policy == DeletionPolicy::Retain;
+        |holder: &Arc<ZoneObject>| holder.identity.is_deleting() && holder.spec.deletion_policy == DeletionPolicy::Retain;
     let in_flight = plan.memory.ledger.entries.keys().any(|key| !plan.unlist.contains(key));
     if plan.holder.as_ref().is_some_and(retained) && !in_flight {
         plan.step = ZoneStep::Release;
@@ -237,23 +246,23 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, error
 }
 
 /// Nothing on the server is concerned: no zone object, and nobody has written anything.
-fn plan_unasked(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName) {
+fn plan_unasked(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName) {
     for record in records(snapshot) {
-        let says = not_served(plan, record).unwrap_or(Says::Succeeded);
-        plan.decided.push(if record.identity.deleting {
-            Verdict::released(record, zone, says)
+        let readiness = not_served(plan, record).unwrap_or(Readiness::Succeeded);
+        plan.decided.push(if record.identity.is_deleting() {
+            RecordStatus::released(record, zone, readiness)
         } else {
-            Verdict::carried(record, says)
+            RecordStatus::carried(record, readiness)
         });
     }
 }
 
-fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timestamp) {
+fn plan_zone(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) {
     let Some(holder) = plan.holder.clone() else {
         plan_names(plan, snapshot, zone, None, None, now);
         return;
     };
-    if holder.identity.deleting {
+    if holder.identity.is_deleting() {
         plan_departure(plan, snapshot, zone, &holder, now);
         return;
     }
@@ -261,7 +270,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     if present && !owns(plan, &holder) && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
         let message = format!("the server already has zone {zone} and spec.adoptionPolicy is Refuse");
         plan.zone_refusal = Some(Refusal::new(Reason::ForeignRecord, message.clone()));
-        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
+        let barred = Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message));
         plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
@@ -269,20 +278,20 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
         let why = plan.zone_refusal.as_ref().map_or_else(String::new, |refusal| refusal.message.clone());
         let message = format!("the zone cannot be made: {why}");
         for record in records(snapshot) {
-            let failed = || Says::Failed(Refusal::new(Reason::ZoneNotReady, message.clone()));
-            let says = not_served(plan, record).unwrap_or_else(failed);
+            let failed = || Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message.clone()));
+            let readiness = not_served(plan, record).unwrap_or_else(failed);
             // The server has no such zone, so it has nothing of the object.
-            plan.decided.push(if record.identity.deleting {
-                Verdict::released(record, zone, says)
+            plan.decided.push(if record.identity.is_deleting() {
+                RecordStatus::released(record, zone, readiness)
             } else {
-                Verdict::carried(record, says)
+                RecordStatus::carried(record, readiness)
             });
         }
         return;
     }
     if holder.spec.kind.is_secondary() {
         let message = format!("{} zones take their records from their masters", holder.spec.kind.as_str());
-        let barred = Says::Failed(Refusal::new(Reason::ZoneNotReady, message));
+        let barred = Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message));
         plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
@@ -290,7 +299,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, now: Timesta
     plan.soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
     // What a zone needs at its apex that is made now is judged once it is there.
     if present {
-        let apex = zone_plan::apex(zone, &holder, &plan.memory, plan.soa_elsewhere, now);
+        let apex = zone::apex(zone, &holder, &plan.memory, plan.soa_elsewhere, now);
         plan.add_own(apex);
     }
     plan_names(plan, snapshot, zone, Some(&holder), None, now);
@@ -324,7 +333,7 @@ fn owns(plan: &Plan, holder: &ZoneObject) -> bool {
 
 /// Decides what happens to the zone itself. False when it is not there and cannot be made.
 fn plan_step(plan: &mut Plan, zone: &ZoneName, holder: &ZoneObject, now: Timestamp) -> bool {
-    match zone_plan::step(zone, holder, &plan.memory, now) {
+    match zone::step(zone, holder, &plan.memory, now) {
         Ok((ZoneStep::Configure(settings), refusal)) => {
             let before = plan.memory.rejected_settings.as_ref();
             let rejected = before.filter(|before| before.settings == settings && before.until > now);
@@ -352,19 +361,19 @@ fn plan_step(plan: &mut Plan, zone: &ZoneName, holder: &ZoneObject, now: Timesta
 }
 
 /// The holder is being deleted.
-fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder: &Arc<ZoneObject>, now: Timestamp) {
+fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, holder: &Arc<ZoneObject>, now: Timestamp) {
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
     let owned = adopted || owns(plan, holder);
-    let wrote = holder.identity.held || holder.status.id.is_some();
+    let wrote = holder.has_finalizer() || holder.status.id.is_some();
     // The next in line holds the zone from here on, unless it will not have one that it did not make.
-    let next = plan.losers.iter().find(|loser| !loser.identity.deleting).cloned();
+    let next = plan.losers.iter().find(|loser| !loser.identity.is_deleting()).cloned();
     let heir = next.filter(|next| next.spec.adoption_policy == AdoptionPolicy::Adopt);
     let goes = holder.spec.deletion_policy == DeletionPolicy::Delete && owned && wrote;
     let present = plan.memory.present.is_some();
     plan.step = if goes && heir.is_none() && present { ZoneStep::Delete } else { ZoneStep::Release };
     let missing =
-        || Says::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
-    let departed = |record: &Arc<Record>| Verdict::released(record, zone, missing());
+        || Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
+    let departed = |record: &Arc<Record>| RecordStatus::released(record, zone, missing());
     if plan.step == ZoneStep::Delete {
         // Everything goes with the zone: no record set needs a call of its own.
         plan.with_zone.extend(records(snapshot).map(|record| (record.clone(), departed(record))));
@@ -381,33 +390,33 @@ fn plan_departure(plan: &mut Plan, snapshot: &Snapshot, zone: &ZoneName, holder:
 /// next pass writes over in the name of the heir.
 fn hand_over(
     plan: &mut Plan,
-    snapshot: &Snapshot,
+    snapshot: &ZoneSnapshot,
     zone: &ZoneName,
     holder: &ZoneObject,
     heir: &ZoneObject,
-    missing: &Says,
+    missing: &Readiness,
 ) {
-    let follows = |record: &&Arc<Record>| *record.zone == *heir.identity.id && !record.identity.deleting;
+    let follows = |record: &&Arc<Record>| *record.zone == *heir.identity.id && !record.identity.is_deleting();
     let wanted: BTreeSet<RecordKey> = records(snapshot).filter(follows).filter_map(|record| record.key()).collect();
     // A zone always has a start of authority.
     let stays =
-        |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone_plan::holds(zone, heir, key);
+        |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone::holds(zone, heir, key);
     for (name, records) in &snapshot.names {
         for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
-            let verdict = Verdict::released(record, zone, missing.clone());
+            let status = RecordStatus::released(record, zone, missing.clone());
             let here = record.applied().filter(|applied| applied.zone == *zone);
             match here {
                 Some(applied) if !record.retain && !stays(&applied.key) => plan.atoms.push(Atom {
                     name: name.clone(),
                     deletes: vec![applied.key.clone()],
                     write: None,
-                    waiting: vec![Waiting::Clears(verdict)],
+                    waiting: vec![Waiting::Clears(status)],
                 }),
                 // It is the object's until the next pass has written over it in the name of the heir.
                 Some(applied) if !record.retain && wanted.contains(&applied.key) => {
-                    plan.decided.push(Verdict::carried(record, missing.clone()));
+                    plan.decided.push(RecordStatus::carried(record, missing.clone()));
                 }
-                _ => plan.decided.push(verdict),
+                _ => plan.decided.push(status),
             }
         }
     }
@@ -420,17 +429,17 @@ fn hand_over(
 
 fn plan_names(
     plan: &mut Plan,
-    snapshot: &Snapshot,
+    snapshot: &ZoneSnapshot,
     zone: &ZoneName,
     holder: Option<&Arc<ZoneObject>>,
-    barred: Option<&Says>,
+    barred: Option<&Readiness>,
     now: Timestamp,
 ) {
     for record in &snapshot.nameless {
-        let says = not_served(plan, record)
+        let readiness = not_served(plan, record)
             .or_else(|| barred.cloned())
-            .unwrap_or_else(|| Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
-        plan.decided.push(Verdict { release: record.identity.deleting, ..Verdict::carried(record, says) });
+            .unwrap_or_else(|| Readiness::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
+        plan.decided.push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
     }
     let mut orphans = Vec::new();
     let scope = Scope { zone, holder, barred, shared: snapshot.shared, now };
@@ -439,12 +448,12 @@ fn plan_names(
     }
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
     if snapshot.full && !snapshot.shared {
-        let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone_plan::holds(zone, holder, key));
+        let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone::holds(zone, holder, key));
         // An object that was given a name that is none before it could say what it wrote: any of these may be its.
         let nameless = snapshot
             .nameless
             .iter()
-            .any(|record| !record.identity.deleting && record.applied().is_none() && record.identity.generation > 1);
+            .any(|record| !record.identity.is_deleting() && record.applied().is_none() && record.identity.generation > 1);
         let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
         let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
         for key in alone {
@@ -456,39 +465,41 @@ fn plan_names(
             }
         }
     }
-    take_orphans(plan, orphans, snapshot.full);
+    take_orphans(plan, orphans, snapshot.full, now);
 }
 
-/// What the ledger says is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
-fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool) {
+/// What the ledger readiness is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
+fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Timestamp) {
     let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
-    let before = plan.memory.held;
-    // A pass over some names sees only some orphans: what was held before is for the next full one to confirm.
-    let mut hold = |held| plan.memory.held = if full { held } else { before };
-    match DeletionGuard::ZONE.check(served, &orphans, before.as_ref(), Permission::Guarded) {
+    let mut guard = plan.memory.guard;
+    let verdict =
+        guard.check(DeletionGuard::ZONE, served, &orphans, Permission::Guarded, Duration::ZERO, now);
+    // A pass over some names sees only some orphans: what was paused before is for the next full one to confirm.
+    if full {
+        plan.memory.guard = guard;
+    }
+    match verdict {
         GuardVerdict::Allowed => {
-            hold(None);
             for key in orphans {
                 plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
             }
         }
-        GuardVerdict::Held { deletions, served, fingerprint } => {
-            hold(Some(fingerprint));
+        GuardVerdict::Held { deletions, served, .. } => {
             let message = format!("{deletions} of {served} record sets would go at once; the next pass confirms it");
             plan.guarded = Some(Refusal::new(Reason::DeletionHeld, message));
         }
     }
 }
 
-/// Why a record set is not served whatever it says: its zone object is missing or has no say.
-pub(crate) fn not_served(plan: &Plan, record: &Record) -> Option<Says> {
+/// Why a record set is not served whatever it readiness: its zone object is missing or has no say.
+pub(crate) fn not_served(plan: &Plan, record: &Record) -> Option<Readiness> {
     match &plan.holder {
         Some(holder) if holder.identity.id == record.zone => None,
         Some(holder) if plan.losers.iter().any(|loser| loser.identity.id == record.zone) => {
             let message = format!("{} does not hold the zone: {} does", record.zone, holder.identity.id);
-            Some(Says::Failed(Refusal::new(Reason::ZoneNotReady, message)))
+            Some(Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message)))
         }
-        _ => Some(Says::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),
+        _ => Some(Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),
     }
 }
 
@@ -496,14 +507,14 @@ fn in_ledger(plan: &Plan, record: &Record) -> bool {
     record.key().is_some_and(|key| plan.memory.ledger.entries.contains_key(&key))
 }
 
-/// Whether the object's status already says that exactly this is served.
+/// Whether the object's status already readiness that exactly this is served.
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
     let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
     let same = |applied: &Applied| applied.zone == *zone && applied.key == key && applied.digest == digest;
     record.seen.sync == Some(Sync::Succeeded) && record.seen.applied.as_deref().is_some_and(same)
 }
 
-fn records(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Record>> {
+fn records(snapshot: &ZoneSnapshot) -> impl Iterator<Item = &Arc<Record>> {
     // A record set that wrote at another name than it wants is listed at both.
     let named = snapshot
         .names
@@ -517,5 +528,4 @@ pub(crate) fn unexplained() -> Refusal {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

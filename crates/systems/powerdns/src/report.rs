@@ -1,236 +1,385 @@
-//! What is said about what was done. Pure: only what was applied can be called a success.
+//! The end of a pass: statuses of record sets from what was applied, the zones' statuses, and when the zone is next. Pure.
 //!
-//! In: verdicts and the zone's outcome. Out: statuses (`Available` with PowerDNS-Operator's reasons, `Ready` with
-//! ours), events, and when the zone is next.
+//! In: [`ApplyResult`]. Out: the engine's [`Report`]. Only what was applied can be called a success.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use signpost_apis::powerdns::{RRsetStatus, ZoneStatus};
-use signpost_dns::{Fqdn, RecordKey, ZoneName};
-use signpost_engine::{ObjectId, clock::whole_seconds, conditions};
+use signpost_engine::{ObjectId, Outcome, Report, Touch, Touched};
 use signpost_planning::{Reason, Refusal};
-use signpost_provider_powerdns::{SetContent, ZoneInfo};
 
 use crate::{
-    digest::Digest,
-    record::{Applied, NOTICE, Record, Since, Sync, ZoneObject},
+    PowerDnsSystem,
+    apply::{ApplyResult, ZoneOutcome, patch::AtomOutcome},
+    index::record::{ZoneKey, ZoneObject},
+    plan::{
+        Atom, Waiting,
+        memory::{Rejection, ZoneMemory},
+        zone::server_refusal,
+    },
+    settings::Pace,
 };
 
-/// What a pass decided about a record set.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Verdict {
-    pub(crate) id: Arc<ObjectId>,
-    pub(crate) uid: Box<str>,
-    pub(crate) generation: i64,
-    pub(crate) deleting: bool,
-    pub(crate) says: Says,
-    pub(crate) found: Found,
-    pub(crate) serial: Option<u32>,
-    pub(crate) updated: Option<Timestamp>,
-    pub(crate) name: Option<Fqdn>,
-    /// Whether the object may go.
-    pub(crate) release: bool,
-    /// What the user should know although the object is served.
-    pub(crate) notice: Option<Refusal>,
+mod retry;
+pub(crate) mod status;
+mod zone;
+
+use retry::Retries;
+use status::{Found, Readiness, RecordStatus};
+use zone::{ZoneReport, ZoneState, still_refused, zone_failure, zone_readiness};
+
+/// The shortest time until a pass that nothing but the clock asks for.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// How soon a zone is read again that somebody else wrote to.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon deletions that the guard paused are judged again.
+const CONFIRM: Duration = Duration::from_secs(5);
+
+/// Reports a pass.
+pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSystem> {
+    let ApplyResult {
+        key,
+        memory,
+        holder,
+        losers,
+        zone: outcome,
+        atoms,
+        decided,
+        with_zone,
+        deleted,
+        guarded,
+        again: asked,
+        pace,
+        full,
+        left,
+        shared,
+    } = applied;
+    let mut retry = Retries { fixed: asked, ..Retries::default() };
+    let readiness = zone_readiness(&outcome, &mut retry);
+    let mut pass = Pass { key, memory, retry, readiness, statuses: decided, now };
+    for (record, status) in with_zone {
+        pass.statuses.push(match pass.readiness.refusal() {
+            Some(refusal) if !deleted => RecordStatus::carried(&record, Readiness::Failed(refusal.clone())),
+            _ => status,
+        });
+    }
+    if let (Some(holder), ZoneOutcome::Kept, false) = (&holder, &outcome, full) {
+        pass.carry_refusal(holder, &atoms);
+    }
+    pass.respect_closed();
+    let blocked = zone_failure(&outcome, pass.memory.present.is_some());
+    for (atom, became) in &atoms {
+        pass.report_atom(atom, became, blocked.as_ref(), &pace);
+    }
+    let mut zones = ZoneReport::default();
+    let watched = holder.is_some() && outcome != ZoneOutcome::Released;
+    if let Some(holder) = &holder {
+        if watched {
+            let more_comes = !full && atoms.iter().any(is_awaited);
+            pass.report_holder(&mut zones, holder, shared, more_comes);
+        }
+        for loser in losers.iter().filter(|loser| !loser.identity.is_deleting()) {
+            zones.loser(loser, holder, &pass.key, now);
+        }
+        let refused = pass.readiness.refusal().filter(|_| watched).into_iter().chain(&guarded).cloned().collect();
+        zones.refusals.push((holder.identity.clone(), refused));
+    }
+    if let Some(refusal) = &guarded {
+        zones.measured.refused.push(refusal.reason);
+        pass.retry.fixed = Some(CONFIRM);
+    }
+    // Names that lost an object are looked at once; after a failure only a full pass finds them again.
+    if left && !full {
+        pass.retry.widen();
+    }
+    let Pass { key, memory, retry, statuses, .. } = pass;
+    // A pass over some record sets leaves the clock of the next full one alone.
+    let outcome = retry.outcome((watched && full).then_some(pace.resync));
+    let retries = matches!(outcome, Outcome::Retry { .. });
+    let again = next_full_pass(&memory, &pace, retries, now).filter(|_| watched);
+    let ZoneReport { writes, refusals, measured } = zones;
+    let touches = again.map(|after| (key, Touch::All, after)).into_iter().collect();
+    Report { memory: watched.then_some(memory), statuses, writes, refusals, measured, touches, ..Report::new(outcome) }
 }
 
-/// What a pass found out about an object's record on the server.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
-    /// Nothing: whatever the object is known to have there, it still has.
-    Nothing,
-    /// The server has this, written for the object.
-    Wrote(Box<Applied>),
-    /// This record is not on the server, or it is another object's or nobody's from now on.
-    Absent(ZoneName, RecordKey),
+/// What was written for record sets makes them write their statuses, and then there is a pass for the zone.
+fn is_awaited((atom, became): &(Atom, AtomOutcome)) -> bool {
+    let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(_));
+    matches!(became, AtomOutcome::Done { .. }) && atom.waiting.iter().any(for_record)
 }
 
-/// How it stands.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Says {
-    /// Served as wanted.
-    Succeeded,
-    /// Waits for something.
-    Pending(Refusal),
-    /// Cannot be served as it is.
-    Failed(Refusal),
+/// When the next full pass is, where the outcome does not tell it.
+fn next_full_pass(memory: &ZoneMemory, pace: &Pace, retries: bool, now: Timestamp) -> Option<Duration> {
+    let mut again = retries.then_some(pace.resync);
+    if memory.present.is_some() && memory.read_at.is_none() {
+        // Somebody else wrote to the zone beside us.
+        again = Some(pace.resync.min(READ_AGAIN));
+    }
+    // Lines that are uncertain are looked at again as soon as they are not.
+    if let Some(since) = memory.ledger.uncertain_since() {
+        let left = pace.grace.saturating_sub(now.duration_since(since).unsigned_abs());
+        again = Some(again.unwrap_or(pace.resync).min(left.max(SHORT)));
+    }
+    again
 }
 
-impl Says {
-    pub(crate) fn sync(&self) -> Sync {
-        match self {
-            Self::Succeeded => Sync::Succeeded,
-            Self::Pending(_) => Sync::Pending,
-            Self::Failed(_) => Sync::Failed,
+/// A report in the making.
+struct Pass {
+    key: ZoneKey,
+    memory: ZoneMemory,
+    retry: Retries,
+    /// How the zone itself is.
+    readiness: Readiness,
+    statuses: Vec<RecordStatus>,
+    now: Timestamp,
+}
+
+impl Pass {
+    /// A pass over some record sets does not look at the zone: what was wrong with it before still is.
+    fn carry_refusal(&mut self, holder: &ZoneObject, atoms: &[(Atom, AtomOutcome)]) {
+        let wrote = atoms.iter().any(|(_, became)| matches!(became, AtomOutcome::Done { .. }));
+        let reported = self.memory.reported.as_ref().unwrap_or(&holder.status);
+        if let Some(refusal) = still_refused(reported, holder.identity.generation, wrote) {
+            self.readiness = Readiness::Failed(refusal);
         }
     }
 
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
-        match self {
-            Self::Succeeded => None,
-            Self::Pending(refusal) | Self::Failed(refusal) => Some(refusal),
-        }
-    }
-}
-
-impl Verdict {
-    /// A verdict that changes nothing about what the object has written.
-    pub(crate) fn carried(record: &Record, says: Says) -> Self {
-        Self {
-            id: record.identity.id.clone(),
-            uid: record.identity.uid.clone(),
-            generation: record.identity.generation,
-            deleting: record.identity.deleting,
-            found: Found::Nothing,
-            serial: record.seen.serial,
-            updated: record.seen.updated,
-            name: record.name.as_ref().ok().cloned(),
-            release: false,
-            notice: record.repeats_zone().filter(|_| matches!(says, Says::Succeeded)),
-            says,
+    /// A zone that refuses every change is not well, although its record sets are not tried again yet.
+    fn respect_closed(&mut self) {
+        let closed = self.memory.closed.as_ref().filter(|(_, until)| *until > self.now);
+        if let (Some((words, _)), Readiness::Succeeded) = (closed, &self.readiness) {
+            self.readiness = Readiness::Failed(Refusal::new(Reason::ProviderRejected, words.clone()));
         }
     }
 
-    /// Adds that the comment of the object is not on the server, where that is so.
-    pub(crate) fn with_comment_notice(mut self, record: &Record, written: &SetContent) -> Self {
-        let asked = record.desired.as_ref().is_ok_and(|desired| desired.content.comment.is_some());
-        if asked && written.comment.is_none() && self.notice.is_none() {
-            let message = "the record set is served without its comment: the backend of the PowerDNS server does not support comments. Remove spec.comment";
-            self.notice = Some(Refusal::new(Reason::CommentNotKept, message));
+    fn report_atom(&mut self, atom: &Atom, became: &AtomOutcome, blocked: Option<&Refusal>, pace: &Pace) {
+        match (became, blocked) {
+            (AtomOutcome::Uncommented, _) => {
+                if let Some(write) = &atom.write {
+                    self.memory.ledger.strike(&write.key, write.digest);
+                }
+                self.retry.now = true;
+            }
+            // Not tried: the status of those that wait for it is unchanged until their round comes.
+            (AtomOutcome::Deferred, None) => self.retry.deferred = true,
+            // Not tried, and those that wait for the zone report so.
+            (AtomOutcome::Deferred, Some(refusal)) => {
+                for waiting in &atom.waiting {
+                    if let Waiting::Holds(record) | Waiting::Leaves(record) = waiting {
+                        self.statuses.push(RecordStatus::carried(record, Readiness::Failed(refusal.clone())));
+                    }
+                }
+            }
+            _ => {
+                let refusal = refusal_of(atom, became, pace, self.now, &mut self.memory, &mut self.retry);
+                for waiting in &atom.waiting {
+                    self.report_waiting(atom, became, waiting, refusal.as_ref());
+                }
+            }
         }
-        self
     }
 
-    /// Whether a status made from it would mean the same.
-    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
-        let part = |verdict: &Self| (verdict.uid.clone(), verdict.generation, verdict.deleting, verdict.release);
-        part(self) == part(other) && self.says == other.says && self.found == other.found && self.notice == other.notice
-    }
-
-    /// The server has exactly what the object wants, and had it before this pass.
-    pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
-        let found = Found::Wrote(Box::new(Applied { zone: zone.clone(), key: key.clone(), digest }));
-        // A pass before this one may have written it, and its status is still on the way.
-        let pending = record.verdict.as_ref().filter(|verdict| verdict.found == found);
-        let (serial, updated) = match pending {
-            Some(verdict) => (verdict.serial, verdict.updated),
-            None => (record.seen.serial, record.seen.updated),
+    /// What the outcome of an atom means for one that waits for it. `refusal` is `None` when it is done.
+    fn report_waiting(&mut self, atom: &Atom, became: &AtomOutcome, waiting: &Waiting, refusal: Option<&Refusal>) {
+        let failed = || Readiness::Failed(refusal.cloned().unwrap_or_else(not_tried));
+        let zone = self.key.zone();
+        let status = match waiting {
+            Waiting::Holds(record) => match (refusal, &atom.write, became, zone) {
+                (None, Some(write), AtomOutcome::Done { serial }, Some(zone)) => {
+                    RecordStatus::served(record, zone, &write.key, write.digest, *serial, self.now)
+                        .with_comment_notice(record, &write.content)
+                }
+                _ => RecordStatus::carried(record, failed()),
+            },
+            Waiting::Leaves(record) => match (refusal, zone) {
+                (None, Some(zone)) => RecordStatus::released(record, zone, Readiness::Succeeded),
+                _ => RecordStatus::carried(record, failed()),
+            },
+            Waiting::Clears(status) => match refusal {
+                None => status.clone(),
+                // What it reports is decided; that its old set is gone is only true when it is.
+                Some(_) => RecordStatus { found: Found::Nothing, release: false, ..status.clone() },
+            },
+            Waiting::Zone => {
+                if let (Some(refusal), Readiness::Succeeded) = (refusal, &self.readiness) {
+                    self.readiness = Readiness::Failed(refusal.clone());
+                }
+                return;
+            }
         };
-        Self { found, serial, updated: updated.or(Some(now)), ..Self::carried(record, Says::Succeeded) }
+        self.statuses.push(status);
     }
 
-    /// Nothing of the object is in the zone any more, or what is there is not its own from now on.
-    pub(crate) fn absent(record: &Record, zone: &ZoneName, says: Says) -> Self {
-        let here = record.applied().filter(|applied| applied.zone == *zone);
-        let found = here.map_or(Found::Nothing, |applied| Found::Absent(zone.clone(), applied.key.clone()));
-        Self { found, ..Self::carried(record, says) }
-    }
-
-    /// As [`Verdict::absent`], and the object may be deleted if it is being deleted.
-    pub(crate) fn released(record: &Record, zone: &ZoneName, says: Says) -> Self {
-        Self { release: record.identity.deleting, ..Self::absent(record, zone, says) }
-    }
-
-    /// It was written just now.
-    pub(crate) fn served(
-        record: &Record,
-        zone: &ZoneName,
-        key: &RecordKey,
-        digest: Digest,
-        serial: Option<u32>,
-        now: Timestamp,
-    ) -> Self {
-        Self { updated: Some(now), serial, ..Self::settled(record, zone, key, digest, now) }
+    fn report_holder(&mut self, zones: &mut ZoneReport, holder: &Arc<ZoneObject>, shared: bool, more_comes: bool) {
+        let Self { key, memory, readiness, now, .. } = self;
+        let Some(zone) = key.zone() else {
+            zones.unnamed(holder, readiness, *now);
+            return;
+        };
+        // The status that drops the mark reports the zone's identifier, which takes its place.
+        memory.ledger.zone &= memory.present.is_none() || *readiness != Readiness::Succeeded;
+        zones.holder(holder, &ZoneState { zone, readiness, shared, more_comes, now: *now }, memory);
     }
 }
 
-/// PowerDNS-Operator's reason on `Available`.
-fn available_reason(says: &Says) -> &'static str {
-    match says.refusal().map(|refusal| refusal.reason) {
-        None => "Succeeded",
-        Some(Reason::ClaimedByAnother) => "Duplicated",
-        Some(Reason::ZoneMissing) => "ZoneMissing",
-        Some(Reason::ZoneNotReady) => "ZoneNotAvailable",
-        Some(_) => "SynchronizationFailed",
-    }
-}
-
-fn condition(
-    type_: &str,
-    says: &Says,
-    reason: &str,
-    generation: i64,
-    before: Option<Since>,
+/// Why the atom is not done; `None` when it is.
+fn refusal_of(
+    atom: &Atom,
+    became: &AtomOutcome,
+    pace: &Pace,
     now: Timestamp,
-) -> Condition {
-    let status = matches!(says, Says::Succeeded);
-    let message = says.refusal().map_or("Succeeded", |refusal| refusal.message.as_str());
-    let at = before.filter(|before| before.status == status).map_or(now, |before| before.at);
-    conditions::condition(type_, status, reason, message, Some(generation), at)
-}
-
-fn both_conditions(
-    says: &Says,
-    generation: i64,
-    before: (Option<Since>, Option<Since>),
-    now: Timestamp,
-) -> Vec<Condition> {
-    let ready = says.refusal().map_or("Succeeded", |refusal| refusal.reason.as_str());
-    vec![
-        condition("Available", says, available_reason(says), generation, before.0, now),
-        condition("Ready", says, ready, generation, before.1, now),
-    ]
-}
-
-/// The status of a record set.
-pub(crate) fn record_status(record: &Record, verdict: &Verdict, now: Timestamp) -> RRsetStatus {
-    let before = (record.seen.available, record.seen.ready);
-    let mut conditions = both_conditions(&verdict.says, verdict.generation, before, now);
-    if let Some(Refusal { reason, message }) = &verdict.notice {
-        let at = record.seen.noticed.filter(|_| record.seen.notice == Some(*reason)).unwrap_or(now);
-        let notice = conditions::condition(NOTICE, true, reason.as_str(), message, Some(verdict.generation), at);
-        conditions.insert(1, notice);
-    }
-    RRsetStatus {
-        dns_entry_name: verdict.name.as_ref().map(ToString::to_string),
-        last_update_time: verdict.updated.map(whole_seconds),
-        sync_status: Some(verdict.says.sync().as_str().to_owned()),
-        conditions,
-        observed_generation: Some(verdict.generation),
-        serial: verdict.serial.map(i64::from),
-        applied: record.applied().map(Applied::to_status),
-    }
-}
-
-/// The status of a zone.
-pub(crate) fn zone_status(
-    zone: &ZoneObject,
-    says: &Says,
-    info: Option<&ZoneInfo>,
-    in_flight: Vec<String>,
-    now: Timestamp,
-) -> ZoneStatus {
-    let before = &zone.status.conditions;
-    let since = (crate::record::since(before, "Available"), crate::record::since(before, "Ready"));
-    let mut status = ZoneStatus {
-        sync_status: Some(says.sync().as_str().to_owned()),
-        conditions: both_conditions(says, zone.identity.generation, since, now),
-        observed_generation: Some(zone.identity.generation),
-        in_flight,
-        name: zone.key.zone().map(ToString::to_string),
-        ..(*zone.status).clone()
+    memory: &mut ZoneMemory,
+    retry: &mut Retries,
+) -> Option<Refusal> {
+    let objects = || {
+        let ids = atom.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Holds(record) | Waiting::Leaves(record) => Some(record.identity.id.clone()),
+            Waiting::Clears(status) => Some(status.judged.id.clone()),
+            Waiting::Zone => None,
+        });
+        let ids: BTreeSet<Arc<ObjectId>> = ids.collect();
+        if ids.is_empty() { Touched::All } else { Touched::Some(ids) }
     };
-    if let Some(info) = info {
-        status.id = Some(info.id.clone());
-        status.kind = Some(info.kind.clone());
-        status.serial = Some(i64::from(info.serial));
-        status.notified_serial = Some(i64::from(info.notified_serial));
-        status.edited_serial = Some(i64::from(info.edited_serial));
-        status.masters.clone_from(&info.masters);
-        status.dnssec = Some(info.dnssec);
-        status.catalog = Some(info.catalog.clone()).filter(|catalog| !catalog.is_empty());
+    match became {
+        AtomOutcome::Done { .. } => None,
+        AtomOutcome::Refused(words) => {
+            if let Some(write) = &atom.write {
+                let until = now.checked_add(pace.retry_refused).unwrap_or(Timestamp::MAX);
+                let rejection = Rejection { digest: write.digest, words: words.clone(), until };
+                memory.rejected.insert(write.key.clone(), rejection);
+                // It was listed before it was tried, and it is not there.
+                memory.ledger.strike(&write.key, write.digest);
+            }
+            retry.slow.merge(objects());
+            Some(Refusal::new(Reason::ProviderRejected, words.clone()))
+        }
+        AtomOutcome::Failed(error) => {
+            retry.server(error, Some(objects()));
+            Some(server_refusal(error))
+        }
+        AtomOutcome::NotListed(error) => {
+            retry.object(error, objects());
+            Some(Refusal::new(Reason::ZoneNotReady, format!("the zone object cannot be written: {error}")))
+        }
+        AtomOutcome::Deferred | AtomOutcome::Uncommented => Some(not_tried()),
     }
-    status
+}
+
+fn not_tried() -> Refusal {
+    Refusal::new(Reason::ProviderThrottled, "too much at once; it is written in the next round")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        index::{digest::Digest, record::content},
+        plan::Write,
+    };
+    use signpost_apis::powerdns::{ClusterZone, ZoneStatus};
+    use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType};
+    use signpost_engine::Identity;
+    use signpost_provider_powerdns::{CommentChange, ServerError};
+
+    /// A pass over a zone that needed nothing, as it ends for an object with this status.
+    fn quiet_pass(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Report<PowerDnsSystem> {
+        report(quiet(status, memory, shared), Timestamp::UNIX_EPOCH)
+    }
+
+    fn quiet(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> ApplyResult {
+        let id = Arc::new(ObjectId::new::<ClusterZone>(None, "example.com"));
+        let spec = serde_json::from_value(serde_json::json!({ "kind": "Native" })).unwrap();
+        let identity = Identity::of_meta(id, &kube::core::ObjectMeta::default());
+        let holder = ZoneObject::of(identity, &spec, Some(status));
+        ApplyResult {
+            key: ZoneKey::of("example.com"),
+            memory,
+            holder: Some(Arc::new(holder)),
+            losers: vec![],
+            zone: ZoneOutcome::Kept,
+            atoms: vec![],
+            decided: vec![],
+            with_zone: vec![],
+            deleted: false,
+            guarded: None,
+            again: None,
+            pace: Arc::new(Pace::default()),
+            full: true,
+            left: false,
+            shared,
+        }
+    }
+
+    #[test]
+    fn a_zone_status_that_strayed_is_said_again_unless_others_say_their_part_about_it_too() {
+        let first = quiet_pass(&ZoneStatus::default(), ZoneMemory::default(), false);
+        let [(_, reported)] = &*first.measured.zones else { panic!("one status") };
+        let strayed = ZoneStatus { sync_status: Some("Failed".into()), ..reported.clone() };
+        let again = |seen: &ZoneStatus, shared| {
+            let second = quiet_pass(seen, first.memory.clone().unwrap(), shared);
+            assert_eq!(second.writes.len(), second.measured.zones.len());
+            second.measured.zones.into_iter().map(|(_, status)| status).collect::<Vec<_>>()
+        };
+        assert_eq!(again(reported, false), []);
+        assert_eq!(again(&strayed, false), std::slice::from_ref(reported));
+        assert_eq!(again(&strayed, true), []);
+    }
+
+    #[test]
+    fn a_pass_over_some_record_sets_does_not_call_a_zone_well_that_was_not_looked_at() {
+        let one_write = |became| {
+            let name = Fqdn::parse("www.example.com").unwrap();
+            (Atom { name, deletes: vec![], write: None, waiting: vec![] }, became)
+        };
+        let key_refused = ServerError::Unauthorised { status: 403 };
+        for (error, atoms, over) in [
+            (key_refused.clone(), vec![], false),
+            (key_refused.clone(), vec![one_write(AtomOutcome::Failed(key_refused.clone()))], false),
+            (key_refused, vec![one_write(AtomOutcome::Done { serial: Some(8) })], true),
+            (
+                ServerError::Refused { words: "no".into() },
+                vec![one_write(AtomOutcome::Done { serial: Some(8) })],
+                false,
+            ),
+        ] {
+            let failed = ApplyResult {
+                zone: ZoneOutcome::Failed(error.clone()),
+                ..quiet(&ZoneStatus::default(), ZoneMemory::default(), false)
+            };
+            let first = report(failed, Timestamp::UNIX_EPOCH);
+            let [(_, reported)] = &*first.measured.zones else { panic!("one status") };
+            let partial = ApplyResult { full: false, atoms, ..quiet(reported, first.memory.unwrap(), false) };
+            let later = Timestamp::from_second(60).unwrap();
+            let second = report(partial, later);
+            assert_eq!(!second.writes.is_empty(), over, "{error}");
+            assert!(second.measured.refused.is_empty(), "{error}");
+            assert_eq!(second.refusals[0].1.is_empty(), over, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refused_edit_leaves_what_was_written_before_it_in_the_ledger() {
+        let name = Fqdn::parse("www.example.com").unwrap();
+        let key = RecordKey::new(name.clone(), RecordType::A);
+        let set = |address: &str| content(300, &[Rdata::parse(&RecordType::A, address).unwrap()], None);
+        let digest = |address: &str| Digest::of_content(RecordType::A, &set(address));
+        let (served, refused) = (digest("192.0.2.1"), digest("192.0.2.2"));
+        let mut memory = ZoneMemory::default();
+        memory.ledger.list(key.clone(), served);
+        memory.ledger.list(key.clone(), refused);
+        let write = Write {
+            key: key.clone(),
+            content: Arc::new(set("192.0.2.2")),
+            digest: refused,
+            comment: CommentChange::Keep,
+            ledger: true,
+        };
+        let atom = Atom { name, deletes: vec![], write: Some(write), waiting: vec![] };
+        let became = AtomOutcome::Refused("no".to_owned());
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(refusal_of(&atom, &became, &Pace::default(), now, &mut memory, &mut Retries::default()).is_some());
+        assert!(memory.ledger.lists(&key, served) && !memory.ledger.lists(&key, refused));
+    }
 }

@@ -7,7 +7,7 @@ use signpost_provider_powerdns::{
     Call, CommentChange, MemoryServer, NewZone, Patched, ServerInfo, SetContent, ZoneContents, ZoneInfo, ZoneSettings,
 };
 
-use crate::{digest::Digest, plan::Write};
+use crate::{index::digest::Digest, plan::Write};
 
 fn zone() -> ZoneName {
     ZoneName::parse("example.com").unwrap()

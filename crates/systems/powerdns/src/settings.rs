@@ -1,8 +1,9 @@
-//! What the system is told by whoever starts it.
+//! The settings of the system, from flags, the environment and files.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use signpost_dns::ZoneName;
+use signpost_engine::settings::{Problem, Setting, Settings};
 use signpost_provider_powerdns::{ClientOptions, Secret};
 
 /// How the system runs.
@@ -64,22 +65,53 @@ impl Default for Pace {
     }
 }
 
-/// Something in the configuration that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// The environment variable.
-    pub setting: &'static str,
-    /// What is wrong with it, and what to write instead.
-    pub message: String,
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.setting, self.message)
-    }
-}
+/// What can be set.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting::new("PDNS_API_URL", "URL", "Base URL of the PowerDNS API, such as http://pdns.dns.svc:8081; a path prefix is kept"),
+    Setting::new("PDNS_API_KEY", "KEY", "API key; prefer the environment or a file, since flags are visible to others").secret(),
+    Setting::new("PDNS_API_KEY_FILE", "FILE", "File with the API key, read again when it changes"),
+    Setting::new("PDNS_API_VHOST", "ID", "Server id in the API's paths").or("localhost"),
+    Setting::new("PDNS_API_TIMEOUT", "TIME", "Longest time that any one call may take: 10, 10s, 1m").or("10"),
+    Setting::switch("PDNS_API_INSECURE", "false", "Accept any TLS certificate: true or false"),
+    Setting::new("PDNS_API_CA_PATH", "FILE", "PEM file of the certificate authority to trust"),
+    Setting::new("PDNS_RESYNC", "TIME", "Time between two checks of each zone's serial, to find changes made by others: 60, 60s, 5m").or("60"),
+];
 
 impl PowerDnsConfig {
+    /// Reads the settings; `None` when something is wrong with them, which is then among their problems.
+    pub fn read(settings: &mut Settings) -> Option<Self> {
+        let before = settings.problems().len();
+        let url = settings.required("PDNS_API_URL", "the base URL of the PowerDNS API, such as http://pdns:8081");
+        let key = match settings.path("PDNS_API_KEY_FILE") {
+            Some(file) => Secret::File(file),
+            None => Secret::Value(settings.given("PDNS_API_KEY").unwrap_or_default().to_owned()),
+        };
+        let mut config = Self::new(url.unwrap_or_default(), key);
+        if let Some(vhost) = settings.given("PDNS_API_VHOST") {
+            vhost.clone_into(&mut config.vhost);
+        }
+        config.ca_path = settings.path("PDNS_API_CA_PATH");
+        config.insecure = settings.switch("PDNS_API_INSECURE", false);
+        for (name, value) in
+            [("PDNS_API_TIMEOUT", &mut config.timeout), ("PDNS_RESYNC", &mut config.pace.resync)]
+        {
+            match settings.duration(name) {
+                Some(Duration::ZERO) => settings.problem(name, "it is zero; write seconds, such as 10"),
+                Some(given) => *value = given,
+                None => {}
+            }
+        }
+        // Others may hold names of a shared zone in namespaces that are not watched here.
+        config.pace.partial_view = settings.given("WATCH_NAMESPACE").is_some();
+        if settings.problems().len() > before {
+            return None;
+        }
+        for Problem { setting, message } in config.validate() {
+            settings.problem(setting, message);
+        }
+        (settings.problems().len() == before).then_some(config)
+    }
+
     /// A configuration with every optional setting at its default.
     pub fn new(url: impl Into<String>, key: Secret) -> Self {
         Self {
@@ -95,9 +127,10 @@ impl PowerDnsConfig {
     }
 
     /// Everything that cannot work, all at once.
-    pub fn validate(&self) -> Vec<ConfigProblem> {
+    pub fn validate(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut problem = |setting, message: String| problems.push(ConfigProblem { setting, message });
+        let mut problem =
+            |setting: &str, message: String| problems.push(Problem { setting: setting.to_owned(), message });
         match url::Url::parse(&self.url) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                 problem("PDNS_API_URL", format!("{} is not http or https", url.scheme()));
@@ -154,7 +187,6 @@ impl PowerDnsConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     #[test]
     fn every_problem_is_told_at_once_with_its_setting() {
         let mut config = PowerDnsConfig::new("ftp://dns", Secret::Value(String::new()));
@@ -166,6 +198,19 @@ mod tests {
             settings,
             ["PDNS_API_URL", "PDNS_API_KEY", "PDNS_API_VHOST", "PDNS_API_TIMEOUT", "PDNS_API_CA_PATH"]
         );
+    }
+
+    #[test]
+    fn settings_are_read_with_their_defaults_and_problems_are_reported_together() {
+        let mut settings = Settings::new([("PDNS_API_URL", "http://dns:8081"), ("PDNS_API_KEY", "k")]);
+        let config = PowerDnsConfig::read(&mut settings).unwrap();
+        assert_eq!((config.timeout, config.pace.resync), (Duration::from_secs(10), Duration::from_mins(1)));
+        assert!(!config.pace.partial_view && settings.problems().is_empty());
+        let given = [("PDNS_API_URL", "http://dns:8081"), ("PDNS_API_TIMEOUT", "soon"), ("PDNS_RESYNC", "0")];
+        let mut settings = Settings::new(given);
+        assert!(PowerDnsConfig::read(&mut settings).is_none());
+        let problems: Vec<&str> = settings.problems().iter().map(|problem| problem.setting.as_str()).collect();
+        assert_eq!(problems, ["PDNS_API_TIMEOUT", "PDNS_RESYNC"]);
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn while_the_server_rejects_the_new_type_the_old_one_stays() {
         .on_server("www", "A", "192.0.2.1")
         .in_ledger("www", "A", "192.0.2.1");
     let mut memory = scene.plan().memory;
-    let rejection = crate::memory::Rejection {
+    let rejection = crate::plan::memory::Rejection {
         digest: digest("CNAME", "web.example.org."),
         words: "no".into(),
         until: now() + std::time::Duration::from_mins(1),
@@ -189,9 +189,9 @@ fn while_the_server_rejects_the_new_type_the_old_one_stays() {
     memory.rejected.insert(RecordKey::new(zone().resolve("www").unwrap(), RecordType::Cname), rejection);
     let key = ZoneKey::Zone(zone());
     let snapshot = scene.world.snapshot(&key, &Touched::All, &Ledger::default());
-    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, grace: GRACE }, now());
+    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, pace: pace() }, now());
     assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
-    assert_eq!(says(&plan.decided[0].says), "ProviderRejected");
+    assert_eq!(says(&plan.decided[0].readiness), "ProviderRejected");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn what_stays_on_the_server_does_not_wait_for_it() {
                 key,
                 server,
                 memory,
-                grace: GRACE,
+                pace: pace(),
             },
             now(),
         )
@@ -223,7 +223,7 @@ fn what_stays_on_the_server_does_not_wait_for_it() {
     );
     let line = format!("kept A {}", digest("A", "192.0.2.1"));
     let first = unreachable(&scene, std::slice::from_ref(&line));
-    let released: BTreeMap<&str, bool> = first.decided.iter().map(|v| (&*v.uid, v.release)).collect();
+    let released: BTreeMap<&str, bool> = first.decided.iter().map(|v| (&*v.judged.uid, v.release)).collect();
     assert_eq!(released, BTreeMap::from([("kept", true), ("gone", false)]));
     assert!(first.unlist.contains(&RecordKey::new(zone().resolve("kept").unwrap(), RecordType::A)));
     assert_eq!(first.step, ZoneStep::Keep);

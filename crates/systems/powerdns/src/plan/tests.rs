@@ -10,8 +10,11 @@ use signpost_engine::{Index, ObjectId, Queue, Touched};
 use signpost_provider_powerdns::{ServerSet, ZoneContents};
 
 use crate::{
-    index::World,
-    memory::{Ledger, Present, plain_info},
+    index::ZoneIndex,
+    plan::{
+        ledger::Ledger,
+        memory::{Present, plain_info},
+    },
 };
 
 #[path = "departure_tests.rs"]
@@ -21,7 +24,10 @@ fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
 }
 
-const GRACE: Duration = Duration::from_mins(1);
+fn pace() -> Arc<Pace> {
+    Arc::default()
+}
+
 const SERVED_SOA: &str = "ns1.example.org. hostmaster.example.com. 7 10800 3600 604800 3600";
 
 fn zone() -> ZoneName {
@@ -30,7 +36,7 @@ fn zone() -> ZoneName {
 
 /// A world, built as the watch would.
 struct Scene {
-    world: World,
+    world: ZoneIndex,
     sets: Vec<ServerSet>,
     ledger: Vec<String>,
     present: bool,
@@ -38,7 +44,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let world = World::new(Queue::new(), None, false);
+        let world = ZoneIndex::new(Queue::new(), None, false);
         let scene = Self { world, sets: vec![], ledger: vec![], present: true };
         scene.zone(json!({}))
     }
@@ -88,14 +94,14 @@ impl Scene {
     }
 
     fn plan(&self) -> Plan {
-        self.plan_with(None)
+        self.plan_with(signpost_planning::GuardMemory::default())
     }
 
-    fn plan_with(&self, held: Option<signpost_planning::Fingerprint>) -> Plan {
-        self.plan_of(&Touched::All, held)
+    fn plan_with(&self, guard: signpost_planning::GuardMemory) -> Plan {
+        self.plan_of(&Touched::All, guard)
     }
 
-    fn plan_of(&self, touched: &Touched<Arc<ObjectId>>, held: Option<signpost_planning::Fingerprint>) -> Plan {
+    fn plan_of(&self, touched: &Touched<Arc<ObjectId>>, guard: signpost_planning::GuardMemory) -> Plan {
         let mut sets = self.sets.clone();
         sets.push(ServerSet {
             name: zone().name().clone(),
@@ -111,10 +117,10 @@ impl Scene {
         });
         let key = ZoneKey::Zone(zone());
         let memory =
-            ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, held, ..ZoneMemory::default() };
+            ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, guard, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
         let snapshot = self.world.snapshot(&key, touched, &memory.ledger);
-        plan(Observed { snapshot, key, server, memory, grace: GRACE }, now())
+        plan(Observed { snapshot, key, server, memory, pace: pace() }, now())
     }
 
     /// The plan in words: `+` writes, `-` deletions, then verdicts.
@@ -137,7 +143,7 @@ impl Scene {
                 line.push(match waiting {
                     Waiting::Holds(record) => format!("for {}", record.identity.uid),
                     Waiting::Leaves(record) => format!("{} leaves", record.identity.uid),
-                    Waiting::Clears(verdict) => format!("{} says {}", verdict.uid, says(&verdict.says)),
+                    Waiting::Clears(verdict) => format!("{} says {}", verdict.judged.uid, says(&verdict.readiness)),
                     Waiting::Zone => "for the zone".to_owned(),
                 });
             }
@@ -150,10 +156,10 @@ impl Scene {
             .chain(with_zone)
             .map(|verdict| {
                 let release = if verdict.release { ", goes" } else { "" };
-                let mut record = (*self.world.record(&verdict.id).unwrap()).clone();
+                let mut record = (*self.world.record(&verdict.judged.id).unwrap()).clone();
                 record.learn(&verdict.found);
                 let applied = if record.applied().is_some() { ", keeps its record" } else { "" };
-                format!("{}: {}{applied}{release}", verdict.uid, says(&verdict.says))
+                format!("{}: {}{applied}{release}", verdict.judged.uid, says(&verdict.readiness))
             })
             .collect();
         decided.sort();
@@ -167,7 +173,7 @@ impl Scene {
     }
 }
 
-fn says(says: &Says) -> String {
+fn says(says: &Readiness) -> String {
     says.refusal().map_or("ok".to_owned(), |refusal| refusal.reason.to_string())
 }
 
@@ -296,7 +302,7 @@ fn a_large_part_of_a_zone_does_not_go_by_the_ledger_without_a_second_pass() {
     }
     let first = scene.plan();
     assert!(first.atoms.is_empty() && first.guarded.is_some());
-    let second = scene.plan_with(first.memory.held);
+    let second = scene.plan_with(first.memory.guard);
     assert_eq!((second.atoms.len(), second.guarded), (12, None));
 }
 
@@ -343,10 +349,10 @@ fn an_unreachable_server_changes_nothing_that_is_served() {
     let key = ZoneKey::Zone(zone());
     let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
     let snapshot = scene.world.snapshot(&key, &Touched::All, &Ledger::default());
-    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), grace: GRACE }, now());
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), pace: pace() }, now());
     assert!(plan.atoms.is_empty() && plan.step == ZoneStep::Keep);
     let decided: BTreeMap<&str, (String, bool)> =
-        plan.decided.iter().map(|verdict| (&*verdict.uid, (says(&verdict.says), verdict.release))).collect();
+        plan.decided.iter().map(|verdict| (&*verdict.judged.uid, (says(&verdict.readiness), verdict.release))).collect();
     assert_eq!(decided.get("served"), None);
     assert_eq!(decided["changed"], ("ProviderUnreachable".to_owned(), false));
     assert_eq!(decided["leaving"], ("ProviderUnreachable".to_owned(), false));
@@ -360,7 +366,7 @@ fn a_pass_over_one_object_looks_at_its_name_only() {
         .object("a", 1, "a", "A", "192.0.2.1", json!({}))
         .object("b", 1, "b", "A", "192.0.2.1", json!({}))
         .object("b2", 2, "b", "A", "192.0.2.2", json!({}));
-    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "b2"));
+    let id = Arc::new(ObjectId::new::<RRset>(Some("ns"), "b2"));
     let snapshot = scene.world.snapshot(&ZoneKey::Zone(zone()), &Touched::Some([id].into()), &Ledger::default());
     let names: Vec<String> = snapshot.names.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["b.example.com."]);
@@ -376,7 +382,7 @@ fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     let mut owned = deleting(wrote("www", "A", "192.0.2.1"));
     owned["metadata"]["ownerReferences"] = owner();
     let scene = |world| Scene { world, sets: vec![], ledger: vec![], present: true };
-    let alone = scene(World::new(Queue::new(), None, false))
+    let alone = scene(ZoneIndex::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
         .on_server("www", "A", "192.0.2.1");
     assert_eq!(alone.words(), "www: ok, goes\n", "the collector deletes it after the zone object is gone");
@@ -389,7 +395,7 @@ fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     assert_eq!(leaving.words(), "release zone\nwww: ok, goes\n", "or while it is on its way");
     let held = Scene::new().object("www", 1, "www", "A", "192.0.2.1", owned).on_server("www", "A", "192.0.2.1");
     assert_eq!(held.words(), "-www.example.com. A www leaves\n", "under a zone that stays it is deleted");
-    let free = scene(World::new(Queue::new(), None, false))
+    let free = scene(ZoneIndex::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
         .on_server("www", "A", "192.0.2.1");
     assert_eq!(free.words(), "-www.example.com. A www leaves\n", "nobody else deletes it");
@@ -436,8 +442,8 @@ fn what_the_ledger_of_a_shared_zone_says_of_unseen_objects_is_left_alone() {
     assert_eq!(scene.words(), "-www.example.com. TXT\n-far.example.com. A\nwww: ok, keeps its record\n");
     let key = ZoneKey::Zone(zone());
     let memory = scene.plan().memory;
-    let snapshot = Snapshot { shared: true, ..scene.world.snapshot(&key, &Touched::All, &Ledger::default()) };
-    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, grace: GRACE }, now());
+    let snapshot = ZoneSnapshot { shared: true, ..scene.world.snapshot(&key, &Touched::All, &Ledger::default()) };
+    let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, pace: pace() }, now());
     assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
 }
 
@@ -460,7 +466,7 @@ fn what_powerdns_operator_wrote_goes_with_its_object_also_when_that_was_never_se
     let key = ZoneKey::Zone(zone());
     let server = ServerView::Unreachable(ServerError::Timeout { after: std::time::Duration::from_secs(1) });
     let snapshot = scene("Succeeded").world.snapshot(&key, &Touched::All, &Ledger::default());
-    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), grace: GRACE }, now());
+    let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), pace: pace() }, now());
     assert!(plan.decided.iter().all(|verdict| !verdict.release), "it waits for the server");
 }
 
@@ -470,10 +476,10 @@ fn a_pass_over_some_names_does_not_forget_what_the_guard_held() {
     for n in 0..12 {
         scene = scene.on_server(&format!("h{n}"), "A", "192.0.2.1").in_ledger(&format!("h{n}"), "A", "192.0.2.1");
     }
-    let held = scene.plan().memory.held;
-    assert!(held.is_some());
-    let www = Touched::Some([Arc::new(ObjectId::new("RRset", Some("ns"), "www"))].into());
-    assert_eq!(scene.plan_of(&www, held).memory.held, held);
+    let held = scene.plan().memory.guard;
+    assert!(held.is_paused());
+    let www = Touched::Some([Arc::new(ObjectId::new::<RRset>(Some("ns"), "www"))].into());
+    assert_eq!(scene.plan_of(&www, held).memory.guard, held);
 }
 
 proptest! {

@@ -12,7 +12,7 @@ use signpost_provider_powerdns::{
     Change, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
 };
 
-/// Says whether this process may write now.
+/// Whether this process may write now.
 type MayWrite = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// A server whose changes are refused once this process may not write any more. Reads go through.

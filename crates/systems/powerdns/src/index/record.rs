@@ -9,15 +9,16 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ObjectMeta;
 use signpost_apis::powerdns::{
-    AppliedSet, DeletionPolicy, FINALIZER, GROUP, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, ZoneRefKind,
+    AppliedSet, ClusterZone, DeletionPolicy, FINALIZER, GROUP, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, Zone, ZoneRefKind,
     ZoneSpec, ZoneStatus,
 };
 use signpost_dns::{Fqdn, Rdata, RdataError, RecordKey, RecordSet, RecordSetError, RecordType, Ttl, ZoneName};
-use signpost_engine::ObjectId;
+use signpost_engine::{Identity, ObjectId};
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::SetContent;
 
-use crate::{digest::Digest, report::Found};
+use super::digest::Digest;
+use crate::report::status::{Found, RecordStatus};
 
 /// The unit that is written at once: a zone, or the objects whose zone name is no name at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,59 +53,17 @@ impl fmt::Display for ZoneKey {
     }
 }
 
-/// What every object has, whatever its kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) id: Arc<ObjectId>,
-    pub(crate) uid: Box<str>,
-    /// 0 where the API server's version is no number.
-    pub(crate) version: u64,
-    pub(crate) generation: i64,
-    pub(crate) created: Timestamp,
-    pub(crate) deleting: bool,
-    /// Whether our finalizer is on it.
-    pub(crate) held: bool,
-    /// Finalizers in order, kept only where there are any besides ours.
-    pub(crate) finalizers: Option<Box<[Box<str>]>>,
+/// Finalizers that are taken off when an object of ours is deleted.
+const OURS: &[&str] = &[FINALIZER, LEGACY_METRICS_FINALIZER];
+
+/// Whether any finalizer of ours, or PowerDNS-Operator's other one, is on the object.
+pub(crate) fn has_any_finalizer(identity: &Identity) -> bool {
+    OURS.iter().any(|name| identity.finalizers.has(name))
 }
 
-impl Identity {
-    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta) -> Self {
-        let finalizers = meta.finalizers.as_deref().unwrap_or_default();
-        let only_ours = finalizers.iter().all(|finalizer| finalizer == FINALIZER);
-        Self {
-            id,
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
-            version: meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
-            generation: meta.generation.unwrap_or(0),
-            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            deleting: meta.deletion_timestamp.is_some(),
-            held: finalizers.iter().any(|finalizer| finalizer == FINALIZER),
-            finalizers: (!only_ours).then(|| finalizers.iter().map(|finalizer| finalizer.as_str().into()).collect()),
-        }
-    }
-
-    /// False when an event is older than what is known of this life of the object.
-    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
-        self.uid != other.uid || self.version == 0 || other.version == 0 || self.version > other.version
-    }
-
-    /// The finalizers with ours added, or with everything of ours taken off.
-    pub(crate) fn finalizers_with(&self, ours: bool) -> Vec<String> {
-        let have = self.finalizers.iter().flatten().map(ToString::to_string);
-        let mut list: Vec<String> =
-            have.filter(|name| name != FINALIZER && (ours || name != LEGACY_METRICS_FINALIZER)).collect();
-        if ours {
-            list.push(FINALIZER.to_owned());
-        }
-        list
-    }
-
-    /// Whether any finalizer of ours, or PowerDNS-Operator's other one, keeps the object.
-    pub(crate) fn is_kept_by_us(&self) -> bool {
-        let legacy = |list: &[Box<str>]| list.iter().any(|finalizer| &**finalizer == LEGACY_METRICS_FINALIZER);
-        self.held || self.finalizers.as_deref().is_some_and(legacy)
-    }
+/// The finalizers of an object without ours.
+pub(crate) fn without_finalizers(identity: &Identity) -> Vec<String> {
+    identity.finalizers.without(OURS)
 }
 
 /// A Zone or ClusterZone. There are few, so the spec and status are kept whole.
@@ -117,13 +76,18 @@ pub(crate) struct ZoneObject {
 }
 
 impl ZoneObject {
-    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta, spec: &ZoneSpec, status: Option<&ZoneStatus>) -> Self {
-        let name = spec.zone_name.as_deref().unwrap_or(&id.name);
+    /// Whether our finalizer is on it.
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.identity.finalizers.has(FINALIZER)
+    }
+
+    pub(crate) fn of(identity: Identity, spec: &ZoneSpec, status: Option<&ZoneStatus>) -> Self {
+        let name = spec.zone_name.as_deref().unwrap_or(&identity.id.name);
         let mut status = status.cloned().unwrap_or_default();
         only_ours(&mut status.conditions);
         Self {
             key: ZoneKey::of(name),
-            identity: Identity::of(id, meta),
+            identity,
             spec: Arc::new(spec.clone()),
             status: Arc::new(status),
         }
@@ -187,8 +151,6 @@ pub(crate) struct Seen {
     pub(crate) updated: Option<Timestamp>,
     pub(crate) serial: Option<u32>,
     pub(crate) applied: Option<Box<Applied>>,
-    /// A hash of what the status means, to tell whether it has to be written.
-    pub(crate) hash: u64,
     pub(crate) sync: Option<Sync>,
     /// What the user was told although the object is served.
     pub(crate) notice: Option<Reason>,
@@ -247,16 +209,6 @@ pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
     hasher.finish()
 }
 
-/// A hash of what a record set's status means: when something happened, and the serial it had, say nothing new alone.
-pub(crate) fn meaning_hash(status: &RRsetStatus) -> u64 {
-    let mut meaning = RRsetStatus { serial: None, last_update_time: None, ..status.clone() };
-    only_ours(&mut meaning.conditions);
-    for condition in &mut meaning.conditions {
-        condition.last_transition_time.0 = Timestamp::UNIX_EPOCH;
-    }
-    status_hash(&meaning)
-}
-
 impl Seen {
     fn of(status: &RRsetStatus) -> Self {
         Self {
@@ -265,7 +217,6 @@ impl Seen {
             updated: status.last_update_time.as_ref().map(|time| time.0),
             serial: status.serial.and_then(|serial| serial.try_into().ok()),
             applied: status.applied.as_ref().and_then(Applied::parse).map(Box::new),
-            hash: meaning_hash(status),
             sync: status.sync_status.as_deref().and_then(Sync::parse),
             notice: notice(&status.conditions),
             noticed: since(&status.conditions, NOTICE).map(|since| since.at),
@@ -312,14 +263,15 @@ pub(crate) struct Record {
     pub(crate) home: ZoneKey,
     pub(crate) name: Result<Fqdn, Box<Refusal>>,
     /// What the last pass decided, until the object changes.
-    pub(crate) verdict: Option<Box<crate::report::Verdict>>,
+    pub(crate) status: Option<Box<RecordStatus>>,
 }
 
 impl Record {
-    pub(crate) fn of(id: Arc<ObjectId>, meta: &ObjectMeta, spec: &RRsetSpec, status: Option<&RRsetStatus>) -> Self {
+    pub(crate) fn of(identity: Identity, meta: &ObjectMeta, spec: &RRsetSpec, status: Option<&RRsetStatus>) -> Self {
+        let id = &identity.id;
         let zone = match spec.zone_ref.kind {
-            ZoneRefKind::Zone => ObjectId::new("Zone", id.namespace.as_deref(), &spec.zone_ref.name),
-            ZoneRefKind::ClusterZone => ObjectId::new("ClusterZone", None, &spec.zone_ref.name),
+            ZoneRefKind::Zone => ObjectId::new::<Zone>(id.namespace.as_deref(), &spec.zone_ref.name),
+            ZoneRefKind::ClusterZone => ObjectId::new::<ClusterZone>(None, &spec.zone_ref.name),
         };
         let mut desired = desired(spec).map_err(Box::new);
         if id.namespace.is_none() && spec.zone_ref.kind == ZoneRefKind::Zone {
@@ -330,7 +282,7 @@ impl Record {
         Self {
             home: ZoneKey::of(&spec.zone_ref.name),
             name: Err(Box::new(Refusal::new(Reason::ZoneMissing, "the zone is not known yet"))),
-            identity: Identity::of(id, meta),
+            identity,
             zone: Arc::new(zone),
             written_name: spec.name.as_str().into(),
             desired,
@@ -338,8 +290,13 @@ impl Record {
             owned,
             seen: status.map(Seen::of).unwrap_or_default(),
             facts: None,
-            verdict: None,
+            status: None,
         }
+    }
+
+    /// Whether our finalizer is on it.
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.identity.finalizers.has(FINALIZER)
     }
 
     /// What the object is known to have on the server: what a pass found out, or else what its status reports.
@@ -393,7 +350,7 @@ impl Record {
     /// something.
     pub(crate) fn settle_in(&mut self, referred: Option<&ZoneKey>) {
         let home = match (self.applied(), referred) {
-            (_, Some(key)) if !self.identity.deleting => key.clone(),
+            (_, Some(key)) if !self.identity.is_deleting() => key.clone(),
             (Some(applied), _) => ZoneKey::Zone(applied.zone.clone()),
             (None, Some(key)) => key.clone(),
             (None, None) => ZoneKey::of(&self.zone.name),
@@ -450,7 +407,7 @@ impl Record {
     /// gone or going and left the zone on the server.
     pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
         let retained =
-            |zone: &ZoneObject| zone.identity.deleting && zone.spec.deletion_policy == DeletionPolicy::Retain;
+            |zone: &ZoneObject| zone.identity.is_deleting() && zone.spec.deletion_policy == DeletionPolicy::Retain;
         let under = |holder: &ZoneObject| holder.identity.id == self.zone && !retained(holder);
         self.retain || (self.owned && !holder.is_some_and(under))
     }
@@ -458,8 +415,8 @@ impl Record {
     /// What PowerDNS-Operator wrote for an object that is on its way out before its status could say so: its
     /// finalizer is the same, and it says that it succeeded.
     pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {
-        let wrote = self.identity.held && self.applied().is_none() && self.seen.sync == Some(Sync::Succeeded);
-        let (_, digest) = self.wanted(false).filter(|_| wrote && self.identity.deleting)?;
+        let wrote = self.has_finalizer() && self.applied().is_none() && self.seen.sync == Some(Sync::Succeeded);
+        let (_, digest) = self.wanted(false).filter(|_| wrote && self.identity.is_deleting())?;
         Some((self.key()?, digest))
     }
 
@@ -481,7 +438,7 @@ impl Record {
 fn is_owned(meta: &ObjectMeta, zone: &ObjectId) -> bool {
     meta.owner_references.iter().flatten().any(|owner| {
         let group = owner.api_version.split_once('/').map(|(group, _)| group);
-        group == Some(GROUP) && owner.kind == zone.kind && owner.name == zone.name
+        group == Some(GROUP) && owner.kind == zone.kind.name && owner.name == zone.name
     })
 }
 

@@ -15,13 +15,13 @@ use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Candidates, Claim, Reason, Refusal, admit};
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, CommentChange, SetContent};
 
+use super::{Atom, Plan, Waiting, Write, memory::Present, not_served, unexplained, zone};
 use crate::{
-    digest::Digest,
-    memory::Present,
-    plan::{Atom, Plan, Waiting, Write, not_served, unexplained},
-    record::{Applied, Record, ZoneObject},
-    report::{Found, Says, Verdict},
-    zone_plan,
+    index::{
+        digest::Digest,
+        record::{Applied, Record, ZoneObject},
+    },
+    report::status::{Found, Readiness, RecordStatus},
 };
 
 /// What all names of a zone have in common.
@@ -29,7 +29,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) zone: &'a ZoneName,
     pub(crate) holder: Option<&'a Arc<ZoneObject>>,
     /// Why nothing is written in this zone, although what is known to be ours may go.
-    pub(crate) barred: Option<&'a Says>,
+    pub(crate) barred: Option<&'a Readiness>,
     /// Whether objects that are not seen may hold something here.
     pub(crate) shared: bool,
     pub(crate) now: Timestamp,
@@ -38,7 +38,7 @@ pub(crate) struct Scope<'a> {
 impl Scope<'_> {
     /// Whether the zone object itself asks for this record set.
     fn is_of_zone(&self, key: &RecordKey) -> bool {
-        self.holder.is_some_and(|holder| zone_plan::holds(self.zone, holder, key))
+        self.holder.is_some_and(|holder| zone::holds(self.zone, holder, key))
     }
 
     fn stays_behind(&self, record: &Record) -> bool {
@@ -51,16 +51,16 @@ impl Scope<'_> {
     }
 
     fn serves(&self, record: &Record) -> bool {
-        self.holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.deleting)
+        self.holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.is_deleting())
     }
 }
 
 /// Adds atoms and verdicts for everything at one name; returns what only the ledger knows of.
 pub(crate) fn plan_name(plan: &mut Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Vec<RecordKey> {
     if scope.barred.is_none()
-        && let Some(verdict) = at_rest(plan, scope, name, records)
+        && let Some(status) = at_rest(plan, scope, name, records)
     {
-        plan.decided.push(verdict);
+        plan.decided.push(status);
         return Vec::new();
     }
     let mut place = Place::of(plan, scope, name, records);
@@ -81,7 +81,7 @@ struct Place<'a> {
     /// What the server has here.
     there: BTreeMap<RecordKey, Digest>,
     wants: BTreeMap<RecordKey, Arc<Record>>,
-    losers: Vec<(Arc<Record>, Says)>,
+    losers: Vec<(Arc<Record>, Readiness)>,
     leaving: Vec<Arc<Record>>,
     /// What objects wrote here and no longer want.
     unwanted: BTreeSet<RecordKey>,
@@ -124,23 +124,23 @@ impl<'a> Place<'a> {
     }
 
     fn sort(&mut self, plan: &Plan, record: &Arc<Record>) {
-        if record.identity.deleting {
+        if record.identity.is_deleting() {
             self.leaving.push(record.clone());
             return;
         }
-        let loses = |says| (record.clone(), says);
-        if let Some(says) = not_served(plan, record).or_else(|| self.scope.barred.cloned()) {
-            self.losers.push(loses(says));
+        let loses = |readiness| (record.clone(), readiness);
+        if let Some(readiness) = not_served(plan, record).or_else(|| self.scope.barred.cloned()) {
+            self.losers.push(loses(readiness));
             return;
         }
         let Some(key) = record.key() else {
-            self.losers.push(loses(Says::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
+            self.losers.push(loses(Readiness::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
             return;
         };
         let of_zone = self.scope.holder.filter(|_| self.scope.is_of_zone(&key)).map(|holder| &holder.identity.id);
         let first = of_zone.or_else(|| self.wants.get(&key).map(|first| &first.identity.id));
         match first {
-            Some(first) => self.losers.push(loses(Says::Failed(claimed(&key, &first.to_string())))),
+            Some(first) => self.losers.push(loses(Readiness::Failed(claimed(&key, &first.to_string())))),
             None => {
                 self.wants.insert(key, record.clone());
             }
@@ -160,7 +160,7 @@ impl<'a> Place<'a> {
     }
 
     fn kept(&self, record: &Record) -> bool {
-        !record.identity.deleting && self.wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
+        !record.identity.is_deleting() && self.wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
     }
 
     /// What objects wrote here and no longer want: the object is going, or its type was changed.
@@ -171,8 +171,8 @@ impl<'a> Place<'a> {
         for (key, record) in &self.wants {
             unwanted.extend(self.wrote(record).filter(|old| old != key));
         }
-        for (record, says) in &self.losers {
-            let moved_on = matches!(says, Says::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
+        for (record, readiness) in &self.losers {
+            let moved_on = matches!(readiness, Readiness::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
             unwanted.extend(self.wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
         unwanted.retain(|key| self.may_go(key) && !self.wants.contains_key(key));
@@ -189,7 +189,7 @@ impl<'a> Place<'a> {
     fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
         let claims = |record: &Arc<Record>, key: &RecordKey| {
             let named = self.wrote(record).as_ref() == Some(key) || record.key().as_ref() == Some(key);
-            if record.identity.deleting {
+            if record.identity.is_deleting() {
                 named && self.scope.stays_behind(record)
             } else {
                 // One that cannot be understood keeps whatever it wrote.
@@ -228,7 +228,7 @@ impl<'a> Place<'a> {
         let refused = |key: &RecordKey, record: &Record| {
             admission.refused.iter().any(|refused| refused.key == *key) || self.rejected(plan, key, record).is_some()
         };
-        let waits = |record: &&Arc<Record>| self.scope.barred.is_some() && !record.identity.deleting;
+        let waits = |record: &&Arc<Record>| self.scope.barred.is_some() && !record.identity.is_deleting();
         if self.wants.iter().any(|(key, record)| edited(record) && refused(key, record))
             || self.records.iter().filter(waits).any(|record| edited(record))
         {
@@ -240,7 +240,7 @@ impl<'a> Place<'a> {
                 if let Some(old) = self.wrote(&record) {
                     self.unwanted.remove(&old);
                 }
-                self.losers.push((record, Says::Failed(refused.refusal)));
+                self.losers.push((record, Readiness::Failed(refused.refusal)));
                 self.leave_alone(refused.key);
             }
         }
@@ -270,13 +270,13 @@ impl<'a> Place<'a> {
             let old = self.wrote(&record).filter(|old| *old != key && self.unwanted.contains(old));
             if self.there.get(&key) == Some(&digest) && old.is_none() {
                 plan.memory.rejected.remove(&key);
-                let verdict = Verdict::settled(&record, self.scope.zone, &key, digest, self.scope.now);
-                plan.decided.push(verdict.with_comment_notice(&record, content));
+                let status = RecordStatus::settled(&record, self.scope.zone, &key, digest, self.scope.now);
+                plan.decided.push(status.with_comment_notice(&record, content));
                 heirs.in_place.insert(key);
                 continue;
             }
             if let Some(refusal) = self.rejected(plan, &key, &record) {
-                plan.decided.push(Verdict::carried(&record, Says::Failed(refusal)));
+                plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(refusal)));
                 self.unwanted.retain(|key| Some(key) != old.as_ref());
                 self.leave_alone(key);
                 continue;
@@ -287,7 +287,7 @@ impl<'a> Place<'a> {
             // Only what the object's status reports survives a crash; for the rest there is the ledger.
             let reported =
                 record.seen.applied.as_ref().is_some_and(|applied| {
-                    applied.key == key && applied.zone == *self.scope.zone && record.identity.held
+                    applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
                 });
             let write = Write {
                 content: content.clone(),
@@ -325,18 +325,18 @@ impl<'a> Place<'a> {
             } else if let Some(atom) = taken.and_then(|at| plan.atoms.get_mut(*at)) {
                 atom.waiting.push(Waiting::Leaves(record.clone()));
             } else {
-                plan.decided.push(Verdict::released(record, zone, Says::Succeeded));
+                plan.decided.push(RecordStatus::released(record, zone, Readiness::Succeeded));
             }
         }
-        for (record, says) in &self.losers {
+        for (record, readiness) in &self.losers {
             let old = self.wrote(record);
-            let mut verdict = Verdict::carried(record, says.clone());
+            let mut status = RecordStatus::carried(record, readiness.clone());
             if old.is_none() && self.scope.barred.is_some() {
-                verdict.found = unsaid(plan, zone, record);
+                status.found = unsaid(plan, zone, record);
             }
-            let lost = || Verdict::absent(record, zone, says.clone());
+            let lost = || RecordStatus::absent(record, zone, readiness.clone());
             let Some(old) = old else {
-                plan.decided.push(verdict);
+                plan.decided.push(status);
                 continue;
             };
             let of_zone = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key == old);
@@ -348,7 +348,7 @@ impl<'a> Place<'a> {
             } else if heirs.in_place.contains(&old) || by_zone.is_some() {
                 plan.decided.push(lost());
             } else {
-                plan.decided.push(verdict);
+                plan.decided.push(status);
             }
         }
         // A deletion goes before a write at the same name, so that a successor of another type finds its place.
@@ -359,7 +359,7 @@ impl<'a> Place<'a> {
 }
 
 /// The common case, decided without building anything: one object at the name, served as it wants.
-fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Option<Verdict> {
+fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Option<RecordStatus> {
     let ([record], Some(holder), Some(present)) = (records, scope.holder, &plan.memory.present) else { return None };
     let (key, (content, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
     let mut at = present.at(name);
@@ -368,8 +368,8 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
     let wrote = record.applied().is_none_or(|applied| applied.zone == *scope.zone && applied.key == key);
     let own = scope.is_of_zone(&key) || plan.memory.rejected.contains_key(&key);
     let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key);
-    (served && wrote && listed && !own && !record.identity.deleting)
-        .then(|| Verdict::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content))
+    (served && wrote && listed && !own && !record.identity.is_deleting())
+        .then(|| RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content))
 }
 
 /// What was written for an object that its status does not report yet: the ledger that lists it goes with the zone object.

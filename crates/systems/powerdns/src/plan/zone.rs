@@ -12,10 +12,12 @@ use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::{CommentChange, ErrorClass, NewZone, ServerError, SetContent, ZoneSettings};
 
-use crate::{
-    digest::Digest,
+use super::{
+    Atom, Waiting, Write, ZoneStep,
     memory::{Present, ZoneMemory},
-    plan::{Atom, Waiting, Write, ZoneStep},
+};
+use crate::index::{
+    digest::Digest,
     record::{ZoneObject, content},
 };
 
@@ -83,8 +85,8 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
 /// The serial that secondaries have seen of the zone: theirs must never be above the one that is served. A zone whose
 /// content comes from elsewhere has its serial from there.
 pub(crate) fn serial_floor(holder: &ZoneObject, memory: &ZoneMemory) -> Option<u32> {
-    let said = memory.said.as_ref().and_then(|said| said.serial).or(holder.status.serial);
-    said.and_then(|serial| u32::try_from(serial).ok()).filter(|_| !holder.spec.kind.is_secondary())
+    let last = memory.reported.as_ref().and_then(|reported| reported.serial).or(holder.status.serial);
+    last.and_then(|serial| u32::try_from(serial).ok()).filter(|_| !holder.spec.kind.is_secondary())
 }
 
 /// Whether one serial is older than another, also for secondaries, which compare them on a circle (RFC 1982). One that
@@ -286,19 +288,21 @@ pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use signpost_engine::ObjectId;
+    use signpost_apis::powerdns::Zone;
+    use signpost_engine::{Identity, ObjectId};
     use signpost_provider_powerdns::{ZoneContents, ZoneInfo};
 
-    use crate::memory::plain_info;
+    use crate::plan::memory::plain_info;
 
     fn zone() -> ZoneName {
         ZoneName::parse("example.com").unwrap()
     }
 
     fn holder(spec: Value) -> Arc<ZoneObject> {
-        let id = Arc::new(ObjectId::new("Zone", Some("ns"), "example.com"));
+        let id = Arc::new(ObjectId::new::<Zone>(Some("ns"), "example.com"));
         let spec = serde_json::from_value(spec).unwrap();
-        Arc::new(ZoneObject::of(id, &kube::core::ObjectMeta::default(), &spec, None))
+        let identity = Identity::of_meta(id, &kube::core::ObjectMeta::default());
+        Arc::new(ZoneObject::of(identity, &spec, None))
     }
 
     /// A zone without any record.

@@ -1,9 +1,9 @@
 use super::*;
 use serde_json::json;
 
-fn world() -> (World, Zones) {
+fn world() -> (ZoneIndex, Zones) {
     let queue: Zones = Queue::new();
-    (World::new(queue.clone(), None, false), queue)
+    (ZoneIndex::new(queue.clone(), None, false), queue)
 }
 
 fn rrset(version: u64, generation: u64, more: &serde_json::Value) -> RRset {
@@ -42,7 +42,7 @@ async fn a_status_echo_touches_nothing_and_an_older_event_changes_nothing() {
     Index::<RRset>::applied(&world, &rrset(6, 1, &json!({ "status": { "syncStatus": "Succeeded" } })));
     assert_eq!(touched(&queue), []);
     Index::<RRset>::applied(&world, &rrset(4, 7, &json!({})));
-    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    let id = Arc::new(ObjectId::new::<RRset>(Some("ns"), "www"));
     assert_eq!(world.record(&id).unwrap().identity.version, 6);
     assert_eq!(touched(&queue), []);
     Index::<RRset>::applied(&world, &rrset(7, 2, &json!({})));
@@ -52,10 +52,10 @@ async fn a_status_echo_touches_nothing_and_an_older_event_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_arrives_after_the_object_is_gone_brings_nothing_back() {
     let (world, _) = world();
-    let id = ObjectId::new("RRset", Some("ns"), "www");
+    let id = ObjectId::new::<RRset>(Some("ns"), "www");
     Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
     Index::<RRset>::deleted(&world, &id);
-    world.written(&id, serde_json::to_value(rrset(6, 1, &json!({}))).unwrap());
+    world.written(&id, &serde_json::to_value(rrset(6, 1, &json!({}))).unwrap());
     assert!(world.record(&Arc::new(id)).is_none());
 }
 
@@ -63,7 +63,7 @@ async fn an_answer_that_arrives_after_the_object_is_gone_brings_nothing_back() {
 async fn a_name_that_lost_its_object_is_looked_at_once() {
     let (world, _) = world();
     Index::<RRset>::applied(&world, &rrset(5, 1, &json!({})));
-    Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), "www"));
+    Index::<RRset>::deleted(&world, &ObjectId::new::<RRset>(Some("ns"), "www"));
     let none = Touched::none();
     let first = world.snapshot(&key(), &none, &Ledger::default());
     assert_eq!(first.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www.example.com."]);
@@ -71,7 +71,7 @@ async fn a_name_that_lost_its_object_is_looked_at_once() {
 }
 
 /// The zone object `ns/example.com` appears, for another zone than its name says.
-fn appear_as_other(world: &World) -> ZoneKey {
+fn appear_as_other(world: &ZoneIndex) -> ZoneKey {
     let zone: Zone = serde_json::from_value(json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
         "metadata": { "name": "example.com", "namespace": "ns", "uid": "z", "resourceVersion": "6", "generation": 1 },
@@ -92,7 +92,7 @@ async fn a_zone_that_appears_under_another_name_takes_its_record_sets_along() {
     assert!(touched(&queue).contains(&other));
     let snapshot = world.snapshot(&other, &Touched::All, &Ledger::default());
     assert_eq!(snapshot.names.keys().map(ToString::to_string).collect::<Vec<_>>(), ["www._other.example."]);
-    Index::<Zone>::deleted(&world, &ObjectId::new("Zone", Some("ns"), "example.com"));
+    Index::<Zone>::deleted(&world, &ObjectId::new::<Zone>(Some("ns"), "example.com"));
     assert_eq!(world.snapshot(&key(), &Touched::All, &Ledger::default()).names.len(), 1);
 }
 
@@ -106,7 +106,7 @@ async fn a_zone_object_that_goes_is_looked_at_with_all_its_record_sets_whatever_
         "spec": { "kind": "Native" },
     }))
     .unwrap();
-    let look = |world: &World| {
+    let look = |world: &ZoneIndex| {
         let snapshot = world.snapshot(&key(), &Touched::none(), &Ledger::default());
         (snapshot.full, snapshot.names.len())
     };
@@ -131,7 +131,7 @@ async fn names_that_nobody_looks_at_are_not_collected_for_ever() {
         set.metadata.name = Some(name.clone());
         set.spec.name.clone_from(&name);
         Index::<RRset>::applied(&world, &set);
-        Index::<RRset>::deleted(&world, &ObjectId::new("RRset", Some("ns"), &name));
+        Index::<RRset>::deleted(&world, &ObjectId::new::<RRset>(Some("ns"), &name));
     }
     assert!(world.snapshot(&key(), &Touched::none(), &Ledger::default()).names.len() <= 1024);
     assert_eq!(queue.try_next().map(|job| job.touched), Some(Touched::All), "everything is looked at instead");
@@ -146,7 +146,7 @@ async fn after_a_restore_of_the_cluster_an_older_version_is_news() {
     Index::<RRset>::rewound(&world);
     Index::<RRset>::applied(&world, &rrset(7, 2, &json!({})));
     assert_eq!(touched(&queue), [key()]);
-    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    let id = Arc::new(ObjectId::new::<RRset>(Some("ns"), "www"));
     assert_eq!(world.record(&id).unwrap().identity.version, 7);
 }
 
@@ -166,8 +166,8 @@ async fn a_zone_status_that_somebody_changed_touches_its_zone_once_and_an_echo_d
     let mut news = Vec::new();
     seen(1, 7);
     touched(&queue);
-    let id = Arc::new(ObjectId::new("Zone", Some("ns"), "example.com"));
-    let say = |serial| world.zone_said(&id, &ZoneStatus { serial: Some(serial), ..ZoneStatus::default() });
+    let id = Arc::new(ObjectId::new::<Zone>(Some("ns"), "example.com"));
+    let say = |serial| world.zone_reported(&id, &ZoneStatus { serial: Some(serial), ..ZoneStatus::default() });
     say(7);
     // An echo, a change, the same once more, the repair, the same change again.
     for (version, serial) in [(2, 7), (3, 1), (4, 1), (5, 7), (6, 1)] {
@@ -195,7 +195,7 @@ async fn a_zone_made_anew_under_another_name_takes_along_record_sets_that_wrote_
         "zone": "example.com.", "name": "www.example.com.", "type": "A", "hash": "0123456789abcdef",
     } });
     Index::<RRset>::applied(&world, &rrset(5, 1, &json!({ "status": wrote.clone() })));
-    let id = Arc::new(ObjectId::new("RRset", Some("ns"), "www"));
+    let id = Arc::new(ObjectId::new::<RRset>(Some("ns"), "www"));
     assert_eq!(world.record(&id).unwrap().home, key(), "without a zone object it is where it wrote");
     touched(&queue);
     tokio::time::advance(std::time::Duration::from_secs(1)).await;

@@ -1,0 +1,163 @@
+//! What is remembered of a zone between passes, so that a change needs no read: a digest per record set, the serial,
+//! the ledger and what the server refused.
+//!
+//! In: reads of the server and the outcome of our own writes. Out: lookups. Lost memory costs one full read, nothing else.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use signpost_apis::powerdns::ZoneStatus;
+use signpost_dns::{Fqdn, RecordKey, RecordType};
+use signpost_planning::GuardMemory;
+use signpost_provider_powerdns::{
+    COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo, ZoneSettings,
+};
+
+use super::ledger::Ledger;
+use crate::index::digest::Digest;
+
+/// What is remembered of one zone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ZoneMemory {
+    /// The zone on the server; `None` when it must be read.
+    pub(crate) present: Option<Present>,
+    /// When every record was last read.
+    pub(crate) read_at: Option<Timestamp>,
+    pub(crate) ledger: Ledger,
+    /// What the server would not take, until when it is not tried again.
+    pub(crate) rejected: BTreeMap<RecordKey, Rejection>,
+    /// Settings of the zone that the server would not take.
+    pub(crate) rejected_settings: Option<RejectedSettings>,
+    /// The server refuses every change of the zone, in its words, as it seemed; until it is tried again.
+    pub(crate) closed: Option<(String, Timestamp)>,
+    /// Whether the server keeps no comments, as it answered to one.
+    pub(crate) no_comments: bool,
+    /// Deletions that the guard paused in the pass before.
+    pub(crate) guard: GuardMemory,
+    /// Whose ledger this is: the uid of the zone object.
+    pub(crate) ledger_of: Option<Box<str>>,
+    /// The generation of that object in the pass before.
+    pub(crate) generation: i64,
+    /// Whether this process created the zone for that object.
+    pub(crate) created: bool,
+    /// The status the zone object was last given.
+    pub(crate) reported: Option<ZoneStatus>,
+}
+
+impl ZoneMemory {
+    /// What the server refused may be accepted now.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.rejected.clear();
+        self.rejected_settings = None;
+        self.closed = None;
+    }
+
+    /// Whether the server has exactly what the ledger says was to be written there.
+    pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
+        let there = self.present.as_ref().and_then(|present| present.sets.get(key));
+        there.is_some_and(|digest| self.ledger.lists(key, *digest))
+    }
+
+    /// Everything the ledger lists that is on the server as listed.
+    pub(crate) fn ours_by_ledger(&self) -> impl Iterator<Item = RecordKey> + '_ {
+        self.ledger.entries.keys().filter(|key| self.is_ours_by_ledger(key)).cloned()
+    }
+}
+
+/// A zone as the server has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Present {
+    pub(crate) info: ZoneInfo,
+    pub(crate) sets: BTreeMap<RecordKey, Digest>,
+    /// Sets that carry a comment of ours.
+    pub(crate) commented: BTreeSet<RecordKey>,
+    /// Comments of others, which stay when ours is written.
+    pub(crate) beside: BTreeMap<RecordKey, Arc<[Comment]>>,
+    /// TTL and hosts of the apex NS set, whose TTL is kept as it is.
+    pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
+    /// TTL and text of the start of authority; a zone without one is not served.
+    pub(crate) soa: Option<(u32, Box<str>)>,
+}
+
+/// Settings of a zone that the server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RejectedSettings {
+    pub(crate) settings: ZoneSettings,
+    pub(crate) words: String,
+    pub(crate) until: Timestamp,
+}
+
+/// A record set the server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) digest: Digest,
+    pub(crate) words: String,
+    pub(crate) until: Timestamp,
+}
+
+impl Present {
+    pub(crate) fn of(contents: &ZoneContents) -> Self {
+        let apex = contents.info.name.name();
+        let mut present = Self {
+            info: contents.info.clone(),
+            sets: BTreeMap::new(),
+            commented: BTreeSet::new(),
+            beside: BTreeMap::new(),
+            apex_ns: None,
+            soa: None,
+        };
+        for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
+            let key = RecordKey::new(set.name.clone(), set.rtype);
+            let ours = |comment: &&Comment| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&&*comment.account);
+            if set.comments.iter().any(|comment| ours(&comment)) {
+                present.commented.insert(key.clone());
+            }
+            let others: Arc<[Comment]> = set.comments.iter().filter(|comment| !ours(comment)).cloned().collect();
+            if !others.is_empty() {
+                present.beside.insert(key.clone(), others);
+            }
+            if set.rtype == RecordType::Ns && set.name == *apex {
+                let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
+                present.apex_ns = Some((set.ttl, hosts));
+            }
+            if set.rtype == RecordType::Soa && set.name == *apex {
+                present.soa = set.contents.first().map(|text| (set.ttl, text.clone()));
+            }
+            present.sets.insert(key, Digest::of_server(set));
+        }
+        present
+    }
+
+    /// The types at a name.
+    pub(crate) fn at<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = (&'a RecordKey, Digest)> + 'a {
+        let from = RecordKey::new(name.clone(), RecordType::A);
+        self.sets.range(from..).take_while(move |(key, _)| key.name == *name).map(|(key, digest)| (key, *digest))
+    }
+}
+
+/// A host name as NS sets are compared.
+pub(crate) fn canonical_host(host: &str) -> String {
+    Fqdn::parse(host).map_or_else(|_| host.to_owned(), |name| name.to_string())
+}
+
+/// What the server says of a plain zone at serial 7.
+#[cfg(test)]
+pub(crate) fn plain_info(zone: signpost_dns::ZoneName) -> ZoneInfo {
+    ZoneInfo {
+        id: zone.to_string(),
+        name: zone,
+        kind: "Native".into(),
+        serial: 7,
+        notified_serial: 0,
+        edited_serial: 7,
+        masters: vec![],
+        dnssec: false,
+        catalog: String::new(),
+        account: String::new(),
+        soa_edit_api: "DEFAULT".into(),
+        api_rectify: false,
+    }
+}

@@ -1,0 +1,254 @@
+//! What is reported about an object. Only what was applied can be called a success.
+//!
+//! In: what a pass decided, and the zone's outcome. Out: statuses (`Available` with PowerDNS-Operator's reasons, `Ready` with
+//! ours), events, and when the zone is next.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use signpost_apis::powerdns::{FINALIZER, RRsetStatus, ZoneStatus};
+use signpost_dns::{Fqdn, RecordKey, ZoneName};
+use signpost_engine::{Identity, Wanted, clock::whole_seconds, conditions};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_powerdns::{SetContent, ZoneInfo};
+
+use crate::{
+    index::digest::Digest,
+    index::record::{
+        Applied, NOTICE, Record, Seen, Since, Sync, ZoneObject, has_any_finalizer, since, without_finalizers,
+    },
+};
+
+/// What a pass decided about a record set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RecordStatus {
+    /// The object as it was judged.
+    pub(crate) judged: Identity,
+    pub(crate) readiness: Readiness,
+    pub(crate) found: Found,
+    pub(crate) serial: Option<u32>,
+    pub(crate) updated: Option<Timestamp>,
+    pub(crate) name: Option<Fqdn>,
+    /// Whether the object may go.
+    pub(crate) release: bool,
+    /// What the user should know although the object is served.
+    pub(crate) notice: Option<Refusal>,
+}
+
+/// What a pass found out about an object's record on the server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// Nothing: whatever the object is known to have there, it still has.
+    Nothing,
+    /// The server has this, written for the object.
+    Wrote(Box<Applied>),
+    /// This record is not on the server, or it is another object's or nobody's from now on.
+    Absent(ZoneName, RecordKey),
+}
+
+/// How it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Readiness {
+    /// Served as wanted.
+    Succeeded,
+    /// Waits for something.
+    Pending(Refusal),
+    /// Cannot be served as it is.
+    Failed(Refusal),
+}
+
+impl Readiness {
+    pub(crate) fn sync(&self) -> Sync {
+        match self {
+            Self::Succeeded => Sync::Succeeded,
+            Self::Pending(_) => Sync::Pending,
+            Self::Failed(_) => Sync::Failed,
+        }
+    }
+
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Succeeded => None,
+            Self::Pending(refusal) | Self::Failed(refusal) => Some(refusal),
+        }
+    }
+}
+
+impl RecordStatus {
+    /// A verdict that changes nothing about what the object has written.
+    pub(crate) fn carried(record: &Record, readiness: Readiness) -> Self {
+        Self {
+            judged: record.identity.clone(),
+            found: Found::Nothing,
+            serial: record.seen.serial,
+            updated: record.seen.updated,
+            name: record.name.as_ref().ok().cloned(),
+            release: false,
+            notice: record.repeats_zone().filter(|_| readiness == Readiness::Succeeded),
+            readiness,
+        }
+    }
+
+    /// Adds that the comment of the object is not on the server, where that is so.
+    pub(crate) fn with_comment_notice(mut self, record: &Record, written: &SetContent) -> Self {
+        let asked = record.desired.as_ref().is_ok_and(|desired| desired.content.comment.is_some());
+        if asked && written.comment.is_none() && self.notice.is_none() {
+            let message = "the record set is served without its comment: the backend of the PowerDNS server does not support comments. Remove spec.comment";
+            self.notice = Some(Refusal::new(Reason::CommentNotKept, message));
+        }
+        self
+    }
+
+    /// Whether a status made from it would mean the same.
+    pub(crate) fn means_the_same(&self, other: &Self) -> bool {
+        self.judged.asks_the_same(&other.judged)
+            && (&self.readiness, &self.found, &self.notice, self.release)
+                == (&other.readiness, &other.found, &other.notice, other.release)
+    }
+
+    /// What is refused, or else what the user was not told of yet although the object is served.
+    pub(crate) fn refusal(&self, seen: &Seen) -> Option<&Refusal> {
+        let new = |notice: &&Refusal| seen.notice != Some(notice.reason);
+        self.readiness.refusal().or(self.notice.as_ref().filter(new))
+    }
+
+    /// The server has exactly what the object wants, and had it before this pass.
+    pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
+        let found = Found::Wrote(Box::new(Applied { zone: zone.clone(), key: key.clone(), digest }));
+        // A pass before this one may have written it, and its status is still on the way.
+        let pending = record.status.as_ref().filter(|status| status.found == found);
+        let (serial, updated) = match pending {
+            Some(status) => (status.serial, status.updated),
+            None => (record.seen.serial, record.seen.updated),
+        };
+        Self { found, serial, updated: updated.or(Some(now)), ..Self::carried(record, Readiness::Succeeded) }
+    }
+
+    /// Nothing of the object is in the zone any more, or what is there is not its own from now on.
+    pub(crate) fn absent(record: &Record, zone: &ZoneName, readiness: Readiness) -> Self {
+        let here = record.applied().filter(|applied| applied.zone == *zone);
+        let found = here.map_or(Found::Nothing, |applied| Found::Absent(zone.clone(), applied.key.clone()));
+        Self { found, ..Self::carried(record, readiness) }
+    }
+
+    /// As [`RecordStatus::absent`], and the object may be deleted if it is being deleted.
+    pub(crate) fn released(record: &Record, zone: &ZoneName, readiness: Readiness) -> Self {
+        Self { release: record.identity.is_deleting(), ..Self::absent(record, zone, readiness) }
+    }
+
+    /// It was written just now.
+    pub(crate) fn served(
+        record: &Record,
+        zone: &ZoneName,
+        key: &RecordKey,
+        digest: Digest,
+        serial: Option<u32>,
+        now: Timestamp,
+    ) -> Self {
+        Self { updated: Some(now), serial, ..Self::settled(record, zone, key, digest, now) }
+    }
+}
+
+/// PowerDNS-Operator's reason on `Available`.
+fn available_reason(readiness: &Readiness) -> &'static str {
+    match readiness.refusal().map(|refusal| refusal.reason) {
+        None => "Succeeded",
+        Some(Reason::ClaimedByAnother) => "Duplicated",
+        Some(Reason::ZoneMissing) => "ZoneMissing",
+        Some(Reason::ZoneNotReady) => "ZoneNotAvailable",
+        Some(_) => "SynchronizationFailed",
+    }
+}
+
+fn condition(
+    type_: &str,
+    readiness: &Readiness,
+    reason: &str,
+    generation: i64,
+    before: Option<Since>,
+    now: Timestamp,
+) -> Condition {
+    let status = matches!(readiness, Readiness::Succeeded);
+    let message = readiness.refusal().map_or("Succeeded", |refusal| refusal.message.as_str());
+    let at = before.filter(|before| before.status == status).map_or(now, |before| before.at);
+    conditions::condition(type_, status, reason, message, Some(generation), at)
+}
+
+fn both_conditions(
+    readiness: &Readiness,
+    generation: i64,
+    before: (Option<Since>, Option<Since>),
+    now: Timestamp,
+) -> Vec<Condition> {
+    let ready = readiness.refusal().map_or("Succeeded", |refusal| refusal.reason.as_str());
+    vec![
+        condition("Available", readiness, available_reason(readiness), generation, before.0, now),
+        condition("Ready", readiness, ready, generation, before.1, now),
+    ]
+}
+
+/// What should be true of a record set now: its finalizers first, then its status.
+pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
+    let status = record.status.as_deref()?;
+    let identity = record.identity.clone();
+    if status.release && identity.is_deleting() {
+        let finalizers = has_any_finalizer(&identity).then(|| without_finalizers(&identity));
+        return Some(Wanted { identity, finalizers, status: None, refusal: None });
+    }
+    let lacks = record.applied().is_some() && !record.has_finalizer() && !identity.is_deleting();
+    let finalizers = lacks.then(|| identity.finalizers.with(FINALIZER));
+    let refusal = status.refusal(&record.seen).cloned();
+    let status = serde_json::to_value(record_status(record, status, now)).ok();
+    Some(Wanted { identity, finalizers, status, refusal })
+}
+
+/// The status of a record set.
+fn record_status(record: &Record, status: &RecordStatus, now: Timestamp) -> RRsetStatus {
+    let before = (record.seen.available, record.seen.ready);
+    let generation = status.judged.generation;
+    let mut conditions = both_conditions(&status.readiness, generation, before, now);
+    if let Some(Refusal { reason, message }) = &status.notice {
+        let at = record.seen.noticed.filter(|_| record.seen.notice == Some(*reason)).unwrap_or(now);
+        let notice = conditions::condition(NOTICE, true, reason.as_str(), message, Some(generation), at);
+        conditions.insert(1, notice);
+    }
+    RRsetStatus {
+        dns_entry_name: status.name.as_ref().map(ToString::to_string),
+        last_update_time: status.updated.map(whole_seconds),
+        sync_status: Some(status.readiness.sync().as_str().to_owned()),
+        conditions,
+        observed_generation: Some(generation),
+        serial: status.serial.map(i64::from),
+        applied: record.applied().map(Applied::to_status),
+    }
+}
+
+/// The status of a zone.
+pub(crate) fn zone_status(
+    zone: &ZoneObject,
+    readiness: &Readiness,
+    info: Option<&ZoneInfo>,
+    in_flight: Vec<String>,
+    now: Timestamp,
+) -> ZoneStatus {
+    let before = &zone.status.conditions;
+    let since = (since(before, "Available"), since(before, "Ready"));
+    let mut status = ZoneStatus {
+        sync_status: Some(readiness.sync().as_str().to_owned()),
+        conditions: both_conditions(readiness, zone.identity.generation, since, now),
+        observed_generation: Some(zone.identity.generation),
+        in_flight,
+        name: zone.key.zone().map(ToString::to_string),
+        ..(*zone.status).clone()
+    };
+    if let Some(info) = info {
+        status.id = Some(info.id.clone());
+        status.kind = Some(info.kind.clone());
+        status.serial = Some(i64::from(info.serial));
+        status.notified_serial = Some(i64::from(info.notified_serial));
+        status.edited_serial = Some(i64::from(info.edited_serial));
+        status.masters.clone_from(&info.masters);
+        status.dnssec = Some(info.dnssec);
+        status.catalog = Some(info.catalog.clone()).filter(|catalog| !catalog.is_empty());
+    }
+    status
+}
