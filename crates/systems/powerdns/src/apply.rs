@@ -66,7 +66,7 @@ pub(crate) struct ApplyResult {
 pub(crate) enum ZoneOutcome {
     /// No zone object, or nothing to do about it.
     Kept,
-    /// It is gone from the server, or was left there on purpose; the object may go.
+    /// It is not on the server any more, or was left there on purpose; the object may be deleted.
     Released,
     /// It is not as the object wants, for a reason in the object.
     Refused(Refusal),
@@ -110,7 +110,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
         outcome = release(system, holder).await;
     }
     for loser in plan.losers.iter().filter(|loser| loser.identity.is_deleting() && has_any_finalizer(&loser.identity)) {
-        // It never held the zone, so there is nothing of it on the server.
+        // It never had the zone, so there is nothing of it on the server.
         if let ZoneOutcome::NotWritten(error) = release(system, loser).await {
             outcome = ZoneOutcome::NotWritten(error);
         }
@@ -361,7 +361,7 @@ async fn write_records(
     outcomes
 }
 
-/// Whether it put back what its object says it wrote already.
+/// Whether it put back what the status of its object reports already.
 fn is_repair(atom: &Atom, outcome: &AtomOutcome) -> bool {
     let wrote = |waiting: &Waiting| match (waiting, &atom.write) {
         (Waiting::Holds(record), Some(write)) => record

@@ -74,7 +74,7 @@ struct Reported {
 const EARLIER: usize = 64;
 
 impl ZoneIndex {
-    /// After a restore of the cluster no version says which of two states is newer.
+    /// After a restore of the cluster, versions do not tell which of two states is newer.
     fn forget_versions(&self) {
         let mut state = self.write();
         for zone in state.zones.values_mut() {
@@ -112,7 +112,7 @@ pub(crate) struct ZoneSnapshot {
     pub(crate) nameless: Vec<Arc<Record>>,
     /// Whether this is everything under the key.
     pub(crate) full: bool,
-    /// Whether a name is looked at because an object is gone.
+    /// Whether a name is looked at because an object was deleted.
     pub(crate) left: bool,
     /// Whether the ledger may list what objects wrote that this process does not see.
     pub(crate) shared: bool,
@@ -156,7 +156,7 @@ impl ZoneIndex {
         }
         let state = &*state;
         let claimants = state.claimants_of(key);
-        // A zone object that goes takes along what was written through it: all of that, or it is too early.
+        // A zone object that is deleted takes along what was written through it: all of that, or it is too early.
         let everything = Touched::All;
         let touched = if claimants.iter().any(|zone| zone.identity.is_deleting()) { &everything } else { touched };
         let mut snapshot =
@@ -245,7 +245,7 @@ impl ZoneIndex {
         self.partial_view && id.namespace.is_none()
     }
 
-    /// Remembers what a zone object's status should be, so that its echo is told from somebody else's change.
+    /// Remembers what a zone object's status should be, so that its echo is not taken for a foreign change.
     pub(crate) fn zone_reported(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
         let wanted = status_hash(status);
         let mut state = self.write();
@@ -456,9 +456,9 @@ impl ZoneIndex {
 /// Where an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The watch, which alone says that an object is there or gone.
+    /// The watch, which alone tells that an object exists or was deleted.
     Watch,
-    /// The answer to a write of ours: it may arrive after the watch has said that the object is gone.
+    /// The answer to a write of ours: it may arrive after the watch has reported the deletion of the object.
     Answer,
 }
 

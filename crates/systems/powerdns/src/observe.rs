@@ -87,7 +87,7 @@ fn load_ledger(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, zone: &ZoneName
     true
 }
 
-/// Without a zone object the server only matters to those that wrote there and are going, unless they go after it.
+/// Without a zone object the server only matters to those that wrote there and are being deleted, unless what they wrote stays.
 pub(crate) fn needs_server(snapshot: &ZoneSnapshot) -> bool {
     match snapshot.claimants.first() {
         Some(_) => true,

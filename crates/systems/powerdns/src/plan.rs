@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  claimants ─► holder ─► zone step (create, configure, delete)          ┐
-//!  names ─► claims ─► who may stand beside whom ─► atoms (delete, write) ├─► Plan
+//!  names ─► claims ─► what may exist side by side ─► atoms (delete, write) ├─► Plan
 //!  ledger, status.applied ─► what is ours and wanted by nobody ──────────┘
 //! ```
 //!
-//! An [`Atom`] is what goes together or not at all: the type change of one object is one atom.
+//! An [`Atom`] is what is sent together or not at all: the type change of one object is one atom.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ pub(crate) struct Observed {
     pub(crate) pace: Arc<Pace>,
 }
 
-/// What the server said.
+/// What the server answered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ServerView {
     /// Nothing under this key needs the server.
@@ -76,9 +76,9 @@ pub(crate) struct Plan {
     pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
     /// Ledger entries that are neither wanted nor on the server.
     pub(crate) forget: Vec<RecordKey>,
-    /// Ledger entries that must be off before their object goes, because what it wrote stays.
+    /// Ledger entries that must be off before their object is deleted, because what it wrote stays.
     pub(crate) unlist: Vec<RecordKey>,
-    /// Whether the guard held deletions back.
+    /// Why deletions are paused by the guard.
     pub(crate) guarded: Option<Refusal>,
     /// The server could not be asked.
     pub(crate) unreachable: Option<ServerError>,
@@ -132,11 +132,11 @@ pub(crate) struct Write {
 /// What an atom decides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Waiting {
-    /// The object holds what is written.
+    /// The object owns what is written.
     Holds(Arc<Record>),
-    /// The object goes once the deletion is done.
+    /// The object is released once its record is deleted or taken over.
     Leaves(Arc<Record>),
-    /// The object's old set goes, or becomes another object's; what it readiness besides is decided already.
+    /// The object's old set is deleted, or becomes another object's; the rest of its status is decided already.
     Clears(RecordStatus),
     /// The zone object itself: name servers or start of authority.
     Zone,
@@ -212,7 +212,7 @@ fn hold_release(plan: &mut Plan, now: Timestamp) {
     }
 }
 
-/// The server cannot be asked: keep everything, and say so where something waits for it.
+/// The server cannot be asked: keep everything, and report it where something waits for the server.
 fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, error: ServerError) {
     let refusal = zone::server_refusal(&error);
     for record in records(snapshot) {
@@ -229,7 +229,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
         } else if let Some(readiness) = not_served(plan, record) {
             plan.decided.push(RecordStatus::carried(record, readiness));
         } else if let Some(own) = record.refusal() {
-            // What is wrong with the object itself is no news of the server.
+            // What is wrong with the object itself has nothing to do with the server.
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(own.clone())));
         } else if !is_settled(record, zone) {
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(refusal.clone())));
@@ -365,7 +365,7 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
     let owned = adopted || owns(plan, holder);
     let wrote = holder.has_finalizer() || holder.status.id.is_some();
-    // The next in line holds the zone from here on, unless it will not have one that it did not make.
+    // The next claimant has the zone from here on, unless it refuses one that it did not create.
     let next = plan.losers.iter().find(|loser| !loser.identity.is_deleting()).cloned();
     let heir = next.filter(|next| next.spec.adoption_policy == AdoptionPolicy::Adopt);
     let goes = holder.spec.deletion_policy == DeletionPolicy::Delete && owned && wrote;
@@ -375,7 +375,7 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
         || Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
     let departed = |record: &Arc<Record>| RecordStatus::released(record, zone, missing());
     if plan.step == ZoneStep::Delete {
-        // Everything goes with the zone: no record set needs a call of its own.
+        // Everything is deleted with the zone: no record set needs a call of its own.
         plan.with_zone.extend(records(snapshot).map(|record| (record.clone(), departed(record))));
     } else if !present {
         plan.decided.extend(records(snapshot).map(departed));
@@ -386,7 +386,7 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
     }
 }
 
-/// Another object takes the zone over: what was written through the one that goes, goes with it, apart from what the
+/// Another object takes the zone over: what was written through the one that is deleted is deleted with it, apart from what the
 /// next pass writes over in the name of the heir.
 fn hand_over(
     plan: &mut Plan,
@@ -449,7 +449,7 @@ fn plan_names(
     // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
     if snapshot.full && !snapshot.shared {
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone::holds(zone, holder, key));
-        // An object that was given a name that is none before it could say what it wrote: any of these may be its.
+        // An object that was given an invalid name before its status reported what it wrote: any of these may be its own.
         let nameless = snapshot
             .nameless
             .iter()
@@ -491,12 +491,12 @@ fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Times
     }
 }
 
-/// Why a record set is not served whatever it readiness: its zone object is missing or has no say.
+/// Why a record set is not served whatever is in it: its zone object is missing or does not have the zone.
 pub(crate) fn not_served(plan: &Plan, record: &Record) -> Option<Readiness> {
     match &plan.holder {
         Some(holder) if holder.identity.id == record.zone => None,
         Some(holder) if plan.losers.iter().any(|loser| loser.identity.id == record.zone) => {
-            let message = format!("{} does not hold the zone: {} does", record.zone, holder.identity.id);
+            let message = format!("{} does not own the zone: {} does", record.zone, holder.identity.id);
             Some(Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message)))
         }
         _ => Some(Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),

@@ -199,7 +199,7 @@ impl Pass {
             },
             Waiting::Clears(status) => match refusal {
                 None => status.clone(),
-                // What it reports is decided; that its old set is gone is only true when it is.
+                // What it reports is decided; that its old set is deleted is only true when it is.
                 Some(_) => RecordStatus { found: Found::Nothing, release: false, ..status.clone() },
             },
             Waiting::Zone => {

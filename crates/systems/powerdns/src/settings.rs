@@ -101,7 +101,7 @@ impl PowerDnsConfig {
                 None => {}
             }
         }
-        // Others may hold names of a shared zone in namespaces that are not watched here.
+        // Other processes may own names of a shared zone in namespaces that are not watched here.
         config.pace.partial_view = settings.given("WATCH_NAMESPACE").is_some();
         if settings.problems().len() > before {
             return None;

@@ -1,6 +1,6 @@
 //! The server as only a leader may change it.
 //!
-//! A pass may take minutes and a process may be frozen in the middle of one; when it goes on, another replica may lead.
+//! A pass may take minutes and a process may be frozen in the middle of one; when it runs again, another replica may lead.
 //! So the right to write is asked for right before each change, by everything that changes the server, not once a pass.
 
 use std::sync::Arc;

@@ -27,7 +27,7 @@ const MAX_CALLS: usize = 400;
 pub(crate) enum AtomOutcome {
     /// It is on the server.
     Done {
-        /// The serial after it, where the server told it.
+        /// The serial after it, where the server reported it.
         serial: Option<u32>,
     },
     /// The server will not take it, in its words.
@@ -287,7 +287,7 @@ fn chunks(atoms: &[Atom]) -> Vec<Chunk> {
     chunks
 }
 
-/// The changes in the order the server applies them: at each name, what goes before what comes.
+/// The changes in the order the server applies them: at each name, deletions before writes.
 fn changes(atoms: &[Atom], members: &[usize]) -> Vec<Change> {
     let mut changes = Vec::with_capacity(members.len());
     let mut at = 0;

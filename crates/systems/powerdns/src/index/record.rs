@@ -20,7 +20,7 @@ use signpost_provider_powerdns::SetContent;
 use super::digest::Digest;
 use crate::report::status::{Found, RecordStatus};
 
-/// The unit that is written at once: a zone, or the objects whose zone name is no name at all.
+/// The unit that is written at once: a zone, or the objects whose zone name is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneKey {
     /// A zone.
@@ -143,7 +143,7 @@ pub(crate) struct Since {
     pub(crate) at: Timestamp,
 }
 
-/// What a record set's status said when it was last seen, as far as it must be carried on.
+/// What a record set's status had when it was last seen, as far as it must be carried on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) available: Option<Since>,
@@ -152,7 +152,7 @@ pub(crate) struct Seen {
     pub(crate) serial: Option<u32>,
     pub(crate) applied: Option<Box<Applied>>,
     pub(crate) sync: Option<Sync>,
-    /// What the user was told although the object is served.
+    /// What was reported although the object is served.
     pub(crate) notice: Option<Reason>,
     /// Since when.
     pub(crate) noticed: Option<Timestamp>,
@@ -346,7 +346,7 @@ impl Record {
         self.facts = old.facts.as_ref().filter(known).cloned();
     }
 
-    /// Finds its place: where it refers to. While there is no such zone object, and when it goes, where it has written
+    /// Finds its place: where it refers to. While there is no such zone object, and when it is deleted, where it has written
     /// something.
     pub(crate) fn settle_in(&mut self, referred: Option<&ZoneKey>) {
         let home = match (self.applied(), referred) {
@@ -403,8 +403,8 @@ impl Record {
         Some(Refusal::new(Reason::NameRepeatsZone, message))
     }
 
-    /// Whether what it wrote stays when it goes: because it says so, or because it goes after a zone object that is
-    /// gone or going and left the zone on the server.
+    /// Whether what it wrote stays when it is deleted: by its own policy, or because it is deleted after a zone object
+    /// that left the zone on the server.
     pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
         let retained =
             |zone: &ZoneObject| zone.identity.is_deleting() && zone.spec.deletion_policy == DeletionPolicy::Retain;
@@ -412,8 +412,8 @@ impl Record {
         self.retain || (self.owned && !holder.is_some_and(under))
     }
 
-    /// What PowerDNS-Operator wrote for an object that is on its way out before its status could say so: its
-    /// finalizer is the same, and it says that it succeeded.
+    /// What PowerDNS-Operator wrote for an object that is being deleted before its status could report it: its
+    /// finalizer is the same, and its status is Succeeded.
     pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {
         let wrote = self.has_finalizer() && self.applied().is_none() && self.seen.sync == Some(Sync::Succeeded);
         let (_, digest) = self.wanted(false).filter(|_| wrote && self.identity.is_deleting())?;

@@ -18,7 +18,7 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 /// Record sets that are on their way and not yet in the status of their object.
 ///
 /// It is written to the zone object before a batch and cleared after it. What it lists and nobody wants is provably
-/// ours, as long as the server has exactly what the ledger says was to be written.
+/// ours, as long as the server has exactly what the ledger lists.
 ///
 /// A line whose request ended without an answer is uncertain: the server may still carry the request out. Such a line
 /// stays listed for a grace period, whatever the server has meanwhile. The same holds for every line that was read
@@ -30,16 +30,16 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 ///
 /// Processes that watch one namespace each and share a ClusterZone do write over each other's lines. What one of them has
 /// in flight stays in its memory all the same, so a line only matters if that process also dies before the status of the
-/// object says what the line said. Then the object, if it is still there, finds its record in place; if it was deleted
+/// object reports the same. Then the object, if it still exists, finds its record in place; if it was deleted
 /// in that moment, the record stays behind. Too little is deleted, never too much: in such a zone (`ZoneSnapshot::shared`)
 /// a line deletes something only at a name whose last object was seen to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    /// More than one digest where a set was changed again before its object could say so. Uncertain since then, or `None`.
+    /// More than one digest where a set was changed again before its status could report it. Uncertain since then, or `None`.
     pub(crate) entries: BTreeMap<RecordKey, BTreeMap<Digest, Option<Timestamp>>>,
     /// The zone itself is being created.
     pub(crate) zone: bool,
-    /// Since when it is uncertain whether the zone is still going to be created.
+    /// Since when it is uncertain whether the zone will still be created.
     pub(crate) zone_uncertain: Option<Timestamp>,
 }
 
@@ -148,7 +148,7 @@ impl Ledger {
         self.entries.range(from..).map(|(key, _)| key).take_while(|key| key.name == *name).cloned().collect()
     }
 
-    /// Reads the lines of a status; lines that make no sense are somebody else's and are dropped.
+    /// Reads the lines of a status; lines that cannot be understood are foreign and are dropped.
     pub(crate) fn parse(zone: &ZoneName, lines: &[String]) -> Self {
         let mut ledger = Self::default();
         for line in lines {
@@ -197,8 +197,8 @@ mod tests {
         lines.push("nonsense".into());
         lines.push("www A nothex".into());
         assert_eq!(Ledger::parse(&zone, &lines), ledger);
-        let told: usize = Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
-        assert_eq!(ledger.bytes(&zone), told);
+        let bytes: usize = Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
+        assert_eq!(ledger.bytes(&zone), bytes);
     }
 
     #[test]

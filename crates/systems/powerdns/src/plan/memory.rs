@@ -55,7 +55,7 @@ impl ZoneMemory {
         self.closed = None;
     }
 
-    /// Whether the server has exactly what the ledger says was to be written there.
+    /// Whether the server has exactly what the ledger lists.
     pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
         let there = self.present.as_ref().and_then(|present| present.sets.get(key));
         there.is_some_and(|digest| self.ledger.lists(key, *digest))
@@ -143,7 +143,7 @@ pub(crate) fn canonical_host(host: &str) -> String {
     Fqdn::parse(host).map_or_else(|_| host.to_owned(), |name| name.to_string())
 }
 
-/// What the server says of a plain zone at serial 7.
+/// A plain zone at serial 7.
 #[cfg(test)]
 pub(crate) fn plain_info(zone: signpost_dns::ZoneName) -> ZoneInfo {
     ZoneInfo {

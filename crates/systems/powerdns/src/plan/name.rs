@@ -1,7 +1,7 @@
-//! What is to be done at one name of a zone: who holds what there, what is written and what goes. Pure.
+//! What is to be done at one name of a zone: who owns what there, what is written and what is deleted. Pure.
 //!
 //! ```text
-//!  objects at the name ─► claims (oldest first) ─► who may stand beside whom ─► writes, switches of type, deletions
+//!  objects at the name ─► claims (oldest first) ─► what may exist side by side ─► writes, switches of type, deletions
 //!  status.applied, ledger ─► what was written here and is wanted no longer ────┘
 //! ```
 
@@ -30,7 +30,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) holder: Option<&'a Arc<ZoneObject>>,
     /// Why nothing is written in this zone, although what is known to be ours may go.
     pub(crate) barred: Option<&'a Readiness>,
-    /// Whether objects that are not seen may hold something here.
+    /// Whether objects that are not seen may own something here.
     pub(crate) shared: bool,
     pub(crate) now: Timestamp,
 }
@@ -55,7 +55,7 @@ impl Scope<'_> {
     }
 }
 
-/// Adds atoms and verdicts for everything at one name; returns what only the ledger knows of.
+/// Adds atoms and statuses for everything at one name; returns what only the ledger knows of.
 pub(crate) fn plan_name(plan: &mut Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>]) -> Vec<RecordKey> {
     if scope.barred.is_none()
         && let Some(status) = at_rest(plan, scope, name, records)
@@ -163,7 +163,7 @@ impl<'a> Place<'a> {
         !record.identity.is_deleting() && self.wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
     }
 
-    /// What objects wrote here and no longer want: the object is going, or its type was changed.
+    /// What objects wrote here and no longer want: the object is being deleted, or its type was changed.
     fn find_unwanted(&mut self) {
         let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
         let leaving = self.leaving.iter().filter(|record| !self.scope.stays_behind(record));
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
         key.rtype != RecordType::Soa && !self.scope.is_of_zone(key) && self.there.contains_key(key)
     }
 
-    /// What only the ledger knows of: it was written for an object that is gone, or for one that was given another type
+    /// What only the ledger knows of: it was written for an object that was deleted, or for one that was given another type
     /// before its status could report what it wrote. Returns what is there; the rest is forgotten.
     fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
         let claims = |record: &Arc<Record>, key: &RecordKey| {
@@ -197,7 +197,7 @@ impl<'a> Place<'a> {
             }
         };
         let mut listed = plan.memory.ledger.at(self.name);
-        // Where objects are seen, one that is not may stand beside them; a name that lost its last one was all theirs.
+        // Where objects are seen, one that is not seen may exist beside them. A name that lost its last one was all theirs.
         let unseen = self.scope.shared && !self.records.is_empty();
         listed.retain(|key| {
             !unseen && !self.unwanted.contains(key) && !self.records.iter().any(|record| claims(record, key))
@@ -208,7 +208,7 @@ impl<'a> Place<'a> {
         orphans
     }
 
-    /// Who can stand beside whom. What is on the server goes before what was, and that before what is new.
+    /// What may exist side by side. What is on the server comes before what was, and that before what is new.
     fn admit(&mut self, plan: &Plan, orphans: &mut Vec<RecordKey>) {
         let mut candidates: Candidates<String> = BTreeMap::new();
         for (key, record) in &self.wants {
@@ -351,7 +351,7 @@ impl<'a> Place<'a> {
                 plan.decided.push(status);
             }
         }
-        // A deletion goes before a write at the same name, so that a successor of another type finds its place.
+        // A deletion comes before a write at the same name, so that a successor of another type finds its place.
         for (key, waiting) in going {
             plan.atoms.insert(start, Atom { name: self.name.clone(), deletes: vec![key], write: None, waiting });
         }
@@ -372,7 +372,7 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
         .then(|| RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content))
 }
 
-/// What was written for an object that its status does not report yet: the ledger that lists it goes with the zone object.
+/// What was written for an object that its status does not report yet: the ledger that lists it is deleted with the zone object.
 fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Found {
     let found = || {
         let (key, (_, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);

@@ -24,7 +24,7 @@ use crate::index::{
 /// The TTL of an apex NS set where the server has none yet.
 const NS_TTL: u32 = 3600;
 
-/// Whether the zone object itself says what this record set is.
+/// Whether the zone object itself asks for this record set.
 pub(crate) fn holds(zone: &ZoneName, holder: &ZoneObject, key: &RecordKey) -> bool {
     key.name == *zone.name()
         && match key.rtype {
@@ -129,7 +129,7 @@ fn counting(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> (Option
     }
 }
 
-/// A master's address in one spelling, with its port; what is no address is left to the server to refuse.
+/// A master's address in one spelling, with its port; a text that is not an address is left to the server to refuse.
 fn canonical_master(master: &str) -> String {
     let bare = master.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(master);
     let with_default_port = || bare.parse().map(|address: IpAddr| SocketAddr::new(address, 53));
@@ -249,7 +249,7 @@ fn soa_content(soa: &SoaSpec) -> Result<SetContent, Refusal> {
     Ok(content(u32::try_from(*ttl).unwrap_or(NS_TTL), &[record], None))
 }
 
-/// A start of authority never takes the serial back: the server goes on from the one it is given.
+/// A start of authority never takes the serial back: the server counts on from the one it is given.
 pub(crate) fn with_safe_serial(
     present: Option<&Present>,
     floor: Option<u32>,
@@ -276,7 +276,7 @@ pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
         ErrorClass::Refused => Reason::ProviderRejected,
         ErrorClass::Unauthorised => Reason::ProviderUnauthorized,
     };
-    // A pause says what led to it and nothing else, so that a status stays the same from try to try.
+    // A pause reports what led to it and nothing else, so that a status is unchanged from try to try.
     match error {
         ServerError::Paused { refused_key: true, why, .. } => Refusal::new(Reason::ProviderUnauthorized, why),
         ServerError::Paused { refused_key: false, why, .. } => Refusal::new(Reason::ProviderUnreachable, why),

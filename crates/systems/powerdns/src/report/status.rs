@@ -45,7 +45,7 @@ pub(crate) enum Found {
     Absent(ZoneName, RecordKey),
 }
 
-/// How it stands.
+/// Whether the object is served, and why not.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Readiness {
     /// Served as wanted.
@@ -74,7 +74,7 @@ impl Readiness {
 }
 
 impl RecordStatus {
-    /// A verdict that changes nothing about what the object has written.
+    /// A status that changes nothing about what the object has written.
     pub(crate) fn carried(record: &Record, readiness: Readiness) -> Self {
         Self {
             judged: record.identity.clone(),
@@ -105,7 +105,7 @@ impl RecordStatus {
                 == (&other.readiness, &other.found, &other.notice, other.release)
     }
 
-    /// What is refused, or else what the user was not told of yet although the object is served.
+    /// What is refused, or else what was not reported yet although the object is served.
     pub(crate) fn refusal(&self, seen: &Seen) -> Option<&Refusal> {
         let new = |notice: &&Refusal| seen.notice != Some(notice.reason);
         self.readiness.refusal().or(self.notice.as_ref().filter(new))
