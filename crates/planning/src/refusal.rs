@@ -224,6 +224,8 @@ mod tests {
                 "LineRefused",
                 "DeletionsHeld",
                 "ForeignLineMissing",
+                "NameRepeatsZone",
+                "CommentNotKept",
             ]
         );
     }
