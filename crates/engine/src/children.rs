@@ -1,7 +1,7 @@
 //! The objects that a system has created, as the watch shows them.
 //!
-//! In: watch events of a kind of children. Out: a map from each child to the few facts a system needs of it (whose child it is), and a call
-//! when one changes. Whether a child is as it should be is judged by [`crate::Writer::apply_child`] from the same watch.
+//! In: watch events of a kind of children. Out: a map from each child to the few facts a system needs of it (for example its owner), and a
+//! call when one changes. [`crate::Writer::apply_child`] compares a child with what is wanted, from the same watch.
 
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ impl<K: Watched, T: Clone + Send + Sync + 'static> Index<K> for ChildIndex<K, T>
     fn applied(&self, object: &K) {
         let id = Arc::new(ObjectId::of(object));
         let Some(facts) = (self.read)(object) else {
-            // It was ours and is not any more.
+            // It was one of ours before and no longer is.
             self.remove(&id);
             return;
         };
@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn children_are_found_by_their_facts_and_every_change_is_passed_on() {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let hear = heard.clone();
+    fn children_are_found_by_facts_and_every_change_is_reported() {
+        let calls: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = calls.clone();
         let index = ChildIndex::<ConfigMap, String>::new(
             |map| map.labels().get("owner").cloned(),
-            move |id, owner| hear.lock().unwrap().push(format!("{} of {owner}", id.name)),
+            move |id, owner| log.lock().unwrap().push(format!("{} of {owner}", id.name)),
         );
         index.applied(&map("a", Some("x")));
         index.applied(&map("b", Some("y")));
@@ -116,7 +116,7 @@ mod tests {
         index.deleted(&ObjectId::new::<ConfigMap>(None, "a"));
         index.deleted(&ObjectId::new::<ConfigMap>(None, "theirs"));
         assert!(index.find(|_| true).is_empty());
-        let heard = heard.lock().unwrap().join(", ");
-        assert_eq!(heard, "a of x, b of y, a of x, a of y, b of y, a of y");
+        let calls = calls.lock().unwrap().join(", ");
+        assert_eq!(calls, "a of x, b of y, a of x, a of y, b of y, a of y");
     }
 }

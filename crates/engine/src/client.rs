@@ -1,8 +1,8 @@
-//! The way to the API server, and clear words when there is none.
+//! The connection to the API server, and an error that explains why there is none.
 //!
-//! In: a kubeconfig path, or the usual places (`KUBECONFIG`, `~/.kube/config`, the pod's service account). Out: a client that was heard by
-//! the API server once, or an error that says what to do next. The client does not retry by itself: the hub and the writer do, by class,
-//! and when the API server names a time to wait, they hear of it.
+//! In: a kubeconfig path, or the usual places (`KUBECONFIG`, `~/.kube/config`, the pod's service account). Out: a client that has reached
+//! the API server once, or an error that names the next step. The client does not retry: the hub and the writer do, by class of error. They
+//! receive the time to wait that the API server names.
 
 use std::{
     env,
@@ -22,7 +22,7 @@ use tower::util::AndThenLayer;
 mod retry_after;
 
 /// Longest time for a connection, and for the first answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no connection to a cluster, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +41,10 @@ pub enum ConnectError {
     Unreadable {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// The kubeconfig makes no sense.
+    /// The kubeconfig is invalid.
     #[error("the kubeconfig {} cannot be used: {reason}; check it with: kubectl --kubeconfig {} config view", path.display(), path.display())]
     Broken {
         /// Which file.
@@ -76,7 +76,7 @@ pub enum ConnectError {
         /// What happened.
         reason: String,
     },
-    /// Somebody answers whose certificate does not match the kubeconfig.
+    /// The certificate of the server does not match the kubeconfig.
     #[error(
         "the API server {url} does not prove who it is: {reason}; the kubeconfig may be for another cluster, or a certificate has expired"
     )]
@@ -96,7 +96,7 @@ pub enum ConnectError {
         /// What it said.
         reason: String,
     },
-    /// The API server is there, and cannot answer now.
+    /// The API server answers with an error that may pass.
     #[error("the API server {url} is too busy or failing: {reason}; try again in a moment")]
     Failing {
         /// Its address.
@@ -104,12 +104,12 @@ pub enum ConnectError {
         /// What it said.
         reason: String,
     },
-    /// The API server answers, but not as one does.
+    /// The answer is not that of an API server.
     #[error("the API server {url} answered {reason}; check that the address is that of a Kubernetes API server")]
     Strange {
         /// Its address.
         url: String,
-        /// What came back.
+        /// The answer.
         reason: String,
     },
 }
@@ -118,23 +118,23 @@ pub enum ConnectError {
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     let mut config = config(kubeconfig).await?;
     config.default_retry = false;
-    config.connect_timeout = Some(PATIENCE);
+    config.connect_timeout = Some(TIMEOUT);
     let url = config.cluster_url.to_string();
     let client = ClientBuilder::try_from(config)
-        .map(|builder| builder.with_layer(&AndThenLayer::new(retry_after::told)).build())
-        .map_err(|error| ConnectError::Credentials { url: url.clone(), reason: whole_story(&error) })?;
-    match timeout(PATIENCE, client.apiserver_version()).await {
+        .map(|builder| builder.with_layer(&AndThenLayer::new(retry_after::into_status)).build())
+        .map_err(|error| ConnectError::Credentials { url: url.clone(), reason: with_causes(&error) })?;
+    match timeout(TIMEOUT, client.apiserver_version()).await {
         Ok(Ok(version)) => {
             tracing::debug!(url, version = version.git_version, "connected");
             Ok(client)
         }
-        // An API server that does not tell its version to everybody. What else it does not allow is named on `/readyz`.
+        // The version is not public on this API server. Other missing permissions are reported on `/readyz`.
         Ok(Err(kube::Error::Api(status))) if status.code == 403 && status.reason == "Forbidden" => {
             tracing::debug!(url, "connected");
             Ok(client)
         }
         Ok(Err(error)) => Err(refusal(url, &error)),
-        Err(_) => Err(ConnectError::Unreachable { url, reason: format!("no answer within {PATIENCE:?}") }),
+        Err(_) => Err(ConnectError::Unreachable { url, reason: format!("no answer within {TIMEOUT:?}") }),
     }
 }
 
@@ -156,7 +156,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
             from_file(&usual, read).await
         }
         None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            Config::incluster().map_err(|error| ConnectError::ServiceAccount { reason: whole_story(&error) })
+            Config::incluster().map_err(|error| ConnectError::ServiceAccount { reason: with_causes(&error) })
         }
         None => Err(ConnectError::NoCluster { looked_at: usual }),
     }
@@ -168,7 +168,7 @@ async fn from_file(path: &Path, kubeconfig: Kubeconfig) -> Result<Config, Connec
         .await
         .map_err(|error| bad_file(path, error))?;
     if !has_proxy {
-        // From HTTPS_PROXY. Only what is written for this cluster counts: no provider is asked through a proxy either.
+        // From HTTPS_PROXY. Only the proxy of the kubeconfig is used: providers are not contacted through HTTPS_PROXY either.
         config.proxy_url = None;
     }
     if let Some(scheme) = config.proxy_url.as_ref().map(|url| url.scheme_str().unwrap_or("no scheme"))
@@ -180,12 +180,12 @@ async fn from_file(path: &Path, kubeconfig: Kubeconfig) -> Result<Config, Connec
     Ok(config)
 }
 
-/// Whether the cluster that is meant says by itself which proxy leads to it.
+/// Whether the current context's cluster has a `proxy-url`.
 fn names_a_proxy(kubeconfig: &Kubeconfig) -> bool {
     let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
     let cluster = context.and_then(|context| context.context.as_ref()).map(|context| &context.cluster);
-    let meant = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
-    let proxy = meant.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_deref());
+    let selected = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
+    let proxy = selected.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_deref());
     proxy.is_some_and(|url| !url.is_empty())
 }
 
@@ -203,17 +203,17 @@ fn bad_file(path: &Path, error: KubeconfigError) -> ConnectError {
             ConnectError::Broken { path, reason: format!("it has no cluster {name:?}") }
         }
         KubeconfigError::Parse(error) => {
-            // The parser may quote the lines around the error, and those may hold a token.
+            // The parser may quote the lines around the error, and those may contain a token.
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             ConnectError::Broken { path, reason: format!("it is not valid YAML of a kubeconfig ({first})") }
         }
-        other => ConnectError::Broken { path, reason: whole_story(&other) },
+        other => ConnectError::Broken { path, reason: with_causes(&other) },
     }
 }
 
 fn refusal(url: String, error: &kube::Error) -> ConnectError {
-    let reason = whole_story(error);
+    let reason = with_causes(error);
     match error {
         kube::Error::Api(status) if status.code == 401 => {
             ConnectError::Unauthorized { url, reason: status.message.clone() }
@@ -232,19 +232,19 @@ fn refusal(url: String, error: &kube::Error) -> ConnectError {
     }
 }
 
-/// An error with its causes, each said once.
-fn whole_story(error: &dyn Error) -> String {
-    let mut story = error.to_string();
+/// An error with its causes, each mentioned once.
+fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !story.contains(&text) {
-            story.push_str(": ");
-            story.push_str(&text);
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
         }
         cause = error.source();
     }
-    story
+    message
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
         format!("http://{address}")
     }
 
-    /// An answer as an API server gives it when it refuses.
+    /// An API server's answer to a request that it denies.
     fn failure(code: u16, reason: &str, message: &str) -> String {
         let body = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
@@ -318,14 +318,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_context_that_is_not_there_is_named() {
+    async fn a_missing_context_is_named() {
         let error = refused("apiVersion: v1\nkind: Config\ncurrent-context: prod\n").await;
         assert!(error.contains("no context \"prod\""), "{error}");
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_unreachable() {
-        // Bound and not listening: refused, and given to nobody else.
+    async fn a_server_that_does_not_listen_is_unreachable() {
+        // Bound and not listening: connections are refused, and no other process gets the port.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_proxy_of_the_kubeconfig_leads_to_the_cluster() {
+    async fn the_proxy_of_the_kubeconfig_is_used() {
         let api = server(failure(403, "Forbidden", "forbidden")).await;
         let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = proxy.local_addr().unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_that_cannot_be_used_is_explained_without_its_password() {
+    async fn an_unusable_proxy_is_explained_without_its_password() {
         let error = refused(&through("ftp://me:hunter2@127.0.0.1:1", "http://127.0.0.1:1")).await;
         assert!(error.contains("proxy-url") && error.contains("socks5"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_does_not_tell_its_version_is_a_server_all_the_same() {
+    async fn a_server_that_denies_its_version_is_accepted() {
         let url = server(failure(403, "Forbidden", r#"forbidden: User "x" cannot get path "/version""#)).await;
         let path = file(&kubeconfig(&url, "t"));
         let connected = connect(Some(&path)).await;
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_in_trouble_is_to_be_tried_again_and_not_taken_for_another() {
+    async fn a_failing_server_is_reported_as_failing_and_not_as_a_wrong_address() {
         for (code, reason) in [(429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")] {
             let url = server(failure(code, reason, "etcd has no leader")).await;
             let error = refused(&kubeconfig(&url, "t")).await;
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_no_api_server_is_strange() {
+    async fn an_answer_that_is_not_from_an_api_server_is_explained() {
         for head in ["200 OK", "403 Forbidden", "404 Not Found"] {
             let answer = format!("HTTP/1.1 {head}\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
             let error = refused(&kubeconfig(&server(answer).await, "t")).await;

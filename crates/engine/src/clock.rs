@@ -1,7 +1,7 @@
-//! Where the time of day comes from.
+//! The source of the time of day.
 //!
 //! Only the shell reads a clock; plans get `now` passed in. [`ManualClock`] follows tokio's (possibly paused) time from a fixed start and
-//! can be put forward or back, so that tests decide what time it is.
+//! can be moved forward or back, so that tests control the time.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// The time of day.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// What time it is now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -28,12 +28,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A moment as Kubernetes stores it: a finer one would differ from what is read back and be written for ever.
+/// A moment as Kubernetes stores it: a finer one would differ from the value read back and would be written again and again.
 pub fn whole_seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
-/// A clock that starts at a given moment and moves with tokio's time; in a paused runtime it stands still until the test advances it.
+/// A clock that starts at a given moment and moves with tokio's time; in a paused runtime it stops until the test advances it.
 #[derive(Debug)]
 pub struct ManualClock {
     start: Timestamp,
@@ -47,7 +47,7 @@ impl ManualClock {
         Self { start, from: Instant::now(), skew: Mutex::new(SignedDuration::ZERO) }
     }
 
-    /// Puts the clock forward (or back, for a negative value) against tokio's time.
+    /// Moves the clock forward (or back, for a negative value) against tokio's time.
     pub fn skew_by(&self, by: SignedDuration) {
         let mut skew = self.skew.lock().unwrap_or_else(PoisonError::into_inner);
         *skew = skew.saturating_add(by);

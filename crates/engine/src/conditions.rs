@@ -1,4 +1,4 @@
-//! Conditions with the right transition times.
+//! Conditions with correct transition times.
 //!
 //! In: the conditions an object has, and one that a report wants. Out: the list with that one set; `lastTransitionTime` is kept unless
 //! the status flips, so an unchanged state serialises to an unchanged status and is not written again.
@@ -12,7 +12,7 @@ use crate::clock::whole_seconds;
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
     new.last_transition_time = whole_seconds(new.last_transition_time.0);
     let place = conditions.binary_search_by(|have| have.type_.cmp(&new.type_));
-    // A list from elsewhere may not be sorted; a linear look settles it.
+    // A list from elsewhere may not be sorted; it is then searched linearly.
     let found = place.ok().or_else(|| conditions.iter().position(|have| have.type_ == new.type_));
     let Some(index) = found else {
         conditions.push(new);

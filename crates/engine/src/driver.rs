@@ -1,9 +1,8 @@
 //! The four steps of a pass: observe → plan → apply → report.
 //!
-//! In: jobs from a [`Queue`] and the memory of their key. Out: object writes to the [`Writer`], events to the [`Recorder`], refusals, what
-//! to remember, and an outcome that tells the queue when the key is next. `observe` and `apply`, which wait for others, have a deadline
-//! each; `plan` and `report` are pure. A step that overruns or panics is an outcome like any other, and nothing a system does can stop
-//! another key.
+//! In: jobs from a [`Queue`] and the memory of their key. Out: object writes to the [`Writer`], events to the [`Recorder`], refusals, the
+//! key's memory, and an outcome from which the queue decides when the key runs next. `observe` and `apply` wait for servers and have a
+//! deadline each; `plan` and `report` are pure. A step that overruns its deadline or panics is retried and does not stop other keys.
 
 use std::{
     any::Any,
@@ -51,18 +50,18 @@ pub trait System: Send + Sync + Sized + 'static {
     type Key: Ord + Clone + fmt::Display + fmt::Debug + Send + Sync + 'static;
     /// An object under a key.
     type Object: Ord + Clone + fmt::Debug + Send + Sync + 'static;
-    /// What is remembered of a key between its passes. The driver keeps it; a pass that panics or overruns loses it, which costs a full
-    /// read and nothing else.
+    /// The state of a key between its passes. The driver keeps it. A pass that panics or overruns its deadline loses it, which costs a full
+    /// read.
     type Memory: Default + Send;
-    /// What was seen.
+    /// The input of `plan`.
     type Observed: Send;
-    /// What is to be done, and what is refused.
+    /// The actions, and the refusals.
     type Plan: Send;
-    /// What was done.
+    /// The results of the actions.
     type Applied: Send;
-    /// What a pass decided about one object whose status is written in its turn. `()` for a system without such.
+    /// The decision of a pass about one object whose status is queued for writing. `()` for a system without such objects.
     type Status: Send;
-    /// What a pass counted. `()` for a system without metrics of its own.
+    /// The measurements of a pass. `()` for a system without metrics of its own.
     type Measured: Default + Send;
 
     /// Reads indexes and provider state. Total: a provider that cannot be reached is a value, not an error.
@@ -73,26 +72,26 @@ pub trait System: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Self::Observed> + Send;
     /// Decides. Pure.
     fn plan(observed: Self::Observed, now: Timestamp) -> Self::Plan;
-    /// Does it: the only step that writes.
+    /// Executes the plan: the step that writes to providers.
     fn apply(&self, plan: Self::Plan) -> impl Future<Output = Self::Applied> + Send;
     /// Reports what was done. Pure.
     fn report(applied: Self::Applied, now: Timestamp) -> Report<Self>;
 
-    /// Keeps what a pass decided about objects, and returns those whose status may have to be written.
+    /// Stores the decisions of a pass about objects, and returns the objects whose status may have to be written.
     fn settle(&self, key: &Self::Key, statuses: Vec<Self::Status>) -> Vec<Arc<ObjectId>> {
         let _ = (key, statuses);
         Vec::new()
     }
-    /// What should be true of an object now: asked when its turn comes to be written. `None` when there is nothing to write.
+    /// The wanted state of an object now; called when its turn to be written comes. `None` when there is nothing to write.
     fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
         let _ = (id, now);
         None
     }
-    /// The object as the API server answered to such a write, ahead of the watch.
+    /// The object as the API server returned it for such a write, ahead of the watch.
     fn written(&self, id: &ObjectId, object: &Value) {
         let _ = (id, object);
     }
-    /// Every status of a key is written, and some were; `last` was the last one. Returns what to touch then, and how much later.
+    /// Every status of a key is written, and at least one changed; `last` was the last one. Returns what to touch then, and how much later.
     fn all_written(&self, key: &Self::Key, last: &Arc<ObjectId>) -> Option<(Touch<Self::Object>, Duration)> {
         let _ = (key, last);
         None
@@ -103,28 +102,28 @@ pub trait System: Send + Sync + Sized + 'static {
     }
 }
 
-/// What a pass reports at its end.
+/// The result of a pass.
 pub struct Report<S: System> {
-    /// What to remember of the key. `None` forgets it.
+    /// The new memory of the key. `None` clears it.
     pub memory: Option<S::Memory>,
-    /// What was decided about objects whose status is written in its turn.
+    /// Decisions about objects whose status is queued for writing.
     pub statuses: Vec<S::Status>,
     /// Metadata and small statuses to write as they are, after serving.
     pub writes: Vec<ObjectWrite>,
     /// Events to record.
     pub events: Vec<Event>,
-    /// What is refused of objects that have no status of ours: all that is refused of each now, also when that is nothing.
+    /// Refusals of objects that have no status of ours. The list of an object is complete; an empty one clears earlier refusals.
     pub refusals: Vec<(Identity, Vec<Refusal>)>,
-    /// What was counted.
+    /// Measurements for the metrics.
     pub measured: S::Measured,
-    /// What else to touch, and how much later.
+    /// Other keys to touch, and how much later.
     pub touches: Vec<(S::Key, Touch<S::Object>, Duration)>,
-    /// When this key is next.
+    /// When this key runs next.
     pub outcome: Outcome<S::Object>,
 }
 
 impl<S: System> Report<S> {
-    /// A report of nothing but when the key is next.
+    /// A report with an outcome only.
     pub fn new(outcome: Outcome<S::Object>) -> Self {
         Self {
             memory: None,
@@ -139,7 +138,7 @@ impl<S: System> Report<S> {
     }
 }
 
-/// What should be true of an object.
+/// The wanted state of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Which object, as it is known now.
@@ -148,11 +147,11 @@ pub struct Wanted {
     pub finalizers: Option<Vec<String>>,
     /// Its status, or the part that is ours; `None` leaves it alone.
     pub status: Option<Value>,
-    /// What the status refuses; reported when the status is really written.
+    /// The refusal in the status; reported when the status is written.
     pub refusal: Option<Refusal>,
 }
 
-/// When a key is next.
+/// When a key runs next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<O> {
     /// When something changes.
@@ -171,7 +170,7 @@ pub enum Outcome<O> {
     },
 }
 
-/// How soon a failed pass comes back.
+/// How soon a failed pass is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryClass {
     /// A conflict: what was read is out of date. At once, then with short delays.
@@ -180,7 +179,7 @@ pub enum RetryClass {
     Transient,
     /// The provider asked to wait: not before this long, whatever else is touched.
     Throttled {
-        /// How long, where it told.
+        /// How long, where the provider named a time.
         after: Option<Duration>,
     },
     /// Input that will not become valid by itself: minutes. Other objects of the key do not wait for it.
@@ -240,7 +239,7 @@ impl Default for DriveOptions {
     }
 }
 
-/// What a driver hands its results to.
+/// The receivers of a driver's results.
 #[derive(Clone)]
 pub(crate) struct Outlets {
     pub(crate) writer: Writer,
@@ -257,7 +256,7 @@ pub(crate) struct Driver<S: System> {
     queue: Queue<S::Key, S::Object>,
     options: DriveOptions,
     outlets: Outlets,
-    /// A pass takes the memory of its key and gives it back at its end.
+    /// A pass takes the memory of its key out and puts it back at its end.
     memories: Mutex<BTreeMap<S::Key, S::Memory>>,
 }
 
@@ -284,7 +283,7 @@ impl<S: System> Driver<S> {
         statuses.spawn(Arc::clone(&driver).write_statuses(passes_ended.clone()));
         loop {
             let next = async {
-                // The semaphore is never closed; should it be, there is nothing to hand out.
+                // The semaphore is never closed.
                 let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
                 Some((permit, driver.queue.next().await))
             };
@@ -317,7 +316,7 @@ impl<S: System> Driver<S> {
             Err(panic) => {
                 metrics.panicked(S::NAME);
                 let _in_span = span.enter();
-                tracing::error!(panic = panic_text(&*panic), "pass panicked; it will be tried again");
+                tracing::error!(panic = panic_text(&*panic), "pass panicked; it will be retried");
                 (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "panic")
             }
         };
@@ -334,7 +333,7 @@ impl<S: System> Driver<S> {
         let Self { system, options, outlets, .. } = self;
         let Outlets { metrics, clock, fence, .. } = outlets;
         let overrun = |step: &'static str| {
-            tracing::warn!(step, deadline = ?options.deadline, "step took too long; the pass will be tried again");
+            tracing::warn!(step, deadline = ?options.deadline, "step exceeded its deadline; the pass will be retried");
             (Outcome::Retry { class: RetryClass::Transient, objects: job.touched.clone() }, "deadline")
         };
 

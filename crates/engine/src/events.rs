@@ -1,7 +1,7 @@
-//! Kubernetes events, said once.
+//! Kubernetes events, without repetition.
 //!
-//! In: events from reports. Out: core/v1 Events; the same object, reason and note within ten minutes counts up one event instead of
-//! making another. Recording never waits, never fails a pass, keeps a bounded memory and a bounded rate. Only the leader publishes.
+//! In: events from reports. Out: core/v1 Events; the same object, reason and note within ten minutes counts up one event instead of making
+//! another. Recording does not wait and does not fail a pass; memory and rate are bounded. Only the leader publishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,21 +35,21 @@ use crate::{
     write::{FIELD_MANAGER, WriteError},
 };
 
-/// The same thing said again within this time counts up.
+/// An event that is repeated within this time increments the count of the first.
 const WINDOW: Duration = Duration::from_mins(10);
-/// The API server takes no longer note.
+/// The API server accepts no longer note.
 const NOTE_LIMIT: usize = 1024;
 /// Events that wait to be written; more are dropped.
 const WAITING: usize = 1_000;
 /// Events that are remembered for counting up; the oldest are forgotten first.
 const REMEMBERED: usize = 2_000;
-/// Requests per second in the long run, and how many may come at once.
+/// Requests per second, and the size of a burst.
 const RATE: f64 = 20.0;
 const BURST: f64 = 100.0;
 /// Longest time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Something worth telling the owner of an object.
+/// A message for the owner of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The object it is about.
@@ -62,12 +62,12 @@ pub struct Event {
     pub note: String,
 }
 
-/// Whether an event is good or bad news.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
-    /// As it should be.
+    /// The normal course of things.
     Normal,
-    /// Something to look at.
+    /// Something that needs attention.
     Warning,
 }
 
@@ -87,30 +87,30 @@ pub struct Recorder {
     metrics: Metrics,
 }
 
-/// What goes through the queue.
+/// An item of the queue.
 #[derive(Debug)]
 pub(crate) enum Entry {
     Event(Event),
-    /// Not said again while the API server still has it, also by another life of this process.
+    /// Not repeated while the API server still has it, even after a restart.
     Once(Event),
     /// Answered when everything before it is published or given up.
     Flush(oneshot::Sender<()>),
 }
 
 impl Recorder {
-    /// Hands over an event and returns at once. Dropped (and counted) when too many are waiting.
+    /// Queues an event and returns at once. The event is dropped (and counted) when the queue is full.
     pub fn record(&self, mut event: Event) {
         cut(&mut event.note, NOTE_LIMIT);
-        self.hand_over(Entry::Event(event));
+        self.enqueue(Entry::Event(event));
     }
 
-    /// The same for what is found again at every start: a restart is no reason to say it again.
+    /// Like [`Self::record`], for a problem that every start finds again: a restart does not repeat the event.
     pub(crate) fn record_once(&self, mut event: Event) {
         cut(&mut event.note, NOTE_LIMIT);
-        self.hand_over(Entry::Once(event));
+        self.enqueue(Entry::Once(event));
     }
 
-    fn hand_over(&self, entry: Entry) {
+    fn enqueue(&self, entry: Entry) {
         if self.queue.try_send(entry).is_err() {
             self.metrics.events("dropped");
         }
@@ -143,7 +143,7 @@ pub(crate) fn recorder(
         fence,
         permissions: Permissions::new(health),
         metrics: metrics.clone(),
-        said: BTreeMap::new(),
+        published: BTreeMap::new(),
         order: VecDeque::new(),
         tokens: BURST,
         refilled: Instant::now(),
@@ -153,21 +153,21 @@ pub(crate) fn recorder(
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Saying {
+struct Message {
     uid: String,
     reason: String,
     note: String,
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Published {
     namespace: String,
     name: String,
     count: i32,
     last: Instant,
 }
 
-/// The other end of a [`Recorder`]: what writes its events.
+/// The other end of a [`Recorder`]: writes its events.
 pub(crate) struct Publisher {
     queue: mpsc::Receiver<Entry>,
     client: Client,
@@ -176,16 +176,16 @@ pub(crate) struct Publisher {
     fence: Fence,
     permissions: Permissions,
     metrics: Metrics,
-    said: BTreeMap<Saying, Said>,
-    /// Sayings by age, for forgetting.
-    order: VecDeque<(Instant, Saying)>,
+    published: BTreeMap<Message, Published>,
+    /// Messages by age, for forgetting.
+    order: VecDeque<(Instant, Message)>,
     tokens: f64,
     refilled: Instant,
     made: u64,
 }
 
 impl Publisher {
-    /// Publishes until every recorder is gone.
+    /// Publishes until every recorder is dropped.
     pub(crate) async fn run(mut self) {
         while let Some(entry) = self.queue.recv().await {
             let (event, once) = match entry {
@@ -207,28 +207,28 @@ impl Publisher {
     }
 
     async fn publish(&mut self, event: Event, once: bool) {
-        let saying = Saying {
+        let message = Message {
             uid: event.object.uid.clone().unwrap_or_default(),
             reason: event.reason.clone(),
             note: event.note.clone(),
         };
         let now = self.clock.now();
-        let known = self.said.get(&saying).cloned();
-        let name = self.name(&saying, &event, once, now);
+        let known = self.published.get(&message).cloned();
+        let name = self.name(&message, &event, once, now);
         let mut counts = known.is_some();
         let mut answer = match &known {
-            Some(said) => self.answer("patch", self.count_up(said, now)).await,
+            Some(published) => self.answer("patch", self.count_up(published, now)).await,
             None => self.answer("create", self.make(&name, &event, now)).await,
         };
         if counts && answer.as_ref().is_err_and(|error| *error == WriteError::Gone) {
-            // It has expired on the server: say it anew.
-            self.said.remove(&saying);
+            // The event has expired on the server: create it again.
+            self.published.remove(&message);
             counts = false;
             answer = self.answer("create", self.make(&name, &event, now)).await;
         }
         let outcome = match answer {
-            Ok(said) => {
-                self.remember(saying, said);
+            Ok(published) => {
+                self.remember(message, published);
                 if counts { "counted" } else { "made" }
             }
             Err(WriteError::Conflict) if once => "known",
@@ -240,34 +240,34 @@ impl Publisher {
         self.metrics.events(outcome);
     }
 
-    /// The answer to a request. A missing right is said, and leaves the replica ready: events are told beside the work.
+    /// The answer to a request. A missing permission is reported but does not make the replica unready: events are not essential.
     async fn answer(
         &self,
         verb: &'static str,
-        request: impl Future<Output = kube::Result<Said>>,
-    ) -> Result<Said, WriteError> {
+        request: impl Future<Output = kube::Result<Published>>,
+    ) -> Result<Published, WriteError> {
         let answer = match timeout(DEADLINE, request).await {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::Transient(format!("no answer within {DEADLINE:?}"))),
         };
         let permission = Permission { verb, resource: "events".to_owned(), subresource: "", need: Need::Optional };
-        self.permissions.heard(&permission, &answer);
+        self.permissions.answered(&permission, &answer);
         answer
     }
 
-    /// What an event is called: never the same twice, or always the same for what is said once.
-    fn name(&mut self, saying: &Saying, event: &Event, once: bool, now: Timestamp) -> String {
+    /// The name of an event: unique, or derived from the message for [`Entry::Once`].
+    fn name(&mut self, message: &Message, event: &Event, once: bool, now: Timestamp) -> String {
         let base = name_base(event.object.name.as_deref().unwrap_or_default());
         if once {
             let mut hasher = DefaultHasher::new();
-            saying.hash(&mut hasher);
+            message.hash(&mut hasher);
             return format!("{base}.{:016x}", hasher.finish());
         }
         self.made += 1;
         format!("{base}.{:x}{:x}", now.as_nanosecond(), self.made)
     }
 
-    async fn make(&self, name: &str, event: &Event, now: Timestamp) -> kube::Result<Said> {
+    async fn make(&self, name: &str, event: &Event, now: Timestamp) -> kube::Result<Published> {
         // Events of cluster-scoped objects live in `default`.
         let namespace = event.object.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let object = CoreEvent {
@@ -290,22 +290,22 @@ impl Publisher {
         };
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         Api::<CoreEvent>::namespaced(self.client.clone(), &namespace).create(&params, &object).await?;
-        Ok(Said { namespace, name: name.to_owned(), count: 1, last: Instant::now() })
+        Ok(Published { namespace, name: name.to_owned(), count: 1, last: Instant::now() })
     }
 
-    async fn count_up(&self, said: &Said, now: Timestamp) -> kube::Result<Said> {
-        let count = said.count.saturating_add(1);
+    async fn count_up(&self, published: &Published, now: Timestamp) -> kube::Result<Published> {
+        let count = published.count.saturating_add(1);
         let patch = json!({ "count": count, "lastTimestamp": whole_seconds(now) });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        Api::<CoreEvent>::namespaced(self.client.clone(), &said.namespace)
-            .patch(&said.name, &params, &Patch::Merge(patch))
+        Api::<CoreEvent>::namespaced(self.client.clone(), &published.namespace)
+            .patch(&published.name, &params, &Patch::Merge(patch))
             .await?;
-        Ok(Said { count, last: Instant::now(), ..said.clone() })
+        Ok(Published { count, last: Instant::now(), ..published.clone() })
     }
 
-    fn remember(&mut self, saying: Saying, said: Said) {
-        self.order.push_back((said.last, saying.clone()));
-        self.said.insert(saying, said);
+    fn remember(&mut self, message: Message, published: Published) {
+        self.order.push_back((published.last, message.clone()));
+        self.published.insert(message, published);
     }
 
     fn forget_old(&mut self) {
@@ -313,9 +313,9 @@ impl Publisher {
         while let Some((at, _)) = self.order.front()
             && (now.duration_since(*at) >= WINDOW || self.order.len() > REMEMBERED)
         {
-            let Some((at, saying)) = self.order.pop_front() else { break };
-            if self.said.get(&saying).is_some_and(|said| said.last == at) {
-                self.said.remove(&saying);
+            let Some((at, message)) = self.order.pop_front() else { break };
+            if self.published.get(&message).is_some_and(|published| published.last == at) {
+                self.published.remove(&message);
             }
         }
     }
@@ -333,13 +333,13 @@ impl Publisher {
     }
 }
 
-/// As much of an object's name as the names of its events begin with. A dot follows, so that it must not end in one or in a dash: API servers
-/// let such a name pass, but it is not what they document.
+/// The prefix of an event's name: the object's name, cut. A dot follows, so it must not end in a dot or a dash. API servers accept such
+/// names, but their documentation does not allow them.
 fn name_base(name: &str) -> &str {
     name[..name.floor_char_boundary(200)].trim_end_matches(['.', '-'])
 }
 
-/// Shortens `text` to at most `limit` bytes, at the border of a character.
+/// Shortens `text` to at most `limit` bytes, at a character boundary.
 pub(crate) fn cut(text: &mut String, limit: usize) {
     if text.len() > limit {
         text.truncate(text.floor_char_boundary(limit));
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_is_cut_where_the_name_of_an_event_stays_valid() {
+    fn a_long_name_is_cut_so_that_the_event_name_is_valid() {
         assert_eq!(name_base("www.example.org"), "www.example.org");
         for separator in [".", "-", "--"] {
             let before = "a".repeat(200 - separator.len());

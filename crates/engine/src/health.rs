@@ -1,4 +1,4 @@
-//! Is the process alive, is it ready, and if not, what is missing and what to do about it.
+//! Liveness and readiness: what is missing, and how to fix it.
 //!
 //! In: named checks that the hub, the lease and the systems keep up to date. Out: `/healthz`, `/readyz` (text, or JSON when asked for with
 //! `?format=json` or an `Accept` header) and `/metrics` on one server.
@@ -27,30 +27,30 @@ use crate::metrics::Metrics;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Check {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
     /// Worth knowing, but the process is ready: a provider is down, an optional kind is not installed.
     Degraded {
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// The process is not ready.
     Failing {
-        /// What is missing.
+        /// The problem.
         message: String,
-        /// What to do about it, e.g. a command.
+        /// How to fix it, e.g. a command.
         #[serde(skip_serializing_if = "Option::is_none")]
         fix: Option<String>,
     },
 }
 
 impl Check {
-    /// A failing check with nothing to suggest.
+    /// A failing check without a fix.
     pub fn failing(message: impl Into<String>) -> Self {
         Self::Failing { message: message.into(), fix: None }
     }
 
-    /// A failing check and what to do about it.
+    /// A failing check and how to fix it.
     pub fn failing_with_fix(message: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::Failing { message: message.into(), fix: Some(fix.into()) }
     }
@@ -74,12 +74,12 @@ impl Health {
         Self { checks: Arc::default(), metrics }
     }
 
-    /// Sets a check by name, e.g. `provider powerdns`, and returns what it was before.
+    /// Sets a check by name, e.g. `provider powerdns`, and returns the check before.
     pub fn set(&self, name: impl Into<String>, check: Check) -> Option<Check> {
         self.lock().insert(name.into(), check)
     }
 
-    /// Removes a check and returns what it was.
+    /// Removes a check and returns it.
     pub fn clear(&self, name: &str) -> Option<Check> {
         self.lock().remove(name)
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_what_is_missing_and_how_to_get_it() {
+    fn the_text_names_the_problem_and_the_fix() {
         let health = health();
         health.set("a", Check::Ok);
         health.set("b", Check::failing_with_fix("the CRD is not installed", "signpost crds | kubectl apply -f -"));

@@ -2,17 +2,16 @@
 //!
 //! ```text
 //!  LIST (pages) ─► guard ─► seen table ─► Index::applied / unreadable / deleted   new or changed objects only
-//!  WATCH ────────►   │          └─ after a complete list: what was not in it is deleted
-//!                    └─ an object that cannot be parsed is reported by name (log, metric, event) and stops nothing
+//!  WATCH ────────►   │          └─ after a complete list: objects not in it are deleted
+//!                    └─ an object that cannot be parsed is reported by name (log, metric, event); the rest goes on
 //! ```
 //!
-//! No object is kept: the seen table holds a name and two hashes for each. Lists and watches are made with kube's `Api` and not with its
-//! `watcher`, which has no deadline on a list or on the start of a watch and does not tell whether the watch was ever opened: a cluster
-//! that allows LIST and denies WATCH would look like a view that is complete and never changes.
+//! Objects are not kept: the seen table has a name and two hashes for each. kube's `watcher` is not used: it has no deadline for a list or
+//! for the start of a watch, and it does not report whether the watch was opened. A cluster that allows LIST and denies WATCH would look
+//! like a complete view that never changes.
 //!
-//! Whether a kind is installed is asked of the list itself: 404 means no, and it is tried again every few seconds. Discovery would be a
-//! second answer to the same question, which lags behind the first, fails by itself and has to be asked again when a CRD comes or goes
-//! under a running process; the list is needed anyway, and while the kind is missing it costs one small request.
+//! The list itself shows whether a kind is installed: 404 means no, and it is retried every few seconds. Discovery would be a second source
+//! for the same fact, which lags behind and can fail on its own.
 
 use std::{
     any::Any,
@@ -47,11 +46,11 @@ pub trait Index<K>: Send + Sync + 'static {
     fn applied(&self, object: &K);
     /// The object is deleted. Called only when the API server reported it, or when a complete list did not have it.
     fn deleted(&self, id: &ObjectId);
-    /// The object exists but cannot be parsed: keep what was known of it.
+    /// The object exists but cannot be parsed: keep what is known of it.
     fn unreadable(&self, id: &ObjectId, error: &str) {
         let _ = (id, error);
     }
-    /// A complete list has been folded.
+    /// A complete list has been processed.
     fn listed(&self) {}
     /// The cluster was restored from an older state: versions seen so far cannot be compared with those to come.
     fn rewound(&self) {}
@@ -66,7 +65,7 @@ pub enum Need {
     Required,
 }
 
-/// What a system watches of a kind.
+/// The objects of a kind that a system watches.
 ///
 /// ```
 /// use signpost_engine::Watch;
@@ -142,16 +141,16 @@ impl Watch {
         self
     }
 
-    /// The system writes the status of these objects. `times` are names of fields that only tell when something happened: a status that
-    /// differs in nothing else is not written. `lastTransitionTime` is always one of them.
+    /// The system writes the status of these objects. `times` are names of fields that only record when something happened: a status that
+    /// differs only in them is not written. `lastTransitionTime` is always one of them.
     #[must_use]
     pub fn reported(mut self, times: &'static [&'static str]) -> Self {
         self.reported = Some(times);
         self
     }
 
-    /// The system creates objects of this kind (see [`Writer::apply_child`]): what the watch shows of them is compared with what is
-    /// wanted, so that an unchanged one costs no request.
+    /// The system creates objects of this kind (see [`Writer::apply_child`]). They are compared with what is wanted as the watch reports
+    /// them, so that an unchanged child costs no request.
     #[must_use]
     pub fn children(mut self) -> Self {
         self.children = true;
@@ -173,7 +172,7 @@ impl Scope {
     }
 }
 
-/// What can be watched.
+/// A type that can be watched.
 pub trait Watched:
     kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
@@ -184,7 +183,7 @@ impl<K> Watched for K where
 {
 }
 
-/// How far the view of a kind is.
+/// The state of the view of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KindState {
     /// The kind is not installed in the cluster.
@@ -207,16 +206,16 @@ pub enum KindState {
     },
 }
 
-/// What is known about the view of a kind.
+/// The status of the view of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindStatus {
     /// The systems that watch it, and whether each can do without it.
     pub systems: BTreeMap<&'static str, Need>,
-    /// How far it is.
+    /// Its state.
     pub state: KindState,
-    /// True once a complete list was folded and a watch was opened: from then on the view is usable, if perhaps old.
+    /// True once a complete list was processed and a watch was opened: from then on the view is usable, though it may be old.
     pub complete: bool,
-    /// Complete lists folded so far.
+    /// Complete lists so far.
     pub lists: u64,
 }
 
@@ -241,7 +240,7 @@ pub(crate) fn may_drive(kinds: &Kinds, system: &str) -> bool {
     kinds.values().all(|kind| kind.lets_drive(system))
 }
 
-/// What all streams share.
+/// The parts that all streams share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
@@ -272,11 +271,11 @@ pub(crate) struct Fold<K> {
     pub(crate) scope: Scope,
     pub(crate) systems: BTreeMap<&'static str, Need>,
     pub(crate) indexes: Vec<Arc<dyn Index<K>>>,
-    /// Whether what we applied is compared with what the watch shows.
+    /// Whether the objects that the watch shows are compared with what we applied.
     pub(crate) compared: Compared,
 }
 
-/// What of an object is compared with what we want of it.
+/// The parts of an object that are compared with what is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) status: bool,
@@ -345,7 +344,7 @@ fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Ch
             }
         }
         KindState::Forbidden { verb } => {
-            // A view that was never complete is not dangerous; one that no longer changes is.
+            // A view that was never complete does no harm: nothing acts on it. A complete view that no longer changes does.
             let need = if *complete { Need::Required } else { need };
             let permission = Permission { verb, resource: kind.resource(), subresource: "", need };
             permission.missing(format!("{who}: no permission to {verb} {name}"))
@@ -353,7 +352,7 @@ fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Ch
         KindState::Stale { since, error } => {
             let age = shared.clock.now().duration_since(*since);
             let message = format!("{who}: not current since {since}: {error}");
-            // Reads are still served from the last complete view for a while: an old view is better than none.
+            // The last complete view serves reads for a while.
             if *complete && age < jiff::SignedDuration::from_mins(5) {
                 Check::degraded(message)
             } else {

@@ -1,4 +1,4 @@
-//! Who writes: leader election on a coordination.k8s.io Lease, in client-go's protocol.
+//! Leader election on a coordination.k8s.io Lease, in client-go's protocol.
 //!
 //! ```text
 //!  Follower ──(no holder, or a holder unchanged for its duration by our own stopwatch)──► Leader ──► renew every 2 s
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Expiry is judged by how long a record has been seen unchanged, never by the times written in it, so clocks may differ by hours. Every
-//! change carries the version it is based on; of two that try at once, one is refused. A leader that is asked to stop gives the lease
-//! back, and the next one takes it at its next look, about a second later.
+//! change carries the version it is based on, so of two concurrent ones the API server rejects one. A leader that is asked to stop releases
+//! the lease; the next candidate takes it at its next check, about a second later.
 
 use std::{
     future::{Future, poll_fn},
@@ -38,10 +38,10 @@ use crate::{
     write::FIELD_MANAGER,
 };
 
-/// Longest time for giving the lease back: a process that is stopping has no time to argue, and a lease runs out by itself.
+/// Longest time for releasing the lease; after that it expires by itself.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// What this replica may do.
+/// The role of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Watch and serve reads.
@@ -50,7 +50,7 @@ pub enum Role {
     Leader,
 }
 
-/// Where the lease is and how it is kept.
+/// Name and timing of the lease.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
     /// Name of the Lease.
@@ -61,7 +61,7 @@ pub struct LeaseOptions {
     pub duration: Duration,
     /// How long the holder tries to renew before it stops. Shorter than `duration`.
     pub renew_deadline: Duration,
-    /// Time between renewals. Followers look twice as often, so that a lease given back is taken within this time.
+    /// Time between renewals. Followers check twice as often, so that a released lease is taken within this time.
     pub retry: Duration,
 }
 
@@ -78,8 +78,8 @@ impl LeaseOptions {
     }
 }
 
-/// Until when this replica may write. Checked right before each write, so that a process that was paused and wakes up after its lease has
-/// run out does nothing with it.
+/// Until when this replica may write. Checked right before each write, so that a process that was suspended does not write after its lease
+/// has expired.
 #[derive(Clone, Debug)]
 pub struct Fence {
     until: Arc<Mutex<Until>>,
@@ -91,7 +91,7 @@ pub struct Fence {
 enum Until {
     Always,
     Never,
-    /// Until that moment, if the machine has been suspended no longer than that by then.
+    /// Until that moment; the duration is the suspended time of the machine so far.
     Moment(Instant, Duration),
 }
 
@@ -136,26 +136,26 @@ impl Fence {
         self.set(Until::Moment(moment, (self.suspended)()));
     }
 
-    /// Does `work` while this replica may write. `None` when that ends first: the work is dropped where it is, without being run a
-    /// moment longer, also when the whole process was asleep in between.
+    /// Runs `work` while this replica may write. `None` when the lease ends first: the work is dropped and not polled again, also when the
+    /// whole process was suspended in between.
     pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
-        let mut fallen = pin!(self.fallen());
+        let mut closes = pin!(self.closes());
         poll_fn(|context| {
-            // Looked at first and by the clock: after a long sleep the timers have not been told yet.
+            // Checked first and by the clock: after a suspension the timers have not fired yet.
             if !self.is_open() {
                 return Poll::Ready(None);
             }
             match work.as_mut().poll(context) {
                 Poll::Ready(done) => Poll::Ready(Some(done)),
-                Poll::Pending => fallen.as_mut().poll(context).map(|()| None),
+                Poll::Pending => closes.as_mut().poll(context).map(|()| None),
             }
         })
         .await
     }
 
-    /// Ends when this replica may no longer write; a renewal puts that off.
-    async fn fallen(&self) {
+    /// Returns when this replica may no longer write; a renewal postpones that.
+    async fn closes(&self) {
         loop {
             match self.until() {
                 Until::Always => std::future::pending().await,
@@ -177,9 +177,9 @@ impl Fence {
 /// How a candidacy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Asked to stop; the lease was given back if it was held.
+    /// Asked to stop; the lease was released if this candidate was the holder.
     Stopped,
-    /// Held and lost.
+    /// This candidate was the holder and lost the lease.
     Lost,
 }
 
@@ -196,7 +196,7 @@ pub struct Candidate {
     observed: Option<Observed>,
 }
 
-/// The record as last seen, and since when it has looked like that by our own stopwatch.
+/// The record as last seen, and since when it is unchanged by our own stopwatch.
 struct Observed {
     lease: Lease,
     since: Instant,
@@ -218,7 +218,7 @@ impl Candidate {
         }
     }
 
-    /// Says on `/readyz` what keeps this candidate from leading: such a replica would follow for ever without a word.
+    /// Reports on `/readyz` why this candidate cannot lead. Without that, it would follow indefinitely and nobody would know.
     #[must_use]
     pub fn with_health(self, health: Health) -> Self {
         Self { health: Some(health), ..self }
@@ -236,14 +236,14 @@ impl Candidate {
 
     /// Tries to lead, then keeps leading, until asked to stop or until the lease is lost.
     pub async fn run(mut self, stop: CancellationToken) -> Ended {
-        // A try under way may make us the holder although we are asked to stop: it is waited for, so that the lease can be given back.
-        let given_up = async {
+        // An attempt in progress may make us the holder although we are asked to stop: it is awaited, so that the lease can be released.
+        let stopped = async {
             stop.cancelled().await;
             tokio::time::sleep(RELEASE).await;
         };
         tokio::select! {
             acquired = self.acquire(&stop) => if !acquired { return Ended::Stopped },
-            () = given_up => return Ended::Stopped,
+            () = stopped => return Ended::Stopped,
         }
         let ended = if stop.is_cancelled() {
             Ended::Stopped
@@ -265,13 +265,13 @@ impl Candidate {
         ended
     }
 
-    /// Tries until it is ours, or until asked to stop between two tries: false.
+    /// Tries until this candidate is the holder. False when asked to stop between two attempts.
     async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         loop {
             if self.attempt().await {
                 return true;
             }
-            // Jitter between half and all of it: two followers do not collide for ever.
+            // Jitter between half and all of it, so that two followers do not collide again and again.
             let pause = jittered(self.options.retry / 2, &mut self.rng);
             if timeout(pause, stop.cancelled()).await.is_ok() {
                 return false;
@@ -279,7 +279,7 @@ impl Candidate {
         }
     }
 
-    /// Renews until that has not worked for too long.
+    /// Renews the lease until the renew deadline passes without success.
     async fn keep(&mut self) {
         loop {
             let Until::Moment(deadline, _) = self.fence.until() else { return };
@@ -294,7 +294,7 @@ impl Candidate {
                 }
                 true
             };
-            // Others may take over `duration` after they saw the last renewal; this ends earlier, whatever a request is doing.
+            // Others may take over `duration` after they saw the last renewal; this ends earlier, even during a request.
             match timeout_at(deadline, renewed).await {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return,
@@ -302,14 +302,14 @@ impl Candidate {
         }
     }
 
-    /// One try to take or renew the lease. True when it is ours from now on.
+    /// One attempt to take or renew the lease. True when this candidate is the holder from now on.
     async fn attempt(&mut self) -> bool {
         let sent = Instant::now();
         let limit = self.options.renew_deadline / 2;
-        let held = match timeout(limit, self.take_or_renew()).await {
-            Ok(Ok(held)) => {
+        let holds = match timeout(limit, self.take_or_renew()).await {
+            Ok(Ok(holds)) => {
                 self.check(Check::Ok);
-                held
+                holds
             }
             Ok(Err(error)) => {
                 self.failed(&error);
@@ -324,14 +324,14 @@ impl Candidate {
                 false
             }
         };
-        if held {
+        if holds {
             self.fence.open_until(sent + self.options.renew_deadline);
         }
-        held
+        holds
     }
 
-    /// Says on `/readyz` what keeps this replica from leading. Where another one leads, only a right that is missing: it will be missed
-    /// when that one goes, and nothing else is sure to last until then.
+    /// Reports on `/readyz` why this replica cannot lead. While another one leads, only a missing permission is reported: other errors may
+    /// pass before that one stops.
     fn failed(&self, error: &kube::Error) {
         let namespace = &self.options.namespace;
         let check = match error {
@@ -352,14 +352,14 @@ impl Candidate {
     }
 
     async fn take_or_renew(&mut self) -> kube::Result<bool> {
-        // The common case: nobody else has touched it since the last renewal, so one request is enough.
+        // The common case: the lease is unchanged since the last renewal, so one request is enough.
         if let Some(observed) = &self.observed
             && self.is_ours(&observed.lease)
         {
             let next = self.renewed(&observed.lease);
             match self.replace(next).await {
                 Ok(()) => return Ok(true),
-                // Changed meanwhile, deleted, or a renewal whose answer was lost: look.
+                // Changed meanwhile, deleted, or a renewal whose answer was lost: read it.
                 Err(kube::Error::Api(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -413,25 +413,25 @@ impl Candidate {
         Ok(())
     }
 
-    /// Gives the lease back: no holder, so that the next one need not wait.
+    /// Releases the lease: it has no holder then, so that the next candidate need not wait.
     async fn release(&mut self) {
         let deadline = Instant::now() + RELEASE;
         let seen = self.observed.take().map(|observed| observed.lease);
-        let mut given = timeout(RELEASE / 2, self.give_back(seen)).await;
-        if !matches!(given, Ok(Ok(_))) {
-            // The renewal that the stop cut off has changed it, or the answer is lost: what is there decides.
-            given = timeout_at(deadline, self.give_back(None)).await;
+        let mut released = timeout(RELEASE / 2, self.release_once(seen)).await;
+        if !matches!(released, Ok(Ok(_))) {
+            // The renewal that the stop interrupted has changed the lease, or the answer is lost: read it and try again.
+            released = timeout_at(deadline, self.release_once(None)).await;
         }
-        match given {
-            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "lease given back"),
-            Ok(Ok(false)) => tracing::info!(lease = self.options.name, "lease is not ours any more"),
-            Ok(Err(error)) => tracing::warn!(lease = self.options.name, error = %error, "lease not given back"),
-            Err(_) => tracing::warn!(lease = self.options.name, "lease not given back in time"),
+        match released {
+            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "lease released"),
+            Ok(Ok(false)) => tracing::info!(lease = self.options.name, "another replica is the holder of the lease"),
+            Ok(Err(error)) => tracing::warn!(lease = self.options.name, error = %error, "lease not released"),
+            Err(_) => tracing::warn!(lease = self.options.name, "lease not released in time"),
         }
     }
 
-    /// One try to give it back, as it was last seen or else as it is. False when it is not ours.
-    async fn give_back(&self, seen: Option<Lease>) -> kube::Result<bool> {
+    /// One attempt to release the lease, as it was last seen or else as it is. False when this candidate is not the holder.
+    async fn release_once(&self, seen: Option<Lease>) -> kube::Result<bool> {
         let lease = match seen {
             Some(lease) => Some(lease),
             None => self.api.get_opt(&self.options.name).await?,
@@ -494,7 +494,7 @@ impl Candidate {
             .is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))
     }
 
-    /// True when nobody holds the lease, as far as can be seen from here.
+    /// True when the lease has no holder, as far as this candidate knows.
     fn sees_no_leader(&self) -> bool {
         self.observed.as_ref().is_none_or(|observed| !self.is_ours(&observed.lease) && self.is_free(observed))
     }
@@ -530,7 +530,7 @@ mod tests {
     static SUSPENDED: AtomicU64 = AtomicU64::new(7);
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_was_suspended_wakes_up_with_a_closed_fence() {
+    async fn the_fence_is_closed_after_the_machine_was_suspended() {
         let fence = Fence { suspended: || Duration::from_secs(SUSPENDED.load(Ordering::SeqCst)), ..Fence::closed() };
         fence.open_until(Instant::now() + Duration::from_secs(10));
         assert!(fence.is_open());
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_this_machine_tells_how_long_it_was_suspended() {
+    fn the_suspended_time_of_this_machine_can_be_read() {
         assert!(suspended() < Duration::from_hours(24 * 3650));
     }
 }

@@ -1,16 +1,16 @@
-//! The loop every system runs on. It knows no system.
+//! The loop that every system runs on. It depends on no system.
 //!
 //! ```text
 //!  API server ──watch──► hub ──► Index (a system's own small maps) ──touch──► Queue
 //!                                                                              │ Job, memory of its key
 //!              Writer ◄── Report ◄── report ◄── apply ◄── plan ◄── observe ◄───┘  (driver)
 //!                │            ├──────────────► Recorder (events), Refusals
-//!                │            └──────────────► Statuses: objects whose status is made up when its turn comes
+//!                │            └──────────────► Statuses: objects whose status is computed when its turn comes
 //!                └──► status, metadata and child objects, once per change, only while this replica leads (lease)
 //! ```
 //!
-//! [`operator::Operator`] wires one process: watches, drivers, lease, health and metrics, and an orderly stop. [`spec::SystemSpec`] is what
-//! a system tells about itself; `docs/add-a-system.md` has a whole one.
+//! [`operator::Operator`] wires one process: watches, drivers, lease, health and metrics, and an orderly stop. [`spec::SystemSpec`]
+//! describes a system; `docs/add-a-system.md` has a complete example.
 
 pub mod children;
 pub mod client;

@@ -5,8 +5,8 @@
 //!  00:00:00 INFO  pass ended system=powerdns key=example.com. outcome=done
 //! ```
 //!
-//! The fields of the spans around an event are part of its line, outermost first; an inner field of the same name wins. Secrets do not get
-//! here: a provider's `Secret` prints none of its text.
+//! The fields of the spans around an event are part of its line, outermost first; an inner field of the same name wins. A provider's
+//! `Secret` prints none of its text.
 
 use std::{
     fmt::{self, Write as _},
@@ -29,7 +29,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Format {
     /// One flat JSON object per line: `time`, `level`, `msg`, then the fields.
@@ -79,7 +79,7 @@ pub fn check_level(level: &str) -> Result<(), LogError> {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, LogError> {
-    // What the HTTP and TLS layers say at this level drowns everything else.
+    // At this level the HTTP and TLS layers would log more than everything else.
     const DEBUG: &str =
         "debug,h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,hickory_proto=info,hickory_server=info";
     let directives = match level {
@@ -96,8 +96,8 @@ struct Lines<W> {
     writer: W,
 }
 
-/// Fields in the order they were given; a later one of the same name replaces the earlier. The text of the line is set first: a field
-/// that is called `message` stands beside it and does not replace it.
+/// Fields in the order they were given; a later one of the same name replaces the earlier. The text of the line is set first: a field that
+/// is called `message` does not replace it.
 #[derive(Clone, Debug, Default)]
 struct Fields(Vec<(String, Value)>);
 
@@ -230,7 +230,7 @@ fn text_line(now: Timestamp, level: Level, message: &Value, fields: &Fields, col
     line
 }
 
-/// Text as it is, without control characters: a log line is one line, whatever a field holds.
+/// Text as it is, without control characters: a log entry is always one line.
 fn bare(value: &Value) -> String {
     match value {
         Value::String(text) => text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect(),
@@ -314,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_on_one_line_and_quotes_what_needs_it() {
+    fn text_is_one_line_with_quotes_where_needed() {
         let lines = lines(Format::Text, || tracing::info!(key = "a", error = "two words\nand a line", "hello\nthere"));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].ends_with(r#" INFO  hello there key=a error="two words\nand a line""#), "{}", lines[0]);
     }
 
     #[test]
-    fn levels_are_checked_and_the_error_says_what_is_allowed() {
+    fn levels_are_checked_and_the_error_lists_the_valid_ones() {
         for good in ["debug", "info", "warn", "error"] {
             assert_eq!(check_level(good), Ok(()), "{good}");
         }

@@ -1,4 +1,4 @@
-//! One registry for the process, and the engine's own figures.
+//! One registry for the process, and the engine's own metrics.
 //!
 //! Labels are systems, kinds, steps and outcomes: closed sets. An object's name is never a label.
 
@@ -19,10 +19,10 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-/// What the names of our own figures start with.
+/// The prefix of our own metrics.
 const PREFIX: &str = "signpost";
 
-/// The figures of this process. Cloning gives another handle to the same registry.
+/// The metrics of this process. Cloning gives another handle to the same registry.
 #[derive(Clone)]
 pub struct Metrics {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     steps: Family<Step, Histogram>,
     retries: Family<Retry, Counter>,
     panics: Family<OfSystem, Counter>,
-    refusals: Family<Refused, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
     waiting: Family<OfSystem, Gauge>,
     running: Family<OfSystem, Gauge>,
     writes: Family<ByOutcome, Counter>,
@@ -67,7 +67,7 @@ struct Retry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct RefusalLabels {
     system: &'static str,
     reason: &'static str,
 }
@@ -106,7 +106,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A registry with the engine's figures in it.
+    /// A registry with the engine's metrics.
     pub fn new() -> Self {
         let inner = Inner {
             registry: Mutex::new(Registry::default()),
@@ -130,17 +130,17 @@ impl Metrics {
         let metrics = Self { inner: Arc::new(inner) };
         let own = &metrics.inner;
         metrics.register("passes", "Passes by system and outcome", own.passes.clone());
-        metrics.register("step_seconds", "How long the steps of a pass take", own.steps.clone());
-        metrics.register("retries", "Passes that have to be done again, by class", own.retries.clone());
-        metrics.register("panics", "Passes that panicked", own.panics.clone());
+        metrics.register("step_seconds", "Duration of the steps of a pass", own.steps.clone());
+        metrics.register("retries", "Passes that are retried, by system and class", own.retries.clone());
+        metrics.register("panics", "Passes that panicked, by system", own.panics.clone());
         metrics.register("refusals", "Refusals reported, by system and reason", own.refusals.clone());
-        metrics.register("queue_waiting", "Keys that are due and not yet worked on", own.waiting.clone());
-        metrics.register("queue_running", "Keys being worked on", own.running.clone());
+        metrics.register("queue_waiting", "Keys that are due and not yet in progress, by system", own.waiting.clone());
+        metrics.register("queue_running", "Keys in progress, by system", own.running.clone());
         metrics.register("object_writes", "Kubernetes writes by outcome", own.writes.clone());
-        metrics.register("events", "Kubernetes events by what became of them", own.events.clone());
-        metrics.register("watch_events", "Changes seen, by kind", own.watch_events.clone());
+        metrics.register("events", "Kubernetes events by outcome", own.events.clone());
+        metrics.register("watch_events", "Watch events received, by kind", own.watch_events.clone());
         metrics.register("lists", "Complete and failed lists, by kind", own.lists.clone());
-        metrics.register("watch_errors", "Watches that broke, by kind", own.watch_errors.clone());
+        metrics.register("watch_errors", "Watches that failed, by kind", own.watch_errors.clone());
         metrics.register(
             "unreadable_objects",
             "Objects that exist but cannot be read, by kind",
@@ -148,16 +148,16 @@ impl Metrics {
         );
         metrics.register("objects", "Objects known, by kind", own.objects.clone());
         metrics.register("kind_synced", "1 when the view of a kind is complete and current", own.synced.clone());
-        metrics.register("leader", "1 while this replica leads", own.leader.clone());
+        metrics.register("leader", "1 while this replica is the leader", own.leader.clone());
         metrics
     }
 
-    /// Adds a figure of a system, e.g. a `Family` of counters. Names get the prefix `signpost_`.
+    /// Adds a metric of a system, e.g. a `Family` of counters. Names get the prefix `signpost_`.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         self.registry().register(format!("{PREFIX}_{name}"), help, metric);
     }
 
-    /// Adds a figure under a name that people have dashboards on already, without our prefix.
+    /// Adds a metric under a name that existing dashboards use, without our prefix.
     pub fn register_as(&self, name: &str, help: &str, metric: impl Metric) {
         self.registry().register(name, help, metric);
     }
@@ -188,7 +188,7 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, system: &'static str, reason: &'static str) {
-        self.inner.refusals.get_or_create(&Refused { system, reason }).inc();
+        self.inner.refusals.get_or_create(&RefusalLabels { system, reason }).inc();
     }
 
     pub(crate) fn panicked(&self, system: &'static str) {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_encoded_with_their_closed_labels() {
+    fn metrics_are_encoded_with_their_closed_labels() {
         let metrics = Metrics::new();
         metrics.pass("powerdns", "done");
         metrics.writes("written");

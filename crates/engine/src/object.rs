@@ -1,7 +1,8 @@
-//! What an object is called inside the process, and what every object has whatever its kind.
+//! The id of an object inside the process, and the metadata that every kind has.
 //!
 //! A [`Kind`] exists once per process and is compared by its API group and name, so a `Gateway` of one group and a `Gateway` of another
-//! never share an [`ObjectId`]. An [`Identity`] is all that the engine needs of an object's metadata: indexes keep it instead of the object.
+//! never share an [`ObjectId`]. An [`Identity`] is the part of an object's metadata that the engine needs: indexes keep it instead of the
+//! object.
 
 use std::{
     any::TypeId,
@@ -69,7 +70,7 @@ impl Kind {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The same as kube's client calls it.
+    /// The same as kube's client names it.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.clone(),
@@ -143,12 +144,12 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// What every object has, whatever its kind.
+/// The metadata that every kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Which object.
+    /// The object's id.
     pub id: Arc<ObjectId>,
-    /// Which incarnation of it.
+    /// The UID of this incarnation.
     pub uid: Box<str>,
     /// The resource version; 0 where the API server's version is not a number.
     pub version: u64,
@@ -191,7 +192,7 @@ impl Identity {
         self.uid != other.uid || self.version == 0 || other.version == 0 || self.version > other.version
     }
 
-    /// Whether this is the same incarnation of the object, asking for the same.
+    /// Whether this is the same incarnation of the object with the same generation.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         self.uid == other.uid && self.generation == other.generation && self.is_deleting() == other.is_deleting()
     }

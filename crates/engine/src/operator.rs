@@ -6,10 +6,10 @@
 //!  stop:   no new passes ─► running passes end ─► writes and events flushed ─► closing work ─► lease released
 //! ```
 //!
-//! Each system waits for its own kinds only: a CRD that is missing for one system does not hold up another.
+//! Each system waits for its own kinds only: a CRD that is missing for one system does not delay another.
 //!
-//! A lease that is lost ends [`Operator::run`] at once with an error; the process starts again as a follower. Dropping the future of
-//! `run` stops everything where it is, as a crash would.
+//! Losing the lease ends [`Operator::run`] at once with an error; the process starts again as a follower. Dropping the future of `run`
+//! aborts everything, as a crash would.
 
 use std::{any::TypeId, collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// How one process runs.
 #[derive(Clone, Debug)]
 pub struct OperatorOptions {
-    /// What this replica is called in the lease: the pod's name and something that differs after a restart.
+    /// The name of this replica in the lease: the pod's name and a part that differs after a restart.
     pub identity: String,
     /// Leader election; without it, this replica always leads.
     pub lease: Option<LeaseOptions>,
@@ -82,12 +82,12 @@ pub enum OperatorError {
     /// Another replica may lead now; start again as a follower.
     #[error("the lease was lost: another replica may lead now; this one must start again")]
     LeaseLost,
-    /// A part of the operator ended that never should. A defect: the process must start again.
+    /// A part of the operator ended that should run until the end. This is a defect: the process must start again.
     #[error("the {part} ended unexpectedly: {reason}; this process must start again")]
     Broken {
         /// Which part.
         part: &'static str,
-        /// What is known about it.
+        /// How it ended.
         reason: String,
     },
 }
@@ -171,7 +171,7 @@ impl Operator {
         self.background.push(Box::pin(work));
     }
 
-    /// Does `work` when the operator has stopped in good order: for example, logs out of a server. It has two seconds.
+    /// Runs `work` after an orderly stop, for at most two seconds: for example, logs out of a server.
     pub fn at_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.closing.push(Box::pin(work));
     }
@@ -252,7 +252,7 @@ impl Operator {
             candidate,
             fence: _,
         } = self;
-        // Whatever way this ends, nothing is written afterwards.
+        // However this ends, nothing is written afterwards.
         let _closed = CloseOnDrop(writer.clone());
         let seed = options.seed;
         let shared = hub::Shared {
@@ -339,10 +339,10 @@ impl Operator {
                 writer.drain().await;
             };
             if timeout(options.drain, done).await.is_err() {
-                tracing::warn!(limit = ?options.drain, "stopping although passes or writes are not done");
+                tracing::warn!(limit = ?options.drain, "stopping before all passes and writes have ended");
             }
             if timeout(EVENTS, recorder.flush()).await.is_err() {
-                tracing::warn!(limit = ?EVENTS, "stopping although events are not written");
+                tracing::warn!(limit = ?EVENTS, "stopping before all events are written");
             }
         };
         tokio::select! {
@@ -362,17 +362,17 @@ impl Operator {
                 }
             }
         };
-        // Nobody waits for the closing work: the lease is released beside it.
+        // The lease does not wait for the closing work: both run concurrently.
         let closed = timeout(CLOSING, futures::future::join_all(closing));
         let ((), closed) = futures::future::join(released, closed).await;
         if closed.is_err() {
-            tracing::warn!(limit = ?CLOSING, "stopping although the closing work of a system is not done");
+            tracing::warn!(limit = ?CLOSING, "stopping before the closing work of a system has ended");
         }
         Ok(())
     }
 }
 
-/// What a driver waits for.
+/// The preconditions of a driver.
 struct Gate {
     role: watch::Receiver<Role>,
     kinds: watch::Receiver<Kinds>,
@@ -380,7 +380,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Waits until this replica leads and the kinds of `system` are complete. Never returns when that cannot come.
+    /// Waits until this replica leads and the kinds of `system` are complete. Does not return when that is no longer possible.
     async fn opens(mut self, system: &'static str) {
         let leads = self.role.wait_for(|role| *role == Role::Leader).await.is_ok();
         if leads {

@@ -1,6 +1,6 @@
-//! Permissions that the API server denies: on `/readyz` with what to do about it, and in the log once, until an answer shows that they are there.
+//! Missing permissions: reported on `/readyz` with a fix, and logged once, until an answer shows that they are granted.
 //!
-//! A permission is a verb on a resource, never on an object: there are as many as rules in the operator's role.
+//! A permission is a verb on a resource, not on an object, so their number is that of the rules in the operator's role.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(crate) struct Permission {
 }
 
 impl Permission {
-    /// How it reads on `/readyz` when it is missing.
+    /// The check on `/readyz` when it is missing.
     pub(crate) fn missing(&self, message: String) -> Check {
         let Self { verb, resource, subresource, need } = self;
         let flag = if subresource.is_empty() { String::new() } else { format!(" --subresource={subresource}") };
@@ -52,7 +52,7 @@ impl fmt::Display for Permission {
     }
 }
 
-/// What is known about the permissions of this replica.
+/// The permissions of this replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Permissions {
     health: Health,
@@ -63,10 +63,10 @@ impl Permissions {
         Self { health }
     }
 
-    /// Takes note of the answer to a request that needs `permission`.
-    pub(crate) fn heard<T>(&self, permission: &Permission, answer: &Result<T, WriteError>) {
+    /// Notes the answer to a request that needs `permission`.
+    pub(crate) fn answered<T>(&self, permission: &Permission, answer: &Result<T, WriteError>) {
         match answer {
-            // Whoever gets as far as the object was let through.
+            // The request got as far as the object, so it was permitted.
             Ok(_) | Err(WriteError::Gone | WriteError::Conflict | WriteError::Invalid(_)) => {
                 if self.health.clear(&permission.to_string()).is_some() {
                     tracing::info!(
@@ -82,8 +82,8 @@ impl Permissions {
     }
 
     fn denied(&self, permission: &Permission, message: &str) {
-        // Other things are forbidden too, and are about one object and not about the operator: what a webhook or a quota does not allow, or
-        // a namespace that is being deleted.
+        // Webhooks, quotas and namespaces that are being deleted also answer "forbidden". Those concern one object, not the operator's
+        // role.
         if !message.contains(&format!("cannot {} resource", permission.verb)) {
             return;
         }
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_permission_is_named_with_what_to_do_until_it_is_granted() {
+    fn a_missing_permission_is_reported_with_a_fix_until_granted() {
         for answer in
             [Ok(()), Err(WriteError::Gone), Err(WriteError::Conflict), Err(WriteError::Invalid(String::new()))]
         {
             let health = Health::new(Metrics::new());
             let permissions = Permissions::new(health.clone());
-            permissions.heard(&permission(Need::Required), &denied("patch"));
+            permissions.answered(&permission(Need::Required), &denied("patch"));
             let checks = health.checks();
             let Check::Failing { message, fix: Some(fix) } = &checks["permission to patch zones.example.org/status"]
             else {
@@ -129,9 +129,9 @@ mod tests {
             };
             assert!(message.contains(r#"User "u" cannot patch"#), "{message}");
             assert!(fix.contains("kubectl auth can-i patch zones.example.org --subresource=status"), "{fix}");
-            permissions.heard(&permission(Need::Required), &Err::<(), _>(WriteError::Transient(String::new())));
+            permissions.answered(&permission(Need::Required), &Err::<(), _>(WriteError::Transient(String::new())));
             assert!(!health.is_ready(), "no answer says nothing");
-            permissions.heard(&permission(Need::Required), &answer);
+            permissions.answered(&permission(Need::Required), &answer);
             assert_eq!(health.checks().len(), 0, "{answer:?}");
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn an_optional_permission_leaves_the_replica_ready() {
         let health = Health::new(Metrics::new());
-        Permissions::new(health.clone()).heard(&permission(Need::Optional), &denied("patch"));
+        Permissions::new(health.clone()).answered(&permission(Need::Optional), &denied("patch"));
         let checks = health.checks();
         let Check::Degraded { message } = &checks["permission to patch zones.example.org/status"] else {
             panic!("{checks:?}")
@@ -157,9 +157,9 @@ mod tests {
             r#"configmaps "a" is forbidden: exceeded quota: few"#,
             "Unauthorized",
         ] {
-            permissions.heard(&permission(Need::Required), &Err::<(), _>(WriteError::Forbidden(message.to_owned())));
+            permissions.answered(&permission(Need::Required), &Err::<(), _>(WriteError::Forbidden(message.to_owned())));
         }
-        permissions.heard(&permission(Need::Required), &denied("create"));
+        permissions.answered(&permission(Need::Required), &denied("create"));
         assert_eq!(health.checks().len(), 0, "{:?}", health.checks());
     }
 }

@@ -1,4 +1,4 @@
-//! A keyed queue: at most one pass per key at a time, and nothing that happens meanwhile is lost.
+//! A keyed queue: at most one pass per key at a time. Touches during a pass are kept for the next one.
 //!
 //! ```text
 //!  touch(key, object) ─┐                        ┌─► next() ─► Job { key, touched, attempt }
@@ -6,9 +6,9 @@
 //!  finish(outcome) ────┘   (merged when due)    └─► one at a time per key, oldest due first
 //! ```
 //!
-//! A key that is idle runs at once. What is touched while a key is being worked on is merged into its next pass, which begins after a
-//! pause as long as the last pass took (see [`Gather`]). Failures come back by class: at once, with exponential backoff and jitter, not
-//! before the provider allows it, or minutes later.
+//! A key that is idle runs at once. Touches during a pass are merged into the next pass of the key, which begins after a pause as long as
+//! the last pass took (see [`Gather`]). Failures are retried by class: at once, with exponential backoff and jitter, not before the
+//! provider allows it, or minutes later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,14 +24,14 @@ use crate::driver::{Outcome, RetryClass};
 mod statuses;
 pub use statuses::Statuses;
 
-/// A set of touched objects larger than this is a full pass: it costs the same and takes no memory.
+/// A larger set of touched objects becomes a full pass.
 const TOUCHED_LIMIT: usize = 4096;
 /// A new touch waits at most this long behind a transient failure of its key.
-const IMPATIENCE: Duration = Duration::from_secs(1);
+const TOUCH_WAIT: Duration = Duration::from_secs(1);
 /// Separate timers one key may have for [`Queue::touch_after`]; more are merged into the earliest.
 const TIMERS_PER_KEY: usize = 8;
 
-/// What a touch means for its key.
+/// The objects that a touch asks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touch<O> {
     /// Everything under the key.
@@ -40,7 +40,7 @@ pub enum Touch<O> {
     One(O),
 }
 
-/// What a pass has to work on.
+/// The objects that a pass works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched<O> {
     /// Everything under the key.
@@ -68,7 +68,7 @@ impl<O: Ord> Touched<O> {
         matches!(self, Self::Some(objects) if objects.is_empty())
     }
 
-    /// Adds what `other` touches.
+    /// Adds the objects of `other`.
     pub fn merge(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::All, _) => {}
@@ -110,7 +110,7 @@ impl<O: Ord> From<Touch<O>> for Touched<O> {
 pub struct Job<K, O> {
     /// The unit that is written at once.
     pub key: K,
-    /// What was touched since the last pass of this key.
+    /// The objects touched since the last pass of this key.
     pub touched: Touched<O>,
     /// How often this key has failed in a row; 0 on the first try.
     pub attempt: u32,
@@ -118,8 +118,8 @@ pub struct Job<K, O> {
 
 /// How long a key waits before it runs again.
 ///
-/// A key that is idle runs at once. A key that is touched again waits after its last pass as long as that pass took, within these bounds:
-/// what is touched meanwhile is part of the next pass.
+/// A key that is idle runs at once. A key that is touched again waits after its last pass as long as that pass took, within these bounds.
+/// Touches until then are part of the next pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// At least this long.
@@ -257,7 +257,7 @@ impl<O: Ord> Entry<O> {
 
     fn next_at(&self) -> Option<Instant> {
         let at = self.plans.iter().map(|plan| plan.at).min()?;
-        Some(self.not_before.map_or(at, |hold| hold.max(at)))
+        Some(self.not_before.map_or(at, |earliest| earliest.max(at)))
     }
 }
 
@@ -281,7 +281,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         let now = Instant::now();
         self.change(key, |entry, gather, _| {
             if let Some(retry) = entry.plans.iter_mut().find(|plan| plan.why == Why::Retry) {
-                retry.at = retry.at.min(now + IMPATIENCE);
+                retry.at = retry.at.min(now + TOUCH_WAIT);
                 retry.touched.merge(touch.into());
                 return;
             }
@@ -310,7 +310,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         });
     }
 
-    /// What is waiting now, due or not, by key: for tests of indexes and for the depth metric.
+    /// The touched objects that are queued, due or not, by key.
     pub fn waiting(&self) -> BTreeMap<K, Touched<O>> {
         let state = self.lock();
         let merged = |entry: &Entry<O>| {
@@ -328,12 +328,12 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             .collect()
     }
 
-    /// Takes the next key that is due now, if any. Every job must be given back with [`Queue::finish`].
+    /// Takes the next key that is due now, if any. Every job must be ended with [`Queue::finish`].
     pub fn try_next(&self) -> Option<Job<K, O>> {
         self.lock().take_due(Instant::now())
     }
 
-    /// Waits for the next key that is due. Every job must be given back with [`Queue::finish`].
+    /// Waits for the next key that is due. Every job must be ended with [`Queue::finish`].
     pub async fn next(&self) -> Job<K, O> {
         loop {
             let wake = self.shared.wake.notified();
@@ -389,7 +389,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         &self.shared.statuses
     }
 
-    /// Prepares the queue for a driver: what gathered until now becomes a full pass of each key, since a new leader trusts nothing.
+    /// Prepares the queue for a driver: touches until now become a full pass of each key, since a new leader has to check everything.
     pub(crate) fn start(&self, gather: Gather, seed: u64) {
         let mut state = self.lock();
         state.gather = gather;
@@ -475,7 +475,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         {
             let Some((_, key)) = self.resting.pop_front() else { break };
             let gather = self.gather;
-            // One that had another pass meanwhile rests again.
+            // A key that had another pass meanwhile has a new pause.
             let rested = |entry: &Entry<O>| entry.rested(gather).is_none_or(|rested| rested <= now);
             if self.entries.get(&key).is_some_and(|entry| !entry.running && entry.plans.is_empty() && rested(entry)) {
                 self.entries.remove(&key);
@@ -510,16 +510,16 @@ impl<O: Ord> Entry<O> {
             RetryClass::Transient => {
                 self.attempts = self.attempts.saturating_add(1);
                 let (mut objects, mut delay) = (objects, transient_delay(self.attempts, rng));
-                // What was touched during the pass would meet the same failure, were it worked on at once.
+                // Objects touched during the pass would meet the same failure, so they wait with the rest.
                 if let Some(at) = self.plans.iter().position(|plan| plan.why == Why::Touched) {
                     objects.merge(self.plans.swap_remove(at).touched);
-                    delay = delay.min(IMPATIENCE);
+                    delay = delay.min(TOUCH_WAIT);
                 }
                 self.plan(now + delay, Why::Retry, objects);
             }
             RetryClass::Throttled { after } => {
                 self.attempts = self.attempts.saturating_add(1);
-                // Never earlier than asked; a little later, so that all keys do not return in the same moment.
+                // Not earlier than asked, and a little later, so that keys do not all retry at the same moment.
                 let asked = after.unwrap_or_else(|| transient_delay(self.attempts.max(3), rng));
                 let until = now + asked + jittered(asked.min(Duration::from_secs(2)) / 4, rng);
                 self.not_before = Some(until);

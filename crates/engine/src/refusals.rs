@@ -1,11 +1,11 @@
-//! Refusals, reported once: an event, a line in the log and a metric for each, when it begins.
+//! Refusals, reported once when they begin: an event, a log entry and a metric each.
 //!
 //! ```text
-//!  status path, when a status is really written ──► report ──► event + log + metric
-//!  driver, for objects that have no status ───────► set ──────► the same for what is new; what is over is forgotten
+//!  status path, when a status is written ─────────► report ──► event + log + metric
+//!  driver, for objects that have no status ───────► set ──────► the same for new ones; ended ones are forgotten
 //! ```
 //!
-//! The status itself is the system's to write; the reasons are those of [`signpost_planning::Reason`].
+//! The system writes the status itself; the reasons are those of [`signpost_planning::Reason`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ pub struct Refusals {
     reported: Arc<Mutex<Reported>>,
 }
 
-/// What was reported of objects without a status: by system and object, the UID and the refusals.
+/// Reported refusals of objects without a status: the UID and the refusals, by object and system.
 type Reported = BTreeMap<Arc<ObjectId>, BTreeMap<&'static str, (Box<str>, BTreeSet<Refusal>)>>;
 
 impl Refusals {
@@ -48,7 +48,7 @@ impl Refusals {
         });
     }
 
-    /// Sets what is refused of an object now, by this system. What was not refused before is reported; what is over is forgotten.
+    /// Sets the refusals of an object by this system. New ones are reported; ended ones are forgotten.
     pub fn set(&self, system: &'static str, identity: &Identity, refusals: &[Refusal]) {
         let new = {
             let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_reported_when_it_begins_and_again_only_after_it_was_over() {
+    async fn a_refusal_is_reported_when_it_begins_and_after_it_had_ended() {
         let (recorder, mut events) = testing::recorder();
         let refusals = Refusals::new(recorder, Metrics::new());
         let (bad, worse) = (Refusal::new(Reason::InvalidName, "bad"), Refusal::new(Reason::InvalidTtl, "worse"));

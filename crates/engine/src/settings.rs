@@ -1,33 +1,33 @@
-//! The one settings reader: flags, environment and files in, checked values or *all* problems out.
+//! The settings reader. In: flags, environment and files. Out: checked values, or *all* problems.
 //!
-//! A system lists its [`Setting`]s; the binary makes a flag and an environment variable of each. Values stay text until the system reads
-//! them here, so that everything that is wrong is reported at once. An empty value counts as not given, as templates leave it.
+//! A system lists its [`Setting`]s; the binary makes a flag and an environment variable of each. Values are text until the system reads
+//! them here, so that all problems are reported at once. An empty value, as a template may leave it, counts as not given.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-/// One setting: an environment variable, a flag of the same name, and what it means.
+/// One setting: an environment variable, a flag of the same name, and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The environment variable: `PDNS_API_URL`. The flag is `--pdns-api-url`.
     pub name: &'static str,
-    /// What the value is, for `--help`: `URL`.
+    /// The placeholder of the value in `--help`: `URL`.
     pub value: &'static str,
     /// The value when none is given; empty when there is none.
     pub default: &'static str,
-    /// What it means, as one sentence without a full stop.
+    /// Its meaning, as one sentence without a full stop.
     pub help: &'static str,
-    /// How it is given.
+    /// The form of its value.
     pub form: Form,
 }
 
-/// How a setting is given.
+/// The form of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As text.
+    /// Text.
     Text,
-    /// As text that is never shown.
+    /// Text that is not shown.
     Secret,
-    /// As `true` or `false`; the bare flag means `true`.
+    /// `true` or `false`; the bare flag means `true`.
     Switch,
 }
 
@@ -44,7 +44,7 @@ impl Setting {
         self
     }
 
-    /// Its value is never shown.
+    /// Its value is not shown.
     #[must_use]
     pub const fn secret(mut self) -> Self {
         self.form = Form::Secret;
@@ -62,12 +62,12 @@ impl Setting {
     }
 }
 
-/// Something in the settings that cannot be used.
+/// A problem with a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The environment variable, or the place in a file; empty when it is about several.
     pub setting: String,
-    /// What is wrong with it, and what to write instead.
+    /// The problem, and what to write instead.
     pub message: String,
 }
 
@@ -112,17 +112,17 @@ impl Settings {
         self.values.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())
     }
 
-    /// Takes note of a problem.
+    /// Adds a problem.
     pub fn problem(&mut self, setting: impl Into<String>, message: impl Into<String>) {
         self.problems.push(Problem { setting: setting.into(), message: message.into() });
     }
 
-    /// Everything that is wrong so far.
+    /// The problems so far.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// The value if it is there, or a problem with what it takes.
+    /// The value if it is given, else a problem with `what` as the explanation.
     pub fn required(&mut self, name: &str, what: &str) -> Option<String> {
         let value = self.given(name).map(str::to_owned);
         if value.is_none() {
@@ -131,7 +131,7 @@ impl Settings {
         value
     }
 
-    /// A value as `read` understands it; `None` when it is not given or cannot be understood, which is then a problem.
+    /// A value parsed by `read`; `None` when it is not given or invalid, which is then a problem.
     pub fn parse<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let read = read(self.given(name)?);
         self.check(name, read)
@@ -188,7 +188,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let (unit, after) = after.split_at(letters);
         let part = match unit {
             "ms" => Some(Duration::from_millis(number)),
-            // A number without a unit stands alone.
+            // A number without a unit must be the whole text.
             "" if digits == text.trim().len() => Some(Duration::from_secs(number)),
             "s" => Some(Duration::from_secs(number)),
             "m" => number.checked_mul(60).map(Duration::from_secs),
@@ -204,7 +204,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-/// No setting needs more, and nothing overflows below it.
+/// The longest time that a setting accepts.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 #[cfg(test)]

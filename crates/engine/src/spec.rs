@@ -1,4 +1,4 @@
-//! What a system tells about itself: everything that the binary, the CRDs, the RBAC, the documentation and the tests need.
+//! The description of a system: everything that the binary, the CRDs, the RBAC, the documentation and the tests need.
 //!
 //! The binary has one list of specs. Adding a system is one line in it.
 
@@ -18,7 +18,7 @@ pub struct SystemSpec {
     pub name: &'static str,
     /// Its name for people: `PowerDNS`.
     pub title: &'static str,
-    /// What it reads and writes, in one line.
+    /// Its inputs and outputs, in one line.
     pub about: &'static str,
     /// Its settings.
     pub settings: &'static [Setting],
@@ -26,11 +26,11 @@ pub struct SystemSpec {
     pub servers: &'static [&'static str],
     /// Further settings that show that it is meant to run, so that the missing ones are reported.
     pub hints: &'static [&'static str],
-    /// The kinds that it brings.
+    /// The CRDs that it installs.
     pub crds: fn() -> Vec<CustomResourceDefinition>,
-    /// What it may do in the cluster.
+    /// The permissions that it needs in the cluster.
     pub rules: &'static [Rule],
-    /// Reads its settings. `None` when something is wrong with them, which is then among their problems.
+    /// Reads its settings. Returns `None` when they are invalid; `Settings` then has the problems.
     pub configure: fn(&mut Settings) -> Option<Box<dyn Configured>>,
 }
 
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// Something that the operator may do in the cluster, and why.
+/// A permission that the operator needs in the cluster, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Only in the operator's own namespace.

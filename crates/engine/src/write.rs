@@ -1,4 +1,4 @@
-//! The only way to the API server's write verbs.
+//! The writer: every write to the API server, except those of the lease and of events.
 //!
 //! ```text
 //!  submit(write) ─► lane per (object, status | metadata), latest wins ─► at most 16 at once ─► PATCH
@@ -6,12 +6,12 @@
 //!                    skipped when the server is known to have that status ◄────┘
 //! ```
 //!
-//! Every patch carries the object's UID: an object that was deleted is never created again by a write, and metadata meant for it never
-//! reaches another object of the same name; the write ends as [`WriteError::Gone`]. Submitted writes are retried here by the class of their
-//! failure until they are done, replaced by a newer one or pointless.
+//! Every patch carries the object's UID: a write does not create a deleted object again, and metadata meant for it does not reach another
+//! object of the same name. Such a write ends as [`WriteError::Gone`]. Submitted writes are retried by the class of their error until they
+//! succeed, are replaced by a newer one or cannot succeed.
 //!
-//! Statuses are applied under a field manager of ours, so a system may write a part of a status (one list of an Ingress) and owns no more
-//! than it sends. Two systems that write parts of one status each need a manager of their own: see [`ObjectWrite::owned_by`].
+//! Statuses are applied under a field manager of ours, so a system may write a part of a status (one list of an Ingress) and owns only what
+//! it sends. Two systems that write parts of one status each need a manager of their own: see [`ObjectWrite::owned_by`].
 
 use std::{
     collections::BTreeMap,
@@ -61,26 +61,26 @@ pub const FIELD_MANAGER: &str = "signpost";
 pub struct ObjectWrite {
     /// Which object.
     pub id: Arc<ObjectId>,
-    /// Which incarnation of that object.
+    /// The UID of the object.
     pub uid: Box<str>,
-    /// What to write.
+    /// The content.
     pub patch: ObjectPatch,
-    /// The part of the operator that owns what is written; empty for the one that owns the object.
+    /// The part of the operator that owns the written fields; empty for the default.
     pub owner: &'static str,
 }
 
-/// What is written.
+/// The content of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectPatch {
     /// A status, or a part of one, by server-side apply, forced.
     Status(Value),
-    /// A merge patch of `metadata` (finalizers, annotations, labels). With a `resourceVersion` in it, the write is refused
+    /// A merge patch of `metadata` (finalizers, annotations, labels). With a `resourceVersion` in it, the API server rejects the write
     /// ([`WriteError::Conflict`]) when the object has changed since.
     Metadata(Value),
 }
 
 impl ObjectWrite {
-    /// A status, or the part of it that is ours. What was applied before and is not in it any more is removed.
+    /// A status, or the part of it that is ours. Fields that were applied before and are not in it any more are removed.
     pub fn status(identity: &Identity, status: Value) -> Self {
         Self::new(identity, ObjectPatch::Status(status))
     }
@@ -103,8 +103,8 @@ impl ObjectWrite {
         Self { id: identity.id.clone(), uid: identity.uid.clone(), patch, owner: "" }
     }
 
-    /// The same, owned by a part of the operator with a field manager of its own (`signpost-OWNER`), so that it stands beside what
-    /// another part writes to the same status.
+    /// The same, owned by a part of the operator with a field manager of its own (`signpost-OWNER`), so that two parts can write to one
+    /// status.
     #[must_use]
     pub fn owned_by(mut self, owner: &'static str) -> Self {
         self.owner = owner;
@@ -159,7 +159,7 @@ struct Inner {
     permits: Semaphore,
     pace: Arc<pace::Pace>,
     state: Mutex<State>,
-    /// Something left a lane.
+    /// A lane was removed.
     moved: Notify,
     stop: CancellationToken,
     fence: Fence,
@@ -170,25 +170,25 @@ struct Inner {
 struct State {
     /// Lanes that have a task.
     lanes: BTreeMap<(Arc<ObjectId>, Lane), InLane>,
-    /// What the API server has of what we applied.
+    /// The API server's state of the fields that we applied.
     known: known::Table,
     rng: StdRng,
 }
 
-/// What the task of a lane has to do next.
+/// The state of a lane that has a task.
 struct InLane {
     next: Next,
-    /// Wakes the task that waits to try again.
+    /// Wakes the task that waits for a retry.
     overtaken: Arc<Notify>,
 }
 
-/// What the task of a lane does when its request has ended.
+/// The next write of a lane when its request has ended.
 enum Next {
-    /// What it is doing, until that is done.
+    /// The same write, until it is done.
     Same,
-    /// This instead.
+    /// This write instead.
     Newer(Box<ObjectWrite>),
-    /// Nothing: another write takes its place.
+    /// None: another write takes its place.
     Nothing,
 }
 
@@ -223,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Hands over a write and returns at once. A newer write of the same object and lane replaces one that has not started.
+    /// Queues a write and returns at once. A newer write of the same object and lane replaces one that has not started.
     pub fn submit(&self, write: ObjectWrite) {
         if self.inner.stop.is_cancelled() {
             return;
@@ -256,9 +256,8 @@ impl Writer {
         });
     }
 
-    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`.
-    ///
-    /// Short failures are retried a few times; what is left is the caller's to plan for.
+    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`. Transient errors are
+    /// retried a few times; the caller has to handle the rest.
     pub async fn write(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
         if let lane @ Lane::Status(_) = write.lane() {
             self.overtake(&(write.id.clone(), lane)).await;
@@ -294,12 +293,12 @@ impl Writer {
         self.inner.pace.turn().await
     }
 
-    /// Declares a kind whose status is written from here, and the fields of it that only tell when something happened.
+    /// Declares a kind whose status is written here, and its fields that only record when something happened.
     pub(crate) fn reported(&self, kind: &'static Kind, times: &[&'static str]) {
         self.lock().known.reported(kind, times);
     }
 
-    /// Takes note of an object that the watch delivered. `applied` is the object where it has fields of ours.
+    /// Notes an object that the watch delivered. `applied` is the object where it has fields of ours.
     pub(crate) fn saw(
         &self,
         id: &ObjectId,
@@ -312,7 +311,7 @@ impl Writer {
         self.lock().known.saw(id, uid, (version, deleting), applied, compared);
     }
 
-    /// Takes note of an object that was read whole, `managedFields` included.
+    /// Notes an object that was read whole, `managedFields` included.
     pub fn saw_object(&self, id: &ObjectId, object: &Value) {
         let text = |field: &str| object["metadata"][field].as_str();
         let version = crate::object::version_of(text("resourceVersion"));
@@ -326,7 +325,7 @@ impl Writer {
         self.lock().known.view_of(kind, current);
     }
 
-    /// A user created or changed an object: reporting gives way while that goes on.
+    /// A user created or changed an object: fewer statuses are written while many arrive.
     pub(crate) fn object_arrived(&self) {
         self.inner.pace.arrived();
     }
@@ -336,7 +335,7 @@ impl Writer {
         self.lock().known.forget(id);
     }
 
-    /// The cluster was restored from an older state: what was known of it is not true any more.
+    /// The cluster was restored from an older state: forgets what is known of it.
     pub(crate) fn rewound(&self) {
         self.lock().known.clear();
     }
@@ -352,7 +351,7 @@ impl Writer {
         }
     }
 
-    /// Drops what is waiting and refuses everything from now on.
+    /// Drops queued writes and rejects new ones from now on.
     pub fn close(&self) {
         self.inner.stop.cancel();
     }
@@ -370,8 +369,8 @@ impl Writer {
         transient_delay(attempt, &mut self.lock().rng)
     }
 
-    /// Makes sure that no older status of the same object is sent after the present one: waits for a request that is in progress, since
-    /// nobody knows when it takes effect, and for no other try of it.
+    /// Makes sure that no older status of the same object is sent after this one: waits for a request in progress, whose effect may come
+    /// late, and cancels its retries.
     async fn overtake(&self, lane: &(Arc<ObjectId>, Lane)) {
         loop {
             let moved = self.inner.moved.notified();
@@ -399,7 +398,7 @@ impl Writer {
                     Next::Nothing => current = None,
                 }
                 if current.is_none() {
-                    // Removed under the same lock that found it empty, so that no submit can fall between.
+                    // Removed under the same lock that found it empty, so that no submit can come in between.
                     state.lanes.remove(lane);
                     return;
                 }
@@ -413,8 +412,8 @@ impl Writer {
                 Err(error) => {
                     attempt += 1;
                     if let Some(delay) = self.retry_delay(&error, lane.1, attempt) {
-                        tracing::debug!(object = %write.id, error = %error, "write will be tried again");
-                        // Woken up or not, what to do next is in the lane.
+                        tracing::debug!(object = %write.id, error = %error, "write will be retried");
+                        // Woken up or not, the lane has the next write.
                         let _ = timeout(delay, overtaken.notified()).await;
                     } else {
                         if error != WriteError::Gone {
@@ -448,15 +447,15 @@ impl Writer {
             return Err(WriteError::Transient("the writer is closed".to_owned()));
         }
         if !self.inner.fence.is_open() {
-            return Err(WriteError::Transient("this replica does not lead any more".to_owned()));
+            return Err(WriteError::Transient("this replica is no longer the leader".to_owned()));
         }
         if self.lock().has_status(write) {
             self.inner.metrics.writes("unchanged");
             return Ok(Value::Null);
         }
         let answer = match self.request(write).await {
-            // A status is taken whatever UID comes with it: only the answer tells that the object is another one by now. Its own status
-            // is written when its own pass ends, which is after this.
+            // The API server accepts a status with any UID: only the answer shows that the object is another one now. Its own status is
+            // written when its own pass ends, which is after this.
             Ok(object) if object.pointer("/metadata/uid").is_some_and(|uid| *uid != *write.uid) => {
                 Err(WriteError::Gone)
             }
@@ -529,19 +528,19 @@ impl Writer {
             Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
         };
         for permission in permissions {
-            self.inner.permissions.heard(permission, &answer);
+            self.inner.permissions.answered(permission, &answer);
         }
         answer
     }
 }
 
-/// What it takes to write.
+/// The permission for a write.
 fn permission(verb: &'static str, kind: &Kind, subresource: &'static str) -> Permission {
     Permission { verb, resource: kind.resource(), subresource, need: Need::Required }
 }
 
 impl State {
-    /// The part that a write applies, and the digest of what it applies there.
+    /// The part that a write applies, and the digest of its content.
     fn wanted(&self, write: &ObjectWrite) -> Option<(Part, u64)> {
         let ObjectPatch::Status(status) = &write.patch else { return None };
         let part = Part::status(write.owner);

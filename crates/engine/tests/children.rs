@@ -1,11 +1,6 @@
-//! Whole child objects, on the sandbox and on the real API server: made once, kept, deleted, and never anybody else's.
+//! Child objects on the sandbox and on the real API server: created once, corrected, deleted. Foreign objects are not touched.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 use std::time::Duration;
 
@@ -40,7 +35,7 @@ fn child(namespace: &str, name: &str) -> Child {
     Child::new::<ConfigMap>(Some(namespace), name, label())
 }
 
-/// A writer whose requests go through a proxy that counts them and can hold them up.
+/// A writer whose requests pass a proxy that counts them and can delay them.
 async fn through_proxy(cluster: &Cluster) -> (FaultProxy, Writer) {
     let mut config = cluster.config().await;
     let proxy = FaultProxy::start(&config.cluster_url.to_string()).await;
@@ -63,14 +58,14 @@ async fn merge(cluster: &Cluster, namespace: &str, name: &str, patch: Value) {
 }
 
 on_both! {
-    async fn a_child_is_made_once_and_the_same_again_is_not_sent(cluster) {
+    async fn a_child_is_created_once_and_not_sent_again_unchanged(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
         let content = json!({ "metadata": { "labels": { "a": "b" }, "annotations": {} }, "data": { "k": "v", "gone": null } });
         let child = child(&namespace, "a");
         assert_eq!(writer.apply_child(&child, &content).await, Ok(ChildApplied::Made));
         assert_eq!(writer.apply_child(&child, &content).await, Ok(ChildApplied::Unchanged));
-        // Another process, which remembers nothing, finds it as it should be too.
+        // Another process, without any memory, finds it up to date too.
         let (other, fresh) = through_proxy(&cluster).await;
         assert_eq!(fresh.apply_child(&child, &content).await, Ok(ChildApplied::Unchanged));
         assert_eq!((proxy.writes(), other.writes()), (1, 0));
@@ -79,7 +74,7 @@ on_both! {
         assert_eq!(serde_json::to_value(&made.data).unwrap(), json!({ "k": "v" }));
     }
 
-    async fn what_others_changed_is_taken_back_and_what_they_added_stays(cluster) {
+    async fn foreign_changes_are_reverted_and_foreign_additions_kept(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
         let child = child(&namespace, "a");
@@ -91,14 +86,14 @@ on_both! {
         assert_eq!(writer.apply_child(&child, &content).await, Ok(ChildApplied::Changed));
         let data = read(&cluster, &namespace, "a").await.unwrap().data;
         assert_eq!(serde_json::to_value(data).unwrap(), json!({ "k": "v", "theirs": "x" }));
-        // A field that is no longer applied goes; that of another stays.
+        // A field that is no longer applied is removed; a foreign field is kept.
         assert_eq!(writer.apply_child(&child, &json!({ "data": { "l": "w" } })).await, Ok(ChildApplied::Changed));
         let data = read(&cluster, &namespace, "a").await.unwrap().data;
         assert_eq!(serde_json::to_value(data).unwrap(), json!({ "l": "w", "theirs": "x" }));
         assert_eq!(proxy.writes(), 3);
     }
 
-    async fn lists_and_what_the_server_fills_in_are_no_reason_to_write(cluster) {
+    async fn lists_and_server_defaults_cause_no_write(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
         let service = Child::new::<Service>(Some(&namespace), "web", label());
@@ -118,7 +113,7 @@ on_both! {
         assert_eq!(proxy.writes(), 4);
     }
 
-    async fn an_object_that_is_not_ours_is_neither_changed_nor_deleted(cluster) {
+    async fn a_foreign_object_is_neither_changed_nor_deleted(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
         let owner: OwnerReference = serde_json::from_value(json!({
@@ -146,7 +141,7 @@ on_both! {
         assert_eq!(proxy.writes(), 0);
     }
 
-    async fn every_proof_is_found_again_in_what_it_was_put_into(cluster) {
+    async fn every_proof_is_recognised_in_the_applied_object(cluster) {
         let namespace = cluster.namespace("children").await;
         let writer = writer(cluster.client());
         let parent = make(&cluster, &namespace, json!({ "metadata": { "name": "parent" } })).await;
@@ -164,10 +159,10 @@ on_both! {
         }
     }
 
-    async fn somebody_who_makes_it_first_keeps_it(cluster) {
+    async fn an_object_that_others_created_first_is_kept(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
-        // Between our look, which finds nothing, and our write, which is held up, another one is made.
+        // Between our read, which finds nothing, and our write, which is delayed, another object is created.
         proxy.add(Rule::next(1, Fault::Hang).method(Method::PATCH));
         let ours = child(&namespace, "a");
         let applying = tokio::spawn(async move { writer.apply_child(&ours, &json!({ "data": { "l": "ours" } })).await });
@@ -181,7 +176,7 @@ on_both! {
         assert_eq!(read(&cluster, &namespace, "a").await.unwrap(), before, "not a field of it was touched");
     }
 
-    async fn what_has_become_another_object_meanwhile_is_not_deleted(cluster) {
+    async fn a_child_replaced_by_a_foreign_object_is_not_deleted(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;
         let ours = child(&namespace, "a");
@@ -214,7 +209,7 @@ on_both! {
         assert_eq!(writer.apply_child(&ours, &content).await, Ok(ChildApplied::Made));
     }
 
-    async fn what_cannot_be_made_says_why(cluster) {
+    async fn a_child_that_cannot_be_created_reports_why(cluster) {
         let writer = writer(cluster.client());
         let lost = child("no-such-namespace", "a");
         let answer = writer.apply_child(&lost, &json!({ "data": { "k": "v" } })).await;

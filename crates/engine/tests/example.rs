@@ -1,11 +1,10 @@
-//! The example of `docs/add-a-system.md`, whole: every `Greeting` gets a ConfigMap of its name with its text in it, and a status.
+//! The complete example of `docs/add-a-system.md`: every `Greeting` gets a ConfigMap of its name with its text in it, and a status.
 //!
 //! ```text
 //!  Greeting {spec.text} ─► index ─► one key per namespace ─► observe ─► plan ─► apply ─► ConfigMap
 //!                                                                                  └──► report ─► status {ready, conditions}
 //! ```
 
-// A test that cannot do its work must fail at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod support;
@@ -30,7 +29,7 @@ use signpost_engine::{
 };
 use signpost_planning::{Reason, Refusal};
 
-/// `index.rs`: what is known of the cluster, in small maps. No object is kept.
+/// `index.rs`: the state of the cluster, in small maps. Objects are not kept.
 mod index {
     use super::*;
 
@@ -58,7 +57,7 @@ mod index {
         pub identity: Identity,
         pub text: String,
         pub conditions: Vec<Condition>,
-        /// What the last pass decided, until the object changes.
+        /// The decision of the last pass, until the object changes.
         pub decided: Option<Result<(), Refusal>>,
     }
 
@@ -88,7 +87,7 @@ mod index {
     }
 }
 
-/// `plan.rs` and `report.rs`: functions of what they are given.
+/// `plan.rs` and `report.rs`: functions of their arguments.
 mod decide {
     use super::*;
 
@@ -113,7 +112,7 @@ mod decide {
             match (done, refusal) {
                 (_, Some(refusal)) => statuses.push((known.identity, Err(refusal))),
                 (Ok(()), None) => statuses.push((known.identity, Ok(()))),
-                // Only what was done is reported: a failure leaves the last true status in place.
+                // Only successes are reported: after a failure the last true status is kept.
                 (Err(error), None) => {
                     let objects = Touched::Some([known.identity.id].into());
                     outcome = Outcome::Retry { class: (&error).into(), objects };
@@ -176,7 +175,7 @@ impl System for Greeter {
         let mut known = self.greetings.known.lock().unwrap();
         let mut due = Vec::new();
         for (identity, decided) in statuses {
-            // An object that has changed since is left to its next pass.
+            // An object that has changed since gets its status from its next pass.
             if let Some(known) = known.get_mut(&identity.id).filter(|known| known.identity.asks_the_same(&identity)) {
                 known.decided = Some(decided);
                 due.push(identity.id);
@@ -205,7 +204,7 @@ pub fn install(operator: &mut Operator) {
     let queue = Queue::new();
     let greetings = Arc::new(index::Greetings { known: Mutex::default(), queue: queue.clone() });
     operator.watch::<index::Greeting>(Greeter::NAME, Watch::required().reported(&[]), greetings.clone());
-    // A ConfigMap that somebody changes or deletes is put right: its Greeting is touched.
+    // A ConfigMap that is changed or deleted is corrected: its Greeting is touched.
     let touched = greetings.clone();
     let children = ChildIndex::<ConfigMap, String>::new(
         |map| map.labels().get("greeting").cloned(),
@@ -220,7 +219,7 @@ pub fn install(operator: &mut Operator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_greeting_is_served_refused_and_put_right() {
+async fn a_greeting_is_served_refused_and_restored() {
     let sandbox = support::sandbox(1);
     let user = sandbox.client();
     support::install_kind(&user, "Greeting").await;

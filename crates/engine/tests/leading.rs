@@ -1,11 +1,6 @@
 //! Leader election on the sandbox: hand-over, take-over, and clocks that do not agree.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 mod support;
 
@@ -135,7 +130,7 @@ async fn changed(sandbox: &Sandbox, times: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_stops_during_a_renewal_hands_over_within_two_seconds() {
+async fn stopping_during_a_renewal_hands_over_within_two_seconds() {
     for lost in [false, true] {
         let sandbox = sandbox(1);
         let late = Arc::new(AtomicBool::new(false));
@@ -144,7 +139,7 @@ async fn a_leader_that_stops_during_a_renewal_hands_over_within_two_seconds() {
         let second = candidate(sandbox.client(), "second", clock());
         late.store(true, Ordering::Relaxed);
         changed(&sandbox, 3).await;
-        // The renewal has happened, and nobody will hear of it.
+        // The renewal has happened, and its answer is lost.
         late.store(lost, Ordering::Relaxed);
         first.stop.cancel();
         let began = Instant::now();
@@ -155,7 +150,7 @@ async fn a_leader_that_stops_during_a_renewal_hands_over_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_taken_in_the_moment_of_the_stop_is_given_back() {
+async fn a_lease_taken_while_stopping_is_released() {
     let sandbox = sandbox(1);
     let late = Arc::new(AtomicBool::new(true));
     let first = candidate(answered_late(sandbox.client(), &late), "first", clock());
@@ -170,7 +165,7 @@ async fn a_lease_that_was_taken_in_the_moment_of_the_stop_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_does_not_wait_long_for_a_lease_that_cannot_be_given_back() {
+async fn stopping_waits_two_seconds_at_most_to_release_the_lease() {
     let sandbox = sandbox(1);
     let cut = Arc::new(AtomicBool::new(false));
     let flag = cut.clone();
@@ -194,7 +189,7 @@ async fn stopping_does_not_wait_long_for_a_lease_that_cannot_be_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_is_replaced_after_its_lease_was_seen_to_expire() {
+async fn a_crashed_leader_is_replaced_after_its_lease_expired() {
     let sandbox = sandbox(1);
     let session = Session::default();
     let first = candidate(sandbox.session_client(&session), "first", clock());
@@ -208,7 +203,7 @@ async fn a_leader_that_dies_is_replaced_after_its_lease_was_seen_to_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_an_hour_apart_neither_take_the_lease_early_nor_late() {
+async fn clocks_an_hour_apart_do_not_change_when_the_lease_is_taken() {
     for hours in [-1, 1] {
         let sandbox = sandbox(1);
         let first = candidate(sandbox.client(), "first", clock());
@@ -259,7 +254,7 @@ async fn a_leader_cut_off_stops_before_another_can_take_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fence_falls_by_itself_when_a_process_was_asleep() {
+async fn the_fence_is_closed_after_the_process_was_suspended() {
     let sandbox = sandbox(1);
     let first = candidate(sandbox.client(), "first", clock());
     first.leading().await;
@@ -270,7 +265,7 @@ async fn the_fence_falls_by_itself_when_a_process_was_asleep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_under_way_is_not_run_a_moment_longer_than_the_lease_and_ends_at_once_when_it_is_lost() {
+async fn work_is_not_polled_after_the_lease_and_ends_when_it_is_lost() {
     let sandbox = sandbox(1);
     let first = candidate(sandbox.client(), "first", clock());
     first.leading().await;
@@ -300,7 +295,7 @@ async fn work_under_way_is_not_run_a_moment_longer_than_the_lease_and_ends_at_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_trouble_with_the_api_server_does_not_cost_the_lease() {
+async fn short_api_server_errors_do_not_lose_the_lease() {
     let sandbox = sandbox(1);
     let calls = Mutex::new(0_u64);
     let plan = FaultPlan::new(move |_, _| {
@@ -322,7 +317,7 @@ async fn short_trouble_with_the_api_server_does_not_cost_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_that_try_at_once_exactly_one_leads() {
+async fn of_many_candidates_exactly_one_leads() {
     let sandbox = sandbox(1);
     let runners: Vec<_> = (0..10).map(|n| candidate(sandbox.client(), &format!("r{n}"), clock())).collect();
     for _ in 0..9 {
@@ -337,7 +332,7 @@ async fn of_many_that_try_at_once_exactly_one_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_made_again() {
+async fn a_deleted_lease_is_created_again() {
     let sandbox = sandbox(1);
     let first = candidate(sandbox.client(), "first", clock());
     first.leading().await;

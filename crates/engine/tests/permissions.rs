@@ -1,11 +1,6 @@
-//! Rights that are missing: on the sandbox, which denies single requests, and on the real API server, where RBAC does.
+//! Missing permissions: on the sandbox, which denies single requests, and on the real API server with RBAC.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 use std::time::Duration;
 
@@ -28,17 +23,17 @@ use signpost_sandbox::DenyRule;
 use signpost_testkit::{Cluster, eventually, on_both};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// All that the replica of this suite may do.
-const RIGHTS: [(&str, &str, &[&str]); 3] = [
+/// The permissions of the replica of this suite.
+const PERMISSIONS: [(&str, &str, &[&str]); 3] = [
     ("", "configmaps", &["get", "create", "patch", "delete"]),
     ("", "events", &["create", "patch"]),
     ("networking.k8s.io", "ingresses/status", &["patch"]),
 ];
 
 /// A replica with few permissions, in a namespace of its own.
-struct World {
+struct Replica {
     cluster: Cluster,
     namespace: String,
     writer: Writer,
@@ -49,7 +44,7 @@ struct World {
     _stop: DropGuard,
 }
 
-impl World {
+impl Replica {
     async fn start(cluster: Cluster) -> Self {
         let namespace = cluster.namespace("permissions").await;
         let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
@@ -66,9 +61,9 @@ impl World {
         let (writer, recorder, health) = (operator.writer(), operator.recorder(), operator.health());
         let stop = CancellationToken::new();
         tokio::spawn(operator.run(stop.clone()));
-        let world = Self { cluster, namespace, writer, recorder, health, map, ingress, _stop: stop.drop_guard() };
-        world.deny("", "").await;
-        world
+        let replica = Self { cluster, namespace, writer, recorder, health, map, ingress, _stop: stop.drop_guard() };
+        replica.deny("", "").await;
+        replica
     }
 
     /// Takes one permission away and grants all others.
@@ -78,7 +73,7 @@ impl World {
             sandbox.deny(if verb.is_empty() { Vec::new() } else { vec![rule] });
             return;
         }
-        let rules: Vec<_> = RIGHTS
+        let rules: Vec<_> = PERMISSIONS
             .iter()
             .map(|(group, own, verbs)| {
                 let verbs: Vec<_> = verbs.iter().filter(|own_verb| (**own_verb, *own) != (verb, resource)).collect();
@@ -112,7 +107,7 @@ impl World {
             .unwrap();
     }
 
-    /// Does all that there is to do, with something new in it each time.
+    /// Makes every kind of write once, with a new content each time.
     async fn work(&self, number: u32) {
         let labels = json!({ "labels": { "number": number.to_string() } });
         let metadata = ObjectWrite::metadata(&Identity::of(&self.map), labels);
@@ -134,56 +129,56 @@ impl World {
         self.recorder.record(Event { object, kind: EventKind::Normal, reason: "Tested".into(), note });
     }
 
-    /// Works until the checks are as they should be: how soon a role takes effect is the server's affair.
-    async fn works_until(&self, what: &str, hold: impl Fn(&Health) -> bool) {
+    /// Works until the checks satisfy `condition`: a changed role takes effect with a delay.
+    async fn works_until(&self, what: &str, condition: impl Fn(&Health) -> bool) {
         let number = std::cell::Cell::new(0);
-        eventually(what, PATIENCE, || async {
+        eventually(what, TIMEOUT, || async {
             number.set(number.get() + 1);
             self.work(number.get()).await;
-            if hold(&self.health) { Ok(()) } else { Err(self.health.checks()) }
+            if condition(&self.health) { Ok(()) } else { Err(self.health.checks()) }
         })
         .await;
     }
 }
 
 on_both! {
-    async fn a_missing_permission_to_write_is_on_readyz_until_it_is_granted(cluster) {
-        let world = World::start(cluster).await;
+    async fn a_missing_write_permission_is_on_readyz_until_granted(cluster) {
+        let replica = Replica::start(cluster).await;
         let mut permissions = vec![
             ("patch", "ingresses/status", "ingresses.networking.k8s.io/status", "ingresses.networking.k8s.io --subresource=status"),
             ("get", "configmaps", "configmaps", "configmaps"),
             ("patch", "configmaps", "configmaps", "configmaps"),
             ("delete", "configmaps", "configmaps", "configmaps"),
         ];
-        if world.cluster.is_real() {
-            // The sandbox asks for one permission per request, and this one makes an object by a patch.
+        if replica.cluster.is_real() {
+            // The sandbox checks one permission per request, and this one creates an object by a patch.
             permissions.push(("create", "configmaps", "configmaps", "configmaps"));
         }
-        world.works_until("nothing is missing", |health| health.checks().is_empty()).await;
+        replica.works_until("nothing is missing", |health| health.checks().is_empty()).await;
         for (verb, resource, shown, asked) in permissions {
-            world.deny(verb, resource).await;
+            replica.deny(verb, resource).await;
             let name = format!("permission to {verb} {shown}");
-            world.works_until(&format!("the {name} is missing"), |health| !health.is_ready()).await;
-            let mut checks = world.health.checks();
+            replica.works_until(&format!("the {name} is missing"), |health| !health.is_ready()).await;
+            let mut checks = replica.health.checks();
             checks.retain(|_, check| matches!(check, Check::Failing { .. }));
             assert_eq!(checks.keys().collect::<Vec<_>>(), [&name]);
             let Check::Failing { message, fix: Some(fix) } = &checks[&name] else { panic!("{checks:?}") };
             assert!(message.contains(&format!("cannot {verb} resource")), "{message}");
             assert!(fix.contains(&format!("kubectl auth can-i {verb} {asked}")), "{fix}");
-            world.deny("", "").await;
-            world.works_until(&format!("the {name} is there"), |health| health.checks().is_empty()).await;
+            replica.deny("", "").await;
+            replica.works_until(&format!("the {name} is there"), |health| health.checks().is_empty()).await;
         }
     }
 
-    async fn events_that_may_not_be_written_are_said_and_leave_the_replica_ready(cluster) {
-        let world = World::start(cluster).await;
-        world.works_until("nothing is missing", |health| health.checks().is_empty()).await;
-        world.deny("create", "events").await;
-        world.works_until("events are missed", |health| !health.checks().is_empty()).await;
-        let checks = world.health.checks();
+    async fn missing_event_permissions_are_reported_and_leave_it_ready(cluster) {
+        let replica = Replica::start(cluster).await;
+        replica.works_until("nothing is missing", |health| health.checks().is_empty()).await;
+        replica.deny("create", "events").await;
+        replica.works_until("events are missed", |health| !health.checks().is_empty()).await;
+        let checks = replica.health.checks();
         assert!(matches!(&checks["permission to create events"], Check::Degraded { message } if message.contains("can-i create events")), "{checks:?}");
-        assert!(world.health.is_ready());
-        world.deny("", "").await;
-        world.works_until("events are back", |health| health.checks().is_empty()).await;
+        assert!(replica.health.is_ready());
+        replica.deny("", "").await;
+        replica.works_until("events are back", |health| health.checks().is_empty()).await;
     }
 }

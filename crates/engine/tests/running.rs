@@ -1,11 +1,6 @@
-//! Whole replicas on the sandbox: when they begin to work, how they stop, and who takes over.
+//! Replicas on the sandbox: when they start to work, how they stop, and which one takes over.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 mod support;
 
@@ -72,18 +67,18 @@ struct Replica {
     stop: CancellationToken,
     task: JoinHandle<Result<(), OperatorError>>,
     health: Health,
-    heard: Arc<Mutex<Vec<String>>>,
+    calls: Arc<Mutex<Vec<String>>>,
 }
 
 fn start(client: Client, options: OperatorOptions) -> Replica {
     let (operator, maps) = mirror::operator(client, options);
     let stop = CancellationToken::new();
     let health = operator.health();
-    Replica { task: tokio::spawn(operator.run(stop.clone())), stop, health, heard: maps.heard }
+    Replica { task: tokio::spawn(operator.run(stop.clone())), stop, health, calls: maps.calls }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_change_is_worked_on_at_once() {
+async fn a_single_change_is_processed_at_once() {
     let (sandbox, user) = cluster().await;
     let _replica = start(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
     make(&user, "first").await;
@@ -96,10 +91,10 @@ async fn a_single_change_is_worked_on_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_before_every_required_kind_is_known() {
+async fn nothing_is_written_before_every_required_kind_is_listed() {
     let (sandbox, user) = cluster().await;
     make(&user, "a").await;
-    // ConfigMaps cannot be listed yet: deciding without them would be deciding blindly.
+    // ConfigMaps cannot be listed yet, so nothing may be decided.
     sandbox.faults().set(FaultPlan::new(|info, _| {
         if info.verb == "list" && info.resource == "configmaps" { Fault::unavailable() } else { Fault::None }
     }));
@@ -134,7 +129,7 @@ async fn a_follower_watches_and_writes_nothing() {
     mirrored(&user, "b").await;
     sleep(Duration::from_secs(30)).await;
     assert_eq!(*writes.lock().unwrap(), 0);
-    assert!(follower.heard.lock().unwrap().contains(&"applied Mirror default/b".to_owned()), "it serves reads");
+    assert!(follower.calls.lock().unwrap().contains(&"applied Mirror default/b".to_owned()), "it serves reads");
     assert!(follower.health.is_ready() && leader.health.is_ready());
 }
 
@@ -155,9 +150,9 @@ async fn a_leader_that_stops_hands_its_work_over_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_ends_running_work_flushes_statuses_and_then_releases_the_lease() {
+async fn stopping_flushes_work_and_statuses_before_the_lease() {
     let (sandbox, user) = cluster().await;
-    // Every write takes a second, so that there is something to wait for.
+    // Every write takes a second, so that the stop has to wait.
     let slow = FaultPlan::new(|info, _| {
         if info.is_write() && info.resource != "leases" { Fault::Delay(Duration::from_secs(1)) } else { Fault::None }
     });
@@ -178,7 +173,7 @@ async fn stopping_ends_running_work_flushes_statuses_and_then_releases_the_lease
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_does_not_wait_for_ever() {
+async fn stopping_waits_a_limited_time() {
     let (sandbox, user) = cluster().await;
     let stuck = FaultPlan::new(|info, _| {
         if info.is_write() && info.resource != "leases" { Fault::Delay(Duration::from_hours(1)) } else { Fault::None }
@@ -201,7 +196,7 @@ async fn a_missing_permission_on_the_lease_is_named() {
     for verb in ["get", "create", "update"] {
         let (sandbox, user) = cluster().await;
         if verb == "update" {
-            // There is one already, left by a replica that is gone.
+            // There is a lease already, from a replica that has stopped.
             let before = start(sandbox.client(), with_lease("before"));
             sleep(Duration::from_secs(1)).await;
             before.stop.cancel();
@@ -221,15 +216,15 @@ async fn a_missing_permission_on_the_lease_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_keeps_a_replica_from_leading_is_named_while_nobody_leads() {
+async fn lease_errors_are_reported_while_there_is_no_leader() {
     let lease = |info: &RequestInfo| info.resource == "leases";
-    let troubles = [
+    let errors = [
         ("401 Unauthorized", Fault::status(401, "Unauthorized", "Unauthorized")),
         ("422 not a lease", Fault::status(422, "Invalid", "not a lease")),
         ("500", Fault::internal()),
         ("no answer", Fault::Delay(Duration::from_mins(1))),
     ];
-    for (said, fault) in troubles {
+    for (reported, fault) in errors {
         let (sandbox, user) = cluster().await;
         let plan = FaultPlan::new(move |info, _| if lease(info) { fault.clone() } else { Fault::None });
         sandbox.faults().set(plan.clone());
@@ -237,19 +232,22 @@ async fn what_keeps_a_replica_from_leading_is_named_while_nobody_leads() {
         sleep(Duration::from_secs(6)).await;
         let checks = replica.health.checks();
         let check = &checks["lease default/signpost"];
-        assert!(matches!(check, Check::Failing { message, .. } if message.contains(said)), "{said}: {checks:?}");
+        assert!(
+            matches!(check, Check::Failing { message, .. } if message.contains(reported)),
+            "{reported}: {checks:?}"
+        );
         sandbox.faults().clear();
         make(&user, "a").await;
         mirrored(&user, "a").await;
-        assert!(replica.health.is_ready(), "{said}: {:?}", replica.health.checks());
-        // Where another one leads, this one is of use as it is, until that one is not heard of any more.
+        assert!(replica.health.is_ready(), "{reported}: {:?}", replica.health.checks());
+        // While another replica leads, this one is ready, until the lease of that one expires.
         let other = start(sandbox.client(), with_lease("other"));
         sleep(Duration::from_secs(5)).await;
         sandbox.faults().set(plan);
         sleep(Duration::from_secs(6)).await;
-        assert!(other.health.is_ready(), "{said}: {:?}", other.health.checks());
+        assert!(other.health.is_ready(), "{reported}: {:?}", other.health.checks());
         sleep(Duration::from_secs(20)).await;
-        assert!(!other.health.is_ready(), "{said}");
+        assert!(!other.health.is_ready(), "{reported}");
     }
 }
 

@@ -1,11 +1,6 @@
-//! A server that says when to come back, in a header and nowhere else, as an overloaded API server and the proxies before it do.
+//! A server that names the time to wait only in a header, as an overloaded API server and the proxies in front of it do.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,7 +18,7 @@ use signpost_engine::{
 use signpost_testkit::{Cluster, Fault, FaultProxy, Rule, eventually, on_both};
 use tokio_util::sync::CancellationToken;
 
-/// A client as the operator makes it, through a proxy.
+/// The operator's client, through a proxy.
 async fn through_proxy(cluster: &Cluster) -> (FaultProxy, Client) {
     let proxy = FaultProxy::start(&cluster.config().await.cluster_url.to_string()).await;
     let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
@@ -37,7 +32,7 @@ async fn through_proxy(cluster: &Cluster) -> (FaultProxy, Client) {
     (proxy, client.unwrap())
 }
 
-/// Notes when the first complete list was folded.
+/// Notes when the first complete list was processed.
 #[derive(Default)]
 struct Listed(Mutex<Option<Instant>>);
 
@@ -50,7 +45,7 @@ impl Index<ConfigMap> for Listed {
 }
 
 on_both! {
-    async fn a_write_is_told_how_long_to_wait_and_a_submitted_one_waits(cluster) {
+    async fn retry_after_is_reported_to_a_write_and_awaited_by_a_submit(cluster) {
         let namespace = cluster.namespace("throttling").await;
         let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
         let map = Api::namespaced(cluster.client(), &namespace).create(&PostParams::default(), &map).await.unwrap();
@@ -67,7 +62,7 @@ on_both! {
         assert_eq!(proxy.count(&Method::PATCH, "configmaps/a"), 3);
     }
 
-    async fn a_list_waits_as_long_as_it_is_told_to(cluster) {
+    async fn a_list_waits_for_retry_after(cluster) {
         let (proxy, client) = through_proxy(&cluster).await;
         proxy.add(Rule::next(1, Fault::throttled(2)).path("configmaps"));
         let mut operator = Operator::new(client, OperatorOptions::default());

@@ -1,11 +1,6 @@
-//! The hub on the sandbox: what reaches an index, and what `/readyz` says when something is missing.
+//! The hub on the sandbox: the calls of an index, and the checks on `/readyz` when something is missing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 mod support;
 
@@ -35,11 +30,11 @@ use support::{eventually, mirror::Mirror, sandbox};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// An index that writes down what it hears.
+/// An index that records its calls.
 #[derive(Default)]
-struct Diary(Mutex<Vec<String>>);
+struct Calls(Mutex<Vec<String>>);
 
-impl Diary {
+impl Calls {
     fn write(&self, line: String) {
         self.0.lock().unwrap().push(line);
     }
@@ -52,7 +47,7 @@ impl Diary {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// Waits until this line is there; returns everything up to it and forgets that.
+    /// Waits until this call is recorded; removes and returns everything up to it.
     async fn until(&self, line: &str) -> Vec<String> {
         let place = eventually(&format!("{line} in {:?}", self.lines()), Duration::from_mins(5), || async {
             self.lines().iter().position(|have| have == line)
@@ -62,7 +57,7 @@ impl Diary {
     }
 }
 
-impl<K: signpost_engine::hub::Watched> Index<K> for Diary {
+impl<K: signpost_engine::hub::Watched> Index<K> for Calls {
     fn applied(&self, object: &K) {
         self.write(format!("applied {}", ObjectId::of(object).path()));
     }
@@ -82,7 +77,7 @@ impl<K: signpost_engine::hub::Watched> Index<K> for Diary {
 }
 
 struct Watching {
-    diary: Arc<Diary>,
+    calls: Arc<Calls>,
     health: Health,
     kinds: tokio::sync::watch::Receiver<signpost_engine::hub::Kinds>,
     _stop: tokio_util::sync::DropGuard,
@@ -100,13 +95,13 @@ impl Watching {
         .await;
     }
 
-    /// Waits until these lines have been heard, and no others.
-    async fn heard(&self, lines: &[&str]) {
+    /// Waits until exactly these calls are recorded.
+    async fn recorded(&self, lines: &[&str]) {
         eventually(&format!("{lines:?}"), Duration::from_mins(1), || async {
-            (self.diary.lines().len() >= lines.len()).then_some(())
+            (self.calls.lines().len() >= lines.len()).then_some(())
         })
         .await;
-        assert_eq!(self.diary.lines(), lines);
+        assert_eq!(self.calls.lines(), lines);
     }
 
     fn check(&self, resource: &str) -> Check {
@@ -116,13 +111,13 @@ impl Watching {
 
 /// Starts a replica that watches one kind.
 fn watch<K: signpost_engine::hub::Watched>(client: Client, watch: Watch, options: OperatorOptions) -> Watching {
-    let diary = Arc::new(Diary::default());
+    let calls = Arc::new(Calls::default());
     let mut operator = Operator::new(client, options);
-    operator.watch::<K>("test", watch, diary.clone());
+    operator.watch::<K>("test", watch, calls.clone());
     let (health, kinds) = (operator.health(), operator.kinds());
     let stop = CancellationToken::new();
     tokio::spawn(operator.run(stop.clone()));
-    Watching { diary, health, kinds, _stop: stop.drop_guard() }
+    Watching { calls, health, kinds, _stop: stop.drop_guard() }
 }
 
 fn options() -> OperatorOptions {
@@ -151,8 +146,8 @@ async fn three(faults: FaultPlan) -> (Sandbox, Client, Watching) {
         make(&user, name).await;
     }
     let watching = watch::<ConfigMap>(sandbox.client_with(faults), Watch::required(), options());
-    let heard = watching.diary.until("listed").await;
-    assert_eq!(heard, ["applied default/a", "applied default/b", "applied default/c", "listed"]);
+    let recorded = watching.calls.until("listed").await;
+    assert_eq!(recorded, ["applied default/a", "applied default/b", "applied default/c", "listed"]);
     (sandbox, user, watching)
 }
 
@@ -161,12 +156,12 @@ async fn changes_arrive_one_by_one() {
     let (_sandbox, user, watching) = three(FaultPlan::none()).await;
     make(&user, "d").await;
     remove(&user, "a").await;
-    assert_eq!(watching.diary.until("deleted default/a").await, ["applied default/d", "deleted default/a"]);
+    assert_eq!(watching.calls.until("deleted default/a").await, ["applied default/d", "deleted default/a"]);
     assert!(watching.health.is_ready());
 }
 
-/// Cuts all readers off until the faults are cleared, and waits until the last watch has ended.
-async fn blindfold(sandbox: &Sandbox) {
+/// Makes all lists and watches fail until the faults are cleared, and waits until the last watch has ended.
+async fn cut_off(sandbox: &Sandbox) {
     sandbox.faults().set(FaultPlan::new(|info, _| match info.verb.as_str() {
         "watch" | "list" => Fault::Drop,
         _ => Fault::None,
@@ -175,30 +170,30 @@ async fn blindfold(sandbox: &Sandbox) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_after_410_tells_only_what_changed() {
+async fn a_list_after_410_reports_only_changes() {
     let (sandbox, user, watching) = three(FaultPlan::none()).await;
-    blindfold(&sandbox).await;
+    cut_off(&sandbox).await;
     make(&user, "d").await;
     remove(&user, "b").await;
     sandbox.compact();
     sandbox.faults().clear();
-    assert_eq!(watching.diary.until("listed").await, ["applied default/d", "deleted default/b", "listed"]);
+    assert_eq!(watching.calls.until("listed").await, ["applied default/d", "deleted default/b", "listed"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_can_be_resumed_needs_no_list() {
     let (sandbox, user, watching) = three(FaultPlan::none()).await;
-    blindfold(&sandbox).await;
+    cut_off(&sandbox).await;
     make(&user, "d").await;
     remove(&user, "b").await;
     sandbox.faults().clear();
-    assert_eq!(watching.diary.until("deleted default/b").await, ["applied default/d", "deleted default/b"]);
+    assert_eq!(watching.calls.until("deleted default/b").await, ["applied default/d", "deleted default/b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_half_way_deletes_nothing() {
     let (sandbox, _user, watching) = three(FaultPlan::none()).await;
-    blindfold(&sandbox).await;
+    cut_off(&sandbox).await;
     sandbox.compact();
     // The first page is served, all others fail.
     sandbox.faults().set(FaultPlan::new(|info, _| {
@@ -208,22 +203,22 @@ async fn a_list_that_fails_half_way_deletes_nothing() {
     sleep(Duration::from_mins(3)).await;
     assert!(matches!(watching.state("configmaps"), KindState::Stale { .. }), "{:?}", watching.state("configmaps"));
     sandbox.faults().clear();
-    assert_eq!(watching.diary.until("listed").await, ["listed"], "nothing was deleted, nothing told twice");
+    assert_eq!(watching.calls.until("listed").await, ["listed"], "nothing was deleted, nothing reported twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_made_again_under_its_name_is_deleted_and_new() {
+async fn an_object_created_again_is_reported_deleted_and_new() {
     let (sandbox, user, watching) = three(FaultPlan::none()).await;
-    blindfold(&sandbox).await;
+    cut_off(&sandbox).await;
     remove(&user, "b").await;
     make(&user, "b").await;
     sandbox.compact();
     sandbox.faults().clear();
-    assert_eq!(watching.diary.until("listed").await, ["deleted default/b", "applied default/b", "listed"]);
+    assert_eq!(watching.calls.until("listed").await, ["deleted default/b", "applied default/b", "listed"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_never_opens_is_tried_again_within_a_minute() {
+async fn a_watch_that_does_not_open_is_retried_within_a_minute() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     // The first watch gets no answer at all.
@@ -232,20 +227,20 @@ async fn a_watch_that_never_opens_is_tried_again_within_a_minute() {
         Watch::required(),
         options(),
     );
-    watching.diary.until("listed").await;
+    watching.calls.until("listed").await;
     make(&user, "a").await;
     let began = tokio::time::Instant::now();
-    watching.diary.until("applied default/a").await;
+    watching.calls.until("applied default/a").await;
     assert!(began.elapsed() <= Duration::from_secs(61), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
+async fn a_silent_connection_loss_is_noticed_within_a_minute() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     let inner = sandbox.client();
     let first = Arc::new(Mutex::new(true));
-    // The first watch is accepted and then nothing comes any more: no event, no bookmark, no end.
+    // The first watch is accepted and then silent: no event, no bookmark, no end.
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let (client, first) = (inner.clone(), first.clone());
         async move {
@@ -260,19 +255,19 @@ async fn a_connection_that_dies_without_a_word_is_noticed_within_a_minute() {
         }
     });
     let watching = watch::<ConfigMap>(Client::new(service, "default"), Watch::required(), options());
-    watching.diary.until("listed").await;
+    watching.calls.until("listed").await;
     eventually("synced", Duration::from_secs(5), || async {
         (watching.state("configmaps") == KindState::Synced).then_some(())
     })
     .await;
     make(&user, "a").await;
     let began = tokio::time::Instant::now();
-    assert_eq!(watching.diary.until("applied default/a").await, ["applied default/a"], "resumed, not listed again");
+    assert_eq!(watching.calls.until("applied default/a").await, ["applied default/a"], "resumed, not listed again");
     assert!(began.elapsed() <= Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
+async fn one_bad_object_is_reported_and_the_others_are_seen() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     support::install_mirrors(&user).await;
@@ -287,18 +282,18 @@ async fn one_bad_object_is_named_and_its_neighbours_are_seen() {
         api.create(&PostParams::default(), &mirror(name, text)).await.unwrap();
     }
     let watching = watch::<Mirror>(sandbox.client(), Watch::required(), options());
-    let heard = watching.diary.until("listed").await;
-    assert_eq!(heard, ["applied default/a", "unreadable default/b", "applied default/c", "listed"]);
+    let recorded = watching.calls.until("listed").await;
+    assert_eq!(recorded, ["applied default/a", "unreadable default/b", "applied default/c", "listed"]);
     let patch = |text: serde_json::Value| Patch::Merge(json!({"spec": {"text": text}}));
     api.patch("a", &PatchParams::default(), &patch(json!({}))).await.unwrap();
     api.patch("b", &PatchParams::default(), &patch(json!("good"))).await.unwrap();
-    assert_eq!(watching.diary.until("applied default/b").await, ["unreadable default/a", "applied default/b"]);
+    assert_eq!(watching.calls.until("applied default/b").await, ["unreadable default/a", "applied default/b"]);
     api.delete("a", &DeleteParams::default()).await.unwrap();
-    watching.diary.until("deleted default/a").await;
+    watching.calls.until("deleted default/a").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_a_deleted_one_is_named() {
+async fn the_leader_reports_unreadable_objects_and_their_finalizers() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     support::install_mirrors(&user).await;
@@ -320,37 +315,37 @@ async fn the_owner_of_an_unreadable_object_is_told_by_the_leader_and_what_holds_
         notes.sort();
         notes
     };
-    // Another replica leads: this one only looks.
+    // Another replica leads: this one only watches.
     let lease = |identity: &str| OperatorOptions {
         identity: identity.to_owned(),
         lease: Some(LeaseOptions::new("default", "signpost")),
         ..options()
     };
     let leader = watch::<ConfigMap>(sandbox.client(), Watch::required(), lease("leader"));
-    leader.diary.until("listed").await;
+    leader.calls.until("listed").await;
     sleep(Duration::from_secs(5)).await;
     let watching = watch::<Mirror>(sandbox.client(), Watch::required(), lease("follower"));
-    watching.diary.until("listed").await;
+    watching.calls.until("listed").await;
     sleep(Duration::from_mins(3)).await;
     assert_eq!(notes().await, []);
     drop(leader);
     sleep(Duration::from_mins(2)).await;
-    let told = notes().await;
-    let [bad, going] = told.as_slice() else { panic!("{told:?}") };
+    let reported = notes().await;
+    let [bad, going] = reported.as_slice() else { panic!("{reported:?}") };
     assert_eq!((bad.0.as_str(), bad.1.as_str(), bad.3), ("bad", "Unreadable", 1));
     assert!(bad.2.contains("what was known of it is kept"), "{}", bad.2);
     assert_eq!((going.0.as_str(), going.1.as_str(), going.3), ("going", "Unreadable", 1));
     assert!(going.2.contains("being deleted") && going.2.contains("(test.signpost.dev/mirror)"), "{}", going.2);
-    // A start is no reason to say it again.
+    // A restart does not repeat the events.
     drop(watching);
     let again = watch::<Mirror>(sandbox.client(), Watch::required(), options());
-    again.diary.until("listed").await;
+    again.calls.until("listed").await;
     sleep(Duration::from_mins(2)).await;
-    assert_eq!(notes().await, told);
+    assert_eq!(notes().await, reported);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_optional_kind_is_picked_up_within_seconds_of_its_crd() {
+async fn a_missing_optional_kind_is_found_within_seconds_of_its_crd() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     let watching = watch::<Mirror>(sandbox.client(), Watch::optional(), options());
@@ -359,7 +354,7 @@ async fn a_missing_optional_kind_is_picked_up_within_seconds_of_its_crd() {
     assert!(watching.health.is_ready(), "an optional kind is not needed to be ready");
     support::install_mirrors(&user).await;
     let began = tokio::time::Instant::now();
-    watching.diary.until("listed").await;
+    watching.calls.until("listed").await;
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
     eventually("synced", Duration::from_secs(5), || async {
         (watching.state("mirrors.test.signpost.dev") == KindState::Synced).then_some(())
@@ -389,7 +384,7 @@ async fn list_allowed_but_watch_denied_is_not_ready_and_names_the_verb() {
         let Check::Failing { message, fix } = watching.check("configmaps") else { panic!("not failing") };
         assert!(message.contains(&format!("no permission to {verb} configmaps")), "{message}");
         assert!(fix.unwrap().contains(&format!("kubectl auth can-i {verb} configmaps")));
-        // Granted the permission, it recovers by itself.
+        // Once the permission is granted, it recovers by itself.
         sandbox.deny(Vec::new());
         eventually("ready", Duration::from_secs(30), || async { watching.health.is_ready().then_some(()) }).await;
     }
@@ -406,17 +401,17 @@ async fn one_namespace_can_be_watched_alone() {
     other.create(&PostParams::default(), &map).await.unwrap();
     let limited = || OperatorOptions { namespace: Some("default".to_owned()), ..options() };
     let maps = watch::<ConfigMap>(sandbox.client(), Watch::required(), limited());
-    assert_eq!(maps.diary.until("listed").await, ["applied default/here", "listed"]);
+    assert_eq!(maps.calls.until("listed").await, ["applied default/here", "listed"]);
     // Cluster-scoped kinds have no namespace to be limited to.
     let namespaces = watch::<Namespace>(sandbox.client(), Watch::required(), limited());
-    assert!(namespaces.diary.until("listed").await.contains(&"applied kube-public".to_owned()));
+    assert!(namespaces.calls.until("listed").await.contains(&"applied kube-public".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_indexes_of_one_kind_share_one_stream() {
     let sandbox = sandbox(1);
     make(&sandbox.client(), "a").await;
-    let (one, two) = (Arc::new(Diary::default()), Arc::new(Diary::default()));
+    let (one, two) = (Arc::new(Calls::default()), Arc::new(Calls::default()));
     let mut operator = Operator::new(sandbox.client(), options());
     operator.watch::<ConfigMap>("test", Watch::optional(), one.clone());
     operator.watch::<ConfigMap>("test", Watch::required(), two.clone());
@@ -430,7 +425,7 @@ async fn two_indexes_of_one_kind_share_one_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_degraded_first_and_not_ready_after_minutes() {
+async fn an_outage_is_degraded_first_and_failing_after_minutes() {
     let (sandbox, _user, watching) = three(FaultPlan::none()).await;
     sandbox.faults().set(FaultPlan::new(|_, _| Fault::Drop));
     sleep(Duration::from_mins(2)).await;
@@ -439,22 +434,22 @@ async fn an_outage_is_degraded_first_and_not_ready_after_minutes() {
     assert!(matches!(watching.check("configmaps"), Check::Failing { .. }), "{:?}", watching.check("configmaps"));
     sandbox.faults().clear();
     eventually("ready", Duration::from_secs(31), || async { watching.health.is_ready().then_some(()) }).await;
-    assert!(watching.diary.lines().iter().all(|line| line == "listed"), "an outage changes nothing");
+    assert!(watching.calls.lines().iter().all(|line| line == "listed"), "an outage changes nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_lists_tell_nothing_twice_and_keep_nothing_more() {
+async fn a_hundred_lists_report_nothing_twice() {
     let (sandbox, _user, watching) =
         three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None }))
             .await;
     let lists = || watching.kinds.borrow()["configmaps"].lists;
     eventually("a hundred lists", Duration::from_hours(2), || async { (lists() >= 100).then_some(()) }).await;
-    let heard: BTreeSet<String> = watching.diary.take().into_iter().collect();
-    assert_eq!(heard, BTreeSet::from(["listed".to_owned()]));
+    let recorded: BTreeSet<String> = watching.calls.take().into_iter().collect();
+    assert_eq!(recorded, BTreeSet::from(["listed".to_owned()]));
     assert_eq!(sandbox.writes(), 3, "only the user's");
 }
 
-/// A system that needs one kind and does nothing but note that it runs.
+/// A system that needs one kind and only notes that it runs.
 struct Runs(Arc<Mutex<Vec<&'static str>>>, &'static str);
 
 macro_rules! runs {
@@ -485,13 +480,13 @@ runs!(One, "one");
 runs!(Other, "other");
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_kind_of_one_system_does_not_hold_up_another() {
+async fn a_missing_kind_of_one_system_does_not_delay_another() {
     let sandbox = sandbox(1);
     let mut operator = Operator::new(sandbox.client(), options());
     let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let diary = Arc::new(Diary::default());
-    operator.watch::<Mirror>("one", Watch::required(), diary.clone());
-    operator.watch::<ConfigMap>("other", Watch::required(), diary.clone());
+    let calls = Arc::new(Calls::default());
+    operator.watch::<Mirror>("one", Watch::required(), calls.clone());
+    operator.watch::<ConfigMap>("other", Watch::required(), calls.clone());
     let queues = [Queue::new(), Queue::new()];
     operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
     operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
@@ -515,7 +510,7 @@ async fn a_missing_kind_of_one_system_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_optional_kind_that_is_installed_is_complete_before_its_system_runs() {
+async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
     let sandbox = sandbox(1);
     support::install_mirrors(&sandbox.client()).await;
     let user = sandbox.client();
@@ -530,9 +525,9 @@ async fn an_optional_kind_that_is_installed_is_complete_before_its_system_runs()
     });
     let mut operator = Operator::new(sandbox.client_with(slow), options());
     let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let diary = Arc::new(Diary::default());
-    operator.watch::<ConfigMap>("one", Watch::required(), diary.clone());
-    operator.watch::<Mirror>("one", Watch::optional(), diary.clone());
+    let calls = Arc::new(Calls::default());
+    operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
+    operator.watch::<Mirror>("one", Watch::optional(), calls.clone());
     let queue = Queue::new();
     operator.drive(One(Runs(ran.clone(), "one")), queue.clone(), DriveOptions::default());
     queue.touch("key".to_owned(), Touch::All);
@@ -554,7 +549,7 @@ async fn labelled(client: &Client, name: &str, label: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_with_a_selector_delivers_only_what_matches() {
+async fn a_watch_with_a_selector_delivers_only_matching_objects() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     labelled(&user, "a", "dns").await;
@@ -563,16 +558,16 @@ async fn a_watch_with_a_selector_delivers_only_what_matches() {
     watching.synced("configmaps (labels team=dns)").await;
     labelled(&user, "c", "dns").await;
     labelled(&user, "a", "web").await;
-    watching.heard(&["applied default/a", "listed", "applied default/c", "deleted default/a"]).await;
+    watching.recorded(&["applied default/a", "listed", "applied default/c", "deleted default/a"]).await;
     let one = watch::<ConfigMap>(sandbox.client(), Watch::required().named("default", "c"), options());
     one.synced("configmaps (namespace default, fields metadata.name=c)").await;
     labelled(&user, "b", "dns").await;
     labelled(&user, "c", "web").await;
-    one.heard(&["applied default/c", "listed", "applied default/c"]).await;
+    one.recorded(&["applied default/c", "listed", "applied default/c"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metadata_watch_fetches_nothing_else() {
+async fn a_metadata_watch_fetches_only_metadata() {
     let sandbox = sandbox(1);
     let user = sandbox.client();
     labelled(&user, "a", "dns").await;
@@ -580,5 +575,5 @@ async fn a_metadata_watch_fetches_nothing_else() {
         watch::<PartialObjectMeta<ConfigMap>>(sandbox.client(), Watch::required().metadata_only(), options());
     watching.synced("configmaps (metadata)").await;
     labelled(&user, "b", "dns").await;
-    watching.heard(&["applied default/a", "listed", "applied default/b"]).await;
+    watching.recorded(&["applied default/a", "listed", "applied default/b"]).await;
 }

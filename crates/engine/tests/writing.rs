@@ -1,11 +1,6 @@
 //! The writer and the event recorder on the sandbox.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
 mod support;
 
@@ -69,7 +64,7 @@ fn is_write(info: &RequestInfo) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_written_once_and_the_same_again_is_not_sent() {
+async fn a_status_is_written_once_and_not_sent_again_unchanged() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let writer = writer(sandbox.client());
@@ -86,7 +81,7 @@ async fn a_status_is_written_once_and_the_same_again_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_transition_time_alone_is_no_reason_to_write() {
+async fn another_transition_time_alone_causes_no_write() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let writer = writer(sandbox.client());
@@ -106,7 +101,7 @@ async fn another_transition_time_alone_is_no_reason_to_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_start_the_status_already_there_is_not_written_again() {
+async fn an_existing_status_is_not_written_again_after_a_restart() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     writer(sandbox.client()).write(&status(&mirror, "one")).await.unwrap();
@@ -116,7 +111,7 @@ async fn after_a_start_the_status_already_there_is_not_written_again() {
     fresh.submit(status(&mirror, "one"));
     fresh.drain().await;
     assert_eq!(writes_of_status(&sandbox), 1);
-    // An echo of the state before a write must not make it look undone.
+    // An old event from before a write must not make the write look undone.
     fresh.write(&status(&mirror, "two")).await.unwrap();
     fresh.saw_object(&ObjectId::of(&mirror), &read);
     fresh.write(&status(&mirror, "two")).await.unwrap();
@@ -140,7 +135,7 @@ async fn only_the_latest_of_many_waiting_writes_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_object_is_never_made_again() {
+async fn a_write_does_not_create_a_deleted_object_again() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     mirrors(&user).delete("a", &DeleteParams::default()).await.unwrap();
@@ -149,13 +144,13 @@ async fn a_deleted_object_is_never_made_again() {
     let metadata = ObjectWrite::metadata(&Identity::of(&mirror), json!({"finalizers": ["a/b"]}));
     assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
     assert!(mirrors(&user).get_opt("a").await.unwrap().is_none());
-    // Nor is another object of the same name taken for it.
-    let reborn = make(&user, "a").await;
+    // Another object of the same name is not written either.
+    let recreated = make(&user, "a").await;
     assert_eq!(writer.write(&metadata).await, Err(WriteError::Gone));
     assert!(mirrors(&user).get("a").await.unwrap().finalizers().is_empty());
     assert_eq!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Gone));
-    writer.write(&status(&reborn, "one")).await.unwrap();
-    writer.write(&status(&reborn, "two")).await.unwrap();
+    writer.write(&status(&recreated, "one")).await.unwrap();
+    writer.write(&status(&recreated, "two")).await.unwrap();
     assert_eq!(text(&user, "a").await.as_deref(), Some("two"));
 }
 
@@ -172,15 +167,15 @@ async fn metadata_with_an_old_version_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn submitted_writes_outlast_every_passing_trouble() {
-    let troubles = [
+async fn submitted_writes_are_retried_after_transient_errors() {
+    let errors = [
         ("500", Fault::internal(), Duration::from_secs(10)),
         ("dropped", Fault::Drop, Duration::from_secs(10)),
         ("answer lost", Fault::LoseAnswer, Duration::from_secs(10)),
         ("conflict", Fault::conflict(), Duration::from_secs(10)),
         ("hanging", Fault::Delay(Duration::from_hours(1)), Duration::from_mins(1)),
     ];
-    for (name, fault, within) in troubles {
+    for (name, fault, within) in errors {
         let (sandbox, user) = cluster().await;
         let mirror = make(&user, "a").await;
         let writer = writer(sandbox.client_with(FaultPlan::first(3, is_write, fault)));
@@ -202,13 +197,13 @@ async fn retry_after_is_honoured() {
     writer.drain().await;
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
-    // A direct write leaves the waiting to its caller.
+    // A direct write returns the time to wait to its caller.
     let direct = self::writer(sandbox.client_with(FaultPlan::first(1, is_write, Fault::throttled(7))));
     assert_eq!(direct.write(&status(&mirror, "two")).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_is_named_and_tried_again_slowly() {
+async fn a_missing_permission_is_named_and_retried_slowly() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     sandbox.deny(vec![DenyRule::new("patch", "mirrors/status")]);
@@ -225,9 +220,9 @@ async fn a_missing_permission_is_named_and_tried_again_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_does_not_wait_for_an_older_one_that_waits_to_be_tried_again() {
-    let troubles = [("throttled", Fault::throttled(300)), ("forbidden", Fault::status(403, "Forbidden", "no"))];
-    for (name, fault) in troubles {
+async fn a_write_does_not_wait_for_the_retry_of_an_older_one() {
+    let errors = [("throttled", Fault::throttled(300)), ("forbidden", Fault::status(403, "Forbidden", "no"))];
+    for (name, fault) in errors {
         let (sandbox, user) = cluster().await;
         let mirror = make(&user, "a").await;
         let writer = writer(sandbox.client_with(FaultPlan::first(1, is_write, fault)));
@@ -243,7 +238,7 @@ async fn a_write_does_not_wait_for_an_older_one_that_waits_to_be_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_waits_for_an_older_one_that_is_under_way() {
+async fn a_write_waits_for_an_older_one_in_progress() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let slow = FaultPlan::first(1, is_write, Fault::Delay(Duration::from_secs(5)));
@@ -256,7 +251,7 @@ async fn a_write_waits_for_an_older_one_that_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_sixteen_requests_at_once() {
+async fn at_most_sixteen_requests_run_at_once() {
     let (sandbox, user) = cluster().await;
     let mut all = Vec::new();
     for number in 0..64 {
@@ -274,7 +269,7 @@ async fn no_more_than_sixteen_requests_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_writer_and_a_fallen_fence_write_nothing() {
+async fn a_closed_writer_writes_nothing() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let writer = writer(sandbox.client_with(FaultPlan::new(|_, _| Fault::internal())));
@@ -314,7 +309,7 @@ async fn events(client: &Client) -> Vec<CoreEvent> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_event_counts_up_and_another_note_is_another_event() {
+async fn a_repeated_event_counts_up_and_another_note_is_a_new_event() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let (recorder, _stop) = recorder(sandbox.client());
@@ -328,7 +323,7 @@ async fn the_same_event_counts_up_and_another_note_is_another_event() {
         events(&user).await.into_iter().map(|event| (event.message.unwrap(), event.count.unwrap())).collect();
     counts.sort();
     assert_eq!(counts, [("held by b".to_owned(), 3), ("held by c".to_owned(), 1)]);
-    // After ten quiet minutes it is news again.
+    // After ten quiet minutes it is a new event.
     sleep(Duration::from_mins(11)).await;
     recorder.record(event(&mirror, "Refused", "held by b"));
     sleep(Duration::from_secs(1)).await;
@@ -355,7 +350,7 @@ async fn a_long_note_is_cut_between_characters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_events_is_slowed_down_and_cut_off() {
+async fn a_burst_of_events_is_limited_in_rate_and_number() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let (recorder, _stop) = recorder(sandbox.client());
@@ -371,7 +366,7 @@ async fn a_flood_of_events_is_slowed_down_and_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_wait_at_the_stop_are_written_and_nobody_waits_long_for_them() {
+async fn queued_events_are_written_at_a_stop_within_a_limited_time() {
     for (name, slow, written) in [("quick", Duration::from_millis(20), 8), ("stuck", Duration::from_hours(1), 0)] {
         let (sandbox, user) = cluster().await;
         let mirror = make(&user, "a").await;
@@ -397,7 +392,7 @@ async fn events_that_wait_at_the_stop_are_written_and_nobody_waits_long_for_them
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_events_troubles_nobody() {
+async fn failing_event_writes_do_not_stop_later_ones() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let broken = Mutex::new(3);
@@ -415,7 +410,7 @@ async fn trouble_with_events_troubles_nobody() {
     }
     sleep(Duration::from_secs(20)).await;
     assert_eq!(events(&user).await.len(), 2, "three are lost, the rest is said");
-    // An event that expired on the server is said anew.
+    // An event that expired on the server is created again.
     let known = events(&user).await.remove(0);
     Api::<CoreEvent>::namespaced(user.clone(), "default")
         .delete(&known.name_any(), &DeleteParams::default())
@@ -427,7 +422,7 @@ async fn trouble_with_events_troubles_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_that_are_watched_and_unchanged_cost_no_request() {
+async fn unchanged_watched_children_cost_no_request() {
     struct Nothing;
     impl Index<ConfigMap> for Nothing {
         fn applied(&self, _: &ConfigMap) {}
@@ -458,11 +453,11 @@ async fn children_that_are_watched_and_unchanged_cost_no_request() {
     assert_eq!(requests() - before, 21, "a list, and one apply for each: that none is there was known");
     let same = writer.apply_children(children("one")).await;
     assert!(same.iter().all(|same| *same == Ok(ChildApplied::Unchanged)));
-    // A process that has just started knows the same from its first list.
+    // A process that has just started knows them from its first list.
     let (fresh, _second) = run(sandbox.client()).await;
     assert!(fresh.apply_children(children("one")).await.iter().all(|same| *same == Ok(ChildApplied::Unchanged)));
     assert_eq!(requests() - before, 22, "its list");
-    // A foreign change is seen and taken back.
+    // A foreign change is detected and reverted.
     let maps: Api<ConfigMap> = Api::namespaced(user, "default");
     maps.patch("c7", &PatchParams::default(), &Patch::Merge(json!({ "data": { "text": "theirs" } }))).await.unwrap();
     sleep(Duration::from_secs(1)).await;
@@ -472,7 +467,7 @@ async fn children_that_are_watched_and_unchanged_cost_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_owners_write_parts_of_one_status_side_by_side() {
+async fn two_owners_write_parts_of_one_status() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;
     let writer = writer(sandbox.client());

@@ -1,7 +1,7 @@
-//! Puts what a `Retry-After` header says where everybody looks for it: into the Status that an error becomes.
+//! Copies a `Retry-After` header into the Status that an error becomes.
 //!
-//! An API server that is overloaded answers 429 with that header and a line of text; a proxy before it may answer 503 the same way. The
-//! client makes a Status of the body and drops the headers. Seconds only: no API server sends a date.
+//! An overloaded API server answers 429 with that header and one line of text; a proxy in front of it may answer 503 the same way. The
+//! client turns the body into a Status and drops the headers. Seconds only: no API server sends a date.
 
 use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 type Answer = Response<Box<DynBody>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// More of an error than this is of no use to anybody.
+/// The rest of a longer body is dropped.
 const BODY_LIMIT: usize = 64 * 1024;
-/// Longest wait that is taken at its word: whoever asks for a day is asked again before.
+/// Longest wait that is honoured; a longer one is shortened to it.
 const LONGEST: u64 = 300;
 
-/// Passes an answer on; one that asks to wait says so in its Status too.
-pub(super) async fn told(answer: Answer) -> Result<Answer, BoxError> {
+/// Passes an answer on. A time to wait is added to its Status.
+pub(super) async fn into_status(answer: Answer) -> Result<Answer, BoxError> {
     let Some(seconds) = asked_for(&answer) else { return Ok(answer) };
     let (mut parts, mut body) = answer.into_parts();
     let mut text = Vec::new();
@@ -40,7 +40,7 @@ pub(super) async fn told(answer: Answer) -> Result<Answer, BoxError> {
     if !status["details"].is_object() {
         status["details"] = json!({});
     }
-    // A wait that the Status names itself stands.
+    // A wait that the Status names itself is kept.
     if status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0) == 0 {
         status["details"]["retryAfterSeconds"] = json!(seconds);
     }
@@ -66,19 +66,19 @@ mod tests {
         let answer =
             Response::builder().status(code).header("retry-after", retry_after).header("content-length", body.len());
         let answer: Answer = answer.body(Box::new(full) as Box<DynBody>).unwrap();
-        let text = told(answer).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+        let text = into_status(answer).await.unwrap().into_body().collect().await.unwrap().to_bytes();
         serde_json::from_slice(&text).unwrap_or_else(|_| json!(String::from_utf8_lossy(&text)))
     }
 
     #[tokio::test]
-    async fn a_line_of_text_becomes_a_status_with_the_time_to_wait() {
+    async fn a_text_answer_becomes_a_status_with_the_time_to_wait() {
         let status = after(429, "7", "Too many requests, please try again later.\n").await;
         assert_eq!((&status["details"]["retryAfterSeconds"], &status["code"]), (&json!(7), &json!(429)));
         assert_eq!(status["message"], "Too many requests, please try again later.");
     }
 
     #[tokio::test]
-    async fn a_status_keeps_its_words_and_its_own_time() {
+    async fn a_status_keeps_its_message_and_its_own_time() {
         let status = after(503, "7", r#"{"kind":"Status","message":"m","code":503,"details":null}"#).await;
         assert_eq!((&status["details"]["retryAfterSeconds"], &status["message"]), (&json!(7), &json!("m")));
         let status = after(429, "7", r#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":3}}"#).await;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_asks_for_nothing_sensible_passes_as_it_is() {
+    async fn answers_without_a_usable_retry_after_are_unchanged() {
         for (code, retry_after) in [(500, "7"), (200, "7"), (429, "soon"), (429, "0"), (429, "-1")] {
             assert_eq!(after(code, retry_after, "as it was").await, "as it was", "{code} {retry_after}");
         }

@@ -1,14 +1,14 @@
 //! Finalizers and statuses, after serving and beside the passes.
 //!
 //! ```text
-//!  Statuses (object ids, each once) ─► a turn (see `write/pace.rs`) ─► wanted(id): made up only now, so the newest counts
+//!  Statuses (object ids, each once) ─► a turn (see `write/pace.rs`) ─► wanted(id): computed only now, so the newest state is written
 //!                                                                    ├► finalizers, then to the end of the queue again
 //!                                                                    ├► status, unless the server has it
 //!                                                                    └► all of a key written ─► all_written(key)
 //! ```
 //!
-//! The status does not follow the finalizers at once where others wait: the API server writes from its watch cache, and does the whole
-//! write twice when that has not seen the finalizers yet.
+//! The status does not follow the finalizers at once while other objects are queued: the API server writes from its watch cache, and
+//! repeats the whole write when the cache does not have the finalizers yet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,18 +25,18 @@ use crate::{
     write::{ObjectWrite, Turn, WriteError},
 };
 
-/// How often a lost race is tried again within one turn.
+/// How often a conflict is retried within one turn.
 const TRIES: u32 = 8;
 /// Longest time for statuses that are still queued when asked to stop: another replica waits for the lease, and writes the rest.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// What became of one object.
+/// The result of one object's turn.
 enum Written {
-    /// As it should be; true when something was written.
+    /// The object is as wanted; true when something was written.
     Done(bool),
-    /// The finalizers are written; the status is for the next turn.
+    /// The finalizers are written; the status is written in the next turn.
     Finalizers,
-    /// To be tried again after this long.
+    /// Retried after this long.
     Later(Duration),
 }
 
@@ -139,7 +139,7 @@ impl<S: System> Driver<S> {
                 Err(WriteError::Transient(_)) => return Written::Later(Duration::from_secs(2)),
                 Err(WriteError::Forbidden(_)) => return Written::Later(Duration::from_mins(1)),
                 Err(WriteError::Invalid(why)) => {
-                    tracing::error!(object = %id, why, "the API server refuses a status");
+                    tracing::error!(object = %id, why, "the API server rejects a status as invalid; check that the CRDs are those of this version");
                     return Written::Done(wrote);
                 }
             }

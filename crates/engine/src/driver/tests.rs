@@ -21,7 +21,7 @@ struct Behaviour {
     panics: bool,
 }
 
-/// What happened, in order, and what is to happen for each key.
+/// The steps so far, in order, and the behaviour of each key.
 #[derive(Default)]
 struct Script {
     steps: Mutex<Vec<String>>,
@@ -53,7 +53,7 @@ impl Script {
 
 struct Fake(Arc<Script>);
 
-/// What travels through a pass: the script, the key and the memory of the key.
+/// The value passed from step to step: the script, the key and its memory.
 type Passing = (Arc<Script>, &'static str, u32);
 
 impl System for Fake {
@@ -140,7 +140,7 @@ async fn a_pass_is_four_steps_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_takes_too_long_is_cut_off_and_tried_again() {
+async fn a_step_that_exceeds_its_deadline_is_retried() {
     for (name, slow) in [
         ("observe", Behaviour { observe: Duration::from_hours(1), ..Behaviour::default() }),
         ("apply", Behaviour { apply: Duration::from_hours(1), ..Behaviour::default() }),
@@ -161,7 +161,7 @@ async fn a_step_that_takes_too_long_is_cut_off_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_counted_and_tried_again_and_harms_nobody_else() {
+async fn a_panic_is_counted_and_retried_and_does_not_stop_other_keys() {
     let running = drive(1, Fence::open());
     running.script.set("bad", Behaviour { panics: true, ..Behaviour::default() });
     running.queue.touch("bad", Touch::All);
@@ -177,7 +177,7 @@ async fn a_panic_is_counted_and_tried_again_and_harms_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_keys_run_at_once_but_not_more_than_allowed() {
+async fn keys_run_concurrently_up_to_the_limit() {
     let running = drive(3, Fence::open());
     let keys = ["a", "b", "c", "d", "e", "f", "g"];
     for key in keys {
@@ -190,7 +190,7 @@ async fn many_keys_run_at_once_but_not_more_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_lets_running_passes_end_and_begins_no_new_ones() {
+async fn stopping_lets_running_passes_end_and_starts_no_new_ones() {
     let running = drive(1, Fence::open());
     running.script.set("a", Behaviour { apply: Duration::from_secs(5), ..Behaviour::default() });
     running.queue.touch("a", Touch::All);
@@ -231,7 +231,7 @@ async fn a_replica_whose_lease_ran_out_applies_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_decide_when_a_key_is_next() {
+async fn outcomes_decide_when_a_key_runs_next() {
     let running = drive(1, Fence::open());
     running.script.outcomes.lock().unwrap().push(Outcome::Check { after: Duration::from_mins(10) });
     running.queue.touch("a", Touch::One(1));
@@ -243,7 +243,7 @@ async fn outcomes_decide_when_a_key_is_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_memory_of_a_key_is_kept_between_its_passes_and_lost_with_a_pass_that_dies() {
+async fn the_memory_of_a_key_survives_passes_but_not_a_panic() {
     let running = drive(1, Fence::open());
     let pass = |key| {
         running.queue.touch(key, Touch::All);

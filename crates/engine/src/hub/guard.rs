@@ -1,7 +1,7 @@
-//! Parses an object without letting it spoil its neighbours, and drops the bulk before it is parsed.
+//! Parses one object of a list, so that a bad one does not make the list fail. Drops the bulk before parsing.
 //!
-//! The last-applied annotation and the `managedFields` of others are most of an object's weight and mean nothing to us. What we applied
-//! ourselves is kept beside the parsed object until it has been compared with what we want.
+//! The last-applied annotation and the `managedFields` of others are most of an object's size and are not used. The fields that we applied
+//! are kept beside the parsed object until they have been compared with what is wanted.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::write::owned;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// An error may quote the object; logs and conditions need no more than this of it.
+/// An error may quote the object; more than this is cut.
 const ERROR_LIMIT: usize = 512;
 
-/// An object, or why it cannot be understood.
+/// An object, or why it cannot be parsed.
 #[derive(Clone, Debug)]
 pub(super) enum Guarded<K> {
     Good {
@@ -103,7 +103,7 @@ fn prune(value: &mut Value) -> Vec<Value> {
     }
 }
 
-/// The parts that name an object and tell whether it has finalizers, even where the rest of the metadata cannot be parsed.
+/// The name, UID, version, deletion time and finalizers, even where the rest of the metadata cannot be parsed.
 fn meta_of(value: &Value) -> ObjectMeta {
     let text = |field: &str| value.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).map(str::to_owned);
     let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_applied_is_kept_beside_the_object() {
+    fn fields_we_applied_are_kept_beside_the_object() {
         let entry =
             |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}});
         let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! Which version of each object has been folded: a name and two hashes per object, nothing else.
+//! The last version of each object that was processed: a name and two hashes per object.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -9,14 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::object::{Kind, ObjectId};
 
-/// What a listed or watched version means.
+/// The meaning of a listed or watched version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// This version, or a later one, has been folded before.
+    /// This version, or a later one, has been processed before.
     Seen,
-    /// A version not seen before of an object that asks for what it asked before: its status or metadata changed.
+    /// A new version with an unchanged spec: the status or metadata changed.
     Beside,
-    /// A new object, or one that asks for something else than before.
+    /// A new object, or one whose spec changed.
     Wanted,
     /// The object seen before is deleted, and another one has its name.
     Replaced,
@@ -25,16 +25,16 @@ pub(super) enum Change {
 #[derive(Clone, Copy, Debug)]
 struct Version {
     uid: u64,
-    /// The version itself where it is a number, as it always is today; else a hash of it.
+    /// The version itself where it is a number; else a hash of it.
     number: u64,
     ordered: bool,
     round: u32,
-    /// The low bits of the generation, which tell a new wish from a new status.
+    /// The low bits of the generation, which distinguish a new spec from a new status.
     generation: u32,
     readable: bool,
 }
 
-/// The versions folded so far.
+/// The versions processed so far.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     objects: HashMap<Box<str>, Version>,
@@ -89,7 +89,7 @@ impl Seen {
         }
     }
 
-    /// The cluster has gone back in time (a restore): every version is new again.
+    /// The cluster was restored from an older state: every version is new again.
     pub(super) fn rewind(&mut self) {
         for version in self.objects.values_mut() {
             version.number = 0;
@@ -104,10 +104,10 @@ impl Seen {
         removed.is_some()
     }
 
-    /// A list is complete: forgets and returns what is not in it, sorted.
+    /// A list is complete: forgets and returns the objects that are not in it, sorted.
     pub(super) fn complete(&mut self, kind: &'static Kind) -> Vec<ObjectId> {
         let round = self.round;
-        let mut gone: Vec<ObjectId> = self
+        let mut deleted: Vec<ObjectId> = self
             .objects
             .extract_if(|_, version| version.round != round)
             .map(|(key, version)| {
@@ -118,8 +118,8 @@ impl Seen {
                 }
             })
             .collect();
-        gone.sort();
-        gone
+        deleted.sort();
+        deleted
     }
 
     /// How many objects there are, and how many of them cannot be read.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_generation_is_told_from_a_new_status() {
+    fn a_new_generation_is_distinguished_from_a_new_status() {
         let mut seen = Seen::default();
         let of = |version: &str, generation| ObjectMeta { generation, ..meta("a", "1", version) };
         seen.note(&of("1", Some(1)), true);
@@ -204,13 +204,13 @@ mod tests {
         seen.begin();
         seen.note(&meta("a", "a", "1"), true);
         seen.note(&meta("c", "c", "1"), true);
-        let gone = seen.complete(Kind::of::<ConfigMap>());
-        assert_eq!(gone, [ObjectId::new::<ConfigMap>(Some("default"), "b")]);
+        let deleted = seen.complete(Kind::of::<ConfigMap>());
+        assert_eq!(deleted, [ObjectId::new::<ConfigMap>(Some("default"), "b")]);
         assert_eq!(seen.count(), (2, 0));
     }
 
     #[test]
-    fn unreadable_objects_are_counted_until_they_change_or_go() {
+    fn unreadable_objects_are_counted_until_changed_or_deleted() {
         let mut seen = Seen::default();
         seen.note(&meta("a", "1", "1"), false);
         assert_eq!(seen.note(&meta("a", "1", "1"), false), Change::Seen);

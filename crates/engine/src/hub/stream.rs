@@ -1,4 +1,4 @@
-//! The stream of one kind: list, watch, and what to do when either fails.
+//! The stream of one kind: list, watch, and recovery when either fails.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,17 +28,17 @@ use crate::{
 const ANSWER: Duration = Duration::from_secs(30);
 /// The server ends a watch after this long; it is then resumed.
 const WATCH_SECONDS: u32 = 50;
-/// A watch that is silent for longer has lost its connection without a word.
+/// A watch that is silent for longer has lost its connection unnoticed.
 const SILENCE: Duration = Duration::from_secs(55);
-/// How often a kind that is not installed is looked for.
+/// How often a kind that is not installed is checked for.
 const MISSING: Duration = Duration::from_secs(5);
-/// How often a missing permission is tried again.
+/// How often a missing permission is checked again.
 const FORBIDDEN: Duration = Duration::from_secs(10);
-/// A list older than what was seen is taken for a stale answer this often in a row; then the cluster itself was restored from an older state.
+/// After this many lists in a row that are older than what was seen, the cluster counts as restored from an older state.
 const STALE_LISTS: u32 = 20;
-/// A page that fails this often in a row begins the list again.
+/// After this many failures of a page in a row, the list starts again.
 const PAGE_TRIES: u32 = 5;
-/// A watch that fails this often in a row without an event is given up for a new list.
+/// After this many failures of a watch in a row without an event, a new list is made.
 const WATCH_TRIES: u32 = 5;
 /// Unreadable objects whose event waits until this replica leads; further ones get none.
 const PENDING_EVENTS: usize = 50;
@@ -95,7 +95,7 @@ impl<K: Watched> KindStream<K> {
     pub(super) fn new(shared: Shared, name: &'static str, fold: Fold<K>) -> Self {
         let namespace = fold.scope.namespace.as_deref().or(shared.namespace.as_deref());
         let url = K::url_path(&(), namespace.filter(|_| is_namespaced::<K>()));
-        // Each kind has its own jitter, so that they do not all come back in the same moment.
+        // Each kind has its own jitter, so that they do not all retry at the same moment.
         let seed = name.bytes().fold(shared.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Self {
             shared,
@@ -129,10 +129,11 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    /// Folds a complete list and returns the version to watch from. A list that fails half-way deletes nothing.
+    /// Processes a complete list and returns the version to watch from. A list that fails half-way deletes nothing.
     async fn list(&mut self) -> Result<String, Failure> {
         self.seen.begin();
-        // The latest version, not the server's cache: an older view could miss objects that exist, and the server pages no cached list.
+        // The latest version, not the server's cache: an older view could miss objects that exist, and the server does not page a cached
+        // list.
         let mut params = ListParams {
             label_selector: self.fold.scope.labels.clone(),
             field_selector: self.fold.scope.fields.clone(),
@@ -145,7 +146,7 @@ impl<K: Watched> KindStream<K> {
                 Err(_) => Err(Failure::Other(format!("list: no answer within {ANSWER:?}"))),
             };
             let page = match page {
-                // One bad answer is no reason to fetch all the pages before it again.
+                // One bad answer does not discard the pages before it.
                 Err(failure @ (Failure::Other(_) | Failure::Throttled(..)))
                     if params.continue_token.is_some() && tries < PAGE_TRIES =>
                 {
@@ -187,7 +188,7 @@ impl<K: Watched> KindStream<K> {
         self.shared.client.request(request).await
     }
 
-    /// A list from before what was seen would delete what was created since. Versions of one kind can be compared.
+    /// A list older than what was seen would delete the objects created since. Versions of one kind can be compared.
     fn refuse_older(&mut self, version: Option<&str>) -> Result<(), Failure> {
         let Some(version) = version.and_then(|version| version.parse::<u64>().ok()) else { return Ok(()) };
         if version < self.newest && self.older_lists < STALE_LISTS {
@@ -225,7 +226,7 @@ impl<K: Watched> KindStream<K> {
                     }
                     return;
                 }
-                // The kind was removed from the cluster; a list will tell when it is back.
+                // The kind was removed from the cluster; the next list finds out when it is back.
                 Err(Failure::Missing) => return,
                 Err(failure) => {
                     self.shared.metrics.watch_error(self.name);
@@ -359,16 +360,16 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    /// What the owner of an unreadable object has to know.
+    /// The event for the owner of an unreadable object.
     fn unreadable(&self, meta: &ObjectMeta, error: &str) -> Event {
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
         let note = if meta.deletion_timestamp.is_some() && !finalizers.is_empty() {
             format!(
-                "the object is being deleted but cannot be read, so what it stands for is kept and so are its finalizers ({}): apply it again in a form that can be read, or remove them by hand; {error}",
+                "the object is being deleted but cannot be read, so what was published for it is kept, and so are its finalizers ({}). Apply it again in a valid form, or remove the finalizers by hand: {error}",
                 finalizers.join(", ")
             )
         } else {
-            format!("the object cannot be read; what was known of it is kept: {error}")
+            format!("the object cannot be read; what was known of it is kept. Apply it again in a valid form: {error}")
         };
         let object = Identity::of_meta(Arc::new(self.id_of(meta)), meta).reference();
         Event { object, kind: EventKind::Warning, reason: "Unreadable".to_owned(), note }
@@ -395,7 +396,7 @@ impl<K: Watched> KindStream<K> {
         ObjectId::of_kind(self.kind, meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
-    /// Lets the writer know what the API server has of what we applied.
+    /// Passes the API server's state of the fields that we applied to the writer.
     fn compare(&self, id: &ObjectId, meta: &ObjectMeta, applied: Option<&serde_json::Value>) {
         if self.fold.compared != super::Compared::default() {
             let uid = meta.uid.as_deref().unwrap_or_default();
@@ -426,7 +427,7 @@ impl<K: Watched> KindStream<K> {
         self.set(&KindState::Synced);
     }
 
-    /// Reports what is wrong and waits as long as that calls for.
+    /// Reports the failure and waits as long as its class requires.
     async fn wait_after(&mut self, failure: Failure) {
         self.failures = self.failures.saturating_add(1);
         let (state, delay) = match failure {
@@ -487,7 +488,7 @@ impl<K: Watched> KindStream<K> {
 fn log_change(kind: &Kind, resource: &str, state: &KindState) {
     let kind = kind.name.as_str();
     match state {
-        KindState::Missing => tracing::info!(kind, resource, "kind is not installed; looking for it every few seconds"),
+        KindState::Missing => tracing::info!(kind, resource, "kind is not installed; checking again every few seconds"),
         KindState::Forbidden { verb } => tracing::error!(kind, resource, verb, "a permission is missing"),
         KindState::Listing => {}
         KindState::Synced => tracing::debug!(kind, "view is complete"),
@@ -495,7 +496,7 @@ fn log_change(kind: &Kind, resource: &str, state: &KindState) {
     }
 }
 
-/// kube keeps the scope as a marker type without a method; its name is the only thing it tells.
+/// kube keeps the scope as a marker type without a method; only its name identifies it.
 fn is_namespaced<K: kube::Resource>() -> bool {
     !std::any::type_name::<K::Scope>().ends_with("ClusterResourceScope")
 }

@@ -1,8 +1,7 @@
-//! Objects whose finalizers or status may have to be written: each once, in order of arrival, ten thousand of them as ten thousand
-//! pointers.
+//! Objects whose finalizers or status may have to be written: each once, in order of arrival.
 //!
-//! In: object ids with the key they belong to, from reports and from indexes. Out: one id at a time for the driver, and the moment when
-//! all of a key are done.
+//! In: object ids with the key they belong to, from reports and from indexes. Out: one id at a time for the driver, and whether it was the
+//! last of its key.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -39,7 +38,7 @@ struct State<K> {
     /// To be queued again, by when.
     later: BTreeMap<(Instant, u64), (Arc<ObjectId>, K)>,
     numbered: u64,
-    /// Being written; true when it was asked for again meanwhile.
+    /// Being written; true when it was queued again meanwhile.
     in_progress: BTreeMap<Arc<ObjectId>, bool>,
     /// Objects waiting or in progress, by key, and whether any was written.
     keys: BTreeMap<K, (usize, bool)>,
@@ -112,7 +111,7 @@ impl<K: Ord + Clone> Statuses<K> {
         !self.lock().waiting.is_empty()
     }
 
-    /// Takes the next object. It must be given back with [`Statuses::done`] or [`Statuses::requeue`].
+    /// Takes the next object. It must be ended with [`Statuses::done`] or [`Statuses::requeue`].
     pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K)> {
         let mut state = self.lock();
         let (id, key) = state.waiting.pop_front()?;
@@ -121,7 +120,7 @@ impl<K: Ord + Clone> Statuses<K> {
         Some((id, key))
     }
 
-    /// Puts an object at the end of the queue without it ever being done.
+    /// Puts an object that is not done yet at the end of the queue.
     pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K) {
         let mut state = self.lock();
         state.in_progress.remove(&id);
@@ -132,8 +131,7 @@ impl<K: Ord + Clone> Statuses<K> {
         self.shared.wake.notify_one();
     }
 
-    /// An object is done with; `wrote` when something was written for it. Returns true when it was the last of its key, and any was
-    /// written.
+    /// An object is done; `wrote` when something was written for it. Returns true when it was the last of its key, and any was written.
     pub(crate) fn done(&self, id: &Arc<ObjectId>, key: &K, wrote: bool) -> bool {
         let mut state = self.lock();
         if state.in_progress.remove(id) == Some(true) {
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_is_queued_once_and_again_when_asked_for_while_it_is_written() {
+    async fn an_object_is_queued_once_and_again_while_it_is_written() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("a"), 1)]);
         let (first, key) = statuses.take().unwrap();
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_key_is_reported_once_and_only_when_something_was_written() {
+    async fn the_end_of_a_key_is_reported_once_if_something_was_written() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("c"), 2)]);
         let taken: Vec<_> = std::iter::from_fn(|| statuses.take()).collect();
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_write_comes_back_when_its_time_has_come() {
+    async fn a_failed_write_is_queued_again_after_its_delay() {
         let statuses = Statuses::new();
         statuses.enqueue_after(id("a"), 1, Duration::from_secs(2));
         let began = Instant::now();

@@ -39,7 +39,7 @@ async fn an_idle_key_runs_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_runs_once_at_a_time_and_touches_meanwhile_are_merged() {
+async fn a_key_has_one_pass_at_a_time_and_touches_are_merged() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let (_, first) = wait(&queue).await;
@@ -51,7 +51,7 @@ async fn a_key_runs_once_at_a_time_and_touches_meanwhile_are_merged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_touch_during_a_pass_is_never_lost() {
+async fn a_touch_during_a_pass_is_not_lost() {
     let queue = eager();
     queue.touch("a", Touch::All);
     for object in 0..100 {
@@ -72,12 +72,12 @@ async fn touching_everything_wins_over_touching_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_touched_again_waits_as_long_as_its_last_pass_took() {
+async fn a_key_touched_again_waits_as_long_as_its_last_pass_took() {
     let queue = started(Gather::default());
     queue.touch("a", Touch::One(1));
     let (waited, job) = wait(&queue).await;
     assert_eq!(waited, Duration::ZERO);
-    // Touched while its pass takes 80 ms: the next pass starts 80 ms later, with all that came meanwhile.
+    // Touched while its pass takes 80 ms: the next pass starts 80 ms later, with all touches until then.
     queue.touch("a", Touch::One(2));
     advance(Duration::from_millis(80)).await;
     queue.finish(&job.key, Outcome::Done);
@@ -110,7 +110,7 @@ async fn the_pause_of_a_key_has_a_lower_limit_where_one_is_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_change_of_a_burst_is_served_within_two_passes_and_a_pause() {
+async fn the_last_change_of_a_burst_waits_two_passes_and_a_pause_at_most() {
     const EVERY: Duration = Duration::from_millis(5);
     const PASS: Duration = Duration::from_millis(60);
     let queue = started(Gather::default());
@@ -137,7 +137,7 @@ async fn the_last_change_of_a_burst_is_served_within_two_passes_and_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_that_come_one_by_one_wait_at_most_300_ms() {
+async fn single_changes_wait_at_most_300_ms() {
     let queue = started(Gather::default());
     for object in 0..1_000 {
         queue.touch("a", Touch::One(object));
@@ -150,7 +150,7 @@ async fn changes_that_come_one_by_one_wait_at_most_300_ms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_of_a_hundred_changes_a_second_holds_up_none_for_a_second() {
+async fn a_hundred_changes_a_second_are_each_served_within_a_second() {
     const EVERY: Duration = Duration::from_millis(10);
     let queue = started(Gather::default());
     let began = Instant::now();
@@ -186,7 +186,7 @@ async fn keys_take_turns() {
     for _ in 0..6 {
         let job = queue.try_next().unwrap();
         order.push(job.key);
-        // A key that is touched without end goes behind the others each time.
+        // A key that is touched again and again is queued behind the others each time.
         queue.touch(job.key, Touch::All);
         queue.finish(&job.key, Outcome::Done);
     }
@@ -194,7 +194,7 @@ async fn keys_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transient_failures_back_off_and_success_forgets_them() {
+async fn transient_failures_back_off_and_success_resets_the_backoff() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let mut delays = Vec::new();
@@ -216,7 +216,7 @@ async fn transient_failures_back_off_and_success_forgets_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_touch_waits_a_second_at_most_behind_a_failing_key() {
+async fn a_new_touch_of_a_failing_key_waits_at_most_a_second() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     for _ in 0..8 {
@@ -230,7 +230,7 @@ async fn a_new_touch_waits_a_second_at_most_behind_a_failing_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn touches_during_failing_passes_do_not_get_around_the_backoff() {
+async fn touches_during_failing_passes_do_not_bypass_the_backoff() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     for attempt in 1..8 {
@@ -245,7 +245,7 @@ async fn touches_during_failing_passes_do_not_get_around_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_never_cut_short() {
+async fn a_touch_does_not_shorten_retry_after() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let (_, job) = wait(&queue).await;
@@ -258,7 +258,7 @@ async fn retry_after_is_never_cut_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_tried_again_at_once_and_then_slower() {
+async fn a_conflict_is_retried_at_once_and_then_with_delays() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let mut total = Duration::ZERO;
@@ -274,7 +274,7 @@ async fn a_conflict_is_tried_again_at_once_and_then_slower() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_objects_wait_for_minutes_and_hold_up_nobody() {
+async fn invalid_objects_are_retried_after_minutes_and_delay_no_others() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     queue.touch("a", Touch::One(2));
@@ -292,7 +292,7 @@ async fn invalid_objects_wait_for_minutes_and_hold_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_comes_as_a_full_pass_and_only_once() {
+async fn a_check_is_one_full_pass() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let (_, job) = wait(&queue).await;
@@ -319,7 +319,7 @@ async fn a_fixed_delay_is_exact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn touches_for_later_keep_their_times_and_do_not_pile_up() {
+async fn delayed_touches_keep_their_times_and_do_not_accumulate() {
     let queue = eager();
     queue.touch_after("a", Touch::One(2), Duration::from_secs(20));
     queue.touch_after("a", Touch::One(1), Duration::from_secs(10));
@@ -339,7 +339,7 @@ async fn touches_for_later_keep_their_times_and_do_not_pile_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_pass_makes_waiting_retries_needless() {
+async fn a_full_pass_replaces_queued_retries() {
     let queue = eager();
     queue.touch("a", Touch::One(1));
     let (_, job) = wait(&queue).await;
@@ -352,7 +352,7 @@ async fn a_full_pass_makes_waiting_retries_needless() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_gathered_before_the_driver_starts_becomes_a_full_pass() {
+async fn touches_before_the_driver_starts_become_a_full_pass() {
     let queue = Names::new();
     queue.touch("a", Touch::One(1));
     assert_eq!(queue.waiting(), BTreeMap::from([("a", some(&[1]))]));
@@ -375,7 +375,7 @@ async fn idle_keys_take_no_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_had_another_pass_rests_again() {
+async fn a_key_with_another_pass_has_a_new_pause() {
     let gather = Gather { at_least: Duration::from_millis(300), at_most: Duration::from_millis(300) };
     let queue = started(gather);
     for _ in 0..2 {

@@ -1,17 +1,16 @@
-//! Whole objects that the operator creates for others to read: created, kept as they should be, and deleted, only when provably ours.
+//! Whole objects that the operator creates for others to read. They are created, corrected and deleted only when provably ours.
 //!
 //! ```text
-//!  watch ─► as it should be ─► nothing is sent, not even a GET
-//!     │└──► absent ──────────► apply; refused when another one was created meanwhile
+//!  watch ─► up to date ──────► nothing is sent, not even a GET
+//!     │└──► absent ──────────► apply; rejected when another one was created meanwhile
 //!     └───► anything else, or the kind is not watched:
-//!  GET ─► absent ────────► apply; refused when another one was created meanwhile
-//!     ├─► ours ──────────► has all that we apply, and nothing that we once applied? ─► nothing is sent
-//!     │                      └─► else: apply on the version that was read, by force: our fields are ours
+//!  GET ─► absent ────────► apply; rejected when another one was created meanwhile
+//!     ├─► ours ──────────► has the fields that we apply, and no earlier ones of ours? ─► nothing is sent
+//!     │                      └─► else: apply on the version that was read, forced
 //!     └─► foreign ───────► ChildError::NotOurs, untouched
 //! ```
-//!
-//! What we own is read from `managedFields`, so a field that others added is kept, one that others changed is taken back, and one that is
-//! no longer applied is removed.
+//! `managedFields` shows which fields we own: a field that others added is kept, one that others changed is corrected, and one that is no
+//! longer applied is removed.
 
 use std::{fmt, future::Future};
 
@@ -31,17 +30,17 @@ use super::{
 };
 use crate::object::ObjectId;
 
-/// A version that no object ever has: an apply that carries it makes an object or is refused, and never changes one.
+/// A version that no object has: an apply that carries it creates an object or is rejected.
 const MUST_NOT_EXIST: &str = "1";
-/// How often a lost race or a short failure is tried again within one call.
+/// Attempts per call, for conflicts and transient errors.
 const TRIES: u32 = 3;
 
-/// An object that is to be ours: which, and by what it is known.
+/// An object that the operator creates: its id, and the proof that it is ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
     /// Which object.
     pub id: ObjectId,
-    /// What shows that it is ours.
+    /// The proof that it is ours.
     pub proof: Proof,
 }
 
@@ -52,7 +51,7 @@ impl Child {
     }
 }
 
-/// What shows that an object is ours. It is put into what is applied, and looked for in what is there.
+/// The proof that an object is ours. It is added to the applied object, and required of an existing one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Proof {
     /// A label with this value.
@@ -71,7 +70,7 @@ pub enum Proof {
     },
     /// This object among its owners, by uid; the cluster deletes the child with it.
     Owner(Box<OwnerReference>),
-    /// That it was applied by this operator, as its `managedFields` tell.
+    /// It was applied by this operator, according to its `managedFields`.
     Applied,
 }
 
@@ -120,56 +119,55 @@ impl Proof {
     }
 }
 
-/// Why a child is not as it should be.
+/// Why a child could not be applied or deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildError {
-    /// Another object has the name. It is left alone until it is gone or carries the proof.
-    #[error("{id} exists and is not ours: it lacks the {proof}; it is left alone")]
+    /// A foreign object has the name. It is not touched until it is deleted or has the proof.
+    #[error("{id} exists and is foreign: it lacks the {proof}. It is not changed; delete it or rename it")]
     NotOurs {
         /// Which object.
         id: ObjectId,
-        /// What it lacks.
+        /// The missing proof.
         proof: String,
     },
-    /// The child is being deleted and held by somebody's finalizer; a new one can be made when it is gone.
-    #[error("{id} is being deleted; it can be made again when it is gone")]
+    /// The child is being deleted and has a finalizer; a new one can be created when it is deleted.
+    #[error("{id} is being deleted; it is created again when the deletion is complete")]
     Leaving {
         /// Which object.
         id: ObjectId,
     },
-    /// The API server did not take it.
+    /// The API server did not accept it.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// What applying a child came to.
+/// The result of applying a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildApplied {
-    /// It was not there.
+    /// It did not exist and was created.
     Made,
-    /// It was there, and different.
+    /// It existed and was changed.
     Changed,
-    /// It was as it should be; nothing was sent. When the caller's own view says otherwise, one of the two is old: look again soon.
+    /// It was up to date; nothing was sent. When the caller's own view differs, one of the two is old: check again soon.
     Unchanged,
 }
 
-/// What deleting a child came to.
+/// The result of deleting a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildDeleted {
-    /// It was there, and the API server took the request to delete it.
+    /// It existed, and the API server accepted the request to delete it.
     Asked,
-    /// It is not there, or is being deleted already; nothing was sent. When the caller's own view says otherwise, look again soon.
+    /// It does not exist, or is being deleted already; nothing was sent. When the caller's own view differs, check again soon.
     Absent,
 }
 
 impl Writer {
-    /// Makes the child be `content`: an object with `spec`, `data` and so on, and in `metadata` nothing but labels, annotations and
-    /// owners. Name, namespace and the proof are added here; nulls and empty metadata are left out.
-    ///
-    /// Lost races and short failures are tried again a few times; what is left is the caller's to plan for.
+    /// Creates or changes the child to `content`: an object with `spec`, `data` and so on, whose `metadata` has only labels, annotations
+    /// and owners. Name, namespace and the proof are added here; nulls and empty metadata are left out. Conflicts and transient errors are
+    /// retried a few times; the caller has to handle the rest.
     pub async fn apply_child(&self, child: &Child, content: &Value) -> Result<ChildApplied, ChildError> {
         let wanted = body(child, content).ok_or_else(|| WriteError::Invalid("a child must be an object".to_owned()))?;
-        let done = self.persistently(|first| self.try_apply(child, &wanted, first)).await;
+        let done = self.with_retries(|first| self.try_apply(child, &wanted, first)).await;
         self.count(done.as_ref().map(|done| if *done == ChildApplied::Unchanged { "unchanged" } else { "written" }));
         done
     }
@@ -187,9 +185,9 @@ impl Writer {
             .await
     }
 
-    /// Deletes the child if it is there and ours: the very object that was looked at, and no other of its name.
+    /// Deletes the child if it exists and is ours. Another object of the same name is not deleted.
     pub async fn delete_child(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
-        let done = self.persistently(|_| self.try_delete(child)).await;
+        let done = self.with_retries(|_| self.try_delete(child)).await;
         self.count(done.as_ref().map(|done| if *done == ChildDeleted::Absent { "unchanged" } else { "written" }));
         done
     }
@@ -199,13 +197,13 @@ impl Writer {
         let digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
         let live = match self.lock().known.child(&child.id, digest) {
             View::Same => return Ok(ChildApplied::Unchanged),
-            // Where the view is wrong the apply is refused, and the next try asks.
+            // Where the view is wrong the apply is rejected, and the next attempt sends a GET.
             View::Absent if first => Ok(None),
             View::Absent | View::Unknown => Err(()),
         };
         let live = match live {
             Ok(live) => live,
-            Err(()) => self.look(child).await?,
+            Err(()) => self.read_ours(child).await?,
         };
         let made = match live {
             None => {
@@ -228,11 +226,11 @@ impl Writer {
         };
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let request = request_for(child).patch(&child.id.name, &params, &Patch::Apply(sent));
-        // An apply that makes an object needs both.
+        // An apply that creates an object needs both.
         let verbs: &[_] = if made == ChildApplied::Made { &["patch", "create"] } else { &["patch"] };
         match self.ask(child, request, "patch_child", verbs).await {
             Err(WriteError::Gone) if made == ChildApplied::Made => {
-                let why = format!("{} cannot be made: its kind or its namespace is not there", child.id);
+                let why = format!("{} cannot be created: its kind or its namespace does not exist", child.id);
                 Err(WriteError::Transient(why).into())
             }
             answer => {
@@ -242,20 +240,20 @@ impl Writer {
         }
     }
 
-    /// Takes note of a child that is as it should be.
+    /// Notes a child that is up to date.
     fn learn(&self, child: &Child, digest: u64, live: &Value) {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         self.lock().known.answered(&child.id, uid, Part::whole(), digest, live);
     }
 
     async fn try_delete(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
-        let Some(live) = self.look(child).await? else { return Ok(ChildDeleted::Absent) };
+        let Some(live) = self.read_ours(child).await? else { return Ok(ChildDeleted::Absent) };
         let metadata = &live["metadata"];
         if !metadata["deletionTimestamp"].is_null() {
             return Ok(ChildDeleted::Absent);
         }
         let text = |field: &str| metadata[field].as_str().map(str::to_owned);
-        // The version too: it must still be ours in the moment it goes.
+        // The version too: it must still be ours when it is deleted.
         let preconditions = Preconditions { uid: text("uid"), resource_version: text("resourceVersion") };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.ask(child, request_for(child).delete(&child.id.name, &params), "delete_child", &["delete"]).await {
@@ -263,14 +261,14 @@ impl Writer {
                 self.forget(&child.id);
                 Ok(ChildDeleted::Asked)
             }
-            // Deleted, or another one has the name by now: look again.
+            // Deleted, or another object has the name now: read it again.
             Err(WriteError::Gone) => Err(WriteError::Conflict.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What is there, if it is ours.
-    async fn look(&self, child: &Child) -> Result<Option<Value>, ChildError> {
+    /// The existing object, if it is ours.
+    async fn read_ours(&self, child: &Child) -> Result<Option<Value>, ChildError> {
         let request = request_for(child).get(&child.id.name, &kube::api::GetParams::default());
         match self.ask(child, request, "get_child", &["get"]).await {
             Ok(live) if child.proof.holds_for(&live) => Ok(Some(live)),
@@ -280,7 +278,7 @@ impl Writer {
         }
     }
 
-    async fn persistently<T, F>(&self, attempt: impl Fn(bool) -> F) -> Result<T, ChildError>
+    async fn with_retries<T, F>(&self, attempt: impl Fn(bool) -> F) -> Result<T, ChildError>
     where
         F: Future<Output = Result<T, ChildError>>,
     {
@@ -308,7 +306,7 @@ impl Writer {
     ) -> Result<Value, WriteError> {
         let _permit = self.inner.permits.acquire().await;
         if verbs != ["get"] && !self.may_write() {
-            return Err(WriteError::Transient("this replica does not lead, or is stopping".to_owned()));
+            return Err(WriteError::Transient("this replica is not the leader, or is stopping".to_owned()));
         }
         let permissions: Vec<_> = verbs.iter().map(|verb| permission(verb, child.id.kind, "")).collect();
         self.answer(request, name, &permissions).await
@@ -328,7 +326,7 @@ fn request_for(child: &Child) -> Request {
     Request::new(DynamicObject::url_path(&child.id.kind.api_resource(), child.id.namespace.as_deref()))
 }
 
-/// What is applied: the content with everything that names it and proves it.
+/// The object to apply: the content with its name and its proof.
 fn body(child: &Child, content: &Value) -> Option<Value> {
     let Child { id, proof } = child;
     let mut body = content.clone();

@@ -1,10 +1,10 @@
-//! What can become of a write, by what to do about it.
+//! Errors of a write, by how they are handled.
 
 use std::time::Duration;
 
 use kube::core::Status;
 
-/// Why a write did not happen.
+/// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The object is deleted, or another one has its name now. Nothing to do.
@@ -20,10 +20,10 @@ pub enum WriteError {
     #[error("not allowed: {0}; check the ClusterRole of the operator")]
     Forbidden(String),
     /// The API server does not accept the content.
-    #[error("the API server refuses the content: {0}")]
+    #[error("the API server rejects the content as invalid: {0}")]
     Invalid(String),
-    /// Anything that may work in a moment: unreachable, overloaded, no answer in time.
-    #[error("the API server did not answer as it should: {0}")]
+    /// Any error that may pass: unreachable, overloaded, no answer in time.
+    #[error("the request to the API server failed: {0}")]
     Transient(String),
 }
 
@@ -56,7 +56,7 @@ impl From<Status> for WriteError {
         let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)));
         match status.code {
             404 => Self::Gone,
-            409 | 422 if another_life(&status) => Self::Gone,
+            409 | 422 if is_another_uid(&status) => Self::Gone,
             409 => Self::Conflict,
             429 => Self::Throttled(wait),
             // An overloaded server may name a time as well.
@@ -68,8 +68,8 @@ impl From<Status> for WriteError {
     }
 }
 
-/// True when the API server refused because the uid in the patch is not the uid of the object.
-fn another_life(status: &Status) -> bool {
+/// True when the API server rejected the write because the UID in it is not the UID of the object.
+fn is_another_uid(status: &Status) -> bool {
     let by_cause =
         status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     by_cause || status.message.contains("uid mismatch") || status.message.contains("UID in precondition")
@@ -84,12 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_object_is_gone() {
+    fn a_missing_object_is_reported_as_gone() {
         assert_eq!(WriteError::from(status(404, "not found")), WriteError::Gone);
     }
 
     #[test]
-    fn another_object_under_the_same_name_is_gone_too() {
+    fn another_object_of_the_same_name_is_reported_as_gone() {
         let texts = [
             "Operation cannot be fulfilled: uid mismatch: the provided object specified uid 1, and no existing object was found",
             "Precondition failed: UID in precondition: 1, UID in object meta: 2",
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_server_may_name_a_time() {
+    fn a_busy_server_is_throttled_with_and_without_a_time() {
         let mut busy = status(429, "slow down");
         busy.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": 3 })).unwrap();
         assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_secs(3))));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_codes_have_their_class() {
+    fn other_status_codes_have_their_class() {
         assert!(matches!(WriteError::from(status(403, "no")), WriteError::Forbidden(_)));
         assert!(matches!(WriteError::from(status(422, "bad")), WriteError::Invalid(_)));
         assert!(matches!(WriteError::from(status(500, "oops")), WriteError::Transient(_)));

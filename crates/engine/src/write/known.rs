@@ -1,12 +1,12 @@
-//! What the API server has of what we applied: a few numbers per object, fed by the watch and by the answers to our own writes.
+//! The API server's state of the fields that we applied: a few numbers per object, from the watch and from the answers to our own writes.
 //!
 //! ```text
 //!  watch, answers ─► digest of the fields that we own in the live object ─► Known
-//!  wanted ─────────► digest of what would be applied ──────────────────────►   └─ equal? then nothing is sent
+//!  wanted ─────────► digest of the content to apply ───────────────────────►   └─ equal? then nothing is sent
 //! ```
 //!
-//! Of two reports the one with the newer resource version counts, so a late watch event never hides a write of ours. A content that the
-//! server stores otherwise than it was sent (a default filled in, a field pruned) is remembered as a pair and not sent again either.
+//! The newer resource version wins, so a late watch event does not hide a write of ours. Content that the server stores differently (a
+//! default filled in, a field pruned) is remembered as a pair and not sent again either.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,7 +21,7 @@ use crate::{
     object::{Kind, ObjectId},
 };
 
-/// What is applied: the object itself or its status, by one field manager.
+/// The part that is applied: the object itself or its status, by one field manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     /// Empty for the object itself, or `status`.
@@ -40,25 +40,25 @@ impl Part {
     }
 }
 
-/// What the server has under a part of an object.
+/// The server's state of a part of an object.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     uid: u64,
-    /// The version that this was true of; 0 when it is not known.
+    /// The resource version of this state; 0 when it is not known.
     version: u64,
     deleting: bool,
-    /// The digest of what we own there.
+    /// The digest of the fields that we own.
     live: Option<u64>,
-    /// A content that we applied, and how it reads back.
+    /// The digest that we applied, and the digest of what the server stored for it.
     reads_as: Option<(u64, u64)>,
 }
 
-/// What the watch shows of a child.
+/// The state of a child according to the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// It is as it should be.
+    /// It is up to date.
     Same,
-    /// There is none with fields of ours.
+    /// There is no such object with fields of ours.
     Absent,
     /// It differs, or the view is not current.
     Unknown,
@@ -68,7 +68,7 @@ pub(super) enum View {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     known: HashMap<u64, Known>,
-    /// Fields that only tell when something happened, by kind; also the kinds whose status is reported.
+    /// Fields that only record when something happened, by kind; also the kinds whose status is reported.
     times: BTreeMap<&'static Kind, BTreeSet<&'static str>>,
     /// The owners of statuses.
     owners: BTreeSet<&'static str>,
@@ -77,7 +77,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Declares a kind whose status is written, and the fields of it that only tell when.
+    /// Declares a kind whose status is written, and its fields that only record when something happened.
     pub(super) fn reported(&mut self, kind: &'static Kind, times: &[&'static str]) {
         self.times.entry(kind).or_default().extend(times);
     }
@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// The digest of what would be applied.
+    /// The digest of the content to apply.
     pub(super) fn digest(&self, id: &ObjectId, part: Part, content: &Value) -> u64 {
         if part.subresource.is_empty() { digest(content, &|_| false) } else { digest(content, &self.is_time(id)) }
     }
@@ -107,7 +107,7 @@ impl Table {
         known.is_some_and(|known| known.uid == hash_of(uid) && known.is(wanted))
     }
 
-    /// What the watch shows of a child that should have this content.
+    /// The state of a child that should have this content.
     pub(super) fn child(&self, id: &ObjectId, wanted: u64) -> View {
         if !self.views.contains(id.kind) {
             return View::Unknown;
@@ -119,7 +119,7 @@ impl Table {
         }
     }
 
-    /// Takes note of an object as the watch delivers it. `applied` is the object where it has fields of ours.
+    /// Notes an object as the watch delivers it. `applied` is the object where it has fields of ours.
     pub(super) fn saw(
         &mut self,
         id: &ObjectId,
@@ -143,14 +143,14 @@ impl Table {
         }
     }
 
-    /// Takes note of the object that the API server answered to an apply of `wanted` under `part`.
+    /// Notes the object that the API server returned for an apply of `wanted` under `part`.
     pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: u64, answer: &Value) {
         if !part.owner.is_empty() {
             self.owners.insert(part.owner);
         }
         let version = crate::object::version_of(answer.pointer("/metadata/resourceVersion").and_then(Value::as_str));
         let deleting = answer.pointer("/metadata/deletionTimestamp").is_some();
-        // An answer without managedFields can only mean what was sent.
+        // An answer without managedFields counts as what was sent.
         let live =
             owned::extract(answer, part.subresource, part.owner).map_or(wanted, |live| self.digest(id, part, &live));
         let known = Known { uid: hash_of(uid), version, deleting, live: Some(live), reads_as: None };
@@ -160,7 +160,7 @@ impl Table {
         }
     }
 
-    /// The newer of two reports counts.
+    /// Keeps the newer of two states.
     fn note(&mut self, id: &ObjectId, part: Part, new: Known) {
         let key = key(id, part);
         match self.known.get_mut(&key) {
@@ -209,8 +209,9 @@ fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
     hasher.finish()
 }
 
-/// A digest of a JSON value that does not depend on the order of keys, leaves fields out that only tell when, and takes a missing field
-/// and `null` for the same. A list of things with a type, such as conditions, is compared whatever its order: the server keeps its own.
+/// A digest of a JSON value that does not depend on the order of keys, leaves out fields that only record when something happened, and
+/// treats a missing field like `null`. A list of items with a `type`, such as conditions, is compared in any order: the server keeps its
+/// own.
 fn digest(value: &Value, is_time: &dyn Fn(&str) -> bool) -> u64 {
     let mut hasher = DefaultHasher::new();
     feed(value, is_time, &mut hasher);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_was_answered_is_known_and_a_late_event_does_not_hide_it() {
+    fn a_late_event_does_not_hide_a_written_status() {
         let mut table = Table::default();
         let (old, new) = (json!({"serial": 1}), json!({"serial": 2}));
         let fields = json!({"f:status": {"f:serial": {}}});
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_another_manager_took_is_not_ours_although_it_has_our_value() {
+    fn a_field_taken_by_another_manager_is_not_ours() {
         let mut table = Table::default();
         let status = json!({"serial": 2, "name": "a"});
         table.saw(&id(), "1", (8, false), Some(&live(8, &status, &json!({"f:status": {"f:serial": {}}}))), STATUS);
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_reads_back_otherwise_is_not_sent_again() {
+    fn a_status_stored_differently_is_not_sent_again() {
         let mut table = Table::default();
         let sent = json!({"serial": 2, "pruned": true});
         let digest = wanted(&table, &sent);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_only_tell_when_and_the_order_of_conditions_do_not_count() {
+    fn time_fields_and_the_order_of_conditions_are_ignored() {
         let mut table = Table::default();
         table.reported(Kind::of::<ConfigMap>(), &["checkedAt"]);
         let condition = |type_: &str, at: &str| json!({"type": type_, "status": "True", "lastTransitionTime": at});
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_judged_from_the_watch_only_while_the_view_is_current() {
+    fn a_child_is_compared_by_watch_only_while_the_view_is_current() {
         let mut table = Table::default();
         let content = json!({"data": {"k": "v"}});
         let digest = table.digest(&id(), Part::whole(), &content);

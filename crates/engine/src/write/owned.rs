@@ -1,14 +1,14 @@
-//! What we own of an object, by its `managedFields`.
+//! The fields of an object that we own, by its `managedFields`.
 //!
 //! In: the live object and the one to apply. Out: whether applying it would change anything, and the part of the live object that is ours.
 //! No schema is needed: which lists are keyed, sets or atomic shows in how their ownership is recorded (`k:`, `v:`, or nothing below the
-//! field). In doubt the answer is that something would change, and the server finds that nothing did.
+//! field). In doubt the answer is yes: the apply is then sent, and the server finds no change.
 
 use serde_json::{Map, Value};
 
 use super::FIELD_MANAGER;
 
-/// The fields that name an object; nobody owns them.
+/// The fields that identify an object; they have no owner.
 const NAMING: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 
 /// The field manager of a part of the operator.
@@ -16,14 +16,14 @@ pub(super) fn manager(owner: &str) -> String {
     if owner.is_empty() { FIELD_MANAGER.to_owned() } else { format!("{FIELD_MANAGER}-{owner}") }
 }
 
-/// Whether an entry of `managedFields` is about something that this operator applied.
+/// Whether an entry of `managedFields` is for fields that this operator applied.
 pub(crate) fn is_ours(entry: &Value) -> bool {
     let ours =
         |name: &str| name.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
     entry["operation"] == "Apply" && entry["manager"].as_str().is_some_and(ours)
 }
 
-/// The entry for what this owner applied to the object itself (no subresource) or to a subresource.
+/// The entry of this owner for the object itself (no subresource) or for a subresource.
 pub(super) fn entry<'a>(live: &'a Value, subresource: &str, owner: &str) -> Option<&'a Value> {
     live["metadata"]["managedFields"].as_array()?.iter().find(|entry| {
         is_ours(entry)
@@ -32,7 +32,7 @@ pub(super) fn entry<'a>(live: &'a Value, subresource: &str, owner: &str) -> Opti
     })
 }
 
-/// What of the live object is ours; `None` when nothing is.
+/// The fields of the live object that are ours; `None` when there are none.
 pub(super) fn extract(live: &Value, subresource: &str, owner: &str) -> Option<Value> {
     part(&entry(live, subresource, owner)?["fieldsV1"], live)
 }
@@ -82,7 +82,7 @@ fn names(key: &str, item: &Value) -> bool {
         .is_some_and(|keys| keys.iter().all(|(name, value)| item.get(name) == Some(value)))
 }
 
-/// What is applied, without the fields that name the object.
+/// The content to apply, without the fields that identify the object.
 pub(super) fn content(wanted: &Value) -> Value {
     let mut wanted = wanted.clone();
     if let Some(fields) = wanted.as_object_mut() {
@@ -127,7 +127,7 @@ fn matches(owned: &Value, wanted: &Value, live: &Value) -> bool {
     }
 }
 
-/// Whether an item of a keyed list (`k:{…}`) or of a set (`v:…`) is wanted and there.
+/// Whether an item of a keyed list (`k:{…}`) or of a set (`v:…`) is wanted and exists.
 fn has_item(key: &str, owned: &Value, items: &[Value], live: &[Value]) -> bool {
     if let Some(value) = key.strip_prefix("v:") {
         return serde_json::from_str::<Value>(value).is_ok_and(|value| items.contains(&value) && live.contains(&value));
@@ -144,7 +144,7 @@ fn has_item(key: &str, owned: &Value, items: &[Value], live: &[Value]) -> bool {
     }
 }
 
-/// Whether `live` has all of `wanted`. What the server filled in beside it does not count.
+/// Whether `live` has all of `wanted`. Other fields, which the server filled in, are ignored.
 fn is_within(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_fields_and_values_are_up_to_date_whatever_others_added() {
+    fn equal_fields_are_up_to_date_beside_foreign_ones() {
         let live = live(
             &json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}),
             json!({"metadata": {"labels": {"x": "1", "theirs": "2"}}, "data": {"a": "1", "theirs": "2"}}),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_is_taken_out_of_what_others_added() {
+    fn only_our_fields_are_extracted() {
         let object = live(
             &json!({"f:spec": {
                 "f:rules": {},
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_a_new_field_and_a_dropped_field_are_not() {
+    fn changed_added_and_removed_fields_are_not_up_to_date() {
         let live = live(&json!({"f:data": {"f:a": {}, "f:b": {}}}), json!({"data": {"a": "1", "b": "2", "c": "3"}}));
         for data in [json!({"a": "9", "b": "2"}), json!({"a": "1", "b": "2", "c": "3"}), json!({"a": "1"})] {
             assert!(!is_up_to_date(&live, &wanted(json!({ "data": data }))), "{data}");
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_somebody_took_over_is_not_even_with_our_value() {
+    fn a_field_with_a_foreign_owner_is_not_up_to_date() {
         let live = live(&json!({"f:data": {"f:a": {}}}), json!({"data": {"a": "1", "b": "2"}}));
         assert!(!is_up_to_date(&live, &wanted(json!({"data": {"a": "1", "b": "2"}}))));
     }
 
     #[test]
-    fn lists_of_one_piece_keyed_lists_and_sets_are_told_apart() {
+    fn atomic_lists_keyed_lists_and_sets_are_distinguished() {
         let owned = json!({"f:spec": {
             "f:rules": {},
             "f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}},
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_or_another_manager_applied_says_nothing() {
+    fn an_entry_of_another_version_or_operation_is_not_up_to_date() {
         let mut other = live(&json!({"f:data": {"f:a": {}}}), json!({"data": {"a": "1"}}));
         let same = wanted(json!({"data": {"a": "1"}}));
         assert!(is_up_to_date(&other, &same));

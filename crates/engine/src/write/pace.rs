@@ -1,7 +1,7 @@
-//! How many statuses are written at the same time.
+//! The number of concurrent status writes.
 //!
-//! Reporting competes with the users of the API server, while the names are served anyway. So: one write at a time while many objects
-//! arrive, more when it is quiet, fewer again when the answers get slower.
+//! Status writes compete with the users of the API server, and serving does not depend on them. So: one write at a time during a burst of
+//! objects, more when it is quiet, fewer again when the answers get slower.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,12 +16,12 @@ use tokio::{
 
 use super::{ObjectWrite, WriteError, Writer};
 
-/// Objects that arrive within one window of time make a burst.
+/// This many objects within one window of time are a burst.
 const WINDOW: Duration = Duration::from_millis(250);
 const BURST: u32 = 10;
-/// An answer that takes so many times as long as the quickest is a slow one.
+/// An answer that takes this many times as long as the quickest is slow.
 const SLOW: u32 = 8;
-/// An answer that comes within this time is never a slow one.
+/// An answer within this time is not slow.
 const QUICK: Duration = Duration::from_millis(20);
 
 /// Hands out turns.
@@ -79,7 +79,7 @@ impl Pace {
                     return Turn { pace: Arc::clone(self) };
                 }
             }
-            // The end of a burst wakes nobody.
+            // The end of a burst does not wake the waiting tasks.
             let _ = timeout(WINDOW, freed).await;
         }
     }
@@ -120,14 +120,14 @@ impl State {
 }
 
 impl Turn {
-    /// Writes, and takes note of how long the API server took.
+    /// Writes, and notes how long the API server took.
     pub(crate) async fn write(&self, writer: &Writer, write: &ObjectWrite) -> Result<Value, WriteError> {
         let began = Instant::now();
         let answer = writer.write(write).await;
         match &answer {
             Ok(Value::Null) => {}
             Ok(_) => self.took(began.elapsed()),
-            // A server that asks to wait, or does not answer, is a slow one.
+            // A server that asks to wait, or does not answer, counts as slow.
             Err(WriteError::Throttled(_) | WriteError::Transient(_)) => self.took(Duration::from_mins(1)),
             Err(_) => {}
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quick_answers_open_up_to_the_limit() {
+    async fn quick_answers_raise_the_limit() {
         let pace = Arc::new(Pace::new(16));
         for _ in 0..200 {
             write(&pace, Duration::from_millis(5)).await;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answers_close_down_and_quick_ones_open_again() {
+    async fn slow_answers_lower_the_limit_and_quick_ones_raise_it_again() {
         let pace = Arc::new(Pace::new(16));
         for _ in 0..200 {
             write(&pace, Duration::from_millis(5)).await;
@@ -184,9 +184,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_burst_there_is_one_turn_and_afterwards_there_are_more() {
+    async fn a_burst_allows_one_turn_and_its_end_allows_more() {
         let pace = Arc::new(Pace::new(16));
-        let held = pace.turn().await;
+        let first = pace.turn().await;
         for _ in 0..20 {
             pace.arrived();
         }
@@ -194,7 +194,7 @@ mod tests {
         let began = Instant::now();
         let second = pace.turn().await;
         assert!(began.elapsed() >= WINDOW, "the second turn waits for the end of the burst");
-        drop((held, second));
+        drop((first, second));
         assert!(allowed(&pace) > 1);
     }
 

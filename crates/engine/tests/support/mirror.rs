@@ -1,4 +1,4 @@
-//! A whole system in one file: each `Mirror` has a ConfigMap of its name with its text in it, a finalizer, and a status that says so.
+//! A complete system in one file: each `Mirror` gets a ConfigMap of its name with its text in it, a finalizer and a status.
 //!
 //! ```text
 //!  Mirror {spec.text}  ─► ConfigMap {data.text}   (label mirror=NAME, owned by us)
@@ -64,23 +64,23 @@ pub struct Copy {
 #[derive(Debug, Default)]
 struct View {
     sources: BTreeMap<(Namespace, Name), Source>,
-    /// Exist but cannot be read, and were never read before.
-    riddles: BTreeSet<(Namespace, Name)>,
+    /// Objects that exist but could never be read.
+    unreadable: BTreeSet<(Namespace, Name)>,
     copies: BTreeMap<(Namespace, Name), Copy>,
 }
 
-/// What the system knows: two small maps.
+/// The indexes of the system: two small maps.
 #[derive(Clone)]
 pub struct Maps {
     view: Arc<Mutex<View>>,
     queue: Queue<Namespace, Name>,
-    /// Everything the hub said, for tests that look at it.
-    pub heard: Arc<Mutex<Vec<String>>>,
+    /// The calls of the hub, for tests that check them.
+    pub calls: Arc<Mutex<Vec<String>>>,
 }
 
 impl Maps {
-    fn hear(&self, what: String) {
-        self.heard.lock().unwrap().push(what);
+    fn record(&self, what: String) {
+        self.calls.lock().unwrap().push(what);
     }
 
     fn touch(&self, (namespace, name): (Namespace, Name)) {
@@ -95,7 +95,7 @@ fn place(id: &ObjectId) -> (Namespace, Name) {
 impl Index<Mirror> for Maps {
     fn applied(&self, object: &Mirror) {
         let id = ObjectId::of(object);
-        self.hear(format!("applied {id}"));
+        self.record(format!("applied {id}"));
         let source = Source {
             identity: Identity::of(object),
             text: object.spec.text.clone(),
@@ -103,7 +103,7 @@ impl Index<Mirror> for Maps {
             mirrored: false,
         };
         let mut view = self.view.lock().unwrap();
-        view.riddles.remove(&place(&id));
+        view.unreadable.remove(&place(&id));
         let before = view.sources.get(&place(&id)).filter(|before| before.identity.asks_the_same(&source.identity));
         let mirrored = before.is_some_and(|before| before.mirrored);
         view.sources.insert(place(&id), Source { mirrored, ..source.clone() });
@@ -116,24 +116,24 @@ impl Index<Mirror> for Maps {
     }
 
     fn deleted(&self, id: &ObjectId) {
-        self.hear(format!("deleted {id}"));
+        self.record(format!("deleted {id}"));
         let mut view = self.view.lock().unwrap();
-        view.riddles.remove(&place(id));
+        view.unreadable.remove(&place(id));
         view.sources.remove(&place(id));
         drop(view);
         self.touch(place(id));
     }
 
     fn unreadable(&self, id: &ObjectId, _error: &str) {
-        self.hear(format!("unreadable {id}"));
+        self.record(format!("unreadable {id}"));
         let mut view = self.view.lock().unwrap();
         if !view.sources.contains_key(&place(id)) {
-            view.riddles.insert(place(id));
+            view.unreadable.insert(place(id));
         }
     }
 
     fn listed(&self) {
-        self.hear("listed Mirror".to_owned());
+        self.record("listed Mirror".to_owned());
     }
 }
 
@@ -203,12 +203,12 @@ impl System for Mirrors {
                 all.filter(|(namespace, _)| *namespace == job.key).map(|(_, name)| name.clone()).collect()
             }
         };
-        let look = |name: &Name| {
+        let read = |name: &Name| {
             let place = (job.key.clone(), name.clone());
-            (!view.riddles.contains(&place))
+            (!view.unreadable.contains(&place))
                 .then(|| (name.clone(), view.sources.get(&place).cloned(), view.copies.get(&place).cloned()))
         };
-        Seen { namespace: job.key.clone(), objects: names.iter().filter_map(look).collect() }
+        Seen { namespace: job.key.clone(), objects: names.iter().filter_map(read).collect() }
     }
 
     fn plan(seen: Seen, _now: Timestamp) -> Todo {
@@ -244,7 +244,7 @@ impl System for Mirrors {
                     failed.insert(name);
                     class = Some(worse(class, (&error).into()));
                 }
-                // Only what was done is reported: a failure leaves the last true status in place.
+                // Only successes are reported: after a failure the last true status is kept.
                 (Some(source), Ok(())) if !source.identity.is_deleting() => statuses.push(source.identity),
                 (_, Ok(())) => {}
             }
@@ -331,14 +331,14 @@ impl Mirrors {
             }
         };
         match answer {
-            // Deleted already, or never there: that is what was wanted, or the watch will say more.
+            // Deleted already, or it did not exist: that is what was wanted, or the watch will report more.
             Err(ChildError::Write(WriteError::Gone)) => Ok(()),
             other => other,
         }
     }
 }
 
-/// There was something to do by our view, and nothing by the server's: one of the two is old, so look again.
+/// Our view requires a change and the server's state does not: one of the two is old, so check again.
 fn agreed(done: Result<bool, ChildError>) -> Result<(), ChildError> {
     match done {
         Ok(true) => Ok(()),
@@ -351,7 +351,7 @@ fn agreed(done: Result<bool, ChildError>) -> Result<(), ChildError> {
 pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
     let mut operator = Operator::new(client, options);
     let queue = Queue::new();
-    let maps = Maps { view: Arc::default(), queue: queue.clone(), heard: Arc::default() };
+    let maps = Maps { view: Arc::default(), queue: queue.clone(), calls: Arc::default() };
     operator.watch::<Mirror>("mirror", Watch::required().reported(&[]), Arc::new(maps.clone()));
     operator.watch::<ConfigMap>("mirror", Watch::required(), Arc::new(maps.clone()));
     let system = Mirrors { maps: maps.clone(), writer: operator.writer() };
@@ -359,9 +359,9 @@ pub fn operator(client: Client, options: OperatorOptions) -> (Operator, Maps) {
     (operator, maps)
 }
 
-/// The cluster as the user sees it, without what differs from run to run.
-pub async fn world(client: &Client) -> Value {
-    let mut world = BTreeMap::new();
+/// The state of the cluster as a user sees it, without the fields that differ from run to run.
+pub async fn snapshot(client: &Client) -> Value {
+    let mut snapshot = BTreeMap::new();
     let mirrors: Api<kube::api::DynamicObject> =
         Api::all_with(client.clone(), &kube::core::ApiResource::erase::<Mirror>(&()));
     for mirror in mirrors.list(&kube::api::ListParams::default()).await.unwrap() {
@@ -373,7 +373,7 @@ pub async fn world(client: &Client) -> Value {
         }
         let key = format!("Mirror {}/{}", mirror.namespace().unwrap(), mirror.name_any());
         let deleting = mirror.metadata.deletion_timestamp.is_some();
-        world.insert(
+        snapshot.insert(
             key,
             json!({ "spec": mirror.data["spec"], "status": status, "finalizers": mirror.finalizers(), "deleting": deleting }),
         );
@@ -381,7 +381,7 @@ pub async fn world(client: &Client) -> Value {
     let children: Api<ConfigMap> = Api::all(client.clone());
     for child in children.list(&kube::api::ListParams::default()).await.unwrap() {
         let key = format!("ConfigMap {}/{}", child.namespace().unwrap(), child.name_any());
-        world.insert(key, json!({ "data": child.data, "labels": child.labels() }));
+        snapshot.insert(key, json!({ "data": child.data, "labels": child.labels() }));
     }
-    json!(world)
+    json!(snapshot)
 }

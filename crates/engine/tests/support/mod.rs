@@ -1,4 +1,4 @@
-//! What the suites on the sandbox share: a small but whole system, and a cluster for it to live in.
+//! Shared by the suites on the sandbox: a small but complete system, and a cluster for it.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each suite uses its part")]
 
@@ -34,7 +34,8 @@ pub async fn install_mirrors(client: &Client) {
     install_kind(client, "Mirror").await;
 }
 
-/// A namespaced kind of `test.signpost.dev/v1`; its schema takes anything, so that a test can store what the operator cannot read.
+/// A namespaced kind of `test.signpost.dev/v1`; its schema accepts anything, so that a test can store objects that the operator cannot
+/// read.
 pub async fn install_kind(client: &Client, kind: &str) {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
@@ -59,13 +60,13 @@ pub async fn install_kind(client: &Client, kind: &str) {
 }
 
 /// Waits for a condition, with a deadline in the time of the test.
-pub async fn eventually<T, F>(what: &str, within: Duration, mut look: impl FnMut() -> F) -> T
+pub async fn eventually<T, F>(what: &str, within: Duration, mut check: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
     let until = Instant::now() + within;
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
         assert!(Instant::now() < until, "not within {within:?}: {what}");
@@ -73,7 +74,7 @@ where
     }
 }
 
-/// A runtime whose time is paused: it moves only when everything waits, and then at once.
+/// A runtime with paused time: it advances only when all tasks wait, and then at once.
 pub fn paused<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
 }
