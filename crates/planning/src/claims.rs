@@ -1,13 +1,13 @@
-//! Claims: which of several objects that want the same key holds it.
+//! Claims: which of several objects that want the same key owns it.
 //!
-//! In: claims as objects come and go, in any order. Out: the holder of a key (oldest claim, then lowest UID, then
-//! holder) and the others in line behind it. The answer depends on the claims alone, never on their order of arrival.
+//! In: claims as objects are created and deleted, in any order. Out: the holder of a key (oldest claim, then lowest UID, then holder) and
+//! the queue behind it. The answer depends on the claims alone, not on their order of arrival.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// One object's wish to hold a key.
+/// One object's request to own a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim<H> {
     /// Since when: the object's creation.
@@ -25,38 +25,38 @@ impl<H> Claim<H> {
     }
 }
 
-/// Where a claim stands after it was made.
+/// The position of a claim after it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing<H> {
-    /// It holds the key. `displaced` held it before and now waits.
+    /// It owns the key. `displaced` owned it before and now waits.
     Holds {
         /// The holder that lost the key to an older claim, if there was one.
         displaced: Option<H>,
     },
-    /// Another one holds the key.
+    /// Another object owns the key.
     Waits {
-        /// Who holds it.
+        /// The owner of the key.
         holder: H,
     },
 }
 
-/// All claims on one key: the best one apart, so that an uncontested key costs no further allocation.
+/// All claims on one key: the first apart from the rest, so that an uncontested key needs no further allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line<H> {
+struct ClaimQueue<H> {
     first: Claim<H>,
-    /// In order behind the first.
+    /// In order after the first.
     rest: Vec<Claim<H>>,
 }
 
 /// The claims on all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims<K, H> {
-    lines: BTreeMap<K, Line<H>>,
+    queues: BTreeMap<K, ClaimQueue<H>>,
 }
 
 impl<K, H> Default for Claims<K, H> {
     fn default() -> Self {
-        Self { lines: BTreeMap::new() }
+        Self { queues: BTreeMap::new() }
     }
 }
 
@@ -71,8 +71,8 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
         let before = self.holder_of(&key).map(|first| first.holder.clone());
         self.withdraw(&key, &claim.holder);
         let claimant = claim.holder.clone();
-        let Some(line) = self.lines.get_mut(&key) else {
-            self.lines.insert(key, Line { first: claim, rest: Vec::new() });
+        let Some(line) = self.queues.get_mut(&key) else {
+            self.queues.insert(key, ClaimQueue { first: claim, rest: Vec::new() });
             return Standing::Holds { displaced: None };
         };
         match line.add(claim) {
@@ -81,26 +81,26 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
         }
     }
 
-    /// Withdraws a holder's claim; returns the claim that holds the key now, if that is a change.
+    /// Withdraws a holder's claim; returns the claim that owns the key now, if that is a change.
     pub fn remove(&mut self, key: &K, holder: &H) -> Option<&Claim<H>> {
-        let held = self.is_held_by(key, holder);
+        let owned = self.is_held_by(key, holder);
         self.withdraw(key, holder);
-        if held { self.holder_of(key) } else { None }
+        if owned { self.holder_of(key) } else { None }
     }
 
-    /// Who holds the key.
+    /// The claim that owns the key.
     pub fn holder_of(&self, key: &K) -> Option<&Claim<H>> {
-        self.lines.get(key).map(|line| &line.first)
+        self.queues.get(key).map(|line| &line.first)
     }
 
-    /// Whether that holder holds the key.
+    /// Whether the key is owned by that holder.
     pub fn is_held_by(&self, key: &K, holder: &H) -> bool {
         self.holder_of(key).is_some_and(|first| first.holder == *holder)
     }
 
-    /// The claims behind the holder's, next one first.
+    /// The claims after the holder's, next one first.
     pub fn waiting(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
-        self.lines.get(key).into_iter().flat_map(|line| &line.rest)
+        self.queues.get(key).into_iter().flat_map(|line| &line.rest)
     }
 
     /// All claims on the key, the holder's first.
@@ -108,28 +108,28 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
         self.holder_of(key).into_iter().chain(self.waiting(key))
     }
 
-    /// Every claimed key and the claim that holds it, in order.
+    /// Every claimed key and the claim that owns it, in order.
     pub fn held(&self) -> impl Iterator<Item = (&K, &Claim<H>)> {
-        self.lines.iter().map(|(key, line)| (key, &line.first))
+        self.queues.iter().map(|(key, line)| (key, &line.first))
     }
 
     /// How many keys are claimed.
     pub fn len(&self) -> usize {
-        self.lines.len()
+        self.queues.len()
     }
 
     /// Whether nothing is claimed.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.queues.is_empty()
     }
 
     fn withdraw(&mut self, key: &K, holder: &H) {
-        let Some(line) = self.lines.get_mut(key) else { return };
+        let Some(line) = self.queues.get_mut(key) else { return };
         if line.first.holder != *holder {
             line.rest.retain(|claim| claim.holder != *holder);
             line.rest.shrink_to_fit();
         } else if line.rest.is_empty() {
-            self.lines.remove(key);
+            self.queues.remove(key);
         } else {
             line.first = line.rest.remove(0);
             line.rest.shrink_to_fit();
@@ -137,8 +137,8 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
     }
 }
 
-impl<H: Ord + Clone> Line<H> {
-    /// Puts a claim in its place; returns the holder it waits for, or `None` when it is the first itself.
+impl<H: Ord + Clone> ClaimQueue<H> {
+    /// Inserts a claim; returns the holder it waits for, or `None` when it is the first itself.
     fn add(&mut self, claim: Claim<H>) -> Option<H> {
         if claim < self.first {
             let second = std::mem::replace(&mut self.first, claim);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_claim_holds_and_the_others_wait_in_order_of_age() {
+    fn the_oldest_claim_owns_the_key_and_the_others_wait_by_age() {
         let mut claims = Claims::new();
         assert_eq!(claims.insert("www", claim("b", 2, "u2")), Standing::Holds { displaced: None });
         assert_eq!(claims.insert("www", claim("c", 3, "u3")), Standing::Waits { holder: "b" });
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_holder_goes_the_next_in_line_holds() {
+    fn removing_the_holder_passes_the_key_to_the_next_claim() {
         let mut claims = Claims::new();
         for (holder, second) in [("a", 1), ("b", 2), ("c", 3)] {
             claims.insert("www", claim(holder, second, "u"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_made_again_keeps_its_place_and_a_re_created_object_loses_it() {
+    fn a_repeated_claim_keeps_its_place_but_a_recreated_object_does_not() {
         let mut claims = Claims::new();
         claims.insert("www", claim("a", 1, "u1"));
         claims.insert("www", claim("b", 2, "u2"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_touch_each_other() {
+    fn keys_are_independent() {
         let mut claims = Claims::new();
         claims.insert("www", claim("a", 1, "u1"));
         claims.insert("api", claim("b", 2, "u2"));

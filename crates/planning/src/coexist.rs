@@ -1,8 +1,7 @@
-//! Which record sets can stand side by side in a zone.
+//! Which record sets can coexist in a zone.
 //!
-//! In: the wanted name-and-type pairs of one zone, each with the claim behind it, and the pairs that are there and not
-//! ours. Out: those that may be published, and a refusal for each of the others. Older claims win; what is not ours wins
-//! over all of them, since it will not be changed.
+//! In: the wanted name-and-type pairs of one zone, each with its claim, and the foreign pairs. Out: the pairs that may be published, and a
+//! refusal for each of the others. Older claims win; foreign pairs win over all claims, since they will not be changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -12,15 +11,15 @@ use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use crate::claims::Claim;
 use crate::refusal::{Reason, Refusal, Refused};
 
-/// A wanted record set and the claim behind it.
+/// Wanted record sets, each with its claim.
 pub type Candidates<H> = BTreeMap<RecordKey, Claim<H>>;
 
-/// What may be published, and what not.
+/// The record sets that may be published, and the refused ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// May be published.
     pub admitted: BTreeSet<RecordKey>,
-    /// May not, in order of their keys.
+    /// May not be published, in order of their keys.
     pub refused: Vec<Refused<RecordKey>>,
 }
 
@@ -47,13 +46,13 @@ pub fn admit<H: Ord + Display>(zone: &ZoneName, wanted: &Candidates<H>, foreign:
     admission
 }
 
-/// A type that is at a name already, and whose it is.
+/// A type that exists at a name already, and its owner.
 struct Taken<'a, H> {
     rtype: RecordType,
     by: Option<&'a H>,
 }
 
-/// Why the type cannot be at that place of the zone at all.
+/// Why the type is not allowed at that place of the zone.
 fn misplaced(zone: &ZoneName, key: &RecordKey) -> Option<Refusal> {
     let apex = key.name == *zone.name();
     let why = match (key.rtype, apex) {
@@ -72,7 +71,7 @@ fn misplaced(zone: &ZoneName, key: &RecordKey) -> Option<Refusal> {
     Some(Refusal::new(Reason::WrongPlace, format!("{key}: {why}")))
 }
 
-/// Why the type cannot be next to what is at the name already.
+/// Why the type cannot coexist with the types at the name.
 fn conflict<H: Display>(zone: &ZoneName, key: &RecordKey, there: &[Taken<'_, H>]) -> Option<Refusal> {
     let apex = key.name == *zone.name();
     let other = there.iter().find(|taken| excludes(key.rtype, taken.rtype, apex))?;
@@ -81,8 +80,8 @@ fn conflict<H: Display>(zone: &ZoneName, key: &RecordKey, there: &[Taken<'_, H>]
     Some(Refusal::new(Reason::CnameConflict, message))
 }
 
-/// Whether two types cannot be at one name. They are never the same: a name and type is wanted once, and a foreign set of
-/// a wanted name and type is left to the diff.
+/// Whether two types cannot be at one name. They differ: a name and type is wanted once, and a foreign set of a wanted name and type is not
+/// considered here.
 fn excludes(one: RecordType, other: RecordType, apex: bool) -> bool {
     let either = |rtype| one == rtype || other == rtype;
     either(RecordType::Cname) || (!apex && either(RecordType::Ns) && either(RecordType::Dname))
@@ -98,7 +97,7 @@ mod tests {
         RecordKey::new(Fqdn::parse(name).unwrap(), rtype.parse().unwrap())
     }
 
-    /// Admits (name, type, age) for example.com; the holder is called after its age.
+    /// Admits (name, type, age) for example.com; the holder is named after its age.
     fn admitted(wanted: &[(&str, &str, i64)], foreign: &[(&str, &str)]) -> (Vec<String>, Vec<(String, Reason)>) {
         let zone = ZoneName::parse("example.com").unwrap();
         let wanted: Candidates<String> = wanted
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_not_ours_stands_before_every_claim() {
+    fn a_foreign_record_wins_over_every_claim() {
         let (published, losers) = admitted(&[("www.example.com", "CNAME", 1)], &[("www.example.com", "A")]);
         assert_eq!(published, Vec::<String>::new());
         assert_eq!(losers, refused("www.example.com. CNAME", Reason::CnameConflict));
@@ -147,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_set_of_the_same_type_is_left_to_the_diff() {
+    fn a_foreign_set_of_the_same_type_is_not_a_conflict() {
         let (published, losers) = admitted(&[("www.example.com", "CNAME", 1)], &[("www.example.com", "CNAME")]);
         assert_eq!((published.len(), losers), (1, vec![]));
     }
 
     #[test]
-    fn some_types_have_their_place() {
+    fn some_types_are_allowed_only_at_or_below_the_apex() {
         for (name, rtype) in
             [("example.com", "CNAME"), ("example.com", "DS"), ("a.example.com", "SOA"), ("a.example.com", "DNSKEY")]
         {
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loser_is_told_who_holds_the_name() {
+    fn the_refusal_names_the_owner_of_the_name() {
         let zone = ZoneName::parse("example.com").unwrap();
         let since = |second| Timestamp::from_second(second).unwrap();
         let wanted: Candidates<&str> = [

@@ -1,7 +1,7 @@
-//! Deletion guards: a pass that would delete much of what is served waits until a second pass wants exactly the same.
+//! Deletion guards: a pass that would delete a large share of what is served is paused until a second pass plans the same deletions.
 //!
-//! In: how much is served, what would be deleted, what the pass before wanted to delete. Out: a [`Verdict`]. An empty
-//! list, a flapping source or a half-read cluster then costs a pass, not a zone.
+//! In: the number of served items, the planned deletions, and those of the pass before. Out: a [`Verdict`]. An empty list or an unstable
+//! source then delays deletions by a pass instead of emptying a zone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// When a pass deletes too much at once.
+/// The limits of deletions in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeletionGuard {
     /// More than this share of what is served is too much.
     pub percent: u8,
-    /// With fewer served than this, the guard does not look.
+    /// With fewer served than this, nothing is checked.
     pub from: usize,
-    /// So many deletions are always allowed.
+    /// This many deletions are always allowed.
     pub allowance: usize,
 }
 
 impl DeletionGuard {
     /// For a zone: more than 30 % of it, from 10 record sets up.
     pub const ZONE: Self = Self { percent: 30, from: 10, allowance: 0 };
-    /// For a Pi-hole: more than 50 % of our lines, but at least 10 go at once.
+    /// For a Pi-hole: more than 50 % of our lines; up to 10 are always allowed.
     pub const PIHOLE: Self = Self { percent: 50, from: 0, allowance: 10 };
 
-    /// Whether so many deletions out of so many served need a confirmation.
+    /// Whether this many deletions out of `served` need a confirmation.
     pub fn trips(&self, served: usize, deletions: usize) -> bool {
         // Wide enough for any count; a share of exactly the limit is still allowed.
         let share = |count: usize, factor: u128| u128::try_from(count).unwrap_or(u128::MAX).saturating_mul(factor);
@@ -35,9 +35,8 @@ impl DeletionGuard {
             && share(deletions, 100) > share(served, u128::from(self.percent))
     }
 
-    /// Judges a pass that would delete `deletions` (each named once) while `served` are there.
-    ///
-    /// `before` is the fingerprint of the verdict that held the previous pass, if it was held.
+    /// Checks a pass that would delete `deletions` (each counted once) out of `served`. `before` is the fingerprint of the previous
+    /// verdict, if that pass was paused.
     pub fn check<D: fmt::Display>(
         &self,
         served: usize,
@@ -57,14 +56,14 @@ impl DeletionGuard {
     }
 }
 
-/// What the guard remembers of a key between its passes: the deletions that are paused, and since when.
+/// The guard's state of a key between its passes: the paused deletions, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuardMemory {
     paused: Option<(Fingerprint, Timestamp)>,
 }
 
 impl GuardMemory {
-    /// Judges a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first.
+    /// Checks a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first.
     pub fn check<D: fmt::Display>(
         &mut self,
         guard: DeletionGuard,
@@ -93,7 +92,7 @@ impl GuardMemory {
     }
 }
 
-/// Whether a user has allowed this pass to delete as much as it wants.
+/// Whether a user has allowed this pass to delete without a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Permission {
     /// The guard decides.
@@ -103,18 +102,18 @@ pub enum Permission {
     Override,
 }
 
-/// What the guard says.
+/// The decision of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go ahead.
+    /// The deletions are allowed.
     Allowed,
-    /// Delete nothing in this pass. The next pass may, if its deletions have the same fingerprint.
+    /// The deletions are paused. The next pass may delete, if its deletions have the same fingerprint.
     Held {
-        /// How many deletions wait.
+        /// The number of paused deletions.
         deletions: usize,
-        /// How many are served.
+        /// The number of served items.
         served: usize,
-        /// What waits, to be given to the next check.
+        /// The paused deletions, for the next check.
         fingerprint: Fingerprint,
     },
 }
@@ -124,7 +123,7 @@ pub enum Verdict {
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// FNV-1a over the sorted names, each closed by a byte no UTF-8 text contains.
+    /// FNV-1a over the sorted names, each followed by a byte that no UTF-8 text contains.
     fn of(names: &BTreeSet<String>) -> Self {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -149,7 +148,7 @@ mod tests {
         (0..count).map(|number| format!("r{number}.example.com. A")).collect()
     }
 
-    fn held(verdict: &Verdict) -> Fingerprint {
+    fn paused(verdict: &Verdict) -> Fingerprint {
         match verdict {
             Verdict::Held { fingerprint, .. } => *fingerprint,
             Verdict::Allowed => panic!("allowed"),
@@ -187,22 +186,22 @@ mod tests {
     #[test]
     fn a_second_identical_pass_is_allowed_in_any_order() {
         let guard = DeletionGuard::ZONE;
-        let first = held(&guard.check(20, names(10), None, NOW));
+        let first = paused(&guard.check(20, names(10), None, NOW));
         let reversed: Vec<_> = names(10).into_iter().rev().collect();
         assert_eq!(guard.check(20, reversed, Some(&first), NOW), Verdict::Allowed);
     }
 
     #[test]
-    fn a_second_different_pass_is_held_again() {
+    fn a_second_different_pass_is_paused_again() {
         let guard = DeletionGuard::ZONE;
-        let first = held(&guard.check(20, names(10), None, NOW));
-        let second = held(&guard.check(20, names(11), Some(&first), NOW));
+        let first = paused(&guard.check(20, names(10), None, NOW));
+        let second = paused(&guard.check(20, names(11), Some(&first), NOW));
         assert_ne!(first, second);
         assert_eq!(guard.check(20, names(11), Some(&second), NOW), Verdict::Allowed);
     }
 
     #[test]
-    fn the_memory_allows_the_same_deletions_after_the_wait_and_others_not() {
+    fn the_memory_allows_only_the_same_deletions_after_the_wait() {
         let (guard, wait) = (DeletionGuard::ZONE, Duration::from_secs(30));
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut memory = GuardMemory::default();
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_allows_all_and_a_small_deletion_needs_nothing() {
+    fn an_override_and_small_deletions_are_allowed() {
         assert_eq!(DeletionGuard::ZONE.check(20, names(20), None, Permission::Override), Verdict::Allowed);
         assert_eq!(DeletionGuard::ZONE.check(20, names(6), None, NOW), Verdict::Allowed);
     }
@@ -240,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_join_to_the_same_text_have_different_fingerprints() {
+    fn names_that_join_to_the_same_text_have_different_fingerprints() {
         let guard = DeletionGuard { percent: 0, from: 0, allowance: 0 };
-        let one = held(&guard.check(9, ["ab", "c"], None, NOW));
-        let other = held(&guard.check(9, ["a", "bc"], None, NOW));
+        let one = paused(&guard.check(9, ["ab", "c"], None, NOW));
+        let other = paused(&guard.check(9, ["a", "bc"], None, NOW));
         assert_ne!(one, other);
         assert_eq!(one.to_string().len(), 32);
     }

@@ -1,10 +1,10 @@
-//! Who owns a name and what may change: claims, coexistence, deletion guards, refusals.
+//! Ownership of names and permitted changes: claims, coexistence, deletion guards, refusals.
 //!
 //! ```text
-//!  objects ──► Claims ──► who may publish a name, who waits for whom
+//!  objects ──► Claims ──► the owner of a name, and the objects that wait for it
 //!                │
 //!                ▼
-//!  wanted  ──► admit ──► record sets that can stand side by side, refusals for the rest
+//!  wanted  ──► admit ──► record sets that can coexist, refusals for the rest
 //!
 //!  deletions of a pass ──► GuardMemory ──► allowed, or paused until a second pass wants exactly the same
 //! ```

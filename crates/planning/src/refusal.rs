@@ -1,4 +1,4 @@
-//! Refusals: why something that was asked for is not done.
+//! Refusals: why a requested change is not made.
 //!
 //! The list of reasons is closed and its names are stable: they are condition reasons, event reasons, log fields and a
 //! metric label at once, and the troubleshooting page has a section for each.
@@ -11,14 +11,14 @@ use thiserror::Error;
 
 macro_rules! reasons {
     ($(#[doc = $doc:literal] $name:ident,)*) => {
-        /// Why something is refused or put off.
+        /// Why a change is refused or delayed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $(#[doc = $doc] $name,)*
         }
 
         impl Reason {
-            /// Every reason there is.
+            /// All reasons.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
 
             /// The stable name.
@@ -28,7 +28,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it means, in one sentence.
+            /// The meaning, in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $doc.trim_ascii(),)*
@@ -41,7 +41,7 @@ macro_rules! reasons {
 reasons! {
     /// The name is not a DNS name.
     InvalidName,
-    /// The record type is not one.
+    /// The record type is not valid.
     InvalidType,
     /// The TTL is out of range.
     InvalidTtl,
@@ -71,15 +71,15 @@ reasons! {
     WrongPlace,
     /// The provider or the configuration does not support this.
     Unsupported,
-    /// A pass would delete too much and waits to be confirmed.
+    /// A pass would delete too much and is paused until it is confirmed.
     DeletionHeld,
     /// The provider does not answer.
     ProviderUnreachable,
-    /// The provider refuses our credentials.
+    /// The provider rejects our credentials.
     ProviderUnauthorized,
     /// The provider asks us to slow down.
     ProviderThrottled,
-    /// The provider refused the change.
+    /// The provider rejected the change.
     ProviderRejected,
     /// An annotation cannot be used.
     InvalidAnnotation,
@@ -87,17 +87,17 @@ reasons! {
     InvalidHost,
     /// There is no host to register.
     NoHosts,
-    /// An older object has the host and points it elsewhere.
+    /// The host is owned by an older object and has another target there.
     HostTaken,
-    /// Another cluster's operator has the host.
+    /// The host is owned by the operator of another cluster.
     OtherOwner,
     /// The host shares a line with other names.
     SharedLine,
     /// The alias would lead back to itself.
     AliasLoop,
-    /// The provider refuses the line.
+    /// The provider rejects the line.
     LineRefused,
-    /// A large deletion waits for a second pass that wants the same.
+    /// A large deletion is paused until a second pass plans the same.
     DeletionsHeld,
     /// A foreign line that was there before a write is missing after it.
     ForeignLineMissing,
@@ -107,7 +107,7 @@ reasons! {
     CommentNotKept,
 }
 
-/// A text that names no reason.
+/// A text that is not the name of a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not a refusal reason")]
 pub struct UnknownReason(String);
@@ -139,12 +139,12 @@ impl<'de> Deserialize<'de> for Reason {
     }
 }
 
-/// A reason and what a user can do about it.
+/// A reason and a message that a user can act on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Which of the closed list.
+    /// One of the closed list.
     pub reason: Reason,
-    /// The particulars, for people.
+    /// The details, for people.
     pub message: String,
 }
 
@@ -161,10 +161,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What was refused, and why.
+/// A refused item, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Refused<K> {
-    /// What was refused.
+    /// The refused item.
     pub key: K,
     /// Why.
     pub refusal: Refusal,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_reads_back_from_its_name_which_is_pascal_case() {
+    fn every_reason_is_parsed_from_its_pascal_case_name() {
         for reason in Reason::ALL {
             let name = reason.to_string();
             assert_eq!(name.parse(), Ok(*reason));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_has_a_meaning_of_its_own() {
+    fn every_reason_has_its_own_meaning() {
         let meanings: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.meaning()).collect();
         assert_eq!(meanings.len(), Reason::ALL.len());
         assert!(meanings.iter().all(|meaning| meaning.ends_with('.') && !meaning.starts_with(' ')), "{meanings:?}");

@@ -1,6 +1,6 @@
-//! Laws of planning: the order of the input never matters.
+//! Properties of planning: the order of the input does not matter.
 
-// A strategy that cannot make its value should stop the test.
+// A strategy that cannot create its value must fail the test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use signpost_planning::{Candidates, Claim, Claims, DeletionGuard, Permission, Re
 
 const TYPES: [RecordType; 5] = [RecordType::A, RecordType::Cname, RecordType::Txt, RecordType::Ns, RecordType::Dname];
 
-/// Few names and types, so that they meet.
+/// Few names and types, so that they collide.
 fn key() -> impl Strategy<Value = RecordKey> {
     (prop::sample::select(vec!["example.com", "a.example.com", "b.example.com"]), prop::sample::select(TYPES.to_vec()))
         .prop_map(|(name, rtype)| RecordKey::new(Fqdn::parse(name).unwrap(), rtype))
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn claims_made_in_any_order_come_to_the_same_holder(
+    fn claims_in_any_order_have_the_same_holder(
         (claims, shuffled) in vec(claim(), 0..20)
             // One claim per key and holder: a later one would rightly replace the earlier one.
             .prop_map(|claims| {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn the_line_is_sorted_and_holds_every_claimant_once(claims in vec(claim(), 0..20)) {
+    fn the_claims_of_a_key_are_sorted_and_have_each_holder_once(claims in vec(claim(), 0..20)) {
         let all = made(&claims);
         for key in 0..3_u8 {
             let line: Vec<_> = all.line(&key).collect();
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_claim_that_came_and_went_leaves_no_trace(claims in vec(claim(), 0..20), key in 0..3_u8) {
+    fn a_claim_added_and_removed_changes_nothing(claims in vec(claim(), 0..20), key in 0..3_u8) {
         let before = made(&claims);
         let mut after = before.clone();
         after.insert(key, Claim::new(99, Timestamp::from_second(1).unwrap(), "ab"));
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn admitted_record_sets_can_stand_side_by_side(
+    fn admitted_record_sets_can_coexist(
         wanted in btree_map(key(), (0..4_i64, "[ab]{1,2}", 0..9_u8), 0..12),
         foreign in btree_set(key(), 0..4),
     ) {
@@ -88,7 +88,7 @@ proptest! {
             prop_assert!(cname.name != *zone.name());
             prop_assert!(there.iter().all(|other| other.name != cname.name || other.rtype == RecordType::Cname));
         }
-        // Nobody loses to a younger claim: what a loser collides with is older, or not ours.
+        // No claim loses to a younger one: the winner is older, or foreign.
         for loser in admission.refused.iter().filter(|refused| refused.refusal.reason == Reason::CnameConflict) {
             let claim = &candidates[&loser.key];
             let beaten = there.iter().any(|other| {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn the_guard_holds_exactly_what_its_rule_says_and_lets_a_second_identical_pass_through(
+    fn the_guard_pauses_by_its_rule_and_allows_a_second_identical_pass(
         served in 0..60_usize,
         share in 0..=100_usize,
         guard in prop::sample::select(vec![DeletionGuard::ZONE, DeletionGuard::PIHOLE]),
