@@ -1,7 +1,7 @@
-//! `networking.k8s.io/v1` Ingress, only what a DNS operator reads: identity, annotations, dates and rule hosts.
+//! `networking.k8s.io/v1` Ingress with only the fields that a DNS operator reads: identity, annotations, dates and rule hosts.
 //!
-//! In: an Ingress as the API server sends it, whatever else it carries. Out: a struct a few hundred bytes large.
-//! Everything is optional on the way in, so that no Ingress of today or tomorrow is unreadable.
+//! In: an Ingress as the API server sends it. Out: a struct of a few hundred bytes. Every field is optional, so that no valid Ingress is
+//! unreadable.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::NamespaceResourceScope;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// An Ingress, cut down to names and dates.
+/// An Ingress, reduced to names and dates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ingress {
     /// Identity, annotations, finalizers and dates; labels, owners and managed fields are dropped while reading.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_ingress_is_read_down_to_its_hosts() {
+    fn a_full_ingress_is_reduced_to_its_hosts() {
         let ingress: Ingress = serde_json::from_value(serde_json::json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
             "metadata": { "name": "app", "namespace": "demo", "uid": "u", "resourceVersion": "7", "generation": 2,

@@ -5,9 +5,8 @@
 //!                     ├─ one spec each ─┤      zoneRef: Zone of its namespace, or any ClusterZone
 //! ClusterZone ────────┘                 └── ClusterRRset, zoneRef: ClusterZone
 //! ```
-//!
-//! In: nothing but types. Out: the four kinds and [`crds`]. What can be decided from one object alone is in
-//! the schema and its CEL rules, so that `kubectl apply` refuses it; the field names are PowerDNS-Operator's.
+//! The four kinds and [`crds`]. The schema and its CEL rules check everything that can be decided from one object alone, so that `kubectl
+//! apply` rejects invalid objects. The field names are those of PowerDNS-Operator.
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive repeats each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "every printer column has a type and a path")]
@@ -30,17 +29,17 @@ use std::borrow::Cow;
 pub const GROUP: &str = "dns.cav.enablers.ob";
 /// The served and stored version.
 pub const VERSION: &str = "v1alpha2";
-/// Group and version, as objects spell it.
+/// Group and version, as in a manifest.
 pub const API_VERSION: &str = "dns.cav.enablers.ob/v1alpha2";
-/// Held while the object has something on the server that must go first.
+/// The finalizer of an object whose zone or records on the server must be deleted first.
 pub const FINALIZER: &str = "dns.cav.enablers.ob/external-resources";
-/// Left on objects by PowerDNS-Operator; never added here, only taken off when the object goes.
+/// A finalizer of PowerDNS-Operator; only removed, when the object is deleted.
 pub const LEGACY_METRICS_FINALIZER: &str = "dns.cav.enablers.ob/metrics";
 
-/// What PowerDNS does with a zone's content.
+/// How PowerDNS replicates a zone.
 #[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneKind {
-    /// Kept by the database alone; no notifications, no transfers.
+    /// Replicated by the database only; no notifications, no transfers.
     Native,
     /// Notifies its secondaries.
     Master,
@@ -48,7 +47,7 @@ pub enum ZoneKind {
     Slave,
     /// A catalog zone that lists other zones.
     Producer,
-    /// A catalog zone taken from its masters.
+    /// A catalog zone transferred from its masters.
     Consumer,
 }
 
@@ -64,18 +63,18 @@ impl ZoneKind {
         }
     }
 
-    /// Whether the content comes from a primary, so that no record can be written here.
+    /// Whether the content is transferred from a primary, so that no record can be written here.
     pub const fn is_secondary(self) -> bool {
         matches!(self, Self::Slave | Self::Consumer)
     }
 }
 
-/// How PowerDNS moves the SOA serial when the zone is changed through its API.
+/// How PowerDNS increases the SOA serial when the zone is changed through its API.
 #[derive(
     Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
 )]
 pub enum SoaEditApi {
-    /// A date and a counter, YYYYMMDDnn, and never below the serial before.
+    /// A date and a counter, YYYYMMDDnn, or the serial before plus one if that is higher.
     #[default]
     #[serde(rename = "DEFAULT")]
     Default,
@@ -98,31 +97,31 @@ impl SoaEditApi {
     }
 }
 
-/// What happens on the server when the object is deleted.
+/// The effect on the server when the object is deleted.
 #[derive(
     Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
 )]
 pub enum DeletionPolicy {
-    /// What the object wrote is deleted.
+    /// The zone or record set is deleted from the server.
     #[default]
     Delete,
-    /// What the object wrote stays.
+    /// The zone or record set is kept on the server.
     Retain,
 }
 
-/// What happens when the server already has a zone of that name.
+/// The behaviour when the server already has a zone of that name.
 #[derive(
     Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
 )]
 pub enum AdoptionPolicy {
-    /// The zone is taken over and brought to the spec; records no object asks for stay as they are.
+    /// The zone is adopted and changed to the spec; records that no object owns are unchanged.
     #[default]
     Adopt,
-    /// The zone is left alone and the object fails.
+    /// The zone is unchanged and the object fails.
     Refuse,
 }
 
-/// The start of authority. The serial is the server's business and never goes backwards.
+/// The start of authority. The serial is managed by the server.
 #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct SoaSpec {
@@ -136,15 +135,15 @@ pub struct SoaSpec {
     #[serde(default = "soa_refresh")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub refresh: i64,
-    /// Seconds until a secondary tries again after a failed check.
+    /// Seconds until a secondary retries a failed check.
     #[serde(default = "soa_retry")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub retry: i64,
-    /// Seconds after which a secondary that hears nothing stops answering.
+    /// Seconds without a successful check after which a secondary stops answering.
     #[serde(default = "soa_expire")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub expire: i64,
-    /// Seconds a resolver may remember that a name does not exist.
+    /// Seconds that a resolver may cache that a name does not exist.
     #[serde(default = "soa_minimum")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub minimum: i64,
@@ -170,7 +169,7 @@ const fn soa_ttl() -> i64 {
     3_600
 }
 
-/// What a zone should be on the server. The zone's name is the object's name unless `zoneName` is set.
+/// The desired state of a zone on the server. The zone's name is the object's name unless `zoneName` is set.
 #[derive(CustomResource, Serialize, Deserialize, KubeSchema, Clone, Debug, PartialEq, Eq)]
 #[kube(
     group = "dns.cav.enablers.ob",
@@ -195,7 +194,7 @@ const fn soa_ttl() -> i64 {
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = "1")
 )]
 #[x_kube(
-    validation = Rule::new("has(self.zoneName) == has(oldSelf.zoneName) && (!has(self.zoneName) || self.zoneName == oldSelf.zoneName)").message("zoneName is immutable: delete the object and create it anew"),
+    validation = Rule::new("has(self.zoneName) == has(oldSelf.zoneName) && (!has(self.zoneName) || self.zoneName == oldSelf.zoneName)").message("zoneName is immutable: delete the object and create it again"),
     validation = Rule::new("self.kind != 'Consumer' || !has(self.nameservers) || size(self.nameservers) == 0").message("a Consumer zone has no nameservers of its own: remove spec.nameservers"),
     validation = Rule::new("!(self.kind in ['Slave', 'Consumer']) || (has(self.masters) && size(self.masters) > 0)").message("a Slave or Consumer zone needs spec.masters: the addresses it is transferred from")
 )]
@@ -203,7 +202,7 @@ const fn soa_ttl() -> i64 {
 pub struct ZoneSpec {
     /// Native, Master, Slave, Producer or Consumer.
     pub kind: ZoneKind,
-    /// The host names in the NS record set at the zone's apex. Left out, the apex NS is not managed by this object.
+    /// The host names in the NS record set at the zone's apex. Without it, the apex NS record set is not managed by this object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
@@ -215,38 +214,39 @@ pub struct ZoneSpec {
         )
     )]
     pub nameservers: Vec<String>,
-    /// The catalog zone this zone is a member of. Removing it takes the zone out of the catalog.
+    /// The catalog zone that this zone is a member of. Removing it removes the zone from the catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 254))]
     pub catalog: Option<String>,
-    /// How the server moves the serial: DEFAULT (YYYYMMDDnn), INCREASE or EPOCH.
+    /// How the server increases the serial: DEFAULT (YYYYMMDDnn), INCREASE or EPOCH.
     #[serde(default, rename = "soa_edit_api")]
     pub soa_edit_api: SoaEditApi,
-    /// The zone's DNS name, where an object name cannot spell it (an underscore, a slash, upper case). Immutable.
+    /// The zone's DNS name, if it is not a valid object name (an underscore, a slash, upper case). Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 254))]
     pub zone_name: Option<String>,
-    /// The addresses a Slave or Consumer zone is transferred from, each with an optional port.
+    /// The addresses that a Slave or Consumer zone is transferred from, each with an optional port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 64)))]
     pub masters: Vec<String>,
-    /// Whether the zone is signed. Left out, signing is not touched.
+    /// Whether the zone is signed. Without it, signing is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dnssec: Option<bool>,
-    /// The server's account label of the zone. Left out, it is not touched.
+    /// The account of the zone on the server. Without it, the account is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40))]
     pub account: Option<String>,
-    /// The start of authority. Left out, the server's own default is kept.
+    /// The start of authority. Without it, the server's default is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soa: Option<SoaSpec>,
-    /// Whether the server rectifies the zone after every change. Left out: on for a signed zone, off for one that is created here unsigned, otherwise not touched.
+    /// Whether the server rectifies the zone after every change. Without it: true for a signed zone, false for an unsigned zone that this
+    /// object creates, otherwise unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_rectify: Option<bool>,
-    /// Delete (the default): the zone goes from the server with this object, and with it every record in it. Retain: it stays.
+    /// Delete (the default): the zone and all its records are deleted from the server with this object. Retain: the zone is kept.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// Adopt (the default): a zone the server already has is taken over. Refuse: it is left alone.
+    /// Adopt (the default): a zone that the server already has is adopted. Refuse: it is unchanged and the object fails.
     #[serde(default)]
     pub adoption_policy: AdoptionPolicy,
 }
@@ -266,7 +266,7 @@ macro_rules! status {
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
             pub conditions: Vec<Condition>,
-            /// The generation of the spec this status speaks of.
+            /// The generation of the spec that this status describes.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub observed_generation: Option<i64>,
         }
@@ -274,7 +274,7 @@ macro_rules! status {
 }
 
 status! {
-    /// What the operator last saw and did about a zone.
+    /// The observed state of a zone.
     pub struct ZoneStatus {
         /// The server's identifier of the zone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,32 +289,32 @@ status! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 4_294_967_295_i64))]
         pub serial: Option<i64>,
-        /// The serial the secondaries were last notified of.
+        /// The serial that the secondaries were last notified of.
         #[serde(default, rename = "notified_serial", skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 4_294_967_295_i64))]
         pub notified_serial: Option<i64>,
-        /// The serial the server answers with, after SOA-EDIT.
+        /// The serial that the server answers with, after SOA-EDIT.
         #[serde(default, rename = "edited_serial", skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 4_294_967_295_i64))]
         pub edited_serial: Option<i64>,
         /// The masters as the server reports them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub masters: Vec<String>,
-        /// Whether the server says the zone is signed.
+        /// Whether the zone is signed, as the server reports it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub dnssec: Option<bool>,
-        /// The catalog the server says the zone is in.
+        /// The catalog of the zone, as the server reports it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub catalog: Option<String>,
-        /// The ledger: record sets that are being written and are not yet in the status of their object, each as
-        /// "NAME TYPE DIGEST". Whatever is listed here and wanted by no object is taken off the server again.
+        /// Record sets that are being written and are not yet in the status of their object, each as "NAME TYPE DIGEST". A record set that
+        /// is listed here and that no object wants is deleted from the server.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[x_kube(merge_strategy = ListMerge::Atomic)]
         pub in_flight: Vec<String>,
     }
 }
 
-/// Which zone a record set belongs to.
+/// The zone of a record set.
 #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneRef {
     /// The name of the Zone or ClusterZone object.
@@ -324,7 +324,7 @@ pub struct ZoneRef {
     pub kind: ZoneRefKind,
 }
 
-/// The kind a [`ZoneRef`] points at.
+/// The kind of a [`ZoneRef`].
 #[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneRefKind {
     /// A Zone in the same namespace.
@@ -381,27 +381,27 @@ pub struct RRsetSpec {
     pub type_: String,
     /// The owner name. With a trailing dot it is absolute; otherwise the zone's name is appended. "@" is the apex. Immutable.
     #[schemars(length(min = 1, max = 254))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("name is immutable: delete the object and create it anew"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("name is immutable: delete the object and create it again"))]
     pub name: String,
-    /// How long resolvers may keep the answer, in seconds.
+    /// How long resolvers may cache the answer, in seconds.
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub ttl: i64,
-    /// The records' contents, as a zone file spells them. Order does not matter.
+    /// The contents of the records, in zone file format. Order does not matter.
     #[schemars(length(min = 1, max = 4096), inner(length(min = 1, max = 65_535)))]
     pub records: Vec<String>,
-    /// A note kept beside the record set on the server. Removing it removes it there.
+    /// A comment of the record set on the server. Removing it here removes it there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65_535))]
     pub comment: Option<String>,
-    /// The zone the record set belongs to. Immutable.
-    #[x_kube(validation = Rule::new("self == oldSelf").message("zoneRef is immutable: delete the object and create it anew"))]
+    /// The zone that the record set belongs to. Immutable.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("zoneRef is immutable: delete the object and create it again"))]
     pub zone_ref: ZoneRef,
-    /// Delete (the default): the record set goes from the server with this object. Retain: it stays.
+    /// Delete (the default): the record set is deleted from the server with this object. Retain: it is kept.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
 
-/// What an object has written to the server, and so what its deletion deletes.
+/// The record set that an object has written to the server, and that its deletion deletes.
 #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppliedSet {
     /// The zone, with its trailing dot.
@@ -416,7 +416,7 @@ pub struct AppliedSet {
 }
 
 status! {
-    /// What the operator last did about a record set.
+    /// The observed state of a record set.
     pub struct RRsetStatus {
         /// The absolute name, with its trailing dot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -428,7 +428,7 @@ status! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 4_294_967_295_i64))]
         pub serial: Option<i64>,
-        /// What this object has written to the server.
+        /// The record set that this object has written to the server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub applied: Option<AppliedSet>,
     }
@@ -447,9 +447,9 @@ macro_rules! cluster_twin {
             pub kind: String,
             /// Standard object metadata.
             pub metadata: ObjectMeta,
-            /// What is wanted.
+            /// The desired state.
             pub spec: $spec,
-            /// What is.
+            /// The observed state.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub status: Option<$status>,
         }
@@ -567,8 +567,8 @@ fn add_root_rule(crd: &mut CustomResourceDefinition, rule: &str, message: &str) 
     }
 }
 
-/// PowerDNS-Operator still lists `v1alpha1`, not served. The API server refuses a definition that drops a
-/// version it once stored, so it stays listed here too.
+/// PowerDNS-Operator still lists `v1alpha1`, not served. The API server rejects a definition without a version that it once stored, so it
+/// is listed here too.
 fn with_retired_version(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.spec.versions.push(CustomResourceDefinitionVersion {
         name: "v1alpha1".into(),

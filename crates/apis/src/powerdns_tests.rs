@@ -18,7 +18,7 @@ fn walk(path: &str, schema: &serde_json::Value, visit: &mut impl FnMut(&str, &se
 }
 
 #[test]
-fn every_field_says_what_it_is_for() {
+fn every_field_has_a_description() {
     for crd in crds() {
         walk("", &schema_of(&crd), &mut |path, schema| {
             if path.ends_with("[]") || path == ".metadata" || path.is_empty() {
@@ -34,7 +34,7 @@ fn every_field_says_what_it_is_for() {
 }
 
 #[test]
-fn integers_are_int64_with_bounds_because_kubernetes_enforces_formats() {
+fn integers_are_int64_with_bounds() {
     for crd in crds() {
         walk("", &schema_of(&crd), &mut |path, schema| {
             if schema["type"] != "integer" {
@@ -80,7 +80,7 @@ fn the_four_kinds_keep_their_names_scopes_and_columns() {
 }
 
 #[test]
-fn the_retired_version_stays_listed_so_that_the_definitions_can_replace_powerdns_operators() {
+fn the_retired_version_is_listed_as_in_powerdns_operator() {
     for crd in crds().iter().filter(|crd| crd.spec.scope == "Namespaced") {
         let names: Vec<_> = crd.spec.versions.iter().map(|v| (v.name.as_str(), v.served, v.storage)).collect();
         assert_eq!(names, [("v1alpha2", true, true), ("v1alpha1", false, false)]);
@@ -88,7 +88,7 @@ fn the_retired_version_stays_listed_so_that_the_definitions_can_replace_powerdns
 }
 
 #[test]
-fn cluster_twins_serialise_like_the_others() {
+fn cluster_scoped_kinds_serialise_like_the_others() {
     let zone = ClusterZone::new(
         "example.com",
         serde_json::from_value(serde_json::json!({"kind": "Native", "nameservers": ["ns1.example.com"]})).unwrap(),
