@@ -1,4 +1,4 @@
-//! Where the real servers are: in `KUBEBUILDER_ASSETS`, on `PATH`, or in the cache that `dev/setup` fills.
+//! Finds the real servers: in `KUBEBUILDER_ASSETS`, on `PATH`, or in the cache that `dev/setup` fills.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,9 +33,8 @@ impl Binary {
         }
     }
 
-    /// The oldest version that the suites are written for, major and minor; `None` where any will do.
-    ///
-    /// `dev/setup` holds to the same numbers.
+    /// The oldest version that the suites are written for, major and minor; `None` where any version is accepted. `dev/setup` has the same
+    /// numbers.
     fn oldest(self) -> Option<(u32, u32)> {
         match self {
             Self::ApiServer | Self::ControllerManager | Self::Kubectl => Some((1, 34)),
@@ -44,7 +43,7 @@ impl Binary {
         }
     }
 
-    /// Whether one that was found on `PATH` will do.
+    /// Whether a binary found on `PATH` is new enough.
     fn is_new_enough(self, path: &Path) -> bool {
         let Some((major, minor)) = self.oldest() else { return true };
         let mut command = Command::new(path);
@@ -77,11 +76,11 @@ fn find(
     path: impl IntoIterator<Item = PathBuf>,
     cache: Option<PathBuf>,
 ) -> Option<PathBuf> {
-    let there = |dir: PathBuf| Some(dir.join(binary.name())).filter(|path| path.is_file());
+    let in_dir = |dir: PathBuf| Some(dir.join(binary.name())).filter(|path| path.is_file());
     assets
-        .and_then(there)
-        .or_else(|| path.into_iter().find_map(there).filter(|found| binary.is_new_enough(found)))
-        .or_else(|| there(cache?.join("bin")))
+        .and_then(in_dir)
+        .or_else(|| path.into_iter().find_map(in_dir).filter(|found| binary.is_new_enough(found)))
+        .or_else(|| in_dir(cache?.join("bin")))
 }
 
 /// `SIGNPOST_CACHE`, or `.cache/signpost` in the home directory.
@@ -106,8 +105,8 @@ fn version(text: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    /// A program that prints this and ends. A shell writes it: what is open for writing here may be open in another test's child, and
-    /// is not run then.
+    /// A program that prints this and ends. A shell writes it: a file that is open for writing here may be open in another test's child
+    /// too, and then cannot be run.
     fn program(dir: &Path, name: &str, prints: &str) -> PathBuf {
         let path = dir.join(name);
         let write = r#"mkdir -p "${1%/*}" && printf '#!/bin/sh\necho "%s"\n' "$2" >"$1" && chmod +x "$1""#;
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_read_from_what_the_binaries_print() {
+    fn the_version_is_read_from_the_output_of_the_binaries() {
         assert_eq!(version("Kubernetes v1.36.3\n"), Some((1, 36)));
         assert_eq!(version("Client Version: v1.20.2-dirty\nKustomize Version: v5.7.1"), Some((1, 20)));
         assert_eq!(version("etcd Version: 3.6.16\nGit SHA: 1.x\nGo Version: go1.26.8"), Some((3, 6)));
@@ -124,28 +123,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_on_path_is_passed_over_for_the_cache() {
+    fn an_old_binary_on_path_is_skipped_for_the_cache() {
         for (binary, old, new) in [
             (Binary::Etcd, "etcd Version: 3.4.30", "etcd Version: 3.5.0"),
             (Binary::Kubectl, "Client Version: v1.33.9", "Client Version: v1.34.0"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let at = |folder: &str| dir.path().join(folder);
-            let look = |assets: Option<&str>| find(binary, assets.map(at), [at("path")], Some(at("cache")));
-            assert_eq!(look(None), None);
+            let find_in = |assets: Option<&str>| find(binary, assets.map(at), [at("path")], Some(at("cache")));
+            assert_eq!(find_in(None), None);
             program(&at("path"), binary.name(), old);
-            assert_eq!(look(None), None);
+            assert_eq!(find_in(None), None);
             let cached = program(&at("cache/bin"), binary.name(), new);
-            assert_eq!(look(None), Some(cached));
+            assert_eq!(find_in(None), Some(cached));
             let on_path = program(&at("path"), binary.name(), new);
-            assert_eq!(look(None), Some(on_path));
+            assert_eq!(find_in(None), Some(on_path));
             let given = program(&at("assets"), binary.name(), old);
-            assert_eq!(look(Some("assets")), Some(given), "what is given by name is taken as it is");
+            assert_eq!(find_in(Some("assets")), Some(given), "what is given by name is taken as it is");
         }
     }
 
     #[test]
-    fn dev_setup_holds_to_the_same_versions() {
+    fn dev_setup_has_the_same_versions() {
         let setup = include_str!("../../../dev/setup");
         for (binary, name) in [(Binary::ApiServer, "OLDEST_KUBE"), (Binary::Etcd, "OLDEST_ETCD")] {
             let (major, minor) = binary.oldest().unwrap();

@@ -17,10 +17,10 @@ use signpost_sandbox::{Sandbox, SandboxOptions, Served};
 use crate::control_plane::ControlPlane;
 use crate::{eventually, skip};
 
-/// How long a new kind may take to be served, on the busiest machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Longest time until a new kind is served, on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A Kubernetes API with full rights to it. Clones share it.
+/// A Kubernetes API with full permissions. Clones share it.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -41,7 +41,7 @@ struct Own {
     _dir: tempfile::TempDir,
 }
 
-/// A fresh sandbox, empty but for what every cluster has.
+/// A new sandbox with only the objects that every cluster has.
 pub async fn sandbox_cluster() -> Cluster {
     let sandbox = Sandbox::new(SandboxOptions::default());
     let served = sandbox.serve(([127, 0, 0, 1], 0).into()).await.expect("loopback has a free port");
@@ -52,8 +52,8 @@ pub async fn sandbox_cluster() -> Cluster {
     Cluster { client, kubeconfig, kind: Kind::Sandbox(Arc::new(Own { sandbox, _served: served, _dir: dir })) }
 }
 
-/// The real API server, which the tests of one binary share: isolate by namespace. `None` after reporting a skip, when
-/// the servers are not here.
+/// The real API server, which the tests of one binary share: isolate by namespace. `None` after reporting a skip, when the servers are not
+/// installed.
 pub async fn real_cluster() -> Option<Cluster> {
     match ControlPlane::shared().await {
         Ok(plane) => {
@@ -68,13 +68,13 @@ pub async fn real_cluster() -> Option<Cluster> {
 }
 
 impl Cluster {
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A client that acts as `user` in `groups` (by impersonation). On the real server RBAC decides what it may do; the
-    /// sandbox knows no authorization and lets it do everything.
+    /// A client that acts as `user` in `groups` (by impersonation). On the real server RBAC decides its permissions; the sandbox has no
+    /// authorization and allows everything.
     pub async fn client_as(&self, user: &str, groups: &[&str]) -> Client {
         let mut config = config_of(&self.kubeconfig).await;
         let header = |name: &'static str, value: &str| {
@@ -85,7 +85,7 @@ impl Cluster {
         Client::try_from(config).expect("a usable configuration")
     }
 
-    /// What a client is made from, for tests that change it (another URL, a token, timeouts).
+    /// The configuration of a client, for tests that change it (another URL, a token, timeouts).
     pub async fn config(&self) -> Config {
         config_of(&self.kubeconfig).await
     }
@@ -100,8 +100,8 @@ impl Cluster {
         self.kubeconfig.clone()
     }
 
-    /// What a kubeconfig file says that leads to the API server by another address, such as a [`crate::FaultProxy`]'s: the same user, and no
-    /// certificate to check.
+    /// A kubeconfig that reaches the API server by another address, such as a [`crate::FaultProxy`]'s: the same user, and no certificate to
+    /// check.
     pub fn kubeconfig_through(&self, url: &str) -> String {
         let text = std::fs::read_to_string(&self.kubeconfig).expect("the kubeconfig is there");
         let mut config: serde_json::Value = serde_saphyr::from_str(&text).expect("the kubeconfig is YAML");
@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a namespace that no other test uses, and answers with its name.
+    /// Creates a namespace that no other test uses, and returns its name.
     pub async fn namespace(&self, prefix: &str) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -142,13 +142,13 @@ impl Cluster {
         }
         for crd in crds {
             let name = crd.name_any();
-            eventually(&format!("{name} is established"), PATIENCE, || async {
+            eventually(&format!("{name} is established"), TIMEOUT, || async {
                 established(&api.get(&name).await.map_err(|error| error.to_string())?)
             })
             .await;
             for version in crd.spec.versions.iter().filter(|version| version.served) {
                 let path = format!("/apis/{}/{}/{}", crd.spec.group, version.name, crd.spec.names.plural);
-                eventually(&format!("{path} is served"), PATIENCE, || self.get(&path)).await;
+                eventually(&format!("{path} is served"), TIMEOUT, || self.get(&path)).await;
             }
         }
     }

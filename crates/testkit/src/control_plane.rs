@@ -1,7 +1,7 @@
 //! etcd, kube-apiserver and kube-controller-manager on free loopback ports: one set per test binary.
 //!
-//! The controller manager runs only the two controllers that the suites rely on: garbage collection and namespace
-//! deletion. RBAC is on; the administrator's token is in `system:masters`, and whoever wants fewer rights impersonates.
+//! The controller manager runs only the two controllers that the suites rely on: garbage collection and namespace deletion. RBAC is on; the
+//! administrator's token is in `system:masters`; tests with fewer permissions impersonate a user.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,11 +24,11 @@ pub(crate) struct ControlPlane {
 const START_DEADLINE: Duration = Duration::from_secs(90);
 
 impl ControlPlane {
-    /// The one of this test binary, started by whoever asks first; `Err` says what is missing.
+    /// The control plane of this test binary, started at the first call; `Err` names a missing binary.
     pub(crate) async fn shared() -> Result<&'static Self, String> {
         static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
         let binaries = Binaries::find()?;
-        let started = SHARED.get_or_init(|| Self::start_patiently(&binaries)).await;
+        let started = SHARED.get_or_init(|| Self::start_with_retries(&binaries)).await;
         Ok(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
     }
 
@@ -36,13 +36,13 @@ impl ControlPlane {
         &self.kubeconfig
     }
 
-    /// Where etcd listens, for what cannot be had through the API server: compaction.
+    /// The address of etcd, for compaction, which the API server does not offer.
     pub(crate) fn etcd_url(&self) -> &str {
         &self.etcd_url
     }
 
-    /// Another process may take a port between our look and the server's bind: try again on others.
-    async fn start_patiently(binaries: &Binaries) -> Result<Self, String> {
+    /// Another process may take a port between our check and the server's bind: retry on other ports.
+    async fn start_with_retries(binaries: &Binaries) -> Result<Self, String> {
         let mut problems = Vec::new();
         for _ in 0..3 {
             match Self::start(binaries).await {
@@ -50,7 +50,7 @@ impl ControlPlane {
                 Err(problem) => problems.push(problem),
             }
         }
-        Err(format!("the control plane did not start, three times over:\n{}", problems.join("\n")))
+        Err(format!("the control plane did not start in three attempts:\n{}", problems.join("\n")))
     }
 
     async fn start(binaries: &Binaries) -> Result<Self, String> {
@@ -76,7 +76,7 @@ struct Binaries {
 impl Binaries {
     fn find() -> Result<Self, String> {
         let find = |binary: Binary| {
-            find_binary(binary).ok_or_else(|| format!("{} is not here; run dev/setup to get it", binary.name()))
+            find_binary(binary).ok_or_else(|| format!("{} is not installed; run dev/setup to get it", binary.name()))
         };
         Ok(Self {
             etcd: find(Binary::Etcd)?,
@@ -97,7 +97,7 @@ fn start_etcd(binaries: &Binaries) -> (Process, String) {
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
-        // Nothing here survives the test, so nothing needs to reach the disk.
+        // The data does not outlive the test, so it need not reach the disk.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ];
@@ -128,7 +128,7 @@ fn start_api_server(binaries: &Binaries, etcd_url: &str) -> (Process, u16, PathB
         format!("--service-account-key-file={key}"),
         format!("--service-account-signing-key-file={key}"),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
-        // No controller here makes default service accounts, so nothing may wait for them.
+        // No controller here creates default service accounts, so nothing may wait for them.
         "--disable-admission-plugins=ServiceAccount".into(),
         "--profiling=false".into(),
         "--shutdown-delay-duration=0s".into(),
@@ -157,7 +157,7 @@ fn start_controller_manager(binaries: &Binaries, kubeconfig: &Path) -> Process {
     Process::start(&Spec { name: "kube-controller-manager", program, args: args.into(), dir })
 }
 
-/// Waits until the API server says it is ready, or until one of the processes ends.
+/// Waits until the API server reports ready, or until one of the processes ends.
 async fn wait_until_ready(processes: &mut [Process], dir: &Path, port: u16, token: &str) -> Result<(), String> {
     rustls::crypto::ring::default_provider().install_default().ok();
     let started = Instant::now();
@@ -199,7 +199,7 @@ fn kubeconfig_text(port: u16, certificate: &Path, token: &str) -> String {
     )
 }
 
-/// A fresh P-256 key in SEC 1 form: the scalar alone makes a whole key, the reader computes the public half.
+/// A new P-256 key in SEC 1 form: the scalar alone is a complete key, the reader computes the public half.
 fn ec_private_key_pem() -> String {
     let mut scalar = rand::random::<[u8; 32]>();
     scalar[0] &= 0x7f; // below the order of the curve

@@ -9,20 +9,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// `NOERROR`, `NXDOMAIN`, `SERVFAIL`, `REFUSED`, …
     pub rcode: String,
     /// The data of the answer section's records of the asked type, in presentation form, sorted.
     pub records: Vec<String>,
-    /// The whole answer section as `name TTL type data`, in the server's order (a CNAME chain stands here).
+    /// The whole answer section as `name TTL type data`, in the server's order, with the CNAME chain.
     pub lines: Vec<String>,
     /// The authority section, in the same form.
     pub authority: Vec<String>,
     /// The TTL of the first record of the asked type.
     pub ttl: Option<u32>,
-    /// Whether the server says that it is authoritative.
+    /// Whether the answer is authoritative.
     pub authoritative: bool,
 }
 
@@ -32,33 +32,33 @@ pub enum DigError {
     /// The question itself cannot be asked.
     #[error("not a question: {0}")]
     Question(String),
-    /// Nothing came back in time, or the connection failed.
+    /// There was no answer in time, or the connection failed.
     #[error("no answer from {server}: {why}")]
     Silent {
-        /// Who was asked.
+        /// The server.
         server: SocketAddr,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// What came back is not DNS.
+    /// The answer is not DNS.
     #[error("a broken answer: {0}")]
     Broken(String),
 }
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Asks `server` for `name` and `rtype`; panics when there is no answer. See [`try_dig`].
 pub async fn dig(server: SocketAddr, name: &str, rtype: &str) -> Answer {
-    insist(server, name, rtype, false).await
+    ask_with_retries(server, name, rtype, false).await
 }
 
-/// The same as a validating resolver asks: signatures and proofs come along.
+/// The same with DNSSEC: the answer includes signatures and proofs.
 pub async fn dig_signed(server: SocketAddr, name: &str, rtype: &str) -> Answer {
-    insist(server, name, rtype, true).await
+    ask_with_retries(server, name, rtype, true).await
 }
 
-/// Asks again when there is silence: a datagram may be lost, and a loaded machine slow.
-async fn insist(server: SocketAddr, name: &str, rtype: &str, signed: bool) -> Answer {
+/// Retries when there is no answer: a datagram may be lost, and a loaded machine slow.
+async fn ask_with_retries(server: SocketAddr, name: &str, rtype: &str, signed: bool) -> Answer {
     let mut tries = 1;
     loop {
         match ask(server, name, rtype, signed).await {
@@ -122,14 +122,14 @@ async fn over_udp(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>, DigError>
         let mut buffer = vec![0; 65_535];
         loop {
             let length = socket.recv(&mut buffer).await?;
-            // Anything else on this port is not the answer to this question.
+            // A message with another id is not the answer to this question.
             if buffer.get(..2) == query.get(..2) {
                 buffer.truncate(length);
                 return std::io::Result::Ok(buffer);
             }
         }
     };
-    let answer = timeout(PATIENCE, exchange).await.map_err(|_| silent(format!("silence for {PATIENCE:?}")))?;
+    let answer = timeout(TIMEOUT, exchange).await.map_err(|_| silent(format!("silence for {TIMEOUT:?}")))?;
     answer.map_err(|error| silent(error.to_string()))
 }
 
@@ -144,7 +144,7 @@ async fn over_tcp(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>, DigError>
         stream.read_exact(&mut buffer).await?;
         std::io::Result::Ok(buffer)
     };
-    let answer = timeout(PATIENCE, exchange).await.map_err(|_| silent(format!("silence for {PATIENCE:?}")))?;
+    let answer = timeout(TIMEOUT, exchange).await.map_err(|_| silent(format!("silence for {TIMEOUT:?}")))?;
     answer.map_err(|error| silent(error.to_string()))
 }
 

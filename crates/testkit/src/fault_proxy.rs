@@ -1,9 +1,9 @@
-//! An HTTP proxy that sits before a server and misbehaves on request.
+//! An HTTP proxy in front of a server that misbehaves on request.
 //!
 //! ```text
 //!   client ──► FaultProxy ──► PowerDNS, Kubernetes API, …
 //!                  │ rules: on the nth PATCH of /zones/…: hang, answer 500, cut the answer after passing the request on
-//!                  └ a list of what was asked, to count writes
+//!                  └ a list of the requests, to count writes
 //! ```
 
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What the proxy does instead of, or around, passing a request on.
+/// The fault that the proxy adds to a request, or puts in its place.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Takes the request and never answers (until the rules are cleared or the client goes away).
+    /// Accepts the request and does not answer until the rules are cleared or the client disconnects.
     Hang,
     /// Waits, then passes the request on.
     Delay(Duration),
-    /// Answers itself with this status, these headers and this body; the server never sees the request.
+    /// Answers itself with this status, these headers and this body; the server does not get the request.
     Answer {
         /// The status code.
         status: u16,
@@ -39,11 +39,11 @@ pub enum Fault {
         /// The body.
         body: String,
     },
-    /// Closes the connection; the server never sees the request.
+    /// Closes the connection; the server does not get the request.
     CutBefore,
-    /// Passes the request on, then closes the connection instead of handing the answer back.
+    /// Passes the request on, then closes the connection instead of returning the answer.
     CutAfter,
-    /// Passes the request on and hands back the head and this many bytes of the body, then closes the connection.
+    /// Passes the request on and returns the head and this many bytes of the body, then closes the connection.
     CutBody(usize),
 }
 
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// Which requests a fault befalls.
+/// Which requests get a fault.
 #[derive(Clone, Debug)]
 pub struct Rule {
     method: Option<Method>,
@@ -77,7 +77,7 @@ impl Rule {
         Self { method: None, path: None, first: 1, times: usize::MAX, seen: 0, fault }
     }
 
-    /// Only the `n`th matching request, counted from 1 from now on.
+    /// Only the `n`th matching request from now on, counted from 1.
     pub fn nth(n: usize, fault: Fault) -> Self {
         Self { first: n, times: 1, ..Self::every(fault) }
     }
@@ -101,7 +101,7 @@ impl Rule {
         self
     }
 
-    /// Counts a request; `Some` when the fault is for it.
+    /// Counts a request; `Some` when it gets the fault.
     fn takes(&mut self, method: &Method, path: &str) -> Option<Fault> {
         let fits = self.method.as_ref().is_none_or(|own| own == method)
             && self.path.as_ref().is_none_or(|part| path.contains(part.as_str()));
@@ -123,9 +123,9 @@ pub struct Seen {
     pub path: String,
     /// The request's body, as text.
     pub body: String,
-    /// What the server behind answered; `None` when the request was not passed on, or is still under way.
+    /// The server's status; `None` when the request was not passed on, or is still in progress.
     pub status: Option<u16>,
-    /// Whether a fault befell it.
+    /// Whether it got a fault.
     pub faulty: bool,
 }
 
@@ -143,11 +143,11 @@ struct Shared {
     client: reqwest::Client,
     rules: Mutex<Vec<Rule>>,
     seen: Mutex<Log>,
-    /// Counts calls of [`FaultProxy::clear`]: those let go of whoever hangs.
+    /// Counts calls of [`FaultProxy::clear`], which release hanging requests.
     cleared: watch::Sender<u64>,
 }
 
-/// What was asked, each with a number of its own: forgetting it must not let a late answer fall to another request.
+/// The requests, each with its own number, so that a late answer is not assigned to another request after [`FaultProxy::forget`].
 #[derive(Debug, Default)]
 struct Log {
     next: u64,
@@ -170,7 +170,7 @@ type Body = BoxBody<Bytes, Cut>;
 struct Cut;
 
 impl FaultProxy {
-    /// Starts a proxy on a free port before `upstream` (`http://…` or `https://…`, whose certificate is not checked).
+    /// Starts a proxy on a free port in front of `upstream` (`http://…` or `https://…`, whose certificate is not checked).
     pub async fn start(upstream: &str) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
@@ -197,12 +197,12 @@ impl FaultProxy {
         format!("http://{}", self.addr)
     }
 
-    /// Adds a rule. The first rule that takes a request decides.
+    /// Adds a rule. The first rule that matches a request decides.
     pub fn add(&self, rule: Rule) {
         lock(&self.shared.rules).push(rule);
     }
 
-    /// Forgets all rules and lets go of whoever hangs (they are then passed on).
+    /// Removes all rules and releases hanging requests (they are then passed on).
     pub fn clear(&self) {
         lock(&self.shared.rules).clear();
         self.shared.cleared.send_modify(|times| *times += 1);
@@ -213,7 +213,7 @@ impl FaultProxy {
         upstream.trim_end_matches('/').clone_into(&mut lock(&self.shared.upstream));
     }
 
-    /// Everything asked so far, in order of arrival.
+    /// All requests so far, in order of arrival.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).entries.values().cloned().collect()
     }
@@ -232,7 +232,7 @@ impl FaultProxy {
         lock(&self.shared.seen).entries.values().filter(|seen| counts(seen)).count()
     }
 
-    /// Forgets what was asked so far.
+    /// Forgets the requests so far.
     pub fn forget(&self) {
         lock(&self.shared.seen).entries.clear();
     }
@@ -246,16 +246,16 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely: whoever holds them needs a moment.
+            // Out of file descriptors, most likely: wait until some are closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        // Pages of a list would wait for one another's acknowledgement.
+        // With Nagle's algorithm, pages of a list would wait for acknowledgements.
         stream.set_nodelay(true).ok();
         let shared = shared.clone();
         connections.spawn(async move {
             let service = service_fn(|request| shared.serve(request));
-            // An error here is a cut connection, which is what was asked for.
+            // An error here is a cut connection, as a rule demands.
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
         });
         while connections.try_join_next().is_some() {}
@@ -267,7 +267,7 @@ impl Shared {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
         let path = head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
-        // From before the rules are asked: one that hangs must not miss that they are cleared.
+        // Subscribed before the rules are read: a hanging request must notice that they are cleared.
         let mut cleared = self.cleared.subscribe();
         let fault = lock(&self.rules).iter_mut().find_map(|rule| rule.takes(&head.method, &path));
         let number = lock(&self.seen).push(Seen {
@@ -294,7 +294,7 @@ impl Shared {
             Some(Fault::CutBody(bytes)) => keep = Some(bytes),
         }
         let upstream = self.pass_on(number, &head.method, &path, &head.headers, body).await?;
-        hand_back(upstream, keep)
+        return_answer(upstream, keep)
     }
 
     async fn pass_on(
@@ -326,7 +326,7 @@ fn answer(status: u16, headers: &[(&'static str, String)], body: String) -> Resu
 }
 
 /// Streams the answer, so that watches work through the proxy; `keep` cuts it after that many bytes.
-fn hand_back(upstream: reqwest::Response, keep: Option<usize>) -> Result<Response<Body>, Cut> {
+fn return_answer(upstream: reqwest::Response, keep: Option<usize>) -> Result<Response<Body>, Cut> {
     let mut response = Response::builder().status(upstream.status());
     if let Some(headers) = response.headers_mut() {
         *headers = end_to_end(upstream.headers(), &[]);
@@ -346,7 +346,7 @@ fn hand_back(upstream: reqwest::Response, keep: Option<usize>) -> Result<Respons
     response.body(StreamBody::new(sync(chunks)).boxed()).map_err(|_| Cut)
 }
 
-/// `BoxBody` wants `Sync`, which the client's response future is not; only one task ever polls it.
+/// `BoxBody` requires `Sync`, which the client's response future is not; one task polls it.
 fn sync<S>(stream: S) -> impl futures::Stream<Item = Result<Frame<Bytes>, Cut>> + Send + Sync
 where
     S: futures::Stream<Item = Result<Frame<Bytes>, Cut>> + Send + 'static,
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_rules_it_is_transparent_and_counts() {
+    async fn without_rules_requests_are_passed_on_and_counted() {
         let server = echo().await;
         let proxy = FaultProxy::start(&server.url()).await;
         let response = reqwest::get(format!("{}/a/b?c=d", proxy.url())).await.unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_nth_matching_request_fails_and_only_that() {
+    async fn only_the_nth_matching_request_fails() {
         let server = echo().await;
         let proxy = FaultProxy::start(&server.url()).await;
         proxy.add(Rule::nth(2, Fault::throttled(7)).method(Method::GET).path("/zones"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_cut_after_the_request_still_reaches_the_server() {
+    async fn a_request_whose_answer_is_cut_reaches_the_server() {
         let server = echo().await;
         let proxy = FaultProxy::start(&server.url()).await;
         proxy.add(Rule::next(1, Fault::CutAfter));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hanging_request_goes_on_when_the_rules_are_cleared() {
+    async fn a_hanging_request_continues_when_the_rules_are_cleared() {
         let server = echo().await;
         let proxy = FaultProxy::start(&server.url()).await;
         proxy.add(Rule::every(Fault::Hang));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_answer_belongs_to_its_own_request_also_when_that_was_forgotten() {
+    async fn a_late_answer_is_not_assigned_to_another_request() {
         let server = echo().await;
         let proxy = FaultProxy::start(&server.url()).await;
         proxy.add(Rule::next(1, Fault::Hang));

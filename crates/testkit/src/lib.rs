@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   sandbox_cluster() ──► Cluster ◄── real_cluster()      etcd · kube-apiserver · kube-controller-manager
-//!   PowerDns::start() ──► API + DNS port                   one set per test binary, gone when the test process is
-//!   FaultProxy ─────────► the same server, misbehaving     (also by panic or SIGKILL)
+//!   PowerDns::start() ──► API + DNS port                   one set per test binary, stopped with the test process
+//!   FaultProxy ─────────► the same server, misbehaving     (also after a panic or SIGKILL)
 //!   dig() · eventually() · skip()
 //! ```
 //!
-//! Everything here is for tests, so a failure is a panic whose message says what was tried and where the logs are.
+//! Everything here is for tests, so a failure is a panic whose message names the attempt and the logs.
 
-// A test bed that cannot do its work must fail the test at once, and prints what a person needs to see.
+// A test bed that fails must fail the test at once, and print the reason.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, clippy::missing_panics_doc)]
 
 mod binaries;
@@ -33,8 +33,8 @@ pub use wait::{Lines, eventually, eventually_within, skip};
 
 /// Writes one test against a [`Cluster`] and runs it on the sandbox and on the real API server.
 ///
-/// `on_both!(async fn a_sentence(cluster) { … });` makes the tests `a_sentence::sandbox` and `a_sentence::real`.
-/// Several functions may follow one another in one call. The calling crate needs `tokio` among its dev-dependencies.
+/// `on_both!(async fn a_sentence(cluster) { … });` creates the tests `a_sentence::sandbox` and `a_sentence::real`. Several functions may
+/// follow one another in one call. The calling crate needs `tokio` among its dev-dependencies.
 #[macro_export]
 macro_rules! on_both {
     ($($(#[$meta:meta])* async fn $name:ident($cluster:ident $(: $ty:ty)?) $body:block)+) => {$(

@@ -1,6 +1,5 @@
-//! A real PowerDNS on free loopback ports, with a database of its own, that a test can break in every usual way.
-//!
-//! Caches are off, so that a query sees the last write.
+//! A real PowerDNS on free loopback ports, with its own database. A test can stop, kill, pause and empty it. Caches are off, so that a
+//! query returns the last write.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use crate::binaries::{Binary, find_binary};
 use crate::process::{Process, Spec, free_port, scratch_dir};
 use crate::skip;
 
-/// Where PowerDNS keeps its data.
+/// The database of PowerDNS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// `gsqlite3`.
@@ -28,7 +27,7 @@ pub enum Backend {
 pub struct PowerDnsOptions {
     /// The key of the HTTP API.
     pub api_key: String,
-    /// `default-api-rectify`: whether a zone without a setting of its own is rectified after each API write.
+    /// `default-api-rectify`: whether a zone without its own setting is rectified after each API write.
     pub rectify: bool,
     /// Further settings, as `("name", "value")`.
     pub settings: Vec<(String, String)>,
@@ -81,15 +80,15 @@ impl PowerDns {
         SHARED.get_or_init(start).await.as_ref()
     }
 
-    /// A server of one's own. `None` after reporting a skip, when PowerDNS is not installed.
+    /// A separate server. `None` after reporting a skip, when PowerDNS is not installed.
     pub async fn start(backend: Backend, options: PowerDnsOptions) -> Option<Self> {
         rustls::crypto::ring::default_provider().install_default().ok();
         let Some(program) = find_binary(Binary::PowerDns) else {
-            skip("PowerDNS", "pdns_server is not here; run dev/setup powerdns to get it");
+            skip("PowerDNS", "pdns_server is not installed; run dev/setup powerdns to get it");
             return None;
         };
         if backend == Backend::Sqlite && find_binary(Binary::Sqlite).is_none() {
-            skip("PowerDNS on SQLite", "sqlite3 is not here; run dev/setup powerdns to get it");
+            skip("PowerDNS on SQLite", "sqlite3 is not installed; run dev/setup powerdns to get it");
             return None;
         }
         let api_key = options.api_key.clone();
@@ -123,46 +122,46 @@ impl PowerDns {
         self.state().api_key.clone()
     }
 
-    /// Where it answers DNS queries.
+    /// The address for DNS queries.
     pub fn dns_addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports().dns))
     }
 
-    /// What it logs to.
+    /// The log file.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
 
-    /// Ends it at once, as a crash would. The data stays.
+    /// Kills it, as a crash would. The data is kept.
     pub fn kill(&self) {
         if let Some(process) = self.state().process.take() {
             process.kill_for_reuse();
         }
     }
 
-    /// Ends it in good order. The data stays.
+    /// Stops it in an orderly way. The data is kept.
     pub fn stop(&self) {
         let process = self.state().process.take();
         process.into_iter().for_each(Process::stop_for_reuse);
     }
 
-    /// Starts it again (ending it first if it runs), on the same ports and data.
+    /// Restarts it on the same ports and data.
     pub async fn restart(&self) {
         self.stop();
         self.launch_again().await;
     }
 
-    /// Freezes it: connections are accepted, nothing is answered.
+    /// Suspends it: connections are accepted, nothing is answered.
     pub fn pause(&self) {
         self.signal("STOP");
     }
 
-    /// Lets a paused one go on.
+    /// Resumes it after a pause.
     pub fn resume(&self) {
         self.signal("CONT");
     }
 
-    /// Loses every zone, as a restored empty volume would, and starts again.
+    /// Deletes every zone, as an empty restored volume would, and restarts it.
     pub async fn wipe(&self) {
         self.stop();
         let data = self.dir.join("data");
@@ -205,7 +204,7 @@ impl PowerDns {
         }
     }
 
-    /// On the ports it had, which another process may hold for a moment: tries until it has them.
+    /// Starts on the same ports, which another process may use for a moment: retries until they are free.
     async fn launch_again(&self) {
         let began = Instant::now();
         while let Err(problem) = self.launch().await {
@@ -230,10 +229,10 @@ impl PowerDns {
             if let Some(ended) = process.ended() {
                 break ended;
             }
-            // It goes on without its API then.
-            let said = self.logged_since(before);
-            if said.contains("HTTP socket failed") {
-                break said;
+            // It runs on without its API then.
+            let logged = self.logged_since(before);
+            if logged.contains("HTTP socket failed") {
+                break logged;
             }
             let answered = client.get(&url).header("X-API-Key", &key).send().await;
             if answered.is_ok_and(|response| response.status().is_success()) {
@@ -245,7 +244,7 @@ impl PowerDns {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        // The directory stays for the next try.
+        // The directory is kept for the next attempt.
         process.stop_for_reuse();
         Err(problem)
     }
@@ -254,7 +253,7 @@ impl PowerDns {
         let Ports { api, dns } = self.ports();
         let data = self.dir.join("data");
         let mut settings: Vec<(&str, String)> = vec![
-            // A directory without pdns.conf: the machine's own settings must not leak in.
+            // A directory without pdns.conf: the machine's own settings must not apply.
             ("config-dir", data.display().to_string()),
             ("socket-dir", data.display().to_string()),
             ("daemon", "no".into()),
@@ -280,7 +279,7 @@ impl PowerDns {
             Backend::Sqlite => {
                 settings.push(("launch", "gsqlite3".into()));
                 settings.push(("gsqlite3-database", data.join("pdns.sqlite3").display().to_string()));
-                // Nothing here survives the test, so nothing needs to reach the disk.
+                // The data does not outlive the test, so it need not reach the disk.
                 settings.push(("gsqlite3-pragma-synchronous", "0".into()));
                 settings.push(("gsqlite3-dnssec", "yes".into()));
             }
@@ -299,7 +298,7 @@ impl PowerDns {
 
 impl Drop for PowerDns {
     fn drop(&mut self) {
-        // A running one takes its directory with it; one that was stopped has left it.
+        // A running server removes its directory at its end; a stopped one has kept it.
         drop(self.state().process.take());
         if !self.dir.join("keep").exists() {
             std::fs::remove_dir_all(&self.dir).ok();
@@ -307,8 +306,7 @@ impl Drop for PowerDns {
     }
 }
 
-/// The tables and indexes that the `gsqlite3` backend's queries name. Without `records_by_zone` a lookup inside a zone
-/// scans the zone, which no installation does.
+/// The tables and indexes that the queries of the `gsqlite3` backend use. Without `records_by_zone`, a lookup would scan the whole zone.
 const SQLITE_TABLES: &str = "
 PRAGMA journal_mode = WAL;
 CREATE TABLE domains (id INTEGER PRIMARY KEY, name VARCHAR(255) NOT NULL COLLATE NOCASE UNIQUE, master VARCHAR(128),
@@ -339,11 +337,11 @@ CREATE TABLE tsigkeys (id INTEGER PRIMARY KEY, name VARCHAR(255) COLLATE NOCASE,
 ";
 
 fn create_sqlite(path: &Path) {
-    let program = find_binary(Binary::Sqlite).expect("looked for before the start");
+    let program = find_binary(Binary::Sqlite).expect("checked before the start");
     let output = Command::new(program).arg(path).arg(SQLITE_TABLES).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("cannot run sqlite3: {error}"));
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "sqlite3 could not create {}: {complaint}", path.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "sqlite3 could not create {}: {stderr}", path.display());
 }
 
 #[cfg(test)]
@@ -353,23 +351,23 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_restart_waits_for_a_port_that_another_process_holds_for_a_moment() {
+    async fn a_restart_waits_for_a_port_that_is_in_use() {
         let Some(server) = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await else { return };
         for api in [true, false] {
             server.stop();
             let Ports { api: api_port, dns } = server.ports();
-            let held = (
+            let in_use = (
                 api.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, api_port)).unwrap()),
                 (!api).then(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, dns)).unwrap()),
             );
             let before = server.logged();
             let freed = async {
                 eventually("a start fails", START_DEADLINE, || async {
-                    let said = server.logged_since(before);
-                    if said.contains("already in use") { Ok(()) } else { Err(said) }
+                    let logged = server.logged_since(before);
+                    if logged.contains("already in use") { Ok(()) } else { Err(logged) }
                 })
                 .await;
-                drop(held);
+                drop(in_use);
             };
             tokio::join!(server.restart(), freed);
             assert!(server.dir.join("data/pdns.sqlite3").exists(), "the data is still there");

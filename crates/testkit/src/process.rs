@@ -4,8 +4,8 @@
 //!   test process ──stdin pipe──► sh (own process group) ──► server
 //! ```
 //!
-//! The shell ends the server when the pipe closes, which the kernel does for us however the test process ends. Each
-//! server has a directory of its own, removed at its end; after a panic its log is kept and the panic output names it.
+//! The shell ends the server when the pipe closes; the kernel closes it when the test process ends in any way. Each server has its own
+//! directory, removed at its end. After a panic its log is kept, and the panic output names it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is its directory, which then goes too: whole, or
-/// without the log (`keep`), or not at all (`reuse`). A server that ends by itself leaves everything for inspection.
+/// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is its directory, which is then removed: completely, or without the
+/// log (`keep`), or not at all (`reuse`). The files of a server that ends by itself are kept for inspection.
 const WATCHDOG: &str = r#"
 dir=$1; shift
 exec 3<&0 </dev/null
@@ -42,18 +42,18 @@ fi
 exit "$code"
 "#;
 
-/// What to start.
+/// The program to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     /// For messages and the directory name.
     pub(crate) name: &'static str,
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    /// From [`scratch_dir`]: holds `data/` and the log.
+    /// From [`scratch_dir`]: contains `data/` and the log.
     pub(crate) dir: PathBuf,
 }
 
-/// A running server; dropping it stops it, waits for its end and removes its directory.
+/// A running server. Dropping it stops it, waits for its end and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: &'static str,
@@ -102,7 +102,7 @@ impl Process {
         &self.log
     }
 
-    /// `None` while it runs, else a sentence that says how it ended and what it last logged.
+    /// `None` while it runs, else a message with its exit status and the end of its log.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.shell.try_wait().ok().flatten()?;
         let name = self.name;
@@ -111,18 +111,18 @@ impl Process {
 
     /// Sends a signal by name (`STOP`, `CONT`, `KILL`, `TERM`).
     pub(crate) fn signal(&self, signal: &str) {
-        // The shell's own `kill`: there is no other way without unsafe code that works everywhere.
+        // The shell's own `kill`, which needs no unsafe code.
         let sent =
             Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "kill", signal, &self.pid.to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{} (pid {}) takes no {signal}", self.name, self.pid);
+        assert!(sent.is_ok_and(|status| status.success()), "{} (pid {}) does not accept {signal}", self.name, self.pid);
     }
 
-    /// Ends it in good order and leaves its directory, to be started on again.
+    /// Stops it in an orderly way and keeps its directory for the next start.
     pub(crate) fn stop_for_reuse(self) {
         File::create(self.dir.join("reuse")).ok();
     }
 
-    /// Ends it at once, as a crash would, and leaves its directory, to be started on again.
+    /// Kills it, as a crash would, and keeps its directory for the next start.
     pub(crate) fn kill_for_reuse(mut self) {
         File::create(self.dir.join("reuse")).ok();
         self.signal("KILL");
@@ -148,7 +148,7 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(25)..].join("\n")
 }
 
-/// A fresh directory with `data/` in it. Whoever starts a process there has it removed by that process's watchdog.
+/// A new directory with `data/` in it. The watchdog of a process that is started there removes it.
 pub(crate) fn scratch_dir(name: &str) -> PathBuf {
     let dir = tempfile::Builder::new()
         .prefix(&format!("signpost-{name}-"))
@@ -161,7 +161,7 @@ pub(crate) fn scratch_dir(name: &str) -> PathBuf {
 
 static SCRATCH_DIRS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// After a panic anywhere in this process, the logs of the servers it started stay, and their paths are printed.
+/// After a panic anywhere in this process, the logs of its servers are kept and their paths printed.
 fn keep_logs_on_panic(dir: &Path) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -180,9 +180,8 @@ fn keep_logs_on_panic(dir: &Path) {
     }
 }
 
-/// A TCP and UDP port on loopback that nobody listens on.
-///
-/// Below the range the kernel gives to outgoing connections, so that none of those takes it before the server does.
+/// A TCP and UDP port on loopback that is not in use. Below the range that the kernel uses for outgoing connections, so that none of those
+/// takes it before the server does.
 pub fn free_port() -> u16 {
     for _ in 0..1000 {
         let port = rand::random_range(15_000..32_000);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_process_ends_it_and_removes_its_directory() {
+    fn dropping_a_process_stops_it_and_removes_its_directory() {
         let dir = scratch_dir("drop");
         let process = Process::start(&sleeper(&dir));
         let pid = process.pid();
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_process_is_ended_too() {
+    fn a_suspended_process_is_stopped_too() {
         let dir = scratch_dir("stopped");
         let process = Process::start(&sleeper(&dir));
         let pid = process.pid();
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_fails_to_start_says_so_with_its_log() {
+    fn a_process_that_fails_to_start_is_reported_with_its_log() {
         let dir = scratch_dir("fails");
         let spec = Spec { program: "ls".into(), args: vec!["/no/such/file".into()], ..sleeper(&dir) };
         let mut process = Process::start(&spec);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_stopped_for_reuse_keeps_its_data_and_a_panic_its_log() {
+    fn stopping_for_reuse_keeps_the_data_and_a_panic_keeps_the_log() {
         let dir = scratch_dir("reuse");
         std::fs::write(dir.join("data/kept"), "").unwrap();
         Process::start(&sleeper(&dir)).stop_for_reuse();
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_the_pipe_is_enough_even_when_nobody_waits() {
+    async fn closing_the_pipe_stops_the_process() {
         let dir = scratch_dir("pipe");
         let mut process = Process::start(&sleeper(&dir));
         let pid = process.pid();

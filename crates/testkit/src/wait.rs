@@ -1,4 +1,4 @@
-//! Waiting for a condition instead of sleeping, and saying aloud when a suite could not run.
+//! Waiting for a condition instead of sleeping, and reporting suites that could not run.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Polls `probe` until it answers `Ok`; panics with the last `Err` when `deadline` has passed.
-///
-/// A probe that hangs counts as one that has not answered.
+/// Polls `probe` until it returns `Ok`; panics with the last `Err` when `deadline` has passed. A probe that hangs counts as failed.
 pub async fn eventually<T, E, F, Fut>(what: &str, deadline: Duration, mut probe: F) -> T
 where
     E: Debug,
@@ -23,7 +21,7 @@ where
     }
 }
 
-/// Like [`eventually`], but answers with the last thing seen instead of panicking.
+/// Like [`eventually`], but returns the last error instead of panicking.
 pub async fn eventually_within<T, E, F, Fut>(deadline: Duration, mut probe: F) -> Result<T, String>
 where
     E: Debug,
@@ -47,13 +45,13 @@ where
     }
 }
 
-/// The lines that another process prints, read by a thread of their own: waiting for one has a deadline, and the process never waits
-/// for its reader.
+/// The lines that another process prints, read by a separate thread: waiting for a line has a deadline, and the process does not wait for
+/// its reader.
 #[derive(Debug)]
 pub struct Lines(mpsc::Receiver<String>);
 
 impl Lines {
-    /// Reads from now on.
+    /// Starts to read.
     pub fn of(pipe: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
@@ -89,7 +87,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test(start_paused = true)]
-    async fn eventually_polls_until_the_condition_holds() {
+    async fn eventually_polls_until_the_condition_is_true() {
         let calls = AtomicU32::new(0);
         let seen = eventually("third time", Duration::from_secs(1), || async {
             let call = calls.fetch_add(1, Ordering::Relaxed);
@@ -100,22 +98,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_never_holds_reports_the_last_thing_seen() {
+    async fn a_failing_probe_reports_its_last_error() {
         let error =
             eventually_within(Duration::from_secs(1), || async { Err::<(), _>("still 404") }).await.unwrap_err();
         assert!(error.contains("still 404"), "{error}");
     }
 
     #[test]
-    fn lines_come_in_order_and_end() {
+    fn lines_are_read_in_order_until_the_end() {
         let lines = Lines::of("one\ntwo".as_bytes());
         let all: Vec<_> = std::iter::from_fn(|| lines.next(Duration::from_secs(30))).collect();
         assert_eq!(all, ["one", "two"]);
     }
 
-    /// No panic here: a panic makes every test of the process keep its logs.
+    /// Not by a panic: a panic makes every test of the process keep its logs.
     #[test]
-    fn a_line_that_does_not_come_is_an_error() {
+    fn a_missing_line_is_an_error() {
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(Lines::of(reader).wait(Duration::from_millis(10)).unwrap_err().contains("no line within"));
     }

@@ -1,9 +1,9 @@
-//! The real kubectl against the served sandbox and the real API server: what it prints and how it exits must be the same.
+//! The real kubectl against the served sandbox and the real API server: its output and exit codes must be the same.
 //!
-//! Each scenario is a list of command lines. It runs on both servers; what differs by nature (uids, ages, versions) is
-//! masked, all else is compared.
+//! Each scenario is a list of command lines. It runs on both servers. Values that differ from run to run (UIDs, ages, versions) are masked;
+//! all else is compared.
 
-// A test that cannot go on fails at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::borrow::Cow;
@@ -17,16 +17,16 @@ use regex::Regex;
 use signpost_testkit::{Binary, Cluster, Lines, eventually, find_binary, real_cluster, sandbox_cluster, skip};
 use tokio::sync::OnceCell;
 
-/// One command line and what it is given on stdin.
+/// One command line and its stdin.
 #[derive(Clone, Debug)]
 struct Step {
     line: &'static str,
     stdin: Cow<'static, str>,
-    /// Whether only success or failure is compared, because the text is not meant to be the same.
+    /// Whether only success or failure is compared, because the text may differ.
     only_outcome: bool,
 }
 
-/// What a command did, masked.
+/// The result of a command, masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     code: Option<i32>,
@@ -42,13 +42,13 @@ fn given(line: &'static str, stdin: &'static str) -> Step {
     Step { stdin: stdin.into(), ..step(line) }
 }
 
-/// Makes a namespace, in JSON; `create namespace` speaks protobuf and has a scenario of its own.
+/// Creates a namespace in JSON; `create namespace` uses protobuf and has its own scenario.
 fn namespace(name: &str) -> Step {
     let manifest = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}");
     Step { stdin: manifest.into(), ..step("apply -f -") }
 }
 
-/// A kubectl that talks to one server and keeps its caches to itself.
+/// A kubectl for one server, with its own cache directory.
 struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -79,7 +79,7 @@ impl Kubectl {
     }
 }
 
-/// Splits at spaces; single quotes hold words together.
+/// Splits at spaces; single quotes group words.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -94,7 +94,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Replaces what differs by nature.
+/// Replaces the values that differ from run to run.
 fn mask(text: &str) -> String {
     static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         [
@@ -106,7 +106,7 @@ fn mask(text: &str) -> String {
             (r"https?://127\.0\.0\.1:\d+", "SERVER"),
             (r"\b(\d+[smhd])+( ago)?\b", "AGE"),
             (r"(Resource Version: +)\d+", "${1}N"),
-            // Column widths follow from what is masked; indentation does not.
+            // Column widths depend on the masked values; indentation does not.
             (r"(\S)[ \t]+", "$1 "),
         ]
         .map(|(pattern, mask)| (Regex::new(pattern).unwrap(), mask))
@@ -123,7 +123,7 @@ fn mask(text: &str) -> String {
 async fn both() -> Option<(Kubectl, Kubectl, Cluster)> {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let Some(program) = find_binary(Binary::Kubectl) else {
-        skip("kubectl", "kubectl is not here; run dev/setup kube to get it");
+        skip("kubectl", "kubectl is not installed; run dev/setup kube to get it");
         return None;
     };
     let real = real_cluster().await?;
@@ -132,7 +132,7 @@ async fn both() -> Option<(Kubectl, Kubectl, Cluster)> {
     sandbox.install(&crds).await;
     let install = || async {
         real.install(&crds).await;
-        // kubectl explain and validation read OpenAPI, which the server publishes a moment after the CRD.
+        // kubectl explain and validation read OpenAPI, which the server publishes shortly after the CRD.
         let kubectl = Kubectl::new(program.clone(), &real);
         eventually("the CRD is in OpenAPI", Duration::from_mins(1), || async {
             let outcome = kubectl.run("explain gizmos.spec.size", "");
@@ -325,7 +325,7 @@ async fn built_in_kinds_are_created_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typed_commands_speak_protobuf_and_are_understood() {
+async fn typed_commands_use_protobuf_and_succeed() {
     compare(vec![
         step("create namespace typed"),
         step("create namespace typed"),
@@ -396,7 +396,7 @@ async fn kinds_are_explained_and_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_works() {
+async fn kubectl_wait_returns_when_the_condition_is_met() {
     compare(vec![
         namespace("waited"),
         given("-n waited apply -f -", GIZMO),
@@ -414,7 +414,7 @@ async fn waiting_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_side_apply_and_its_conflicts_read_the_same() {
+async fn server_side_apply_and_its_conflicts_print_the_same() {
     compare(vec![
         namespace("ssa"),
         given("-n ssa apply --server-side --field-manager=one -f -", GIZMO),
@@ -434,7 +434,7 @@ async fn server_side_apply_and_its_conflicts_read_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_answered_in_the_same_words() {
+async fn errors_have_the_same_messages() {
     compare(vec![
         namespace("mistakes"),
         given("-n mistakes apply -f -", "this: is: not: yaml"),
@@ -491,7 +491,7 @@ async fn mistakes_are_answered_in_the_same_words() {
     .await;
 }
 
-/// The first lines that `kubectl get -w` prints while an object is made, changed and deleted.
+/// The first lines that `kubectl get -w` prints while an object is created, changed and deleted.
 fn watch_lines(kubectl: &Kubectl, namespace: &str) -> Vec<String> {
     let manifest = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}");
     assert_eq!(kubectl.run("apply -f -", &manifest).code, Some(0));
@@ -532,7 +532,7 @@ async fn a_watch_prints_changes_as_they_happen() {
 }
 
 #[test]
-fn what_differs_by_nature_is_masked_and_nothing_else() {
+fn only_values_that_differ_from_run_to_run_are_masked() {
     assert_eq!(mask("NAME   AGE\na      2m3s\nb 5d  "), "NAME AGE\na AGE\nb AGE");
     assert_eq!(
         mask("resourceVersion: \"123\" uid: 6f1c1f5e-0000-1111-2222-333344445555"),

@@ -1,6 +1,6 @@
 //! The test bed itself: the real servers start, can be broken, and leave nothing behind.
 
-// A test that cannot go on fails at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -11,11 +11,11 @@ use signpost_testkit::{
     Backend, FaultProxy, PowerDns, PowerDnsOptions, dig, eventually, on_both, real_cluster, sandbox_cluster, try_dig,
 };
 
-/// How long a condition is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a condition.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 on_both! {
-    async fn a_namespace_is_fresh_each_time(cluster) {
+    async fn every_namespace_has_a_new_name(cluster) {
         let one = cluster.namespace("fresh").await;
         let two = cluster.namespace("fresh").await;
         assert_ne!(one, two);
@@ -85,7 +85,7 @@ async fn answers_and_survives(backend: Backend) {
 
     server.pause();
     // A signal takes a moment to stop every thread.
-    eventually("it is silent", PATIENCE, || async {
+    eventually("it is silent", TIMEOUT, || async {
         match try_dig(server.dns_addr(), "www.one.test", "A").await {
             Err(_) => Ok(()),
             Ok(answer) => Err(answer),
@@ -93,7 +93,7 @@ async fn answers_and_survives(backend: Backend) {
     })
     .await;
     server.resume();
-    eventually("it answers again", PATIENCE, || try_dig(server.dns_addr(), "www.one.test", "A")).await;
+    eventually("it answers again", TIMEOUT, || try_dig(server.dns_addr(), "www.one.test", "A")).await;
 
     let old = server.api_key();
     server.replace_api_key("another").await;
@@ -116,7 +116,7 @@ async fn powerdns_on_lmdb_answers_and_survives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_cluster_is_a_kubernetes_that_the_suites_are_written_for() {
+async fn the_real_cluster_has_a_supported_version() {
     let Some(cluster) = real_cluster().await else { return };
     assert!(cluster.is_real());
     assert!(sandbox_cluster().await.sandbox().is_some());

@@ -1,8 +1,7 @@
-//! `dev/setup` when something is in its way: it says which part, which log and what to do, and leaves nothing behind.
-//!
-//! It runs with a PATH of its own: the usual tools, and stand-ins for go, apt-get, df, id and sleep that do as each test says.
+//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind. It runs with its own PATH:
+//! the usual tools, and stand-ins for go, apt-get, df, id and sleep whose behaviour each test sets.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ const TOOLS: &[&str] = &[
     "chmod", "flock", "ls",
 ];
 
-/// Builds a "server" that knows its version, or fails as it is told to.
+/// Builds a "server" that prints a version, or fails as `$NOTES/go` demands.
 const GO: &str = r#"#!/bin/sh
 if [ "$1" = env ]; then
   case $2 in GOVERSION) echo "${GO_VERSION:-go1.26.8}" ;; *) echo /somewhere ;; esac
@@ -41,7 +40,7 @@ case $(cat "$NOTES/apt-get" 2>/dev/null) in
   no-package) case "$*" in *install*) echo "E: Unable to locate package pdns-server" >&2; exit 100 ;; esac ;;
 esac
 "#;
-/// Pauses are noted and over at once, or go on for longer than any test.
+/// Pauses are noted and end at once, or last longer than any test.
 const SLEEP: &str = r#"#!/bin/sh
 case $1 in 0.5) exec "$REAL_SLEEP" 0.01 ;; esac
 echo "$1" >>"$NOTES/pauses"
@@ -52,7 +51,7 @@ esac
 const DF: &str = "#!/bin/sh\necho head\necho \"disk 9 9 ${FREE_KB:-9999999} 1% /\"\n";
 const ID: &str = "#!/bin/sh\necho \"${AS_USER:-0}\"\n";
 
-/// A machine with nothing on it.
+/// A machine without servers.
 struct Machine {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
@@ -73,7 +72,7 @@ impl Machine {
         machine
     }
 
-    /// One on which go does as told, apt-get and sleep too.
+    /// A machine on which this tool has this behaviour.
     fn with(tool: &str, behaviour: &str) -> Self {
         Self::new().and(tool, behaviour)
     }
@@ -93,7 +92,7 @@ impl Machine {
         self
     }
 
-    /// Written by a shell: what is open for writing here may be open in another test's child, and is not run then.
+    /// Written by a shell: a file that is open for writing here may be open in another test's child too, and then cannot be run.
     fn script(&self, name: &str, text: &str) {
         let write = r#"printf %s "$2" >"$1" && chmod +x "$1""#;
         let mut shell = Command::new("sh");
@@ -114,7 +113,8 @@ impl Machine {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        // What runs the tests may ignore the signals that are tried here, and a child would do so too: a job in the background does.
+        // The process that runs the tests may ignore the signals that are tested here, for example as a background job, and a child
+        // inherits that.
         let mut command = Command::new(which("env"));
         command
             .arg("--default-signal=INT,TERM,HUP")
@@ -137,14 +137,14 @@ impl Machine {
         Run::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Starts it and waits until its build is under way.
+    /// Starts it and waits until its build is in progress.
     fn start_hanging(&self) -> Child {
         let child = self.command(&["etcd"]).spawn().unwrap();
         wait_until("the build runs", || self.notes("go.pids").lines().count() == 2);
         child
     }
 
-    /// Nothing half-made in the cache, and nothing that it started still running.
+    /// No incomplete files in the cache, and no process that it started still running.
     fn is_clean(&self) {
         let left: Vec<_> = std::fs::read_dir(self.cache())
             .into_iter()
@@ -159,7 +159,7 @@ impl Machine {
     }
 }
 
-/// What it said and how it ended.
+/// The output and the exit code.
 struct Run {
     code: Option<i32>,
     out: String,
@@ -172,8 +172,8 @@ impl Run {
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
-    /// It ended with this code and told of all these.
-    fn said(&self, code: i32, words: &[&str]) {
+    /// It ended with this code and printed all of these.
+    fn printed(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
         for word in words {
             assert!(
@@ -198,7 +198,7 @@ fn interrupt(child: &Child, signal: &str) {
     assert!(Command::new(which("kill")).args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// A zombie waits for its parent and runs no more.
+/// A zombie does not run any more.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
@@ -215,33 +215,33 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn a_wrong_argument_is_wrong_usage() {
     let run = Machine::new().setup(&["etcd", "kubernetes"]);
-    run.said(2, &["unknown argument kubernetes", "etcd kube powerdns", "--help"]);
-    Machine::new().setup(&["--help"]).said(0, &["Exit codes", "SIGNPOST_CACHE", "KUBEBUILDER_ASSETS"]);
+    run.printed(2, &["unknown argument kubernetes", "etcd kube powerdns", "--help"]);
+    Machine::new().setup(&["--help"]).printed(0, &["Exit codes", "SIGNPOST_CACHE", "KUBEBUILDER_ASSETS"]);
 }
 
 #[test]
-fn what_is_built_is_there_the_second_time_and_what_is_given_is_not_built() {
+fn a_server_is_built_once_and_a_given_one_is_not_built() {
     let machine = Machine::new();
-    machine.setup(&["--check", "etcd"]).said(1, &["missing  etcd 3.6.16", "dev/setup etcd"]);
-    machine.setup(&["etcd"]).said(0, &["etcd 3.6.16: done", "Everything is here"]);
-    machine.setup(&["etcd"]).said(0, &["there already"]);
-    machine.setup(&["--check", "etcd"]).said(0, &["ok       etcd"]);
+    machine.setup(&["--check", "etcd"]).printed(1, &["missing  etcd 3.6.16", "dev/setup etcd"]);
+    machine.setup(&["etcd"]).printed(0, &["etcd 3.6.16: done", "Everything is here"]);
+    machine.setup(&["etcd"]).printed(0, &["there already"]);
+    machine.setup(&["--check", "etcd"]).printed(0, &["ok       etcd"]);
     assert_eq!(machine.notes("go.pids").lines().count(), 1, "built once");
     machine.is_clean();
     let assets = machine.cache().join("bin").display().to_string();
     let given = Machine::new().without("go").set("KUBEBUILDER_ASSETS", assets);
-    given.setup(&["etcd"]).said(0, &["from KUBEBUILDER_ASSETS"]);
+    given.setup(&["etcd"]).printed(0, &["from KUBEBUILDER_ASSETS"]);
 }
 
 #[test]
-fn a_server_on_path_is_taken_only_when_it_is_new_enough() {
+fn a_server_on_path_is_used_only_when_it_is_new_enough() {
     for (part, binary, old, new) in [
         ("etcd", "etcd", "etcd Version: 3.4.30", "etcd Version: 3.5.0"),
         ("kube", "kubectl", "Client Version: v1.33.9", "Client Version: v1.34.0"),
     ] {
         let machine = Machine::new();
         machine.script(binary, &format!("#!/bin/sh\necho '{old}'\n"));
-        machine.setup(&["--check", part]).said(1, &[&format!("missing  {binary} ")]);
+        machine.setup(&["--check", part]).printed(1, &[&format!("missing  {binary} ")]);
         machine.script(binary, &format!("#!/bin/sh\necho '{new}'\n"));
         let run = machine.setup(&["--check", part]);
         assert!(run.out.contains(&format!("ok       {binary}: ")) && run.out.contains("from PATH"), "{}", run.out);
@@ -249,19 +249,19 @@ fn a_server_on_path_is_taken_only_when_it_is_new_enough() {
 }
 
 #[test]
-fn without_go_or_with_an_old_one_it_says_what_to_install() {
+fn a_missing_or_old_go_is_reported_with_the_version_to_install() {
     let run = Machine::new().without("go").setup(&["etcd", "kube"]);
-    run.said(1, &["no go on PATH", "KUBEBUILDER_ASSETS", "failed: etcd kube"]);
+    run.printed(1, &["no go on PATH", "KUBEBUILDER_ASSETS", "failed: etcd kube"]);
     let run = Machine::new().set("GO_VERSION", "go1.19.8").setup(&["kube"]);
-    run.said(1, &["Kubernetes needs Go 1.26", "go1.19.8"]);
+    run.printed(1, &["Kubernetes needs Go 1.26", "go1.19.8"]);
 }
 
 #[test]
-fn a_failed_build_names_the_part_the_log_and_what_to_do_and_the_others_are_tried() {
+fn a_failed_build_is_reported_and_the_other_parts_are_tried() {
     let machine = Machine::with("go", "broken");
     let run = machine.setup(&["etcd", "kube"]);
     let log = machine.cache().join("log/etcd.log").display().to_string();
-    run.said(
+    run.printed(
         1,
         &[
             "etcd failed",
@@ -275,62 +275,62 @@ fn a_failed_build_names_the_part_the_log_and_what_to_do_and_the_others_are_tried
     );
     assert!(machine.notes("pauses").is_empty(), "a broken build is not tried again");
     machine.is_clean();
-    // What was in the way is gone: the next run goes on.
+    // The failure is fixed: the next run succeeds.
     std::fs::remove_file(machine.at("notes/go")).unwrap();
-    machine.setup(&["etcd", "kube"]).said(0, &["Everything is here"]);
+    machine.setup(&["etcd", "kube"]).printed(0, &["Everything is here"]);
 }
 
 #[test]
-fn a_registry_that_throttles_is_tried_again_with_growing_pauses() {
+fn a_throttling_registry_is_retried_with_growing_pauses() {
     let machine = Machine::with("go", "throttled-once");
-    machine.setup(&["etcd"]).said(0, &["the network failed (try 1), again in 5 s", "done"]);
+    machine.setup(&["etcd"]).printed(0, &["the network failed (try 1), again in 5 s", "done"]);
     let machine = Machine::with("go", "throttled");
     machine
         .setup(&["etcd"])
-        .said(1, &["etcd failed", "429 Too Many Requests", "Wait a minute and run: dev/setup etcd"]);
+        .printed(1, &["etcd failed", "429 Too Many Requests", "Wait a minute and run: dev/setup etcd"]);
     assert_eq!(machine.notes("pauses"), "5\n15\n45\n90\n");
     machine.is_clean();
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_build() {
+fn a_full_disk_is_distinguished_from_a_broken_build() {
     let machine = Machine::with("go", "full");
-    machine.setup(&["etcd"]).said(1, &["a disk is full", "SIGNPOST_CACHE and GOCACHE"]);
+    machine.setup(&["etcd"]).printed(1, &["a disk is full", "SIGNPOST_CACHE and GOCACHE"]);
     machine.is_clean();
     let machine = Machine::new().set("FREE_KB", "102400");
-    machine.setup(&["etcd"]).said(1, &["only 100 MB are free", "SIGNPOST_CACHE"]);
+    machine.setup(&["etcd"]).printed(1, &["only 100 MB are free", "SIGNPOST_CACHE"]);
     assert!(machine.notes("go.pids").is_empty(), "nothing was begun");
 }
 
 #[test]
 fn a_cache_that_cannot_be_written_is_named() {
-    // Neither can be written to, not even by root.
+    // Both are read-only, even for root.
     let file = tempfile::NamedTempFile::new().unwrap();
     for cache in ["/proc/signpost".to_owned(), file.path().join("cache").display().to_string()] {
         let run = Machine::new().set("SIGNPOST_CACHE", cache.as_str()).setup(&["etcd"]);
-        run.said(1, &[&format!("cannot write to {cache}"), "Set SIGNPOST_CACHE"]);
+        run.printed(1, &[&format!("cannot write to {cache}"), "Set SIGNPOST_CACHE"]);
     }
-    let mut homeless = Machine::new().command(&["etcd"]);
-    Run::of(&homeless.env_remove("HOME").output().unwrap()).said(1, &["neither SIGNPOST_CACHE nor HOME is set"]);
+    let mut without_home = Machine::new().command(&["etcd"]);
+    Run::of(&without_home.env_remove("HOME").output().unwrap()).printed(1, &["neither SIGNPOST_CACHE nor HOME is set"]);
 }
 
 #[test]
-fn an_interrupt_ends_the_build_and_everything_it_started() {
+fn an_interrupt_ends_the_build_and_its_processes() {
     for signal in ["-INT", "-TERM", "-HUP"] {
         let machine = Machine::with("go", "hang");
         let child = machine.start_hanging();
         interrupt(&child, signal);
         let run = Run::of(&child.wait_with_output().unwrap());
-        run.said(130, &["interrupted", "Run it again"]);
+        run.printed(130, &["interrupted", "Run it again"]);
         machine.is_clean();
-        // And it does go on.
+        // The next run succeeds.
         std::fs::remove_file(machine.at("notes/go")).unwrap();
-        machine.setup(&["etcd"]).said(0, &["Everything is here"]);
+        machine.setup(&["etcd"]).printed(0, &["Everything is here"]);
     }
 }
 
 #[test]
-fn an_interrupt_in_a_pause_ends_the_pause_too_and_the_next_run_has_nothing_to_wait_for() {
+fn an_interrupt_ends_a_pause_and_does_not_block_the_next_run() {
     for signal in ["-INT", "-TERM", "-HUP"] {
         let machine = Machine::with("go", "throttled").and("sleep", "long");
         let mut child = machine.command(&["etcd"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -340,13 +340,13 @@ fn an_interrupt_in_a_pause_ends_the_pause_too_and_the_next_run_has_nothing_to_wa
         machine.is_clean();
         std::fs::remove_file(machine.at("notes/go")).unwrap();
         let run = machine.setup(&["etcd"]);
-        run.said(0, &["Everything is here"]);
+        run.printed(0, &["Everything is here"]);
         assert!(!run.out.contains("another dev/setup"), "{}", run.out);
     }
 }
 
 #[test]
-fn a_second_one_waits_for_the_first_and_can_be_interrupted_while_it_does() {
+fn a_second_run_waits_for_the_first_and_can_be_interrupted() {
     let machine = Machine::with("go", "hang");
     let first = machine.start_hanging();
     let start = |name: &str| {
@@ -361,34 +361,34 @@ fn a_second_one_waits_for_the_first_and_can_be_interrupted_while_it_does() {
     interrupt(&third, "-TERM");
     wait_until("the third ends", || third.try_wait().unwrap().is_some_and(|status| status.code() == Some(130)));
     assert_eq!(second.try_wait().unwrap(), None);
-    // It waits without a build of its own; the first one is interrupted, and then it is its turn.
+    // It waits and does not build; the first run is interrupted, and then it starts.
     assert_eq!(machine.notes("go.pids").lines().count(), 2, "one build at a time");
     std::fs::remove_file(machine.at("notes/go")).unwrap();
     interrupt(&first, "-INT");
-    Run::of(&first.wait_with_output().unwrap()).said(130, &["interrupted"]);
+    Run::of(&first.wait_with_output().unwrap()).printed(130, &["interrupted"]);
     let status = second.wait().unwrap();
-    let said = std::fs::read_to_string(machine.at("second")).unwrap();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("Everything is here"), "{said}");
+    let printed = std::fs::read_to_string(machine.at("second")).unwrap();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(printed.contains("Everything is here"), "{printed}");
     machine.is_clean();
 }
 
 #[test]
-fn packages_that_cannot_be_had_are_named_with_the_way_to_get_them() {
+fn packages_that_cannot_be_installed_are_reported_with_a_fix() {
     // sqlite3 and dig are not on this PATH, so something is missing wherever this runs.
     let run = Machine::new().set("AS_USER", "1000").setup(&["powerdns"]);
-    run.said(1, &["missing:", "sqlite3, dig", "run: sudo apt-get install pdns-server"]);
+    run.printed(1, &["missing:", "sqlite3, dig", "run: sudo apt-get install pdns-server"]);
     let run = Machine::new().without("apt-get").setup(&["powerdns"]);
-    run.said(1, &["There is no apt-get here", "PowerDNS 4.7 or newer"]);
+    run.printed(1, &["There is no apt-get here", "PowerDNS 4.7 or newer"]);
     let machine = Machine::with("apt-get", "no-package");
     let log = machine.cache().join("log/powerdns.log").display().to_string();
     machine
         .setup(&["powerdns"])
-        .said(1, &["powerdns failed", &log, "Unable to locate package", "run: dev/setup powerdns"]);
+        .printed(1, &["powerdns failed", &log, "Unable to locate package", "run: dev/setup powerdns"]);
     assert!(machine.notes("apt-get.calls").contains("install -y --no-install-recommends pdns-server"));
     let machine = Machine::with("apt-get", "no-network");
-    machine.setup(&["powerdns"]).said(1, &["the network or a registry is in the way", "dev/setup powerdns"]);
+    machine.setup(&["powerdns"]).printed(1, &["the network or a registry is in the way", "dev/setup powerdns"]);
     assert_eq!(machine.notes("pauses"), "5\n15\n45\n90\n");
-    // Installed, they say, and yet it is not there.
-    Machine::new().setup(&["powerdns"]).said(1, &["still missing: ", "dig"]);
+    // The installation succeeds, but the binary is still missing.
+    Machine::new().setup(&["powerdns"]).printed(1, &["still missing: ", "dig"]);
 }
