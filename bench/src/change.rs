@@ -1,7 +1,7 @@
 //! `change`: one change in a zone of 10,000 record sets → served, against the bare PATCH on the same server.
 //!
-//! The clock starts with the watch event of the change, as a watch beside the operator's sees it. What the change itself costs its author
-//! at the API server is in `change.request_to_served`.
+//! The time starts with the watch event of the change, as a second watch receives it. The time of the change itself at the API server is
+//! included in `change.request_to_served`.
 
 use std::time::{Duration, Instant};
 
@@ -12,31 +12,31 @@ use kube::runtime::watcher;
 use serde_json::json;
 use tokio::net::UdpSocket;
 
-use crate::figure::{Figure, Figures, Goal};
+use crate::measurement::{Goal, Measurement, Measurements};
+use crate::servers::{self, address, host};
 use crate::strategies::Direct;
-use crate::world::{self, address, host};
 use crate::{Bench, seconds};
 
 const ROUNDS: usize = 25;
-/// Between two changes, so that each is a single one and none waits for company.
+/// The pause between two changes, so that each is processed alone.
 const QUIET: Duration = Duration::from_millis(1200);
 const SIZE: usize = 10_000;
 const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Runs the benchmark.
-pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<()> {
+pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
     let direct = Direct::new(&bench.powerdns)?;
     let client = bench.cluster.client();
     let namespace = bench.cluster.namespace("bench-change").await;
     let zone = "change.bench";
-    bench.say("filling a zone with 10,000 record sets");
-    world::create_zone(&client, &namespace, zone).await?;
-    world::create_rrsets(&client, &namespace, zone, SIZE).await?;
+    bench.report("filling a zone with 10,000 record sets");
+    servers::create_zone(&client, &namespace, zone).await?;
+    servers::create_rrsets(&client, &namespace, zone, SIZE).await?;
     let operator = bench.operator(&namespace)?;
-    world::all_served(bench.powerdns.dns_addr(), zone, SIZE, 0, DEADLINE).await?;
-    world::all_reported(&client, &namespace, SIZE, DEADLINE).await?;
+    servers::all_served(bench.powerdns.dns_addr(), zone, SIZE, 0, DEADLINE).await?;
+    servers::all_reported(&client, &namespace, SIZE, DEADLINE).await?;
 
-    // A zone of the same size for the bare PATCHes: in the operator's own they would be drift, and cost it a read.
+    // A zone of the same size for the bare PATCHes: in the operator's own zone they would be foreign changes, and cost it a read.
     let bare = "change-bare.bench";
     direct.create_zone(bare).await?;
     let filling: Vec<_> = (0..SIZE).map(|n| Direct::replace(bare, n, 0)).collect();
@@ -44,8 +44,8 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
         direct.patch(bare, chunk).await?;
     }
 
-    bench.say("changing one record set, and a bare PATCH, by turns");
-    let api = world::rrsets(&client, &namespace);
+    bench.report("changing one record set, and a bare PATCH, by turns");
+    let api = servers::rrsets(&client, &namespace);
     let mut events = Box::pin(watcher(api.clone(), watcher::Config::default().any_semantic()));
     while !matches!(events.next().await.context("the watch ended")??, watcher::Event::InitDone) {}
     let socket = UdpSocket::bind("127.0.0.1:0").await?;
@@ -84,14 +84,14 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
     }
     let (change, request, patch) = (median(&mut changes), median(&mut requests), median(&mut patches));
     operator.stop().await?;
-    world::clear(&client, &namespace).await?;
+    servers::clear(&client, &namespace).await?;
     direct.delete_zone(zone).await?;
     direct.delete_zone(bare).await?;
-    figures.extend([
-        Figure::new("change.bare_patch", seconds(patch) * 1000.0, "ms", Goal::Told),
-        Figure::new("change.served", seconds(change) * 1000.0, "ms", Goal::Told),
-        Figure::new("change.request_to_served", seconds(request) * 1000.0, "ms", Goal::Told),
-        Figure::new("change.of_bare_patch", seconds(change) / seconds(patch), "x", Goal::AtMost(3.0)),
+    measurements.extend([
+        Measurement::new("change.bare_patch", seconds(patch) * 1000.0, "ms", Goal::None),
+        Measurement::new("change.served", seconds(change) * 1000.0, "ms", Goal::None),
+        Measurement::new("change.request_to_served", seconds(request) * 1000.0, "ms", Goal::None),
+        Measurement::new("change.of_bare_patch", seconds(change) / seconds(patch), "x", Goal::AtMost(3.0)),
     ]);
     Ok(())
 }
@@ -99,7 +99,7 @@ pub(crate) async fn run(bench: &Bench, figures: &mut Figures) -> anyhow::Result<
 async fn served(socket: &UdpSocket, bench: &Bench, zone: &str, n: usize, edition: u8) -> anyhow::Result<()> {
     let start = Instant::now();
     let (name, wanted) = (format!("{}.{zone}.", host(n)), address(n, edition));
-    while world::ask(socket, bench.powerdns.dns_addr(), &name).await?.as_deref() != Some(&wanted) {
+    while servers::ask(socket, bench.powerdns.dns_addr(), &name).await?.as_deref() != Some(&wanted) {
         anyhow::ensure!(start.elapsed() < DEADLINE, "{name} was not served with {wanted}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -1,4 +1,4 @@
-//! A plain TCP relay whose connections can be cut at will: how a benchmark ends the operator's watches.
+//! A plain TCP relay whose connections can be cut: it ends the operator's watches in a benchmark.
 
 use std::net::SocketAddr;
 use std::time::Duration;

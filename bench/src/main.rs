@@ -1,17 +1,16 @@
-//! `make bench`: the numbers the project holds itself to, on real servers, every comparison inside one run.
-//!
-//! Each figure is one line, `NAME VALUE UNIT (goal GOAL) ok|short`; all of them also go to `target/bench.json`. The exit code is
-//! 1 when a figure is short.
+//! `make bench`: the goals of the project, measured on real servers. Every comparison is made within one run. Each measurement is one line,
+//! `NAME VALUE UNIT (goal GOAL) ok|short`; all of them are also written to `target/bench.json`. The exit code is 1 when a measurement is
+//! short of its goal.
 
 mod change;
 mod converge;
 mod cutter;
-mod figure;
+mod measurement;
 mod memory;
 mod operator;
 mod pihole;
+mod servers;
 mod strategies;
-mod world;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use anyhow::Context;
 use clap::Parser;
 use signpost_testkit::{Backend, Cluster, PowerDns, PowerDnsOptions};
 
-use figure::Figures;
+use measurement::Measurements;
 
 const BENCHES: [&str; 4] = ["converge", "change", "memory", "pihole"];
 
@@ -34,12 +33,12 @@ struct Args {
     /// Run only this one
     #[arg(long, value_name = "NAME", value_parser = BENCHES)]
     only: Option<String>,
-    /// Where the figures go as JSON
+    /// File for the measurements as JSON
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     json: PathBuf,
 }
 
-/// What every benchmark stands on.
+/// The environment of every benchmark.
 struct Bench {
     cluster: Cluster,
     powerdns: PowerDns,
@@ -49,9 +48,9 @@ struct Bench {
 }
 
 impl Bench {
-    /// Progress, on standard error so that standard output holds figures alone.
-    #[allow(clippy::print_stderr)] // this is the program's way to talk
-    fn say(&self, what: &str) {
+    /// Reports progress on standard error, so that standard output has only measurements.
+    #[allow(clippy::print_stderr)] // progress is part of the program
+    fn report(&self, what: &str) {
         eprintln!("[{:6.1} s] {what}", self.started.elapsed().as_secs_f64());
     }
 
@@ -89,13 +88,13 @@ impl Bench {
     }
 
     /// Runs one benchmark.
-    async fn run(&self, name: &str, figures: &mut Figures) -> anyhow::Result<()> {
+    async fn run(&self, name: &str, measurements: &mut Measurements) -> anyhow::Result<()> {
         match name {
-            "converge" => converge::run(self, figures).await,
-            "change" => change::run(self, figures).await,
-            "memory" => memory::run(self, figures).await,
-            "pihole" => pihole::run(self, figures).await,
-            other => anyhow::bail!("no benchmark is called {other}"),
+            "converge" => converge::run(self, measurements).await,
+            "change" => change::run(self, measurements).await,
+            "memory" => memory::run(self, measurements).await,
+            "pihole" => pihole::run(self, measurements).await,
+            other => anyhow::bail!("{other} is not a benchmark"),
         }
         .with_context(|| name.to_owned())
     }
@@ -111,10 +110,10 @@ fn pihole_at(url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Writes what was measured, also when a benchmark failed; then its logs stay, and the error says where.
+/// Writes the measurements, also when a benchmark failed. The logs are kept then, and the error names them.
 #[allow(clippy::print_stdout)] // this is the program's output
 fn conclude(
-    figures: &Figures,
+    measurements: &Measurements,
     json: &Path,
     logs: tempfile::TempDir,
     ending: anyhow::Result<()>,
@@ -122,9 +121,9 @@ fn conclude(
     if let Some(folder) = json.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    std::fs::write(json, serde_json::to_string_pretty(figures.all())?)?;
-    let short = figures.all().iter().filter(|figure| !figure.ok).count();
-    println!("{} figures, {short} short", figures.all().len());
+    std::fs::write(json, serde_json::to_string_pretty(measurements.all())?)?;
+    let short = measurements.all().iter().filter(|measurement| !measurement.ok).count();
+    println!("{} measurements, {short} short", measurements.all().len());
     ending.map_err(|error| error.context(format!("the operator's logs are in {}", logs.keep().display())))?;
     Ok(if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -136,50 +135,50 @@ fn seconds(duration: Duration) -> f64 {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    anyhow::ensure!(args.operator.exists(), "{} is not there; `make bench` builds it", args.operator.display());
+    anyhow::ensure!(args.operator.exists(), "{} does not exist; `make bench` builds it", args.operator.display());
     let started = Instant::now();
     let cluster = signpost_testkit::real_cluster().await.context("no kube-apiserver; run dev/setup")?;
     cluster.install(&signpost_apis::powerdns::crds()).await;
-    // Its own default; the tests switch it off, to edit the database behind the server's back.
+    // PowerDNS's own default; the tests switch it off, to edit the database directly.
     let settings = vec![("zone-cache-refresh-interval".to_owned(), "300".to_owned())];
     let options = PowerDnsOptions { settings, ..PowerDnsOptions::default() };
     let powerdns = PowerDns::start(Backend::Sqlite, options).await.context("no PowerDNS; run dev/setup")?;
     let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
 
-    let mut figures = Figures::default();
+    let mut measurements = Measurements::default();
     let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
-        ending = bench.run(name, &mut figures).await;
+        ending = bench.run(name, &mut measurements).await;
         if ending.is_err() {
             break;
         }
     }
-    conclude(&figures, &args.json, bench.logs, ending)
+    conclude(&measurements, &args.json, bench.logs, ending)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use figure::{Figure, Goal};
+    use measurement::{Goal, Measurement};
 
     #[test]
-    fn what_was_measured_before_a_failure_is_written_and_the_logs_that_are_named_are_there() {
+    fn a_failure_keeps_the_measurements_and_the_logs() {
         let folder = tempfile::tempdir().unwrap();
         let json = folder.path().join("deep/bench.json");
-        let mut figures = Figures::default();
-        figures.push(Figure::new("a.b", 1.0, "x", Goal::Told));
+        let mut measurements = Measurements::default();
+        measurements.push(Measurement::new("a.b", 1.0, "x", Goal::None));
         let logs = tempfile::tempdir().unwrap();
         let kept = logs.path().to_owned();
-        let error = conclude(&figures, &json, logs, Err(anyhow::anyhow!("no answer"))).unwrap_err();
-        let said = format!("{error:#}");
-        assert!(said.contains(kept.to_str().unwrap()) && said.contains("no answer"), "{said}");
+        let error = conclude(&measurements, &json, logs, Err(anyhow::anyhow!("no answer"))).unwrap_err();
+        let message = format!("{error:#}");
+        assert!(message.contains(kept.to_str().unwrap()) && message.contains("no answer"), "{message}");
         assert!(kept.is_dir());
         std::fs::remove_dir(&kept).unwrap();
         assert!(std::fs::read_to_string(&json).unwrap().contains("a.b"));
 
         let logs = tempfile::tempdir().unwrap();
-        let gone = logs.path().to_owned();
-        assert_eq!(conclude(&figures, &json, logs, Ok(())).unwrap(), ExitCode::SUCCESS);
-        assert!(!gone.exists());
+        let removed = logs.path().to_owned();
+        assert_eq!(conclude(&measurements, &json, logs, Ok(())).unwrap(), ExitCode::SUCCESS);
+        assert!(!removed.exists());
     }
 }

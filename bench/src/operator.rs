@@ -1,4 +1,4 @@
-//! The operator in a process of its own: start it, wait until it is ready, read its memory and CPU, stop it.
+//! The operator as a separate process: start it, wait until it is ready, read its memory and CPU, stop it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Starts `binary run` with these environment variables; its log goes to `log`.
+    /// Starts `binary run` with these environment variables; its log is written to `log`.
     pub(crate) fn start(binary: &Path, environment: &[(&str, String)], log: &Path) -> anyhow::Result<Self> {
         let health = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let file = std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
@@ -45,7 +45,7 @@ impl Operator {
         self.started
     }
 
-    /// Waits until `/readyz` says 200; returns the time since the start.
+    /// Waits until `/readyz` answers 200; returns the time since the start.
     pub(crate) async fn ready(&mut self, deadline: Duration) -> anyhow::Result<Duration> {
         let url = format!("http://{}/readyz", self.health);
         let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
@@ -61,13 +61,13 @@ impl Operator {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        bail!("the operator was not ready after {deadline:?}; /readyz said: {last}")
+        bail!("the operator was not ready after {deadline:?}; /readyz answered: {last}")
     }
 
-    /// Waits until one of the operator's own counters has got there.
+    /// Waits until one of the operator's own counters has reached this value.
     pub(crate) async fn reached(&self, name: &str, value: f64, deadline: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
-        // A series that was never counted is not there.
+        // A series that was never counted does not exist.
         while self.counter(name).await.unwrap_or(0.0) < value {
             anyhow::ensure!(start.elapsed() < deadline, "{name} is still below {value} after {deadline:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -82,7 +82,7 @@ impl Operator {
         Ok(line.with_context(|| format!("/metrics has no {name}"))?.parse()?)
     }
 
-    /// Waits until it has nothing more to do: in half a second it used no more than two hundredths of CPU time.
+    /// Waits until it is idle: less than 25 ms of CPU time within half a second.
     pub(crate) async fn rest(&self, deadline: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut before = self.cpu_seconds()?;
@@ -102,7 +102,7 @@ impl Operator {
         self.memory("VmRSS:")
     }
 
-    /// The most resident memory it ever had, in MB.
+    /// Peak resident memory in MB.
     pub(crate) fn peak_mb(&self) -> anyhow::Result<f64> {
         self.memory("VmHWM:")
     }

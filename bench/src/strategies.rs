@@ -1,8 +1,7 @@
-//! The two things the operator is measured against, on the same servers in the same run.
+//! The two strategies that the operator is compared with, on the same servers in the same run.
 //!
-//! `per_record`: one worker, and for each record set one GET and one PATCH to PowerDNS and four writes to Kubernetes.
-//! `bare`: what the work costs with no operator at all: one finalizer patch and one status patch per object at full
-//! concurrency, and one PATCH per 5,000 record sets.
+//! `per_record`: one worker, and for each record set one GET and one PATCH to PowerDNS and four writes to Kubernetes. `bare`: the cost
+//! without an operator: one finalizer patch and one status patch per object at full concurrency, and one PATCH per 5,000 record sets.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use signpost_testkit::PowerDns;
 
-use crate::world::{address, at_full_speed, host, rrsets};
+use crate::servers::{address, at_full_speed, host, rrsets};
 
 /// Plain calls to the PowerDNS API.
 pub(crate) struct Direct {
@@ -37,7 +36,7 @@ impl Direct {
         anyhow::bail!("PowerDNS answered {status}: {}", answer.text().await.unwrap_or_default())
     }
 
-    /// Makes a zone as the operator makes it: serial by one per PATCH, no rectify.
+    /// Creates a zone as the operator does: serial plus one per PATCH, no rectify.
     pub(crate) async fn create_zone(&self, zone: &str) -> anyhow::Result<()> {
         let body = json!({"name": format!("{zone}."), "kind": "Native", "nameservers": [format!("ns1.{zone}.")],
             "soa_edit_api": "INCREASE", "api_rectify": false});
@@ -76,7 +75,7 @@ impl Direct {
     }
 }
 
-/// The status that the operator measured here writes, field by field, so that the end state is the same.
+/// The status that the operator writes, field by field, so that the end state is the same.
 fn status(zone: &str, n: usize) -> Value {
     let name = format!("{}.{zone}.", host(n));
     let condition = |kind: &str| {

@@ -1,5 +1,5 @@
-//! What the benchmarks do to the API server and ask of the name server: make zones and record sets, wait until they are
-//! served and reported, count the writes the API server has seen.
+//! Calls of the benchmarks to the API server and the name server: create zones and record sets, wait until they are served and reported,
+//! count the writes of the API server.
 
 use std::collections::BTreeSet;
 use std::iter::StepBy;
@@ -19,10 +19,10 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::net::UdpSocket;
 
-/// Clients that write to the API server at once; more gains nothing on two cores.
+/// Concurrent writes to the API server; more are not faster on two cores.
 pub(crate) const WRITERS: usize = 16;
 
-/// Does `each` for every item, as many at once as the API server can use; the first error ends it.
+/// Runs `each` for every item, [`WRITERS`] at once; the first error ends it.
 pub(crate) async fn at_full_speed<T, F: Future<Output = anyhow::Result<()>>>(
     items: impl IntoIterator<Item = T>,
     each: impl Fn(T) -> F,
@@ -50,7 +50,7 @@ pub(crate) fn rrsets(client: &Client, namespace: &str) -> Api<DynamicObject> {
     api(client, "RRset", "rrsets", Some(namespace))
 }
 
-/// Makes a namespaced zone; its serial rises by one with every PATCH that PowerDNS takes, so the serial counts them.
+/// Creates a namespaced zone whose serial increases by one with every PATCH, so that the serial counts them.
 pub(crate) async fn create_zone(client: &Client, namespace: &str, zone: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",
@@ -68,7 +68,7 @@ pub(crate) fn host(n: usize) -> String {
     format!("host-{n:05}")
 }
 
-/// Address that the nth record set points at in a given edition of the world.
+/// Address of the nth record set in a given edition of the test data.
 pub(crate) fn address(n: usize, edition: u8) -> String {
     format!("10.{edition}.{}.{}", n / 256, n % 256)
 }
@@ -101,7 +101,7 @@ pub(crate) async fn create_rrsets(
     Ok(created.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Points every record set at its address of another edition.
+/// Changes every record set to its address of another edition.
 pub(crate) async fn change_rrsets(
     client: &Client,
     namespace: &str,
@@ -118,7 +118,7 @@ pub(crate) async fn change_rrsets(
     .await
 }
 
-/// Asks for one A record; `None` when the name is not there (yet). A late answer to an earlier question is not taken for this one.
+/// Queries one A record; `None` when the name does not exist (yet). A late answer to an earlier query is ignored.
 pub(crate) async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str) -> anyhow::Result<Option<String>> {
     let mut query = Message::query();
     query.add_query(Query::query(Name::from_ascii(name)?, RecordType::A));
@@ -152,8 +152,8 @@ pub(crate) async fn all_served(
     served.into_iter().max().context("no name was asked for")
 }
 
-/// Waits until every name answers with its address; returns when each was first seen to. The first is asked until it does, so that
-/// waiting costs few queries; then all others, several at once, each until it does.
+/// Waits until every name answers with its address; returns when each first did. The first name is queried until it answers, so that
+/// waiting costs few queries; then all others, several at once.
 pub(crate) async fn each_served(
     server: SocketAddr,
     zone: &str,
@@ -186,7 +186,7 @@ pub(crate) async fn each_served(
     Ok(at.into_iter().map(|(_, at)| at).collect())
 }
 
-/// Waits until every record set of the namespace says Succeeded for its current generation.
+/// Waits until every record set of the namespace reports Succeeded for its current generation.
 pub(crate) async fn all_reported(
     client: &Client,
     namespace: &str,
@@ -217,7 +217,7 @@ pub(crate) async fn all_reported(
     Ok(Instant::now())
 }
 
-/// Writes that the API server has taken for our kinds since it started, by its own count.
+/// Writes of our kinds that the API server has accepted since its start, by its own count.
 pub(crate) async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
     let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let mut sum = 0.0;
@@ -233,7 +233,7 @@ pub(crate) async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
     Ok(sum as u64)
 }
 
-/// Removes what a benchmark made, without waiting for an operator: finalizers go first.
+/// Deletes the objects of a benchmark without an operator: finalizers are removed first.
 pub(crate) async fn clear(client: &Client, namespace: &str) -> anyhow::Result<()> {
     for (kind, plural) in [("RRset", "rrsets"), ("Zone", "zones")] {
         let api = &api(client, kind, plural, Some(namespace));
@@ -262,7 +262,7 @@ mod tests {
     use hickory_proto::rr::rdata::A;
 
     #[tokio::test]
-    async fn a_late_answer_is_not_taken_for_that_to_the_next_question() {
+    async fn a_late_answer_to_an_earlier_query_is_ignored() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap();
         let late = async {
