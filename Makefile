@@ -2,12 +2,12 @@
 SHELL := bash
 ARGS ?=
 ONLY ?=
-# What `make deny` checks; empty for everything, advisories included, where their database can be fetched.
+# The checks of `make deny`. Empty means all checks, including advisories, whose database must be reachable.
 CHECKS ?= licenses bans sources
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
 .PHONY: help demo test check setup lint unit quick once deny fuzz bench generate
-# Every step stands on those before it, and cargo uses all cores by itself.
+# Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -21,9 +21,9 @@ check: lint quick ## The quick tier: lints, unit tests and the suites on the san
 
 test: setup lint unit once ## Run every test, on the sandbox and on the real servers
 
-# Outside CI what cannot be had is left out, and its suites say SKIPPED with their names.
+# Outside CI a missing server is left out, and its suites report SKIPPED with their names.
 setup: ## Fetch or build the real servers that the tests need
-	@dev/setup || { [[ $$? == 1 && $${CI:-} != true ]] && echo "going on without what is missing; its suites are skipped by name"; }
+	@dev/setup || { [[ $$? == 1 && $${CI:-} != true ]] && echo "continuing without the missing servers; their suites are skipped by name"; }
 
 lint: ## Format, lints
 	cargo fmt --all --check
@@ -32,7 +32,7 @@ lint: ## Format, lints
 unit: ## Build and run the tests of all crates
 	cargo test --locked --workspace
 
-# Suites that need a real server report SKIPPED by name here, whatever is installed.
+# Suites that need a real server report SKIPPED by name here, even where it is installed.
 quick:
 	SIGNPOST_SANDBOX_ONLY=true cargo test --locked --workspace
 
@@ -43,8 +43,8 @@ deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny check $(CHECKS)
 
-fuzz: ## Check that the fuzz targets build (fuzz/README.md says how to run them)
-	@# Without a linker nothing of libfuzzer itself is needed.
+fuzz: ## Check that the fuzz targets build (fuzz/README.md explains how to run them)
+	@# cargo check does not link, so libfuzzer itself is not needed.
 	CUSTOM_LIBFUZZER_PATH=/unused cargo check --locked --manifest-path fuzz/Cargo.toml
 
 bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for one)
@@ -52,5 +52,5 @@ bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for on
 	cargo build --locked --release --package signpost --package signpost-bench
 	target/release/signpost-bench --operator target/release/signpost $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-generate: ## Write the checked-in CRDs, RBAC and command-line reference again
+generate: ## Generate the checked-in CRDs, RBAC and command-line reference
 	cargo run --locked --quiet --package xtask -- generate

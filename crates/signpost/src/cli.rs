@@ -1,7 +1,7 @@
 //! The command line: every flag, its environment variable and its help text.
 //!
-//! The flags of the systems come from their specs. Values stay text here. They become types in [`crate::config`], which reports every
-//! problem at once instead of the first one, and takes an empty value for one that was not given, as templates leave it.
+//! The flags of the systems come from their specs. Values are text here. [`crate::config`] turns them into types and reports every problem
+//! at once. An empty value, as a template may leave it, counts as not given.
 
 use std::path::PathBuf;
 
@@ -19,10 +19,10 @@ use crate::systems::SYSTEMS;
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "New here? `signpost demo` shows everything at work without a cluster.\nDocumentation: README.md and docs/ in the source."
+    after_help = "New here? `signpost demo` runs everything without a cluster.\nDocumentation: README.md and docs/ in the source."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -73,19 +73,19 @@ pub struct DemoArgs {
     /// Apply the YAML files of this folder instead of the built-in examples
     #[arg(long, value_name = "DIR")]
     pub examples: Option<PathBuf>,
-    /// Port of the name server on 127.0.0.1; another is taken when it is in use
+    /// Port of the name server on 127.0.0.1; a free port is used when it is in use
     #[arg(long, value_name = "PORT", env = "SIGNPOST_DEMO_DNS_PORT", default_value_t = 5300)]
     pub dns_port: u16,
-    /// Port of the Kubernetes API on 127.0.0.1; another is taken when it is in use
+    /// Port of the Kubernetes API on 127.0.0.1; a free port is used when it is in use
     #[arg(long, value_name = "PORT", env = "SIGNPOST_DEMO_API_PORT", default_value_t = 8001)]
     pub api_port: u16,
-    /// Port of health and metrics on 127.0.0.1; another is taken when it is in use
+    /// Port of health and metrics on 127.0.0.1; a free port is used when it is in use
     #[arg(long, value_name = "PORT", env = "SIGNPOST_DEMO_HEALTH_PORT", default_value_t = 8081)]
     pub health_port: u16,
-    /// Where the kubeconfig of the demo is written: a new file, removed again at the end
+    /// File for the kubeconfig of the demo; it must not exist, and is removed at the end
     #[arg(long, value_name = "FILE", env = "SIGNPOST_DEMO_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// Give up waiting for the examples after this many seconds
+    /// Stop waiting for the examples after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,
 }
@@ -101,7 +101,7 @@ pub struct RunArgs {
     pub systems: SystemArgs,
 }
 
-/// How the process runs, whatever systems are on.
+/// How the process runs, independent of the systems.
 #[derive(Debug, Args, Default)]
 #[command(next_help_heading = "Process")]
 pub struct ProcessArgs {
@@ -123,7 +123,7 @@ pub struct ProcessArgs {
     /// Address of /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", env = "HEALTH_ADDRESS", default_value = "0.0.0.0:8081")]
     pub health_address: String,
-    /// Let only one of several replicas write, by a Lease: true or false
+    /// Let only one of several replicas write, with a Lease: true or false
     #[arg(long, value_name = "BOOL", env = "LEADER_ELECT", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
     pub leader_elect: String,
     /// Namespace of the Lease and of the ledger; when empty, that of the pod's service account, or else default
@@ -144,7 +144,7 @@ pub struct SystemArgs {
 }
 
 impl SystemArgs {
-    /// What was given, for the systems to read.
+    /// The given values, for the systems to read.
     pub fn settings(&self) -> Settings {
         Settings::new(self.values.iter().cloned())
     }

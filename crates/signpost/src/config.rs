@@ -8,7 +8,7 @@ use signpost_engine::{Configured, Settings, logs};
 use crate::cli::{ProcessArgs, RunArgs};
 use crate::systems;
 
-/// A configuration that can be run.
+/// A valid configuration.
 pub struct Config {
     /// The process itself.
     pub process: Process,
@@ -21,9 +21,9 @@ pub struct Config {
 pub struct Process {
     /// The namespace to watch; `None` watches all.
     pub watch_namespace: Option<String>,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub health_address: SocketAddr,
-    /// Whether a Lease decides who writes.
+    /// Whether a Lease decides which replica writes.
     pub leader_elect: bool,
     /// The operator's own namespace.
     pub own_namespace: String,
@@ -31,13 +31,13 @@ pub struct Process {
     pub lease_name: String,
     /// Name of this replica.
     pub identity: String,
-    /// What is logged.
+    /// The log level.
     pub log_level: String,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: logs::Format,
 }
 
-/// Reads the configuration; the error lists all that is wrong, one line each, `NAME: what is wrong`.
+/// Reads the configuration. The error lists all problems, one line each: `NAME: problem`.
 pub fn read(args: &RunArgs) -> Result<Config, Vec<String>> {
     let mut settings = args.systems.settings();
     let process = process(&args.process, &mut settings);
@@ -92,7 +92,7 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         (None, None) => "signpost".to_owned(),
     };
     if !is_object_name(&lease_name) {
-        let message = format!("{lease_name:?} is not a name that Kubernetes takes, such as signpost");
+        let message = format!("{lease_name:?} is not a valid Kubernetes object name, such as signpost");
         settings.problem("LEASE_NAME", message);
     }
     Some(Process {
@@ -101,7 +101,7 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         leader_elect,
         own_namespace: own_namespace(args),
         lease_name,
-        // Two replicas under one name, or the successor of a killed one, must still be told apart.
+        // Two replicas of one name, or a replica after a restart, must have different identities.
         identity: format!(
             "{}_{:016x}",
             if identity.is_empty() { "signpost" } else { &identity },

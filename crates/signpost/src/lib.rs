@@ -1,6 +1,7 @@
-//! The Signpost binary as a library, so that the generated reference and the tests see the same command line as the user.
+//! The Signpost binary as a library, so that the generated reference and the tests use the same command line as the user.
 //!
-//! [`systems`] lists the systems, [`cli`] reads flags, [`config`] turns them into types, [`run`] wires the operator on one page, [`demo`] runs it all embedded.
+//! [`systems`] lists the systems, [`cli`] reads flags, [`config`] turns them into types, [`run`] wires the operator, [`demo`] runs
+//! everything embedded.
 
 pub mod cli;
 pub mod config;

@@ -1,6 +1,5 @@
-//! The entry point: reads the command line, runs the command, turns its ending into an exit code.
-//!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 128 and its number for a signal that was not waited for.
+//! The entry point: reads the command line, runs the command, turns its ending into an exit code. Exit codes: 0 done, 1 failed, 2 wrong
+//! usage or configuration, 128 plus its number for a second signal.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Does something with the systems of a list, or with all when it is empty. Exit code 2 when one is not a system.
+/// Runs `what` with the systems of a list, or with all when it is empty. Exit code 2 when a name is not a system.
 fn with_systems(list: &str, what: impl FnOnce(&[SystemSpec]) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match list.trim() {
         "" => what(systems::SYSTEMS),
@@ -72,7 +71,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ending = runtime.block_on(async {
         let stop = CancellationToken::new();
-        // Listened to before anything is begun: from here on a signal ends the command in good order.
+        // Installed before anything starts: from here on a signal ends the command in an orderly way.
         let mut signals = Signals::listen()?;
         let mut running = tokio::spawn(command(stop.clone()));
         tokio::select! {
@@ -85,7 +84,7 @@ where
             ending = running => ending?,
         }
     });
-    // A command that was cut short is dropped here, and the files that it would have removed go with it.
+    // A command that was interrupted is dropped here, which removes its files.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ending
 }
@@ -123,7 +122,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started this process has it ignore SIGHUP, the lowest bit of the mask; `false` where that cannot be known.
+/// Whether SIGHUP, the lowest bit of the mask, is ignored in this process; `false` where that is unknown.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -19,7 +19,7 @@ pub fn to_stream(objects: &[Value]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Reads the objects of a YAML file; empty documents are passed over, lists are opened.
+/// Reads the objects of a YAML file; empty documents are skipped, lists are expanded.
 pub fn from_yaml(source: &str, text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     let documents: Vec<Value> =
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_yaml_or_not_an_object_says_where() {
+    fn invalid_yaml_is_reported_with_file_and_document() {
         let error = from_yaml("x.yaml", "a: [1").unwrap_err().to_string();
         assert!(error.starts_with("x.yaml is not valid YAML"), "{error}");
         assert_eq!(from_yaml("x.yaml", "- 1").unwrap_err().to_string(), "x.yaml: document 1 is not an object but [1]");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn printed_objects_are_read_back() {
         let object = serde_json::json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "yes", "x": "1.10", "y": "a: b\n#"}});
         assert_eq!(from_yaml("x", &to_yaml(&object).unwrap()).unwrap(), vec![object.clone()]);
         let two = [object.clone(), object];

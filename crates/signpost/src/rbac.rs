@@ -1,13 +1,13 @@
-//! What the operator may do in a cluster, and why: the rules of the systems' specs, as `deploy/rbac.yaml` and `signpost rbac` grant them.
+//! The operator's permissions in a cluster: the rules of the systems' specs, as `deploy/rbac.yaml` and `signpost rbac` grant them.
 //!
-//! A test runs every system on the sandbox and fails when a request is made that no rule here allows, and the other way round.
+//! A test runs every system on the sandbox. It fails when no rule allows a request, or when a rule is not used.
 
 use serde_json::{Value, json};
 use signpost_engine::{Rule, SystemSpec};
 
 use crate::systems::SYSTEMS;
 
-/// What the process itself needs, whatever systems run.
+/// The permissions of the process itself, independent of the systems.
 const PROCESS: &[Rule] = &[
     Rule {
         own_namespace: true,
@@ -25,7 +25,7 @@ const PROCESS: &[Rule] = &[
     },
 ];
 
-/// Everything that the operator may do with these systems.
+/// The permissions of the operator with these systems.
 pub fn rules(systems: &[SystemSpec]) -> impl Iterator<Item = &'static Rule> {
     PROCESS.iter().chain(systems.iter().flat_map(|spec| spec.rules))
 }

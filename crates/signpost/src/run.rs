@@ -1,4 +1,4 @@
-//! `signpost run`: the wiring of the operator, on one page.
+//! `signpost run`: the wiring of the operator.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         "signpost started"
     );
     let mut running = std::pin::pin!(operator.run(stop));
-    // Polled once before anybody can ask: from then on readiness knows what it is waiting for.
+    // Polled once before the health server starts, so that the checks exist.
     let first = futures::poll!(running.as_mut());
     let serving = CancellationToken::new();
     let server = tokio::spawn({
@@ -77,7 +77,7 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         Poll::Pending => running.await,
     };
     serving.cancel();
-    // A client that sent half a request would otherwise be waited for.
+    // The server waits for a client that sent half a request.
     let _ = tokio::time::timeout(Duration::from_secs(1), server).await;
     ended?;
     tracing::info!("signpost stopped");

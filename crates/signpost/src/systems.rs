@@ -5,7 +5,7 @@ use signpost_engine::{Settings, SystemSpec};
 /// Every system.
 pub const SYSTEMS: &[SystemSpec] = &[signpost_system_powerdns::SPEC, signpost_system_pihole::SPEC];
 
-/// The systems of a list of names (`powerdns,pihole`). The error names what is not one.
+/// The systems of a list of names (`powerdns,pihole`). The error names an unknown one.
 pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {
     let names: Vec<&str> = list.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
     if let Some(unknown) = names.iter().find(|name| !SYSTEMS.iter().any(|spec| spec.name == **name)) {

@@ -1,8 +1,7 @@
-//! Holds the workspace to its drawing: which crate may know which, and what the pure ones must never reach.
-//!
-//! In: `cargo metadata` and the sources. Out: a failure that names the crate, the path to what it reached, or the line.
+//! Checks the workspace against its architecture: which crate may depend on which, and what the pure crates must not use. In: `cargo
+//! metadata` and the sources. Out: a failure that names the crate, the dependency path or the line.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Who may know whom, of our own crates (normal dependencies only).
-const MAY_KNOW: &[(&str, &[&str])] = &[
+/// Allowed dependencies between our own crates (normal dependencies only).
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("signpost-dns", &[]),
     ("signpost-planning", &["signpost-dns"]),
     ("signpost-apis", &[]),
@@ -31,7 +30,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that decide and never act: no runtime, client, clock, randomness or environment, however far down.
+/// Crates without a runtime, client, clock, randomness or environment, also among their transitive dependencies.
 const PURE: &[&str] = &["signpost-dns", "signpost-planning"];
 const IMPURE_CRATES: &[&str] = &[
     "tokio",
@@ -54,7 +53,7 @@ const IMPURE_CRATES: &[&str] = &[
     "time",
     "hickory-resolver",
 ];
-/// Words that begin where a name begins; hash maps are among them because their order is random.
+/// Words that are matched at the start of a name. Hash maps are included because their order is random.
 const IMPURE_CODE: &[&str] = &[
     "::now(",
     "Instant",
@@ -82,7 +81,7 @@ const IMPURE_CODE: &[&str] = &[
     "dbg!",
 ];
 
-/// What `plan` and `report` of a system must not name besides: state that others change, metrics, logs and anything that waits.
+/// Further words that `plan` and `report` of a system must not use: shared state, metrics, logs and anything that waits.
 const IMPURE_STAGE: &[&str] = &[
     "Mutex",
     "RwLock",
@@ -156,12 +155,14 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn crates_know_only_those_the_drawing_allows() {
+fn crates_depend_only_on_allowed_crates() {
     let workspace = workspace();
     let mut wrong = Vec::new();
-    for (name, allowed) in MAY_KNOW {
-        let known =
-            workspace.normal.get(*name).unwrap_or_else(|| panic!("{name} is in the drawing but not in the workspace"));
+    for (name, allowed) in MAY_DEPEND_ON {
+        let known = workspace
+            .normal
+            .get(*name)
+            .unwrap_or_else(|| panic!("{name} is in MAY_DEPEND_ON but not in the workspace"));
         for dependency in known.iter().filter(|d| workspace.manifests.contains_key(*d)) {
             if !allowed.contains(&dependency.as_str()) {
                 wrong.push(format!("{name} must not depend on {dependency}"));
@@ -197,8 +198,8 @@ fn pure_crates_reach_no_runtime_client_clock_or_randomness() {
     }
 }
 
-/// The lines of a source, numbered from 1, without comments and without what is compiled for tests only. As rustfmt lays it out, an item
-/// ends with its first line, or with the next line that is no deeper and closes a brace or a statement.
+/// The lines of a source, numbered from 1, without comments and test-only code. In rustfmt's layout, an item ends with its first line, or
+/// with the next line at the same depth that closes a brace or a statement.
 fn code(source: &str) -> Vec<(usize, &str)> {
     let mut kept = Vec::new();
     let mut lines = (1..).zip(source.lines());
@@ -221,12 +222,12 @@ fn code(source: &str) -> Vec<(usize, &str)> {
     kept
 }
 
-/// Which impure words a line has.
+/// The impure words of a line.
 fn impure(line: &str) -> impl Iterator<Item = &'static str> {
     words_of(IMPURE_CODE, line)
 }
 
-/// Which of these words begin somewhere in a line.
+/// The words that occur in a line, at the start of a name.
 fn words_of(words: &'static [&'static str], line: &str) -> impl Iterator<Item = &'static str> {
     let begins = |at: usize| !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
     words
@@ -236,7 +237,7 @@ fn words_of(words: &'static [&'static str], line: &str) -> impl Iterator<Item = 
 }
 
 #[test]
-fn the_scanner_sees_everything_but_comments_and_what_is_for_tests() {
+fn the_scanner_skips_only_comments_and_test_code() {
     let source = "\
 mod a;
 
@@ -290,7 +291,7 @@ fn six() -> HashMap<u8, u8> {}
 }
 
 #[test]
-fn pure_sources_name_no_clock_environment_or_output() {
+fn pure_sources_use_no_clock_environment_or_output() {
     let workspace = workspace();
     let mut wrong = Vec::new();
     for pure in PURE {
@@ -334,7 +335,7 @@ fn plan_and_report_of_every_system_are_pure() {
         let mut files = vec![folder.join("plan.rs"), folder.join("report.rs")];
         rust_files(&folder.join("plan"), &mut files);
         rust_files(&folder.join("report"), &mut files);
-        // Tests beside the code may use whatever they need.
+        // Tests beside the code may use anything.
         files.retain(|file| !file.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("tests")));
         for file in files {
             let source = std::fs::read_to_string(&file).unwrap();
@@ -348,7 +349,7 @@ fn plan_and_report_of_every_system_are_pure() {
 }
 
 #[test]
-fn no_crate_switches_off_the_ban_on_unsafe_code() {
+fn every_crate_forbids_unsafe_code() {
     let workspace = workspace();
     for (name, manifest) in &workspace.manifests {
         let text = std::fs::read_to_string(manifest).unwrap();

@@ -1,6 +1,6 @@
-//! The binary as a user meets it: what it prints, what it says when something is wrong, and its exit codes.
+//! The binary as a user sees it: output, error messages and exit codes.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read as _, Write as _};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use signpost_testkit::{Lines, eventually};
 
-/// How long anything is waited for.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest wait for anything.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn signpost(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_signpost"))
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_version_is_the_crates() {
+fn the_version_is_that_of_the_crate() {
     let output = signpost(&["--version"], &[]);
     assert!(output.status.success());
     assert_eq!(text(&output.stdout), format!("signpost {}\n", env!("CARGO_PKG_VERSION")));
@@ -78,7 +78,7 @@ fn help_names_every_flag_with_its_environment_variable() {
 }
 
 #[test]
-fn run_with_no_system_configured_says_which_variables_switch_one_on() {
+fn run_without_a_system_names_the_variables_that_enable_one() {
     let output = signpost(&["run"], &[]);
     assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
@@ -86,7 +86,7 @@ fn run_with_no_system_configured_says_which_variables_switch_one_on() {
 }
 
 #[test]
-fn every_configuration_problem_is_reported_at_once_and_no_secret_is_shown() {
+fn every_configuration_problem_is_reported_without_secrets() {
     let output = signpost(
         &["run"],
         &[
@@ -119,7 +119,7 @@ fn every_configuration_problem_is_reported_at_once_and_no_secret_is_shown() {
 }
 
 #[test]
-fn run_without_a_cluster_says_what_to_do() {
+fn run_without_a_cluster_names_the_next_step() {
     let output = signpost(
         &["run"],
         &[("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x"), ("HEALTH_ADDRESS", "127.0.0.1:0")],
@@ -129,7 +129,7 @@ fn run_without_a_cluster_says_what_to_do() {
     assert!(error.contains("--kubeconfig") && error.contains("signpost demo"), "{error}");
 }
 
-/// A `run` that has all it needs but a cluster.
+/// A `run` with all settings but no cluster.
 fn run_with_kubeconfig(path: &Path) -> Output {
     signpost(
         &["run", "--kubeconfig", path.to_str().unwrap()],
@@ -145,7 +145,7 @@ fn kubeconfig_for(server: &str) -> String {
 }
 
 #[test]
-fn run_with_a_kubeconfig_that_is_missing_or_broken_names_the_file_and_what_is_wrong() {
+fn run_with_a_bad_kubeconfig_names_the_file_and_the_problem() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
         ("missing", None, "cannot be read"),
@@ -165,7 +165,7 @@ fn run_with_a_kubeconfig_that_is_missing_or_broken_names_the_file_and_what_is_wr
         assert_eq!(output.status.code(), Some(1), "{name}: {error}");
         assert!(error.contains(file.to_str().unwrap()) && error.contains(problem), "{name}: {error}");
     }
-    // The same by the environment.
+    // The same with the environment variable.
     let output = signpost(
         &["run"],
         &[
@@ -179,7 +179,7 @@ fn run_with_a_kubeconfig_that_is_missing_or_broken_names_the_file_and_what_is_wr
 }
 
 #[test]
-fn run_with_expired_credentials_says_to_log_in_again_and_shows_no_secret() {
+fn run_with_expired_credentials_asks_for_a_login_without_secrets() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -205,8 +205,8 @@ fn run_with_expired_credentials_says_to_log_in_again_and_shows_no_secret() {
 }
 
 #[test]
-fn run_stops_at_once_when_asked_to_while_the_cluster_does_not_answer() {
-    // Takes connections and says nothing.
+fn run_stops_at_once_while_the_cluster_does_not_answer() {
+    // Accepts connections and does not answer.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config");
@@ -219,7 +219,7 @@ fn run_stops_at_once_when_asked_to_while_the_cluster_does_not_answer() {
         .unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send((listener.accept(), listener)));
-    let _connection = receiver.recv_timeout(PATIENCE).expect("it asks the cluster");
+    let _connection = receiver.recv_timeout(TIMEOUT).expect("it asks the cluster");
     signal(&child, "-TERM");
     assert_eq!(end_of(&mut child).code(), Some(0));
 }
@@ -237,7 +237,7 @@ fn unread(client: &TcpStream) -> Option<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_does_not_wait_for_a_client_that_has_sent_half_a_request() {
+async fn run_does_not_wait_for_a_client_with_half_a_request() {
     let cluster = signpost_testkit::sandbox_cluster().await;
     cluster.install(&signpost_apis::powerdns::crds()).await;
     let address = format!("127.0.0.1:{}", signpost_testkit::free_port());
@@ -248,9 +248,9 @@ async fn run_does_not_wait_for_a_client_that_has_sent_half_a_request() {
         .spawn()
         .unwrap();
     let connect = || async { TcpStream::connect(&address) };
-    let mut client = eventually("it listens", PATIENCE, connect).await;
+    let mut client = eventually("it listens", TIMEOUT, connect).await;
     client.write_all(b"GET /healthz HT").unwrap();
-    eventually("it has read that", PATIENCE, || async {
+    eventually("it has read that", TIMEOUT, || async {
         match unread(&client) {
             Some(0) => Ok(()),
             other => Err(other),
@@ -262,7 +262,7 @@ async fn run_does_not_wait_for_a_client_that_has_sent_half_a_request() {
 }
 
 #[test]
-fn run_with_its_health_port_in_use_says_which_setting_to_change() {
+fn run_with_its_health_port_in_use_names_the_setting() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = signpost(
@@ -275,7 +275,7 @@ fn run_with_its_health_port_in_use_says_which_setting_to_change() {
 }
 
 #[test]
-fn the_demo_converges_and_takes_other_ports_when_its_own_are_in_use() {
+fn the_demo_converges_on_other_ports_when_its_own_are_in_use() {
     let (api, health) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let names = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = |address: std::io::Result<std::net::SocketAddr>| address.unwrap().port().to_string();
@@ -283,19 +283,19 @@ fn the_demo_converges_and_takes_other_ports_when_its_own_are_in_use() {
     let taken = ["--api-port", &api, "--health-port", &health, "--dns-port", &names];
     let sockets = (api.clone(), health.clone(), names.clone());
     let output = signpost(&[["demo", "--once"].as_slice(), taken.as_slice()].concat(), &[]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    let output_text = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output_text}\n{}", text(&output.stderr));
     for (port, what) in [(sockets.0, "Kubernetes API"), (sockets.1, "health server"), (sockets.2, "name server")] {
-        assert!(said.contains(&format!("port {port} cannot be had for the {what}")), "{said}");
+        assert!(output_text.contains(&format!("port {port} cannot be had for the {what}")), "{output_text}");
     }
-    assert!(said.contains("everything converged"), "{said}");
-    assert!(said.contains("refused"), "{said}");
-    assert!(!said.contains("Ctrl-C"), "it does not stay: {said}");
+    assert!(output_text.contains("everything converged"), "{output_text}");
+    assert!(output_text.contains("refused"), "{output_text}");
+    assert!(!output_text.contains("Ctrl-C"), "it does not stay: {output_text}");
 }
 
-/// A demo on ports and with a kubeconfig of its own.
+/// A demo with its own ports and kubeconfig.
 fn demo(kubeconfig: &Path) -> Command {
-    // What runs the tests may ignore a signal that is tried here, and a child would do so too.
+    // The process that runs the tests may ignore a signal that is tested here, and a child inherits that.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_signpost")])
@@ -316,23 +316,23 @@ fn end_of(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(asked.elapsed() < PATIENCE, "it did not stop");
+        assert!(asked.elapsed() < TIMEOUT, "it did not stop");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn the_demo_stops_when_asked_to_at_any_moment_and_leaves_no_file() {
+fn the_demo_can_be_stopped_at_any_moment_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    // After each line that it prints; and once when it stands and waits.
+    // After each line that it prints, and once when it is complete and waits.
     for moment in 1_usize.. {
         let mut child = demo(&kubeconfig).stdout(Stdio::piped()).spawn().unwrap();
-        // Read on, as a terminal does, so that it never waits for us.
+        // Read continuously, as a terminal does, so that it does not wait for us.
         let lines = Lines::of(child.stdout.take().unwrap());
         let mut last = String::new();
         for _ in 0..moment {
-            last = lines.next(PATIENCE).expect("the demo goes on until it is stopped");
+            last = lines.next(TIMEOUT).expect("the demo goes on until it is stopped");
             if last.contains("Ctrl-C stops it") {
                 break;
             }
@@ -348,25 +348,25 @@ fn the_demo_stops_when_asked_to_at_any_moment_and_leaves_no_file() {
     }
 }
 
-/// A demo that stands and waits, with what it said until then.
-fn standing_demo(command: &mut Command) -> (Child, Lines, String) {
+/// A demo that is complete and waits, with its output until then.
+fn running_demo(command: &mut Command) -> (Child, Lines, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = Lines::of(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("Ctrl-C stops it") {
-        said += &lines.next(PATIENCE).unwrap_or_else(|| panic!("the demo ended with: {said}"));
-        said.push('\n');
+    let mut output_text = String::new();
+    while !output_text.contains("Ctrl-C stops it") {
+        output_text += &lines.next(TIMEOUT).unwrap_or_else(|| panic!("the demo ended with: {output_text}"));
+        output_text.push('\n');
     }
-    (child, lines, said)
+    (child, lines, output_text)
 }
 
 #[test]
-fn a_second_signal_ends_the_demo_at_once_and_its_file_goes_too() {
+fn a_second_signal_ends_the_demo_and_its_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    let (mut child, _lines, _) = standing_demo(&mut demo(&kubeconfig));
+    let (mut child, _lines, _) = running_demo(&mut demo(&kubeconfig));
     assert!(kubeconfig.exists());
-    // Both are there when it goes on.
+    // Both signals are pending when it continues.
     for name in ["-STOP", "-INT", "-TERM", "-CONT"] {
         signal(&child, name);
     }
@@ -382,8 +382,8 @@ fn a_demo_under_nohup_outlives_its_terminal() {
     command.args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_signpost")]);
     command.args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"]);
     command.arg(folder.path().join("kubeconfig")).stdin(Stdio::null()).stderr(Stdio::null());
-    let (mut child, _lines, _) = standing_demo(&mut command);
-    // The one that it heeds comes after the one that it does not.
+    let (mut child, _lines, _) = running_demo(&mut command);
+    // The signal that it handles comes after the one that it ignores.
     signal(&child, "-HUP");
     signal(&child, "-TERM");
     assert_eq!(end_of(&mut child).code(), Some(0));
@@ -397,19 +397,19 @@ fn cpu_time(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_demo_that_is_out_of_file_descriptors_rests_until_there_are_some_again() {
+fn a_demo_without_file_descriptors_waits_without_using_the_cpu() {
     const LIMIT: usize = 64;
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_signpost")]);
     command.args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"]);
     command.arg(folder.path().join("kubeconfig")).stdin(Stdio::null()).stderr(Stdio::null());
-    let (mut child, _lines, said) = standing_demo(&mut command);
-    let address = said.split_once("http://").unwrap().1.split_whitespace().next().unwrap();
+    let (mut child, _lines, output_text) = running_demo(&mut command);
+    let address = output_text.split_once("http://").unwrap().1.split_whitespace().next().unwrap();
     let many: Vec<_> = (0..2 * LIMIT).map(|_| TcpStream::connect(address).unwrap()).collect();
     let began = Instant::now();
     while std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < LIMIT {
-        assert!(began.elapsed() < PATIENCE, "it takes every connection that it can");
+        assert!(began.elapsed() < TIMEOUT, "it takes every connection that it can");
         std::thread::sleep(Duration::from_millis(10));
     }
     let (before, second) = (cpu_time(child.id()), Duration::from_secs(1));
@@ -418,7 +418,7 @@ fn a_demo_that_is_out_of_file_descriptors_rests_until_there_are_some_again() {
     assert!(used < 50, "it used {used} % of a core while it could do nothing");
     drop(many);
     let mut one = TcpStream::connect(address).unwrap();
-    one.set_read_timeout(Some(PATIENCE)).unwrap();
+    one.set_read_timeout(Some(TIMEOUT)).unwrap();
     one.write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = [0; 12];
     one.read_exact(&mut answer).unwrap();
@@ -428,7 +428,7 @@ fn a_demo_that_is_out_of_file_descriptors_rests_until_there_are_some_again() {
 }
 
 #[test]
-fn a_demo_whose_kubeconfig_cannot_be_written_says_how_to_choose_another() {
+fn a_kubeconfig_that_cannot_be_written_names_the_flag() {
     let output = signpost(
         &[
             "demo",
@@ -450,7 +450,7 @@ fn a_demo_whose_kubeconfig_cannot_be_written_says_how_to_choose_another() {
 }
 
 #[test]
-fn a_demo_never_writes_over_a_file_that_is_there() {
+fn a_demo_does_not_overwrite_an_existing_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config");
     std::fs::write(&file, "mine").unwrap();
@@ -462,7 +462,7 @@ fn a_demo_never_writes_over_a_file_that_is_there() {
 }
 
 #[test]
-fn an_example_to_which_nothing_was_to_happen_and_something_did_is_missed() {
+fn an_ignored_example_that_was_changed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let ingress = |name: &str, expect: &str| {
         let text = format!(
@@ -479,14 +479,17 @@ fn an_example_to_which_nothing_was_to_happen_and_something_did_is_missed() {
         &["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", examples],
         &[("TMPDIR", examples)],
     );
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("missing  Ingress default/first") && said.contains("which was not expected"), "{said}");
-    assert!(said.contains("1 names served"), "{said}");
+    let output_text = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
+    assert!(
+        output_text.contains("missing  Ingress default/first") && output_text.contains("which was not expected"),
+        "{output_text}"
+    );
+    assert!(output_text.contains("1 names served"), "{output_text}");
 }
 
 #[test]
-fn manifests_that_the_demo_cannot_apply_are_refused_with_the_file_the_object_or_the_field() {
+fn invalid_examples_are_reported_with_file_object_or_field() {
     let rrset = |spec: &str| {
         format!("apiVersion: dns.cav.enablers.ob/v1alpha2\nkind: RRset\nmetadata: {{name: www}}\nspec: {spec}\n")
     };

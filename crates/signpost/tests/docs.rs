@@ -1,8 +1,8 @@
-//! Every YAML that a user may copy is applied: the examples, and the blocks of the documentation.
+//! Applies every YAML that a user may copy: the examples, and the blocks of the documentation.
 //!
 //! Blocks with `apiVersion` and `kind` of a kind that the sandbox serves must be accepted as they are; every other block must at least parse.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ fn blocks(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_reason_is_on_the_page_that_says_what_to_do_about_it() {
+fn every_reason_is_on_the_troubleshooting_page() {
     let page = std::fs::read_to_string(root().join("docs/troubleshoot.md")).unwrap();
     for reason in signpost_planning::Reason::ALL {
         assert!(page.contains(&format!("`{reason}`")), "{reason} is not in docs/troubleshoot.md");
@@ -88,7 +88,7 @@ async fn applied(client: &kube::Client, discovery: &Discovery, source: &str, obj
 }
 
 #[tokio::test]
-async fn every_example_and_every_yaml_block_of_the_documentation_is_accepted() {
+async fn every_example_and_yaml_block_of_the_docs_is_accepted() {
     let sandbox = Sandbox::new(SandboxOptions::default());
     let client = sandbox.client();
     let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =

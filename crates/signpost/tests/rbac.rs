@@ -1,9 +1,7 @@
-//! The roles in `deploy/rbac.yaml` are enough, and no more than that.
-//!
-//! Enough: both systems converge on a real kube-apiserver as the service account that holds just those roles. No more: on the sandbox,
-//! every request that the operator makes is allowed by a rule, and every rule is used by some request.
+//! The roles in `deploy/rbac.yaml` are sufficient and minimal. Sufficient: both systems converge on a real kube-apiserver as a service
+//! account with only those roles. Minimal: on the sandbox, a rule allows every request of the operator, and a request uses every rule.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -28,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A running operator with every system on servers in memory, and a stand-in that needs the ledger.
-struct World {
+struct TestOperator {
     powerdns: MemoryServer,
     pihole: MemoryPihole,
     spec: PiholeSpec,
@@ -36,7 +34,7 @@ struct World {
     running: JoinHandle<()>,
 }
 
-impl World {
+impl TestOperator {
     async fn start(client: Client, namespace: &str) -> Self {
         let lease = LeaseOptions::new(namespace, "signpost");
         let options =
@@ -125,7 +123,7 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     objects
 }
 
-async fn gone(objects: &Objects, zone: &str) {
+async fn delete_all(objects: &Objects, zone: &str) {
     for (api, name) in
         [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)]
     {
@@ -142,7 +140,7 @@ async fn gone(objects: &Objects, zone: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_service_account_can_do_its_work_on_a_real_cluster() {
+async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let namespace = cluster.namespace("rbac").await;
     let client = cluster.client();
@@ -155,8 +153,8 @@ async fn the_service_account_can_do_its_work_on_a_real_cluster() {
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let user = format!("system:serviceaccount:{namespace}:signpost");
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
-    let world = World::start(account, &namespace).await;
-    world.served("rbac.example").await;
+    let operator = TestOperator::start(account, &namespace).await;
+    operator.served("rbac.example").await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
@@ -164,8 +162,8 @@ async fn the_service_account_can_do_its_work_on_a_real_cluster() {
         events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event")
     })
     .await;
-    gone(&objects, "rbac.example").await;
-    world.stop().await;
+    delete_all(&objects, "rbac.example").await;
+    operator.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,15 +173,15 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let sandbox = cluster.sandbox().unwrap();
     sandbox.take_log(); // the test's own requests up to here
-    let world = World::start(sandbox.client(), &namespace).await;
-    world.served("rbac.example").await;
+    let operator = TestOperator::start(sandbox.client(), &namespace).await;
+    operator.served("rbac.example").await;
     eventually("an event", Duration::from_secs(30), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
     .await;
     let before_deletes = sandbox.take_log();
-    gone(&objects, "rbac.example").await;
-    world.stop().await;
+    delete_all(&objects, "rbac.example").await;
+    operator.stop().await;
     let tests_own = |verb: &str| matches!(verb, "get" | "delete");
     let later = sandbox.take_log().into_iter().filter(|entry| !tests_own(&entry.info.verb));
 
@@ -203,7 +201,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
         );
         used.insert((info.verb, info.group, resource));
     }
-    // What a short run need not meet: a second write of the same event, and cluster-scoped twins that nothing here touches.
+    // Not used in a short run: a second write of the same event, and the cluster-scoped kinds.
     let rare = |verb: &str, resource: &str| (verb, resource) == ("patch", "events") || resource.starts_with("cluster");
     for rule in rbac::rules(SYSTEMS) {
         for resource in rule.resources {

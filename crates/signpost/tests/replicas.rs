@@ -1,11 +1,11 @@
-//! Two replicas of the binary as processes of their own: one is asked to stop, one is frozen and woken up again.
+//! Two replicas of the binary as separate processes: one is asked to stop, one is suspended and resumed.
 //!
 //! ```text
 //!   signpost run (first)  ──► proxy ──►┐ Kubernetes API (sandbox, real)
-//!   signpost run (second) ──► proxy ──►┘ Pi-hole stand-in, through a proxy each as well: so it is known who wrote what
+//!   signpost run (second) ──► proxy ──►┘ Pi-hole stand-in, through a proxy each as well, which records the writes of each replica
 //! ```
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use signpost_testkit::pihole::PiholeV6;
 use signpost_testkit::{Cluster, FaultProxy, Seen, eventually, on_both};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// One replica, and everything it asked for.
+/// One replica, and its requests.
 struct Replica {
     name: &'static str,
     process: Child,
@@ -66,11 +66,11 @@ impl Replica {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success(), "{} takes {signal}", self.name);
     }
 
-    /// Waits until it has a view of the Ingresses that it keeps up to date.
+    /// Waits until its watch of the Ingresses is open.
     async fn watches(&self) {
-        eventually(&format!("{} watches", self.name), PATIENCE, || async {
+        eventually(&format!("{} watches", self.name), TIMEOUT, || async {
             let open = self.api.seen().iter().any(|seen| seen.path.contains("watch=true") && seen.status == Some(200));
-            if open { Ok(()) } else { Err(self.said()) }
+            if open { Ok(()) } else { Err(self.log_text()) }
         })
         .await;
     }
@@ -81,21 +81,21 @@ impl Replica {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status;
             }
-            assert!(began.elapsed() < PATIENCE, "{} does not end: {}", self.name, self.said());
+            assert!(began.elapsed() < TIMEOUT, "{} does not end: {}", self.name, self.log_text());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Its writes to Kubernetes from the nth request on, the lease apart.
+    /// Its writes to Kubernetes from the nth request on, without the lease.
     fn kubernetes_writes(&self, from: usize) -> Vec<Seen> {
         writes(&self.api, from).into_iter().filter(|seen| !seen.path.contains("/leases")).collect()
     }
 
-    /// Its changes to the Pi-hole from the nth request on; logging in and out is no change.
+    /// Its changes to the Pi-hole from the nth request on; logging in and out is not a change.
     fn pihole_writes(&self, from: usize) -> Vec<Seen> {
         writes(&self.pihole, from).into_iter().filter(|seen| !seen.path.contains("/api/auth")).collect()
     }
@@ -104,7 +104,7 @@ impl Replica {
 impl Drop for Replica {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{} said:\n{}", self.name, self.said());
+            eprintln!("log of {}:\n{}", self.name, self.log_text());
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -116,14 +116,14 @@ fn writes(proxy: &FaultProxy, from: usize) -> Vec<Seen> {
 }
 
 async fn holder(cluster: &Cluster, namespace: &str) -> String {
-    // Named after the watched namespace, so that operators of several do not wait for each other.
+    // Named after the watched namespace, so that operators of different namespaces do not wait for each other.
     let name = format!("signpost-{namespace}");
     let lease = Api::<Lease>::namespaced(cluster.client(), namespace).get_opt(&name).await.unwrap();
     lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
 }
 
-async fn until_held(cluster: &Cluster, namespace: &str, name: &str) {
-    eventually(&format!("the lease is held by {name}"), PATIENCE, || async {
+async fn until_holder_is(cluster: &Cluster, namespace: &str, name: &str) {
+    eventually(&format!("the lease is held by {name}"), TIMEOUT, || async {
         let holder = holder(cluster, namespace).await;
         if holder.starts_with(&format!("{name}_")) { Ok(()) } else { Err(holder) }
     })
@@ -131,7 +131,7 @@ async fn until_held(cluster: &Cluster, namespace: &str, name: &str) {
 }
 
 /// A namespace with a Pi-hole, a leader (`first`) and a follower (`second`).
-struct World {
+struct Replicas {
     cluster: Cluster,
     namespace: String,
     pihole: PiholeV6,
@@ -140,18 +140,18 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl Replicas {
     async fn start(cluster: Cluster) -> Self {
         let namespace = cluster.namespace("replicas").await;
         let folder = tempfile::tempdir().unwrap();
         let pihole = PiholeV6::start().await;
         let first = Replica::start("first", &cluster, &namespace, &pihole, folder.path()).await;
         first.watches().await;
-        until_held(&cluster, &namespace, "first").await;
+        until_holder_is(&cluster, &namespace, "first").await;
         let second = Replica::start("second", &cluster, &namespace, &pihole, folder.path()).await;
-        let world = Self { cluster, namespace, pihole, first, second, _folder: folder };
-        world.second.watches().await;
-        world
+        let replicas = Self { cluster, namespace, pihole, first, second, _folder: folder };
+        replicas.second.watches().await;
+        replicas
     }
 
     fn ingresses(&self) -> Api<Ingress> {
@@ -167,16 +167,16 @@ impl World {
         self.ingresses().create(&PostParams::default(), &ingress).await.unwrap();
     }
 
-    /// Waits until the Pi-hole has exactly these names and their Ingresses say so, which is the last write of a pass.
+    /// Waits until the Pi-hole has exactly these names and their Ingresses report it, which is the last write of a pass.
     async fn serves(&self, names: &[&str]) {
-        eventually(&format!("{names:?} are served"), PATIENCE, || async {
+        eventually(&format!("{names:?} are served"), TIMEOUT, || async {
             let hosts = self.pihole.hosts();
             let all = names.iter().all(|name| hosts.iter().any(|line| line.contains(&format!("{name}.example.lan"))));
             if all && hosts.len() == names.len() { Ok(()) } else { Err(hosts) }
         })
         .await;
         for name in names {
-            eventually(&format!("{name} says so"), PATIENCE, || async {
+            eventually(&format!("{name} says so"), TIMEOUT, || async {
                 let annotations = self.ingresses().get(name).await.unwrap().metadata.annotations.unwrap_or_default();
                 if annotations.contains_key("pihole.io/managed-hosts") { Ok(()) } else { Err(annotations) }
             })
@@ -184,82 +184,82 @@ impl World {
         }
     }
 
-    async fn held_by(&self, name: &str) {
-        until_held(&self.cluster, &self.namespace, name).await;
+    async fn until_holder_is(&self, name: &str) {
+        until_holder_is(&self.cluster, &self.namespace, name).await;
     }
 
     /// Waits for some renewals of the lease, during which nothing else may be written.
     async fn is_at_rest(&self, replica: &Replica) {
         let renewals = || writes(&replica.api, 0).iter().filter(|seen| seen.path.contains("/leases")).count();
         let others = || (replica.kubernetes_writes(0).len(), replica.pihole_writes(0).len());
-        let quiet_since = eventually("the last echoes are over", PATIENCE, || async {
+        let quiet_since = eventually("the last echoes are over", TIMEOUT, || async {
             let (before, then) = (others(), renewals());
-            eventually("a renewal", PATIENCE, || async { if renewals() > then { Ok(()) } else { Err(then) } }).await;
+            eventually("a renewal", TIMEOUT, || async { if renewals() > then { Ok(()) } else { Err(then) } }).await;
             if others() == before { Ok(before) } else { Err(before) }
         })
         .await;
         let then = renewals();
-        eventually("three renewals", PATIENCE, || async { if renewals() >= then + 3 { Ok(()) } else { Err(then) } })
+        eventually("three renewals", TIMEOUT, || async { if renewals() >= then + 3 { Ok(()) } else { Err(then) } })
             .await;
         assert_eq!(others(), quiet_since, "writes at rest");
     }
 }
 
 on_both! {
-    async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes_up_after_another_has_taken_over(cluster) {
-        let mut world = World::start(cluster).await;
-        world.register("a").await;
-        world.serves(&["a"]).await;
-        world.is_at_rest(&world.first).await;
+    async fn a_suspended_leader_writes_nothing_after_another_took_over(cluster) {
+        let mut replicas = Replicas::start(cluster).await;
+        replicas.register("a").await;
+        replicas.serves(&["a"]).await;
+        replicas.is_at_rest(&replicas.first).await;
 
-        world.first.signal("-STOP");
-        // All of this waits in the frozen one's connections and would be its work.
-        world.ingresses().delete("a", &DeleteParams::default()).await.unwrap();
-        world.register("b").await;
-        world.held_by("second").await;
-        world.serves(&["b"]).await;
-        world.register("c").await;
-        world.serves(&["b", "c"]).await;
-        world.is_at_rest(&world.second).await;
-        let (api, pihole) = (world.first.api.seen().len(), world.first.pihole.seen().len());
-        let (by_second, lines) = (world.second.pihole_writes(0).len(), world.pihole.hosts());
+        replicas.first.signal("-STOP");
+        // All of this waits in the connections of the suspended replica and would be its work.
+        replicas.ingresses().delete("a", &DeleteParams::default()).await.unwrap();
+        replicas.register("b").await;
+        replicas.until_holder_is("second").await;
+        replicas.serves(&["b"]).await;
+        replicas.register("c").await;
+        replicas.serves(&["b", "c"]).await;
+        replicas.is_at_rest(&replicas.second).await;
+        let (api, pihole) = (replicas.first.api.seen().len(), replicas.first.pihole.seen().len());
+        let (by_second, lines) = (replicas.second.pihole_writes(0).len(), replicas.pihole.hosts());
 
-        world.first.signal("-CONT");
-        let status = world.first.ends().await;
-        assert_eq!(status.code(), Some(1), "{}", world.first.said());
-        assert!(world.first.said().contains("the lease was lost"), "{}", world.first.said());
-        assert_eq!(world.first.kubernetes_writes(api), [], "the old leader wrote to Kubernetes");
-        assert_eq!(world.first.pihole_writes(pihole), [], "the old leader wrote to the Pi-hole");
-        let renewed: Vec<_> = writes(&world.first.api, api).into_iter().filter(|seen| seen.status == Some(200)).collect();
+        replicas.first.signal("-CONT");
+        let status = replicas.first.ends().await;
+        assert_eq!(status.code(), Some(1), "{}", replicas.first.log_text());
+        assert!(replicas.first.log_text().contains("the lease was lost"), "{}", replicas.first.log_text());
+        assert_eq!(replicas.first.kubernetes_writes(api), [], "the old leader wrote to Kubernetes");
+        assert_eq!(replicas.first.pihole_writes(pihole), [], "the old leader wrote to the Pi-hole");
+        let renewed: Vec<_> = writes(&replicas.first.api, api).into_iter().filter(|seen| seen.status == Some(200)).collect();
         assert_eq!(renewed, [], "the old leader renewed a lease that is another's");
 
-        world.is_at_rest(&world.second).await;
-        assert_eq!((world.second.pihole_writes(0).len(), world.pihole.hosts()), (by_second, lines));
-        assert!(holder(&world.cluster, &world.namespace).await.starts_with("second_"));
+        replicas.is_at_rest(&replicas.second).await;
+        assert_eq!((replicas.second.pihole_writes(0).len(), replicas.pihole.hosts()), (by_second, lines));
+        assert!(holder(&replicas.cluster, &replicas.namespace).await.starts_with("second_"));
     }
 
-    async fn a_leader_that_is_asked_to_stop_hands_over_at_once(cluster) {
-        let mut world = World::start(cluster).await;
-        world.register("a").await;
-        world.serves(&["a"]).await;
-        world.first.signal("-TERM");
-        let status = world.first.ends().await;
-        assert_eq!(status.code(), Some(0), "{}", world.first.said());
-        let last = writes(&world.first.api, 0).pop().unwrap();
+    async fn a_leader_that_stops_hands_over_at_once(cluster) {
+        let mut replicas = Replicas::start(cluster).await;
+        replicas.register("a").await;
+        replicas.serves(&["a"]).await;
+        replicas.first.signal("-TERM");
+        let status = replicas.first.ends().await;
+        assert_eq!(status.code(), Some(0), "{}", replicas.first.log_text());
+        let last = writes(&replicas.first.api, 0).pop().unwrap();
         assert!(last.path.contains("/leases/signpost"), "{last:?}");
-        let given_back: Lease = serde_json::from_str(&last.body).unwrap();
-        let given_back = given_back.spec.unwrap();
-        assert_eq!(given_back.holder_identity.as_deref(), Some(""), "{last:?}");
-        // It looks every half to whole second, which the tests of the lease show on a clock of their own. Here: it takes the lease at its first
-        // look, beside one that may have been under way already.
+        let released: Lease = serde_json::from_str(&last.body).unwrap();
+        let released = released.spec.unwrap();
+        assert_eq!(released.holder_identity.as_deref(), Some(""), "{last:?}");
+        // It checks every half to whole second, as the tests of the lease show on paused time. Here: it takes the lease at its first check,
+        // besides a check that may have been in progress.
         let of_lease = |seen: &Seen| seen.path.contains("/leases");
-        let looks = |seen: Vec<Seen>| seen.iter().take_while(|seen| !of_lease(seen) || seen.method == "GET").filter(|seen| of_lease(seen)).count();
-        let until_now = looks(world.second.api.seen());
-        world.held_by("second").await;
-        let until_taken = looks(world.second.api.seen());
-        assert!(until_taken <= until_now + 2, "{until_now} looks, then {until_taken}");
-        world.register("b").await;
-        world.serves(&["a", "b"]).await;
-        world.is_at_rest(&world.second).await;
+        let checks = |seen: Vec<Seen>| seen.iter().take_while(|seen| !of_lease(seen) || seen.method == "GET").filter(|seen| of_lease(seen)).count();
+        let until_now = checks(replicas.second.api.seen());
+        replicas.until_holder_is("second").await;
+        let until_taken = checks(replicas.second.api.seen());
+        assert!(until_taken <= until_now + 2, "{until_now} checks, then {until_taken}");
+        replicas.register("b").await;
+        replicas.serves(&["a", "b"]).await;
+        replicas.is_at_rest(&replicas.second).await;
     }
 }

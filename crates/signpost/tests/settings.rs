@@ -1,12 +1,12 @@
-//! Settings as templates and small images leave them, given to the binary itself.
+//! Settings as templates and small images leave them, passed to the binary.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// `signpost run` with these variables and a kubeconfig that is not there: it gets as far as looking for the cluster, or not.
+/// `signpost run` with these variables and a missing kubeconfig: exit code 1 when the settings are valid, 2 when not.
 fn run(environment: &[(&str, &str)]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_signpost"))
         .args(["run", "--kubeconfig", "/nonexistent/kubeconfig"])
@@ -23,7 +23,7 @@ fn run(environment: &[(&str, &str)]) -> (Option<i32>, String) {
 const POWERDNS: [(&str, &str); 2] = [("PDNS_API_URL", "http://127.0.0.1:1"), ("PDNS_API_KEY", "x")];
 
 #[test]
-fn an_empty_setting_is_one_that_was_not_given() {
+fn an_empty_setting_counts_as_not_given() {
     let empty = [
         "PDNS_API_KEY_FILE",
         "PDNS_API_CA_PATH",
@@ -75,7 +75,7 @@ fn the_log_level_is_one_of_four() {
 }
 
 #[test]
-fn a_switch_is_given_as_people_give_one() {
+fn a_switch_accepts_the_usual_spellings() {
     for good in ["true", "True", "1", "yes", "on", "false", "FALSE", "0", "no", "off"] {
         for name in ["LEADER_ELECT", "PDNS_API_INSECURE"] {
             let (code, error) = run(&[POWERDNS.as_slice(), &[(name, good)]].concat());
@@ -85,7 +85,7 @@ fn a_switch_is_given_as_people_give_one() {
 }
 
 #[test]
-fn a_lease_name_that_kubernetes_would_not_take_is_refused_at_once() {
+fn an_invalid_lease_name_is_reported_at_the_start() {
     for bad in ["Signpost", "a_b", "-a", "a..b"] {
         let (code, error) = run(&[POWERDNS.as_slice(), &[("LEASE_NAME", bad)]].concat());
         assert_eq!(code, Some(2), "{bad}: {error}");
@@ -94,7 +94,7 @@ fn a_lease_name_that_kubernetes_would_not_take_is_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_without_certificate_authorities_talks_in_the_clear() {
+async fn plain_http_works_without_certificate_authorities() {
     // The API server's authority is in its kubeconfig, as it is in a pod.
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     cluster.install(&signpost_apis::powerdns::crds()).await;
@@ -114,15 +114,15 @@ async fn a_machine_without_certificate_authorities_talks_in_the_clear() {
             .spawn()
             .unwrap();
         let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stderr.take().unwrap()));
-        let mut said = String::new();
-        let patience = Duration::from_mins(1);
-        while let Some(line) = tokio::time::timeout(patience, lines.next_line()).await.expect("a line in time").unwrap()
+        let mut log = String::new();
+        let timeout = Duration::from_mins(1);
+        while let Some(line) = tokio::time::timeout(timeout, lines.next_line()).await.expect("a line in time").unwrap()
         {
-            said.push_str(&line);
+            log.push_str(&line);
             if line.contains("signpost started") {
                 break;
             }
         }
-        assert!(said.contains("signpost started"), "it ended with: {said}");
+        assert!(log.contains("signpost started"), "it ended with: {log}");
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask generate` writes what is checked in but made from code: CRDs, RBAC and the command-line reference.
+//! `cargo xtask generate` writes the checked-in files that are generated from code: CRDs, RBAC and the command-line reference.
 //!
 //! `cargo xtask check` (and this crate's test) fails when a checked-in file is stale.
 
@@ -15,7 +15,7 @@ fn main() -> anyhow::Result<()> {
     match task.as_str() {
         "generate" => generate(),
         "check" => check(),
-        other => bail!("no task is called {other:?}; there are `generate` and `check`"),
+        other => bail!("{other:?} is not a task: use `generate` or `check`"),
     }
 }
 
@@ -74,7 +74,7 @@ fn reference() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_checked_in_files_are_what_the_code_says() {
+    fn the_checked_in_files_are_current() {
         super::check().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The example objects: built in from `examples/demo`, or read from a folder; applied in an order that always works.
+//! The example objects: built in from `examples/demo`, or read from a folder; applied in an order that works.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ingress.yaml", include_str!("../../../../examples/demo/ingress.yaml")),
 ];
 
-/// Says what an example is expected to come to; without it, it is expected to be served.
+/// The annotation with the expected result of an example; without it, the example is expected to be served.
 const EXPECT: &str = "demo.signpost/expect";
 
 /// One object of the examples.
@@ -24,14 +24,14 @@ pub(super) struct Example {
     pub(super) resource: ApiResource,
 }
 
-/// What an example is expected to come to.
+/// The expected result of an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expected {
     /// Served.
     Served,
     /// Refused, with this reason.
     Refused(String),
-    /// Nothing happens to it.
+    /// Not changed by any system.
     Ignored,
 }
 
@@ -72,7 +72,7 @@ impl Example {
     }
 }
 
-/// Reads the examples; every file's problem names the file.
+/// Reads the examples; an error names the file.
 pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
     let mut objects = Vec::new();
     match folder {
@@ -114,7 +114,7 @@ fn is_installation(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind))
 }
 
-/// Kinds that others stand on come first.
+/// Kinds that others depend on come first.
 fn rank(kind: &str) -> u8 {
     match kind {
         "Namespace" => 0,
@@ -181,13 +181,13 @@ pub(super) async fn apply(client: &Client, examples: &[Example]) -> anyhow::Resu
             .api(client)
             .patch(example.name(), &params, &Patch::Apply(&example.object))
             .await
-            .map_err(|error| anyhow::anyhow!("{} was not taken: {}", example.title(), refusal(example, error)))?;
+            .map_err(|error| anyhow::anyhow!("{} was rejected: {}", example.title(), rejection(example, error)))?;
     }
     Ok(())
 }
 
-/// What the API says of an object, in its own words.
-fn refusal(example: &Example, error: kube::Error) -> String {
+/// The API server's message about an object.
+fn rejection(example: &Example, error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
             format!("there is no {} of {} here", example.kind(), example.resource.api_version)
@@ -202,14 +202,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_examples_are_valid_and_zones_come_before_their_records() {
+    fn the_built_in_examples_are_valid_and_zones_come_first() {
         let kinds: Vec<u8> = load(None).unwrap().iter().map(|example| rank(example.kind())).collect();
         assert!(kinds.len() >= 8, "{kinds:?}");
         assert!(kinds.is_sorted(), "{kinds:?}");
     }
 
     #[test]
-    fn a_folder_that_is_missing_empty_or_broken_says_so() {
+    fn a_missing_empty_or_invalid_folder_is_reported() {
         let error = load(Some(Path::new("/nowhere"))).unwrap_err().to_string();
         assert_eq!(error, "the folder /nowhere cannot be read");
         let folder = tempfile::tempdir().unwrap();

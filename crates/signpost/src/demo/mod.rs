@@ -7,7 +7,7 @@
 //!                       operator: powerdns · pihole
 //!                          │ in-memory PowerDNS and Pi-hole
 //!                          ▼
-//!                       name server (UDP and TCP on loopback, dig works) ◄── every result is asked for before it is printed
+//!                       name server (UDP and TCP on loopback, dig works) ◄── every result is queried before it is printed
 //! ```
 
 mod examples;
@@ -39,11 +39,11 @@ use progress::Outcome;
 pub enum Ending {
     /// Everything that the examples ask for is served, or refused with the expected reason.
     Converged,
-    /// Something is not; it was said what.
+    /// Something is not, and was reported.
     Short,
 }
 
-/// A file that is removed again. It is always a new one: nobody's own kubeconfig is written over.
+/// A file that is removed when dropped. It is always a new file, so that no existing kubeconfig is overwritten.
 struct Kubeconfig(PathBuf);
 
 impl Kubeconfig {
@@ -54,7 +54,7 @@ impl Kubeconfig {
         };
         let written = match path {
             Some(path) => write(&path).map(|()| path.clone()).map_err(|error| (path, error)),
-            // One that a demo left behind when it was killed is not in the way of the next.
+            // A file that a killed demo left behind does not block the next one.
             None => (0..100)
                 .map(|n| if n == 0 { String::new() } else { format!("-{n}") })
                 .map(|again| std::env::temp_dir().join(format!("signpost-demo-{port}{again}.kubeconfig")))
@@ -80,8 +80,8 @@ impl Drop for Kubeconfig {
     }
 }
 
-/// Prints a line now, also into a pipe.
-fn say(line: &str) {
+/// Prints a line at once, also into a pipe.
+fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
@@ -91,16 +91,16 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
     let started = Instant::now();
     let examples = examples::load(args.examples.as_deref())?;
 
-    // Nobody reads the log of requests, and a demo may run for long.
+    // The log of requests is not read, and a demo may run for a long time.
     let sandbox = Sandbox::new(SandboxOptions { log: false, ..SandboxOptions::default() });
     let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
     let names = at_port(args.dns_port, "name server", NameServer::start).await?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig.clone(), served.addr().port(), &served.kubeconfig())?;
-    say(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
-    say(&format!("name server     {}   (UDP and TCP)", names.addr()));
+    print_line(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
+    print_line(&format!("name server     {}   (UDP and TCP)", names.addr()));
     for name in SYSTEMS.iter().flat_map(|spec| spec.servers) {
         if std::env::var_os(name).is_some() {
-            say(&format!("{name} is set, but the demo touches no server of yours; `signpost run` uses it"));
+            print_line(&format!("{name} is set, but the demo uses no real server; `signpost run` uses it"));
         }
     }
 
@@ -116,7 +116,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
         let (health, stop) = (health.clone(), stop.clone());
         async move { health.serve(listener, stop).await }
     });
-    say(&format!(
+    print_line(&format!(
         "operator        powerdns and pihole, each on a server in memory that the name server answers for; http://{address}/readyz"
     ));
     let mut running = Running(Some(tokio::spawn(operator.run(stop.clone()))));
@@ -134,7 +134,7 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
                 summary::invite(&outcome, &names.addr(), &kubeconfig.0);
                 running.while_it_runs(&stop, std::future::pending::<()>()).await;
                 if stop.is_cancelled() {
-                    say("\nstopping");
+                    print_line("\nstopping");
                     ending
                 } else {
                     Ending::Short
@@ -153,20 +153,20 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
 struct Running(Option<JoinHandle<Result<(), OperatorError>>>);
 
 impl Running {
-    /// What comes of `wanted`; `None` when the demo is to stop before, or when the operator ends, which is said.
+    /// The result of `wanted`; `None` when the demo is asked to stop first, or when the operator ends, which is reported.
     async fn while_it_runs<T>(&mut self, stop: &CancellationToken, wanted: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
             why = self.ended() => {
-                say(&format!("\nthe operator ended, and nothing is served or written any more: {why}"));
+                print_line(&format!("\nthe operator ended, and nothing is served or written any more: {why}"));
                 None
             }
             outcome = wanted => Some(outcome),
         }
     }
 
-    /// Waits until it ends without being asked to, and says why.
+    /// Waits until it ends without being asked to, and returns why.
     async fn ended(&mut self) -> String {
         let ended = match &mut self.0 {
             Some(task) => task.await,
@@ -180,7 +180,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end that it was asked for, for a while.
+    /// Waits a limited time for the end after it was asked to stop.
     async fn finish(self) {
         if let Some(task) = self.0 {
             let _ = tokio::time::timeout(Duration::from_secs(5), task).await;
@@ -188,8 +188,8 @@ impl Running {
     }
 }
 
-/// Applies the examples that are to be served, then those that are to be refused, and follows both; last it looks at those to which
-/// nothing is to happen.
+/// Applies the examples that are expected to be served, then those expected to be refused, and follows both. At the end it checks those
+/// that must not be changed.
 async fn show(
     client: &Client,
     examples: Vec<Example>,
@@ -198,7 +198,7 @@ async fn show(
 ) -> anyhow::Result<Outcome> {
     let (refused, others): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|example| matches!(example.expected(), Expected::Refused(_)));
-    say(&format!("\napplying {} objects", others.len()));
+    print_line(&format!("\napplying {} objects", others.len()));
     examples::apply(client, &others).await?;
     let (ignored, served): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|example| example.expected() == Expected::Ignored);
@@ -207,15 +207,15 @@ async fn show(
         // The older claim wins, and Kubernetes counts age in whole seconds: wait for the next one.
         let now = jiff::Timestamp::now();
         tokio::time::sleep(Duration::from_millis(1020 - u64::try_from(now.subsec_millisecond()).unwrap_or(0))).await;
-        say(&format!("\napplying {} objects that cannot be served, to show why", refused.len()));
+        print_line(&format!("\napplying {} objects that cannot be served, to show why", refused.len()));
         examples::apply(client, &refused).await?;
         outcome.add(progress::follow(client, &refused, names, deadline).await?);
     }
-    outcome.missing.extend(progress::touched(client, &ignored, names).await?);
+    outcome.missing.extend(progress::changed(client, &ignored, names).await?);
     Ok(outcome)
 }
 
-/// Starts a server at the wanted port of loopback, or at a free one, and says so.
+/// Starts a server at the wanted port of loopback, or at a free one, which is reported.
 async fn at_port<T, F, Fut>(port: u16, what: &str, start: F) -> anyhow::Result<T>
 where
     F: Fn(SocketAddr) -> Fut,
@@ -224,7 +224,7 @@ where
     match start((Ipv4Addr::LOCALHOST, port).into()).await {
         Ok(server) => Ok(server),
         Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
-            say(&format!("port {port} cannot be had for the {what} ({error}); taking a free one"));
+            print_line(&format!("port {port} cannot be had for the {what} ({error}); using a free one"));
             start((Ipv4Addr::LOCALHOST, 0).into())
                 .await
                 .with_context(|| format!("no free port on 127.0.0.1 for the {what}"))
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_operator_that_ends_by_itself_is_not_waited_for() {
+    async fn an_operator_that_ends_by_itself_ends_the_demo() {
         let broken = OperatorError::Broken { part: "hub", reason: "a defect".into() };
         for (ended, why) in [
             (tokio::spawn(async { Err(broken) }), "the hub ended unexpectedly: a defect"),
@@ -246,8 +246,8 @@ mod tests {
             (tokio::spawn(async { panic!("at the operator's own peril") }), "own peril"),
         ] {
             let mut running = Running(Some(ended));
-            let said = running.ended().await;
-            assert!(said.contains(why), "{said}");
+            let reason = running.ended().await;
+            assert!(reason.contains(why), "{reason}");
             running.finish().await;
         }
         let stop = CancellationToken::new();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_the_operator_runs_the_work_is_done_or_the_demo_stopped() {
+    async fn work_ends_with_its_result_or_with_the_stop() {
         let stop = CancellationToken::new();
         let mut running = Running(Some(tokio::spawn(std::future::pending())));
         assert_eq!(running.while_it_runs(&stop, async { 7 }).await, Some(7));

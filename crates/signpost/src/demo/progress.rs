@@ -1,6 +1,5 @@
-//! Follows the examples until each has come to what is expected of it, and says so as it happens.
-//!
-//! Nothing is taken on trust: an object that says it is Ready counts only when the name server answers for it.
+//! Follows the examples until each has its expected result, and prints each result when it is there. An object with the condition Ready
+//! counts only when the name server answers for it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,24 +12,24 @@ use serde_json::Value;
 use tokio::net::UdpSocket;
 
 use super::examples::{Example, Expected};
-use super::say;
+use super::print_line;
 
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the examples came to.
+/// The results of the examples.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// Names and types that the name server answers, with their data.
     pub(super) served: BTreeMap<(String, String), Vec<String>>,
     /// Objects that were refused as expected, with the reason.
     pub(super) refused: Vec<(String, String)>,
-    /// Objects that did not come to what was expected, with what is known.
+    /// Objects without the expected result, with the last known state.
     pub(super) missing: Vec<(String, String)>,
 }
 
 impl Outcome {
-    /// Takes in what further examples came to.
+    /// Adds the results of further examples.
     pub(super) fn add(&mut self, other: Self) {
         let Self { served, refused, missing } = other;
         self.served.extend(served);
@@ -39,8 +38,8 @@ impl Outcome {
     }
 }
 
-/// What one look at one object showed.
-enum Look {
+/// The state of one object at one check.
+enum State {
     Served(Vec<(String, String, Vec<String>)>),
     Refused {
         reason: String,
@@ -51,8 +50,8 @@ enum Look {
     Untouched(&'static str),
 }
 
-impl Look {
-    /// What to say when something else was expected.
+impl State {
+    /// The message when another state was expected.
     fn unexpected(self) -> String {
         match self {
             Self::Served(_) => "it is served, which was not expected".to_owned(),
@@ -63,31 +62,31 @@ impl Look {
     }
 }
 
-/// Those to which something happened although nothing was to, with what that is.
-pub(super) async fn touched(
+/// The examples that were changed although they must not be, with the change.
+pub(super) async fn changed(
     client: &Client,
     examples: &[Example],
     server: SocketAddr,
 ) -> anyhow::Result<Vec<(String, String)>> {
     let socket = UdpSocket::bind("127.0.0.1:0").await?;
-    let mut touched = Vec::new();
+    let mut changed = Vec::new();
     for example in examples {
-        match look(client, example, server, &socket).await {
-            Look::Untouched(_) => {}
-            other => touched.push((example.title(), other.unexpected())),
+        match check(client, example, server, &socket).await {
+            State::Untouched(_) => {}
+            other => changed.push((example.title(), other.unexpected())),
         }
         let rules = example.object["spec"]["rules"].as_array().into_iter().flatten();
         for host in rules.filter_map(|rule| rule["host"].as_str()) {
-            // A name outside of every zone is refused, which is no answer either.
+            // A name outside of every zone is refused, which does not count as an answer.
             if ask(&socket, server, host, "A").await.is_ok_and(|data| !data.is_empty()) {
-                touched.push((example.title(), format!("{host} is answered, which was not expected")));
+                changed.push((example.title(), format!("{host} is answered, which was not expected")));
             }
         }
     }
-    Ok(touched)
+    Ok(changed)
 }
 
-/// Looks at the open examples again and again until none is left or time is up.
+/// Checks the open examples repeatedly until none is left or the deadline has passed.
 pub(super) async fn follow(
     client: &Client,
     examples: &[Example],
@@ -101,15 +100,19 @@ pub(super) async fn follow(
     while !open.is_empty() && Instant::now() < deadline {
         let mut still = Vec::new();
         for (example, _) in open {
-            match (look(client, example, server, &socket).await, example.expected()) {
-                (Look::Served(names), Expected::Served) => {
+            match (check(client, example, server, &socket).await, example.expected()) {
+                (State::Served(names), Expected::Served) => {
                     for (name, rtype, data) in names {
-                        say(&format!("  served   {name:<28} {rtype:<6} {:<32} {}", data.join(", "), example.title()));
+                        print_line(&format!(
+                            "  served   {name:<28} {rtype:<6} {:<32} {}",
+                            data.join(", "),
+                            example.title()
+                        ));
                         outcome.served.insert((name, rtype), data);
                     }
                 }
-                (Look::Refused { reason, message }, Expected::Refused(wanted)) if reason == wanted => {
-                    say(&format!("  refused  {}: {reason}: {message}", example.title()));
+                (State::Refused { reason, message }, Expected::Refused(wanted)) if reason == wanted => {
+                    print_line(&format!("  refused  {}: {reason}: {message}", example.title()));
                     outcome.refused.push((example.title(), reason));
                 }
                 (other, _) => still.push((example, other.unexpected())),
@@ -124,10 +127,10 @@ pub(super) async fn follow(
     Ok(outcome)
 }
 
-async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &UdpSocket) -> Look {
+async fn check(client: &Client, example: &Example, server: SocketAddr, socket: &UdpSocket) -> State {
     let object = match example.api(client).get(example.name()).await {
         Ok(object) => object,
-        Err(error) => return Look::NotYet(format!("it cannot be read: {error}")),
+        Err(error) => return State::NotYet(format!("it cannot be read: {error}")),
     };
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
     match example.kind() {
@@ -135,11 +138,11 @@ async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &U
             let status = &object.data["status"];
             let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
             let Some(ready) = conditions.iter().find(|condition| condition["type"] == "Ready") else {
-                return Look::Untouched("it has no Ready condition yet");
+                return State::Untouched("it has no Ready condition yet");
             };
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             if ready["status"] != "True" {
-                return Look::Refused { reason: text(&ready["reason"]), message: text(&ready["message"]) };
+                return State::Refused { reason: text(&ready["reason"]), message: text(&ready["message"]) };
             }
             // Its records come from its masters, so the demo has nothing to answer for it.
             if matches!(object.data["spec"]["kind"].as_str(), Some("Slave" | "Consumer")) {
@@ -150,38 +153,38 @@ async fn look(client: &Client, example: &Example, server: SocketAddr, socket: &U
                 _ => (text(&status["dnsEntryName"]), text(&object.data["spec"]["type"])),
             };
             match ask(socket, server, &name, &rtype).await {
-                Ok(data) if !data.is_empty() => Look::Served(vec![(name, rtype, data)]),
-                Ok(_) => Look::NotYet(format!("it says Ready, but {name} {rtype} has no answer")),
-                Err(error) => Look::NotYet(format!("it says Ready, but {name} {rtype} cannot be asked for: {error}")),
+                Ok(data) if !data.is_empty() => State::Served(vec![(name, rtype, data)]),
+                Ok(_) => State::NotYet(format!("it is Ready, but {name} {rtype} has no answer")),
+                Err(error) => State::NotYet(format!("it is Ready, but {name} {rtype} cannot be queried: {error}")),
             }
         }
         "Ingress" => {
             let Some(hosts) = annotations.get("pihole.io/managed-hosts").filter(|hosts| !hosts.is_empty()) else {
-                return Look::Untouched("it has no managed hosts yet");
+                return State::Untouched("it has no managed hosts yet");
             };
             let mut names = Vec::new();
             for host in hosts.split(',') {
                 match ask(socket, server, host, "A").await {
                     Ok(data) if !data.is_empty() => names.push((format!("{host}."), "A".to_owned(), data)),
-                    Ok(_) => return Look::NotYet(format!("{host} has no answer")),
-                    Err(error) => return Look::NotYet(format!("{host} cannot be asked for: {error}")),
+                    Ok(_) => return State::NotYet(format!("{host} has no answer")),
+                    Err(error) => return State::NotYet(format!("{host} cannot be queried: {error}")),
                 }
             }
-            Look::Served(names)
+            State::Served(names)
         }
-        _ => Look::Served(Vec::new()),
+        _ => State::Served(Vec::new()),
     }
 }
 
-/// Asks the name server; an empty answer means there is no such name or type. A late answer to an earlier question is not taken for this one.
+/// Queries the name server; an empty answer means that the name or type does not exist. A late answer to an earlier query is ignored.
 async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) -> anyhow::Result<Vec<String>> {
-    let rtype: RecordType = rtype.parse().map_err(|_| anyhow::anyhow!("no query can be made for the type {rtype}"))?;
+    let rtype: RecordType = rtype.parse().map_err(|_| anyhow::anyhow!("the type {rtype} cannot be queried"))?;
     let mut name = Name::from_ascii(name)?;
     name.set_fqdn(true);
     let mut query = Message::query();
     query.add_query(Query::query(name, rtype));
     socket.send_to(&query.to_vec()?, server).await?;
-    let answer = tokio::time::timeout(PATIENCE, answer_to(&query, socket)).await??;
+    let answer = tokio::time::timeout(TIMEOUT, answer_to(&query, socket)).await??;
     anyhow::ensure!(
         matches!(answer.metadata.response_code, ResponseCode::NoError | ResponseCode::NXDomain),
         "{}",
@@ -195,7 +198,7 @@ async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) ->
         .collect())
 }
 
-/// Reads on until the answer to this question comes.
+/// Reads until the answer to this query arrives.
 async fn answer_to(query: &Message, socket: &UdpSocket) -> std::io::Result<Message> {
     let mut buffer = [0_u8; 4096];
     loop {
@@ -216,7 +219,7 @@ mod tests {
     use hickory_proto::rr::{RData, Record};
 
     #[tokio::test]
-    async fn an_answer_to_another_question_is_passed_over() {
+    async fn an_answer_to_another_query_is_ignored() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap();
         let serving = async {

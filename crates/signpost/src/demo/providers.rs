@@ -12,10 +12,10 @@ use signpost_sandbox::nameserver::{NameServer, Records};
 use signpost_system_pihole::{Instance, Policy};
 use signpost_system_powerdns::Pace;
 
-/// Where the names of the example Ingresses point unless they say otherwise.
+/// The default target of the names of the example Ingresses.
 const TARGET: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 
-/// Installs both systems on servers in memory, and lets the name server answer what those hold.
+/// Installs both systems on servers in memory, and makes the name server answer with their content.
 pub(super) fn install(operator: &mut Operator, names: &NameServer) -> anyhow::Result<()> {
     let powerdns = MemoryServer::new();
     let records = names.records();
@@ -32,7 +32,7 @@ pub(super) fn install(operator: &mut Operator, names: &NameServer) -> anyhow::Re
     Ok(())
 }
 
-/// Makes the name server answer for a zone what the zone holds now.
+/// Copies the current content of a zone to the name server.
 fn mirror_zone(
     records: &Records,
     mirrored: &Mutex<BTreeSet<(ZoneName, Fqdn, RecordType)>>,
@@ -56,15 +56,15 @@ fn mirror_zone(
             now.insert((zone.clone(), set.name.clone(), set.rtype));
         }
     }
-    let gone: Vec<_> = mirrored.iter().filter(|entry| &entry.0 == zone && !now.contains(entry)).cloned().collect();
-    for entry in gone {
+    let removed: Vec<_> = mirrored.iter().filter(|entry| &entry.0 == zone && !now.contains(entry)).cloned().collect();
+    for entry in removed {
         records.remove(&entry.1, &entry.2);
         mirrored.remove(&entry);
     }
     mirrored.extend(now);
 }
 
-/// Makes the name server answer what the Pi-hole's lines say, with a Pi-hole's TTL of 0.
+/// Copies the lines of the Pi-hole to the name server, with a Pi-hole's TTL of 0.
 fn mirror_lines(records: &Records, shown: &Mutex<BTreeSet<(Fqdn, RecordType)>>, listing: &Listing) {
     let mut wanted: BTreeMap<(Fqdn, RecordType), Vec<String>> = BTreeMap::new();
     for line in &listing.hosts {

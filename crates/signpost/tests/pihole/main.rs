@@ -2,7 +2,7 @@
 //!
 //! The rows are those of the acceptance list in `crates/systems/pihole/tests/ROWS.md`.
 
-// Helpers of tests fail a test as tests do.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 #[path = "../../../systems/pihole/tests/common/mod.rs"]
@@ -31,7 +31,7 @@ on_both! {
                 let hosts = [format!("a{n}.lan"), format!("www-{n}.lan"), format!("api-{n}.lan")];
                 let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
                 let first = hosts[0];
-                // What kubectl leaves behind is most of an Ingress.
+                // The annotation that kubectl leaves behind is most of an Ingress.
                 let applied = "x".repeat(1500);
                 let draft = Draft::new(&format!("app-{n}"), &hosts).registered().annotate("pihole.io/hosts", first);
                 bed.create(draft.annotate("kubectl.kubernetes.io/last-applied-configuration", &applied)).await;
@@ -67,24 +67,24 @@ on_both! {
         elsewhere.register("app", &["elsewhere.lan"]).await;
         bed.register("app", &["app.lan"]).await;
         for pasted in ["", "/", "/admin", "/admin/", "/api"] {
-            // A Pi-hole without a password takes any token, which still has to be given.
+            // A Pi-hole without a password accepts any token, which is still required.
             let server = PiholeV6::with(V6Options { password: None, ..V6Options::default() }).await;
             let process = Process::start(&bed, &format!("{}{pasted}", server.url()), "unused", &[]);
             serves(server.dns(), "app.lan", &[TARGET]).await;
-            process.says("dns record created", &bed.path("app")).await;
+            process.logs("dns record created", &bed.path("app")).await;
             assert_eq!(server.hosts().len(), 1, "the namespace that is named, and no other");
             let (code, text) = process.ended().await;
             assert_eq!(code, 0, "{text}");
             assert!(!text.contains("\"DEBUG\""), "info is the default: {text}");
-            let nameless = text.lines().filter(|line| line.contains("OWNER_ID is not set")).collect::<Vec<_>>();
-            assert!(nameless.len() == 1 && nameless[0].contains("\"WARN\""), "{text}");
+            let warnings = text.lines().filter(|line| line.contains("OWNER_ID is not set")).collect::<Vec<_>>();
+            assert!(warnings.len() == 1 && warnings[0].contains("\"WARN\""), "{text}");
         }
-        for (level, said) in [("debug", true), ("info", true), ("warn", false), ("error", false)] {
+        for (level, logged) in [("debug", true), ("info", true), ("warn", false), ("error", false)] {
             let server = PiholeSpec::start().await;
             let process = Process::start(&bed, &server.url(), PiholeSpec::TOKEN, &[("LOG_LEVEL", level), ("OWNER_ID", level)]);
             serves(server.dns(), "app.lan", &[TARGET]).await;
             let (_, text) = process.ended().await;
-            assert_eq!(text.contains("dns record created"), said, "{level}: {text}");
+            assert_eq!(text.contains("dns record created"), logged, "{level}: {text}");
             assert!(!text.contains("OWNER_ID is not set"), "{text}");
             assert_eq!(text.contains("reconcile started"), level == "debug", "{level}: {text}");
         }
@@ -106,18 +106,18 @@ on_both! {
             let problems = text.lines().filter(|line| line.contains(&format!("{name}: "))).count();
             assert!(code == 2 && problems == 1, "{name}: {code}, {text}");
         }
-        // Whatever is given, what is missing is told with everything else that is wrong.
+        // Missing settings are reported together with all other problems.
         for (token, address) in [(PiholeV6::PASSWORD, ""), ("", TARGET), (PiholeV6::PASSWORD, "01.2.3.4")] {
             let wrong = [("DEFAULT_TARGET_IP", address), ("GC", "sometimes")];
             let (code, text) = Process::start(&bed, "", token, &wrong).ends().await;
             assert_eq!(code, 2, "{text}");
-            let mut told: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(": ")).map(|(setting, _)| setting).collect();
-            told.sort_unstable();
+            let mut reported: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(": ")).map(|(setting, _)| setting).collect();
+            reported.sort_unstable();
             let mut missing = vec!["GC", "PIHOLE_URL"];
             missing.extend((address != TARGET).then_some("DEFAULT_TARGET_IP"));
             missing.extend(token.is_empty().then_some("PIHOLE_API_TOKEN"));
             missing.sort_unstable();
-            assert_eq!(told, missing, "{text}");
+            assert_eq!(reported, missing, "{text}");
         }
         let (code, text) = Process::start(&bed, "", "", &[("DEFAULT_TARGET_IP", "")]).ends().await;
         assert!(code == 2 && text.contains("no system is switched on"), "{text}");
@@ -130,25 +130,25 @@ on_both! {
         let server = PiholeV6::start().await;
         let process = Process::start(&bed, &server.url(), PiholeV6::PASSWORD, &[("LOG_LEVEL", "debug")]);
         bed.create(Draft::new("app", &["app.lan"]).registered().annotate(TARGET_IP, "192.168.1.100")).await;
-        let created = process.says("dns record created", &bed.path("app")).await;
+        let created = process.logs("dns record created", &bed.path("app")).await;
         assert_eq!((&created["host"], &created["ip"]), (&json!("app.lan"), &json!("192.168.1.100")));
         bed.annotate("app", TARGET_IP, Some("192.168.1.101")).await;
-        let updated = process.says("dns record updated", &bed.path("app")).await;
+        let updated = process.logs("dns record updated", &bed.path("app")).await;
         assert_eq!((&updated["host"], &updated["old_ip"], &updated["new_ip"]), (&json!("app.lan"), &json!("192.168.1.100"), &json!("192.168.1.101")));
         bed.annotate("app", TARGET_IP, Some("nonsense")).await;
-        let invalid = process.says("invalid annotation", &bed.path("app")).await;
+        let invalid = process.logs("invalid annotation", &bed.path("app")).await;
         assert_eq!((&invalid["annotation"], &invalid["value"]), (&json!(TARGET_IP), &json!("nonsense")));
         bed.create(Draft::new("none", &[]).any_host().annotate(REGISTER, "true")).await;
-        let skipped = process.says("ingress skipped (no hosts)", &bed.path("none")).await;
+        let skipped = process.logs("ingress skipped (no hosts)", &bed.path("none")).await;
         bed.delete("app").await;
-        let deleted = process.says("dns record deleted", &bed.path("app")).await;
+        let deleted = process.logs("dns record deleted", &bed.path("app")).await;
         assert_eq!(deleted["host"], "app.lan");
-        let started = process.says("reconcile started", &bed.path("app")).await;
+        let started = process.logs("reconcile started", &bed.path("app")).await;
         server.upset(Upset::status("PUT", "/api/config", 500, 1));
         bed.register("late", &["late.lan"]).await;
-        let error = process.says("pi-hole api error", &bed.path("late")).await;
+        let error = process.logs("pi-hole api error", &bed.path("late")).await;
         assert_eq!(error["operation"], "create");
-        let failed = process.says("reconcile failed", &bed.path("late")).await;
+        let failed = process.logs("reconcile failed", &bed.path("late")).await;
         assert!(error["error"].as_str().unwrap().contains("500") && failed["error"].as_str().unwrap().contains("500"));
         for (line, level) in [
             (&started, "DEBUG"), (&created, "INFO"), (&updated, "INFO"), (&deleted, "INFO"),

@@ -1,4 +1,4 @@
-//! The binary as a process of its own: started with settings in its environment, as a pod is, and watched from outside.
+//! The binary as a separate process: started with settings in its environment, as in a pod, and observed from outside.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,15 +10,15 @@ use signpost_testkit::eventually;
 
 use crate::common::{Bed, PATIENCE, TARGET};
 
-/// A child that operates. Killed when dropped.
+/// An operator process. Killed when dropped.
 pub(crate) struct Process {
     child: Child,
-    said: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
     reader: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Process {
-    /// Starts the operator on a test's namespace with the three settings that have to be given, and more.
+    /// Starts the operator on a test's namespace with the three required settings, and `more`.
     pub(crate) fn start(bed: &Bed, url: &str, token: &str, more: &[(&str, &str)]) -> Self {
         let kubeconfig = bed.cluster.kubeconfig();
         let settings = [
@@ -40,21 +40,21 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (stderr, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
+        let printed = Arc::new(Mutex::new(String::new()));
+        let (stderr, lines) = (child.stderr.take().unwrap(), Arc::clone(&printed));
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let mut heard = heard.lock().unwrap();
-                heard.push_str(&line);
-                heard.push('\n');
+                let mut lines = lines.lock().unwrap();
+                lines.push_str(&line);
+                lines.push('\n');
             }
         });
-        Self { child, said, reader: Some(reader) }
+        Self { child, printed, reader: Some(reader) }
     }
 
     /// Everything it has printed.
     pub(crate) fn text(&self) -> String {
-        self.said.lock().unwrap().clone()
+        self.printed.lock().unwrap().clone()
     }
 
     /// Its log lines.
@@ -64,7 +64,7 @@ impl Process {
     }
 
     /// Waits for a log line with this message, about this Ingress (`namespace/name`).
-    pub(crate) async fn says(&self, message: &str, ingress: &str) -> Map<String, Value> {
+    pub(crate) async fn logs(&self, message: &str, ingress: &str) -> Map<String, Value> {
         eventually(&format!("{message:?} about {ingress}"), PATIENCE, || async {
             let found = self
                 .lines()
@@ -82,7 +82,7 @@ impl Process {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Asks it to end and waits until it has: exit code and everything it printed.
+    /// Stops it and waits for its end: exit code and everything it printed.
     pub(crate) async fn ended(self) -> (i32, String) {
         assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
         self.ends().await
