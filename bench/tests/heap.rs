@@ -1,9 +1,7 @@
-//! How much heap the operator takes per object at rest. Fails when it grows.
-//!
-//! The sandbox and the in-memory PowerDNS live in the same process, so the operator is started a second time, when nothing is left to
-//! write: what the heap has gained then is the operator's alone.
+//! The heap of the operator per object when idle. Fails when it grows. The sandbox and the in-memory PowerDNS run in the same process. So
+//! the operator is started a second time, when nothing is left to write: the growth of the heap is then the operator's alone.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -22,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 static HEAP: dhat::Alloc = dhat::Alloc;
 
 const OBJECTS: usize = 2_000;
-/// Bytes per record set: index, queue, memory of the zone and what is known of statuses. Measured, with a tenth on top.
+/// Bytes per record set: index, queue, memory of the zone and digests of statuses. As measured, plus ten percent.
 const LIMIT: usize = 2_600;
 
 struct Running {

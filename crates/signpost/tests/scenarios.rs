@@ -1,10 +1,10 @@
 //! Scenarios as data: objects and provider state in, provider state, statuses and events out. A bug report can be a file.
 //!
 //! Every file of `tests/scenarios/SYSTEM/` is run on the sandbox with a provider in memory, on a paused clock. After each step the operator
-//! has ten minutes of that clock. `UPDATE=1 cargo test -p signpost --test scenarios` writes what happened as what is expected: read the
+//! has ten minutes of that clock. `UPDATE=1 cargo test -p signpost --test scenarios` writes the results as the expectations: read the
 //! difference before you commit it. `tests/scenarios/README.md` explains the format.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -34,14 +34,14 @@ const QUIET: Duration = Duration::from_mins(10);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Scenario {
-    /// What it shows, in one sentence.
+    /// Its purpose, in one sentence.
     #[allow(dead_code, reason = "for readers of the file")]
     about: String,
     system: System,
-    /// What the provider has before the operator starts: record lines by zone, or the lines of the Pi-hole.
+    /// The provider's content before the operator starts: record lines by zone, or the lines of the Pi-hole.
     #[serde(default)]
     provider: BTreeMap<String, Vec<String>>,
-    /// What the cluster has before the operator starts, a second apart.
+    /// The objects of the cluster before the operator starts, created a second apart.
     #[serde(default)]
     objects: Vec<Value>,
     #[serde(default)]
@@ -57,7 +57,7 @@ enum System {
     Pihole,
 }
 
-/// Something that happens.
+/// One step of a scenario.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Step {
@@ -65,7 +65,7 @@ enum Step {
     Apply(Value),
     /// A user deletes an object.
     Delete(Named),
-    /// Somebody edits the provider by hand: lines as in `provider`; a line that begins with `-` is removed.
+    /// A user edits the provider by hand: lines as in `provider`; a line that begins with `-` is removed.
     Edit(BTreeMap<String, Vec<String>>),
     /// The provider loses everything.
     Wipe(()),
@@ -90,7 +90,7 @@ enum Provider {
     Pihole(MemoryPihole),
 }
 
-struct World {
+struct Environment {
     sandbox: Sandbox,
     client: Client,
     provider: Provider,
@@ -105,7 +105,7 @@ fn resource(kind: &str) -> ApiResource {
         "RRset" => ("dns.cav.enablers.ob", "v1alpha2", "rrsets"),
         "ClusterRRset" => ("dns.cav.enablers.ob", "v1alpha2", "clusterrrsets"),
         "Ingress" => ("networking.k8s.io", "v1", "ingresses"),
-        other => panic!("scenarios know no kind {other}"),
+        other => panic!("{other} is not a kind of the scenarios"),
     };
     ApiResource {
         group: group.into(),
@@ -116,7 +116,7 @@ fn resource(kind: &str) -> ApiResource {
     }
 }
 
-impl World {
+impl Environment {
     async fn new(system: System) -> Self {
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = SandboxClock::tokio_from(start);
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// A user's apply. What the API server refuses is part of the scenario.
+    /// A user's apply. A rejection by the API server is part of the result.
     async fn apply(&self, object: &Value, refused: &mut Vec<String>) {
         let kind = object["kind"].as_str().expect("an object has a kind");
         let name = object["metadata"]["name"].as_str().expect("an object has a name");
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// What the provider has now.
+    /// The provider's content.
     fn provided(&self) -> Value {
         match &self.provider {
             Provider::PowerDns(server) => {
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// What is on the objects now.
+    /// The reported state of the objects.
     async fn reported(&self, system: System) -> Value {
         let kinds: &[&str] = match system {
             System::Powerdns => &["ClusterZone", "Zone", "ClusterRRset", "RRset"],
@@ -285,7 +285,7 @@ impl World {
     }
 }
 
-/// The lines of a record set, one per record; what depends on the day is left out.
+/// The lines of a record set, one per record, without the serial, which depends on the day.
 fn zone_lines(set: &signpost_provider_powerdns::ServerSet) -> Vec<String> {
     let content = |content: &str| match set.rtype.as_str() {
         "SOA" => {
@@ -297,7 +297,7 @@ fn zone_lines(set: &signpost_provider_powerdns::ServerSet) -> Vec<String> {
     set.contents.iter().map(|line| format!("{} {} {} {}", set.name, set.ttl, set.rtype, content(line))).collect()
 }
 
-/// What is reported on an object, without times and serials.
+/// The reported state of an object, without times and serials.
 fn reported(object: &DynamicObject) -> Value {
     let mut shown = json!({});
     if let Some(status) = object.data["status"].as_object() {
@@ -351,41 +351,41 @@ async fn edit_zone(server: &MemoryServer, zone: &ZoneName, lines: &[String]) {
     }
 }
 
-/// Runs a scenario and returns what came of it.
+/// Runs a scenario and returns its result.
 async fn run(scenario: &Scenario) -> Value {
-    let mut world = World::new(scenario.system).await;
+    let mut environment = Environment::new(scenario.system).await;
     let mut refused = Vec::new();
-    world.edit(&scenario.provider).await;
+    environment.edit(&scenario.provider).await;
     for object in &scenario.objects {
-        world.apply(object, &mut refused).await;
+        environment.apply(object, &mut refused).await;
     }
-    world.start();
+    environment.start();
     tokio::time::sleep(QUIET).await;
     for step in &scenario.steps {
         match step {
-            Step::Apply(object) => world.apply(object, &mut refused).await,
+            Step::Apply(object) => environment.apply(object, &mut refused).await,
             Step::Delete(Named { kind, name }) => {
-                world.api(kind).delete(name, &DeleteParams::default()).await.unwrap();
+                environment.api(kind).delete(name, &DeleteParams::default()).await.unwrap();
             }
-            Step::Edit(lines) => world.edit(lines).await,
-            Step::Wipe(()) => world.wipe(),
-            Step::Down(()) => world.down(true),
-            Step::Up(()) => world.down(false),
+            Step::Edit(lines) => environment.edit(lines).await,
+            Step::Wipe(()) => environment.wipe(),
+            Step::Down(()) => environment.down(true),
+            Step::Up(()) => environment.down(false),
             Step::Restart(()) => {
-                world.stop().await;
-                world.start();
+                environment.stop().await;
+                environment.start();
             }
-            Step::Stop(()) => world.stop().await,
+            Step::Stop(()) => environment.stop().await,
         }
         tokio::time::sleep(QUIET).await;
     }
     let outcome = json!({
-        "provider": world.provided(),
-        "objects": world.reported(scenario.system).await,
-        "events": world.events().await,
+        "provider": environment.provided(),
+        "objects": environment.reported(scenario.system).await,
+        "events": environment.events().await,
         "refused": refused,
     });
-    world.stop().await;
+    environment.stop().await;
     without_empty(outcome)
 }
 
@@ -409,7 +409,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_scenario_comes_to_what_its_file_expects() {
+fn every_scenario_has_the_expected_result() {
     let update = std::env::var_os("UPDATE").is_some();
     let only = std::env::var("SCENARIO").unwrap_or_default();
     let files = files();
@@ -430,7 +430,7 @@ fn every_scenario_comes_to_what_its_file_expects() {
             std::fs::write(file, format!("{head}\n{expected}")).unwrap();
             println!("{} is updated", file.display());
         } else {
-            wrong.push(format!("{}: what happened is not what is expected; it was\n{expected}", file.display()));
+            wrong.push(format!("{}: the result is not as expected; it was\n{expected}", file.display()));
         }
     }
     assert!(wrong.is_empty(), "{}\nUPDATE=1 writes it into the files.", wrong.join("\n"));

@@ -1,6 +1,6 @@
-//! Each system waits for its own kinds only: a missing CRD of one does not hold up another.
+//! Each system waits for its own kinds only: a missing CRD of one does not delay another.
 
-// A test that cannot do its work must fail at once.
+// A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn create(cluster: &Cluster, namespace: &str, plural: &str, object: Value)
 }
 
 on_both! {
-    async fn pihole_serves_without_the_powerdns_kinds_and_powerdns_when_they_come(cluster) {
+    async fn pihole_serves_without_powerdns_kinds_and_powerdns_once_installed(cluster) {
         let namespace = cluster.namespace("systems").await;
         let options = OperatorOptions { namespace: Some(namespace.clone()), ..OperatorOptions::default() };
         let mut operator = Operator::new(cluster.client(), options);
