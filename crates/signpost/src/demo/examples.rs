@@ -97,7 +97,7 @@ pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
     }
     let (installation, objects): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_installation);
     if !installation.is_empty() {
-        super::say(&format!(
+        super::print_line(&format!(
             "left out        {} objects of an installation (Deployment, Secret, RBAC): the demo is the operator",
             installation.len()
         ));

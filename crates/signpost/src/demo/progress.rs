@@ -146,7 +146,7 @@ async fn check(client: &Client, example: &Example, server: SocketAddr, socket: &
             }
             // Its records come from its masters, so the demo has nothing to answer for it.
             if matches!(object.data["spec"]["kind"].as_str(), Some("Slave" | "Consumer")) {
-                return Look::Served(Vec::new());
+                return State::Served(Vec::new());
             }
             let (name, rtype) = match example.kind() {
                 "Zone" | "ClusterZone" => (text(&status["name"]), "SOA".to_owned()),

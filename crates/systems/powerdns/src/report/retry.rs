@@ -34,7 +34,7 @@ impl Default for Retries {
 impl Retries {
     pub(crate) fn server(&mut self, error: &ServerError, objects: Option<Touched<Arc<ObjectId>>>) {
         match error.class() {
-            ErrorClass::Transient | ErrorClass::Unauthorised | ErrorClass::Stale => {
+            ErrorClass::Transient | ErrorClass::Unauthorised => {
                 self.transient.merge(objects.unwrap_or(Touched::All));
             }
             ErrorClass::Throttled(after) => {
