@@ -9,8 +9,8 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use signpost_dns::{RecordKey, RecordType, ZoneName};
 use signpost_apis::powerdns::{AdoptionPolicy, FINALIZER};
+use signpost_dns::{RecordKey, RecordType, ZoneName};
 use signpost_engine::{ObjectWrite, WriteError};
 use signpost_planning::Refusal;
 use signpost_provider_powerdns::{ErrorClass, NewZone, ServerError};
@@ -24,7 +24,7 @@ use crate::{
     plan::{
         Atom, Plan, Waiting, ZoneStep,
         ledger::Ledger,
-        memory::{Present, RejectedSettings, ZoneMemory, canonical_host},
+        memory::{RejectedSettings, ZoneMemory, canonical_host},
         zone::{apex, serial_floor, with_safe_serial},
     },
     report::status::RecordStatus,
@@ -115,8 +115,9 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
             outcome = ZoneOutcome::NotWritten(error);
         }
     }
-    let Plan { key, memory, holder, losers, atoms, decided, with_zone, guarded, again, pace, full, left, shared, .. } =
-        plan;
+    let Plan {
+        key, memory, holder, losers, atoms, decided, with_zone, guarded, again, pace, full, left, shared, ..
+    } = plan;
     let atoms = atoms.into_iter().zip(outcomes).collect();
     ApplyResult {
         key,
@@ -282,13 +283,14 @@ async fn create(
         let ours = marked && error.class() != ErrorClass::Refused;
         memory.ledger.zone &= error.is_uncertain() || ours;
         if may_be_late(&error) {
+            // The object is kept until it is certain whether the zone was created for it.
+            memory.ledger.zone = true;
             memory.ledger.zone_uncertain = Some(system.clock.now());
         }
         return Err(ZoneOutcome::Failed(error));
     }
     memory.created = true;
-    let contents = system.server.read(zone).await.map_err(ZoneOutcome::Failed)?;
-    memory.present = contents.map(|contents| Present::of(&contents));
+    memory.present = crate::observe::read(system, zone).await.map_err(ZoneOutcome::Failed)?;
     memory.read_at = Some(system.clock.now());
     Ok(())
 }
@@ -502,6 +504,7 @@ async fn write_ledger(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::memory::Present;
     use signpost_dns::Fqdn;
     use signpost_provider_powerdns::{MemoryServer, ZoneServer, ZoneSettings};
 

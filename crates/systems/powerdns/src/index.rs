@@ -22,10 +22,7 @@ use signpost_dns::{Fqdn, RecordKey, ZoneName};
 use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Touched};
 use signpost_planning::{Claim, Claims, Reason};
 
-use crate::{
-    plan::ledger::Ledger,
-    report::status::RecordStatus,
-};
+use crate::{plan::ledger::Ledger, report::status::RecordStatus};
 
 pub(crate) mod digest;
 pub(crate) mod record;
@@ -159,8 +156,12 @@ impl ZoneIndex {
         // A zone object that is deleted takes along what was written through it: all of that, or it is too early.
         let everything = Touched::All;
         let touched = if claimants.iter().any(|zone| zone.identity.is_deleting()) { &everything } else { touched };
-        let mut snapshot =
-            ZoneSnapshot { claimants, full: *touched == Touched::All, left: !left.is_empty(), ..ZoneSnapshot::default() };
+        let mut snapshot = ZoneSnapshot {
+            claimants,
+            full: *touched == Touched::All,
+            left: !left.is_empty(),
+            ..ZoneSnapshot::default()
+        };
         let nothing = Home::default();
         let home = state.homes.get(key).unwrap_or(&nothing);
         let lookup = |ids: &[Arc<ObjectId>]| ids.iter().filter_map(|id| state.records.get(id).cloned()).collect();

@@ -33,6 +33,7 @@ use signpost_engine::{
     settings::Problem,
 };
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 use crate::{
     apply::fenced::Fenced,
@@ -133,6 +134,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
         clock: operator.clock(),
         health: operator.health(),
         metrics,
+        reads: Semaphore::new(READS_AT_ONCE),
         pace: Arc::new(pace),
     };
     operator.drive(system, queue, options);
@@ -146,8 +148,13 @@ pub(crate) struct PowerDnsSystem {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Health,
     pub(crate) metrics: PowerDnsMetrics,
+    /// Zones that are read whole at the same time.
+    pub(crate) reads: Semaphore,
     pub(crate) pace: Arc<Pace>,
 }
+
+/// Zones that are read whole at the same time at most. A read has a deadline, so one that hangs delays others for a while.
+const READS_AT_ONCE: usize = 4;
 
 /// How long a zone waits after its last object write before it reports its serial and clears its ledger.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -13,12 +13,12 @@ use signpost_provider_powerdns::ServerError;
 use crate::{
     PowerDnsSystem,
     index::ZoneSnapshot,
+    index::record::{ZoneKey, ZoneObject},
     plan::{
         Observed, ServerView,
         ledger::Ledger,
-        memory::{Present, ZoneMemory},
+        memory::{Present, Reading, ZoneMemory},
     },
-    index::record::{ZoneKey, ZoneObject},
 };
 
 pub(crate) mod probe;
@@ -127,8 +127,17 @@ async fn look(
             memory.forget_refusals();
         }
     }
-    system.metrics.read(true);
-    memory.present = system.server.read(zone).await?.map(|contents| Present::of(&contents));
+    memory.present = read(system, zone).await?;
     memory.read_at = Some(now);
     Ok(if memory.present.is_some() { ServerView::Present } else { ServerView::Missing })
+}
+
+/// Reads every record of a zone, few zones at a time. Only digests are kept, so that a large zone costs little memory.
+pub(crate) async fn read(system: &PowerDnsSystem, zone: &ZoneName) -> Result<Option<Present>, ServerError> {
+    // The semaphore is never closed.
+    let _permit = system.reads.acquire().await;
+    system.metrics.read(true);
+    let mut reading = Reading::new(zone.name());
+    let info = system.server.read_each(zone, &mut |set| reading.add(&set)).await?;
+    Ok(info.map(|info| reading.finish(info)))
 }

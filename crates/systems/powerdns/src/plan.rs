@@ -183,7 +183,10 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         for record in records(&snapshot) {
             let failed = || Readiness::Failed(Refusal::new(Reason::ZoneNotReady, refusal.message.clone()));
             let readiness = not_served(&plan, record).unwrap_or_else(failed);
-            plan.decided.push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
+            plan.decided.push(RecordStatus {
+                release: record.identity.is_deleting(),
+                ..RecordStatus::carried(record, readiness)
+            });
         }
         return plan;
     };
@@ -236,8 +239,9 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
         }
     }
     // A zone that stays on the server needs nothing of it either, unless something may still have to be taken off.
-    let retained =
-        |holder: &Arc<ZoneObject>| holder.identity.is_deleting() && holder.spec.deletion_policy == DeletionPolicy::Retain;
+    let retained = |holder: &Arc<ZoneObject>| {
+        holder.identity.is_deleting() && holder.spec.deletion_policy == DeletionPolicy::Retain
+    };
     let in_flight = plan.memory.ledger.entries.keys().any(|key| !plan.unlist.contains(key));
     if plan.holder.as_ref().is_some_and(retained) && !in_flight {
         plan.step = ZoneStep::Release;
@@ -399,8 +403,7 @@ fn hand_over(
     let follows = |record: &&Arc<Record>| *record.zone == *heir.identity.id && !record.identity.is_deleting();
     let wanted: BTreeSet<RecordKey> = records(snapshot).filter(follows).filter_map(|record| record.key()).collect();
     // A zone always has a start of authority.
-    let stays =
-        |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone::holds(zone, heir, key);
+    let stays = |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone::holds(zone, heir, key);
     for (name, records) in &snapshot.names {
         for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
             let status = RecordStatus::released(record, zone, missing.clone());
@@ -439,7 +442,8 @@ fn plan_names(
         let readiness = not_served(plan, record)
             .or_else(|| barred.cloned())
             .unwrap_or_else(|| Readiness::Failed(record.refusal().cloned().unwrap_or_else(unexplained)));
-        plan.decided.push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
+        plan.decided
+            .push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
     }
     let mut orphans = Vec::new();
     let scope = Scope { zone, holder, barred, shared: snapshot.shared, now };
@@ -450,10 +454,9 @@ fn plan_names(
     if snapshot.full && !snapshot.shared {
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone::holds(zone, holder, key));
         // An object that was given an invalid name before its status reported what it wrote: any of these may be its own.
-        let nameless = snapshot
-            .nameless
-            .iter()
-            .any(|record| !record.identity.is_deleting() && record.applied().is_none() && record.identity.generation > 1);
+        let nameless = snapshot.nameless.iter().any(|record| {
+            !record.identity.is_deleting() && record.applied().is_none() && record.identity.generation > 1
+        });
         let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
         let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
         for key in alone {
@@ -472,8 +475,7 @@ fn plan_names(
 fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Timestamp) {
     let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
     let mut guard = plan.memory.guard;
-    let verdict =
-        guard.check(DeletionGuard::ZONE, served, &orphans, Permission::Guarded, Duration::ZERO, now);
+    let verdict = guard.check(DeletionGuard::ZONE, served, &orphans, Permission::Guarded, Duration::ZERO, now);
     // A pass over some names sees only some orphans: what was paused before is for the next full one to confirm.
     if full {
         plan.memory.guard = guard;

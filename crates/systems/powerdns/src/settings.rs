@@ -67,14 +67,24 @@ impl Default for Pace {
 
 /// What can be set.
 pub(crate) const SETTINGS: &[Setting] = &[
-    Setting::new("PDNS_API_URL", "URL", "Base URL of the PowerDNS API, such as http://pdns.dns.svc:8081; a path prefix is kept"),
-    Setting::new("PDNS_API_KEY", "KEY", "API key; prefer the environment or a file, since flags are visible to others").secret(),
+    Setting::new(
+        "PDNS_API_URL",
+        "URL",
+        "Base URL of the PowerDNS API, such as http://pdns.dns.svc:8081; a path prefix is kept",
+    ),
+    Setting::new("PDNS_API_KEY", "KEY", "API key; prefer the environment or a file, since flags are visible to others")
+        .secret(),
     Setting::new("PDNS_API_KEY_FILE", "FILE", "File with the API key, read again when it changes"),
     Setting::new("PDNS_API_VHOST", "ID", "Server id in the API's paths").or("localhost"),
     Setting::new("PDNS_API_TIMEOUT", "TIME", "Longest time that any one call may take: 10, 10s, 1m").or("10"),
     Setting::switch("PDNS_API_INSECURE", "false", "Accept any TLS certificate: true or false"),
     Setting::new("PDNS_API_CA_PATH", "FILE", "PEM file of the certificate authority to trust"),
-    Setting::new("PDNS_RESYNC", "TIME", "Time between two checks of each zone's serial, to find changes made by others: 60, 60s, 5m").or("60"),
+    Setting::new(
+        "PDNS_RESYNC",
+        "TIME",
+        "Time between two checks of each zone's serial, to find changes made by others: 60, 60s, 5m",
+    )
+    .or("60"),
 ];
 
 impl PowerDnsConfig {
@@ -92,9 +102,7 @@ impl PowerDnsConfig {
         }
         config.ca_path = settings.path("PDNS_API_CA_PATH");
         config.insecure = settings.switch("PDNS_API_INSECURE", false);
-        for (name, value) in
-            [("PDNS_API_TIMEOUT", &mut config.timeout), ("PDNS_RESYNC", &mut config.pace.resync)]
-        {
+        for (name, value) in [("PDNS_API_TIMEOUT", &mut config.timeout), ("PDNS_RESYNC", &mut config.pace.resync)] {
             match settings.duration(name) {
                 Some(Duration::ZERO) => settings.problem(name, "it is zero; write seconds, such as 10"),
                 Some(given) => *value = given,

@@ -9,7 +9,8 @@ use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::ZoneName;
 use signpost_engine::Writer;
 use signpost_provider_powerdns::{
-    Change, Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
+    Change, Health, NewZone, Patched, ServerError, ServerInfo, ServerSet, ZoneContents, ZoneInfo, ZoneServer,
+    ZoneSettings,
 };
 
 /// Whether this process may write now.
@@ -49,6 +50,14 @@ impl ZoneServer for Fenced {
 
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
         self.server.read(zone)
+    }
+
+    fn read_each<'a>(
+        &'a self,
+        zone: &'a ZoneName,
+        each: &'a mut (dyn FnMut(ServerSet) + Send),
+    ) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
+        self.server.read_each(zone, each)
     }
 
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ObjectMeta;
 use signpost_apis::powerdns::{
-    AppliedSet, ClusterZone, DeletionPolicy, FINALIZER, GROUP, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, Zone, ZoneRefKind,
-    ZoneSpec, ZoneStatus,
+    AppliedSet, ClusterZone, DeletionPolicy, FINALIZER, GROUP, LEGACY_METRICS_FINALIZER, RRsetSpec, RRsetStatus, Zone,
+    ZoneRefKind, ZoneSpec, ZoneStatus,
 };
 use signpost_dns::{Fqdn, Rdata, RdataError, RecordKey, RecordSet, RecordSetError, RecordType, Ttl, ZoneName};
 use signpost_engine::{Identity, ObjectId};
@@ -85,12 +85,7 @@ impl ZoneObject {
         let name = spec.zone_name.as_deref().unwrap_or(&identity.id.name);
         let mut status = status.cloned().unwrap_or_default();
         only_ours(&mut status.conditions);
-        Self {
-            key: ZoneKey::of(name),
-            identity,
-            spec: Arc::new(spec.clone()),
-            status: Arc::new(status),
-        }
+        Self { key: ZoneKey::of(name), identity, spec: Arc::new(spec.clone()), status: Arc::new(status) }
     }
 }
 

@@ -197,7 +197,8 @@ mod tests {
         lines.push("nonsense".into());
         lines.push("www A nothex".into());
         assert_eq!(Ledger::parse(&zone, &lines), ledger);
-        let bytes: usize = Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
+        let bytes: usize =
+            Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
         assert_eq!(ledger.bytes(&zone), bytes);
     }
 

@@ -13,7 +13,7 @@ use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::{Fqdn, RecordKey, RecordType};
 use signpost_planning::GuardMemory;
 use signpost_provider_powerdns::{
-    COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ZoneContents, ZoneInfo, ZoneSettings,
+    COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings,
 };
 
 use super::ledger::Ledger;
@@ -98,37 +98,64 @@ pub(crate) struct Rejection {
     pub(crate) until: Timestamp,
 }
 
-impl Present {
-    pub(crate) fn of(contents: &ZoneContents) -> Self {
-        let apex = contents.info.name.name();
-        let mut present = Self {
-            info: contents.info.clone(),
-            sets: BTreeMap::new(),
-            commented: BTreeSet::new(),
-            beside: BTreeMap::new(),
-            apex_ns: None,
-            soa: None,
-        };
-        for set in contents.sets.iter().filter(|set| !set.contents.is_empty() || set.disabled) {
-            let key = RecordKey::new(set.name.clone(), set.rtype);
-            let ours = |comment: &&Comment| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&&*comment.account);
-            if set.comments.iter().any(|comment| ours(&comment)) {
-                present.commented.insert(key.clone());
-            }
-            let others: Arc<[Comment]> = set.comments.iter().filter(|comment| !ours(comment)).cloned().collect();
-            if !others.is_empty() {
-                present.beside.insert(key.clone(), others);
-            }
-            if set.rtype == RecordType::Ns && set.name == *apex {
-                let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
-                present.apex_ns = Some((set.ttl, hosts));
-            }
-            if set.rtype == RecordType::Soa && set.name == *apex {
-                present.soa = set.contents.first().map(|text| (set.ttl, text.clone()));
-            }
-            present.sets.insert(key, Digest::of_server(set));
+/// A zone that is being read, one record set after the other: only digests are kept.
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    apex: &'a Fqdn,
+    sets: BTreeMap<RecordKey, Digest>,
+    commented: BTreeSet<RecordKey>,
+    beside: BTreeMap<RecordKey, Arc<[Comment]>>,
+    apex_ns: Option<(u32, BTreeSet<String>)>,
+    soa: Option<(u32, Box<str>)>,
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read the zone with this name.
+    pub(crate) fn new(apex: &'a Fqdn) -> Self {
+        let (sets, commented, beside) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { apex, sets, commented, beside, apex_ns: None, soa: None }
+    }
+
+    /// Takes the next record set.
+    pub(crate) fn add(&mut self, set: &ServerSet) {
+        if set.contents.is_empty() && !set.disabled {
+            return;
         }
-        present
+        let key = RecordKey::new(set.name.clone(), set.rtype);
+        let ours = |comment: &&Comment| [COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT].contains(&&*comment.account);
+        if set.comments.iter().any(|comment| ours(&comment)) {
+            self.commented.insert(key.clone());
+        }
+        let others: Arc<[Comment]> = set.comments.iter().filter(|comment| !ours(comment)).cloned().collect();
+        if !others.is_empty() {
+            self.beside.insert(key.clone(), others);
+        }
+        if set.name == *self.apex {
+            match set.rtype {
+                RecordType::Ns => {
+                    let hosts = set.contents.iter().map(|host| canonical_host(host)).collect();
+                    self.apex_ns = Some((set.ttl, hosts));
+                }
+                RecordType::Soa => self.soa = set.contents.first().map(|text| (set.ttl, text.clone())),
+                _ => {}
+            }
+        }
+        self.sets.insert(key, Digest::of_server(set));
+    }
+
+    /// The zone, when all of it was read.
+    pub(crate) fn finish(self, info: ZoneInfo) -> Present {
+        let Self { apex: _, sets, commented, beside, apex_ns, soa } = self;
+        Present { info, sets, commented, beside, apex_ns, soa }
+    }
+}
+
+impl Present {
+    #[cfg(test)]
+    pub(crate) fn of(contents: &signpost_provider_powerdns::ZoneContents) -> Self {
+        let mut reading = Reading::new(contents.info.name.name());
+        contents.sets.iter().for_each(|set| reading.add(set));
+        reading.finish(contents.info.clone())
     }
 
     /// The types at a name.

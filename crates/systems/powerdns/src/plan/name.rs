@@ -172,7 +172,8 @@ impl<'a> Place<'a> {
             unwanted.extend(self.wrote(record).filter(|old| old != key));
         }
         for (record, readiness) in &self.losers {
-            let moved_on = matches!(readiness, Readiness::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
+            let moved_on =
+                matches!(readiness, Readiness::Failed(refusal) if refusal.reason == Reason::ClaimedByAnother);
             unwanted.extend(self.wrote(record).filter(|old| moved_on && Some(old) != record.key().as_ref()));
         }
         unwanted.retain(|key| self.may_go(key) && !self.wants.contains_key(key));
@@ -285,10 +286,9 @@ impl<'a> Place<'a> {
                 self.unwanted.remove(old);
             }
             // Only what the object's status reports survives a crash; for the rest there is the ledger.
-            let reported =
-                record.seen.applied.as_ref().is_some_and(|applied| {
-                    applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
-                });
+            let reported = record.seen.applied.as_ref().is_some_and(|applied| {
+                applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
+            });
             let write = Write {
                 content: content.clone(),
                 digest,
@@ -368,8 +368,9 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
     let wrote = record.applied().is_none_or(|applied| applied.zone == *scope.zone && applied.key == key);
     let own = scope.is_of_zone(&key) || plan.memory.rejected.contains_key(&key);
     let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key);
-    (served && wrote && listed && !own && !record.identity.is_deleting())
-        .then(|| RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content))
+    (served && wrote && listed && !own && !record.identity.is_deleting()).then(|| {
+        RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content)
+    })
 }
 
 /// What was written for an object that its status does not report yet: the ledger that lists it is deleted with the zone object.

@@ -351,8 +351,11 @@ fn an_unreachable_server_changes_nothing_that_is_served() {
     let snapshot = scene.world.snapshot(&key, &Touched::All, &Ledger::default());
     let plan = plan(Observed { key, snapshot, server, memory: ZoneMemory::default(), pace: pace() }, now());
     assert!(plan.atoms.is_empty() && plan.step == ZoneStep::Keep);
-    let decided: BTreeMap<&str, (String, bool)> =
-        plan.decided.iter().map(|verdict| (&*verdict.judged.uid, (says(&verdict.readiness), verdict.release))).collect();
+    let decided: BTreeMap<&str, (String, bool)> = plan
+        .decided
+        .iter()
+        .map(|verdict| (&*verdict.judged.uid, (says(&verdict.readiness), verdict.release)))
+        .collect();
     assert_eq!(decided.get("served"), None);
     assert_eq!(decided["changed"], ("ProviderUnreachable".to_owned(), false));
     assert_eq!(decided["leaving"], ("ProviderUnreachable".to_owned(), false));

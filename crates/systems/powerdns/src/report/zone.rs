@@ -158,4 +158,3 @@ pub(crate) fn zone_readiness(outcome: &ZoneOutcome, retry: &mut Retries) -> Read
         }
     }
 }
-

@@ -573,6 +573,29 @@ async fn a_zone_that_refuses_adoption_takes_its_zone_along_before_its_status_lan
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_object_waits_for_a_creation_that_ended_without_an_answer() {
+    let scene = Scene::new().await;
+    let once = Arc::new(AtomicBool::new(true));
+    let gate = once.clone();
+    scene.server.set_gate(Some(Arc::new(move |call| match call {
+        Call::Create(_) if gate.swap(false, Ordering::SeqCst) => Fault::Late(timeout()),
+        Call::Create(_) => Fault::Before(timeout()),
+        _ => Fault::None,
+    })));
+    let replica = scene.start(Pace { grace: Duration::from_mins(10), ..fast() });
+    scene.zone(json!({})).await;
+    eventually("a creation timed out", PATIENCE, || async { if scene.server.late() > 0 { Ok(()) } else { Err(()) } })
+        .await;
+    scene.zones.delete(NAME, &DeleteParams::default()).await.unwrap();
+    scene.looks(2).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_of_the_whole_zone_takes_few_requests() {
     let scene = Scene::new().await;
     scene.zone(json!({})).await;
