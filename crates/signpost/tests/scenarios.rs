@@ -194,7 +194,7 @@ impl Environment {
                     for line in lines {
                         match line.strip_prefix('-') {
                             Some(removed) => list.retain(|have| have.as_str() != removed.trim()),
-                            None => list.push(Line::new(line.clone())),
+                            None => list.push(Line::stored(line)),
                         }
                     }
                 }
@@ -215,7 +215,7 @@ impl Environment {
     fn down(&self, down: bool) {
         match &self.provider {
             Provider::PowerDns(server) => {
-                let gate = |_: &Call| Fault::Before(ServerError::Unreachable("connection refused".into()));
+                let gate = |_: &Call| Fault::Before(ServerError::Unreachable { why: "connection refused".into() });
                 server.set_gate(if down { Some(Arc::new(gate)) } else { None });
             }
             Provider::Pihole(pihole) => {

@@ -183,6 +183,11 @@ impl MemoryServer {
         self.lock().zones.get(zone).map(MemoryZone::contents)
     }
 
+    /// The zones that it has now, without a call.
+    pub fn zones(&self) -> Vec<ZoneName> {
+        self.lock().zones.keys().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
