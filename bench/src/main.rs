@@ -1,6 +1,7 @@
-//! `make bench`: the goals of the project, measured on real servers. Every comparison is made within one run. Each measurement is one line,
-//! `NAME VALUE UNIT (goal GOAL) ok|short`; all of them are also written to `target/bench.json`. The exit code is 1 when a measurement is
-//! short of its goal.
+//! `make bench`: the goals of the project, measured on real servers. Every comparison is made within one run.
+//!
+//! Each measurement is one line, `NAME VALUE UNIT (goal GOAL) ok|short`; all of them are also written to `target/bench.json`. The exit code
+//! is 1 when a measurement is short of its goal.
 
 mod change;
 mod converge;

@@ -82,11 +82,11 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyho
     measurements.push(Measurement::new("memory.rss_empty", operator.rss_mb()?, "MB", Goal::None));
     let mut next = bench.pihole_operator(&empty, &bench.cluster.kubeconfig(), &pihole.url())?;
     next.ready(DEADLINE).await?;
-    let first = leader(bench, &empty).await?.context("nobody leads")?;
+    let first = leader(bench, &empty).await?.context("there is no leader")?;
     let asked = Instant::now();
     operator.stop().await?;
     while leader(bench, &empty).await?.is_none_or(|leader| leader == first) {
-        anyhow::ensure!(asked.elapsed() < DEADLINE, "nobody took over");
+        anyhow::ensure!(asked.elapsed() < DEADLINE, "no replica took over");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     measurements.push(Measurement::new("memory.handover", seconds(asked.elapsed()), "s", Goal::AtMost(2.0)));

@@ -1,5 +1,7 @@
-//! The heap of the operator per object when idle. Fails when it grows. The sandbox and the in-memory PowerDNS run in the same process. So
-//! the operator is started a second time, when nothing is left to write: the growth of the heap is then the operator's alone.
+//! The heap of the operator per object when idle. Fails when it grows.
+//!
+//! The sandbox and the in-memory PowerDNS run in the same process. So the operator is started a second time, when nothing is left to write:
+//! the growth of the heap is then the operator's alone.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -5,6 +5,7 @@
 //!                     ├─ one spec each ─┤      zoneRef: Zone of its namespace, or any ClusterZone
 //! ClusterZone ────────┘                 └── ClusterRRset, zoneRef: ClusterZone
 //! ```
+//!
 //! The four kinds and [`crds`]. The schema and its CEL rules check everything that can be decided from one object alone, so that `kubectl
 //! apply` rejects invalid objects. The field names are those of PowerDNS-Operator.
 

@@ -33,7 +33,7 @@ pub enum ConnectError {
         looked_at.display()
     )]
     NoCluster {
-        /// Where a kubeconfig was looked for.
+        /// The path that was checked.
         looked_at: PathBuf,
     },
     /// The kubeconfig cannot be opened.
@@ -49,13 +49,13 @@ pub enum ConnectError {
     Broken {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// Inside a pod, but the service account cannot be used.
     #[error("the service account of this pod cannot be used: {reason}; check automountServiceAccountToken")]
     ServiceAccount {
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The credentials cannot be obtained: a plugin fails, a certificate or key is broken.
@@ -63,7 +63,7 @@ pub enum ConnectError {
     Credentials {
         /// The API server they are for.
         url: String,
-        /// What is wrong with them.
+        /// The problem.
         reason: String,
     },
     /// The API server does not answer.
@@ -73,7 +73,7 @@ pub enum ConnectError {
     Unreachable {
         /// Its address.
         url: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
     /// The certificate of the server does not match the kubeconfig.
@@ -83,7 +83,7 @@ pub enum ConnectError {
     Untrusted {
         /// Its address.
         url: String,
-        /// What does not match.
+        /// The mismatch.
         reason: String,
     },
     /// The API server does not accept the credentials.
@@ -93,7 +93,7 @@ pub enum ConnectError {
     Unauthorized {
         /// Its address.
         url: String,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
     /// The API server answers with an error that may pass.
@@ -101,7 +101,7 @@ pub enum ConnectError {
     Failing {
         /// Its address.
         url: String,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
     /// The answer is not that of an API server.

@@ -41,8 +41,8 @@ mod reporting;
 
 /// One system: what it observes, decides, does and reports, in that order.
 ///
-/// `plan` and `report` have no `self`: they are functions of what they are given. What they need of settings and of earlier passes
-/// travels in [`System::Observed`] and [`System::Memory`].
+/// `plan` and `report` have no `self`: they are functions of their arguments. Settings and the state of earlier passes are passed in
+/// [`System::Observed`] and [`System::Memory`].
 pub trait System: Send + Sync + Sized + 'static {
     /// The name in logs and metrics.
     const NAME: &'static str;
@@ -74,7 +74,7 @@ pub trait System: Send + Sync + Sized + 'static {
     fn plan(observed: Self::Observed, now: Timestamp) -> Self::Plan;
     /// Executes the plan: the step that writes to providers.
     fn apply(&self, plan: Self::Plan) -> impl Future<Output = Self::Applied> + Send;
-    /// Reports what was done. Pure.
+    /// Reports the results. Pure.
     fn report(applied: Self::Applied, now: Timestamp) -> Report<Self>;
 
     /// Stores the decisions of a pass about objects, and returns the objects whose status may have to be written.
@@ -173,7 +173,7 @@ pub enum Outcome<O> {
 /// How soon a failed pass is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryClass {
-    /// A conflict: what was read is out of date. At once, then with short delays.
+    /// A conflict: the object read is out of date. At once, then with short delays.
     Now,
     /// Unreachable, a timeout, a 5xx: exponential backoff with jitter.
     Transient,
@@ -277,7 +277,7 @@ impl<S: System> Driver<S> {
         driver.queue.start(driver.options.gather, seed);
         let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
         let mut passes = JoinSet::new();
-        // What the last passes report is still written.
+        // The reports of the last passes are still written.
         let passes_ended = CancellationToken::new();
         let mut statuses = JoinSet::new();
         statuses.spawn(Arc::clone(&driver).write_statuses(passes_ended.clone()));

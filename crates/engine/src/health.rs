@@ -1,4 +1,4 @@
-//! Liveness and readiness: what is missing, and how to fix it.
+//! Liveness and readiness: problems, and how to fix them.
 //!
 //! In: named checks that the hub, the lease and the systems keep up to date. Out: `/healthz`, `/readyz` (text, or JSON when asked for with
 //! `?format=json` or an `Accept` header) and `/metrics` on one server.

@@ -3,7 +3,7 @@
 //! ```text
 //!  LIST (pages) ─► guard ─► seen table ─► Index::applied / unreadable / deleted   new or changed objects only
 //!  WATCH ────────►   │          └─ after a complete list: objects not in it are deleted
-//!                    └─ an object that cannot be parsed is reported by name (log, metric, event); the rest goes on
+//!                    └─ an object that cannot be parsed is reported by name (log, metric, event); other objects are not affected
 //! ```
 //!
 //! Objects are not kept: the seen table has a name and two hashes for each. kube's `watcher` is not used: it has no deadline for a list or

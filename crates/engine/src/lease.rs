@@ -78,8 +78,8 @@ impl LeaseOptions {
     }
 }
 
-/// Until when this replica may write. Checked right before each write, so that a process that was suspended does not write after its lease
-/// has expired.
+/// Until when this replica may write. Checked directly before each write, so that a process that was suspended does not write after its
+/// lease has expired.
 #[derive(Clone, Debug)]
 pub struct Fence {
     until: Arc<Mutex<Until>>,
@@ -218,7 +218,7 @@ impl Candidate {
         }
     }
 
-    /// Reports on `/readyz` why this candidate cannot lead. Without that, it would follow indefinitely and nobody would know.
+    /// Reports on `/readyz` why this candidate cannot lead. Without that, it would follow indefinitely without a report.
     #[must_use]
     pub fn with_health(self, health: Health) -> Self {
         Self { health: Some(health), ..self }

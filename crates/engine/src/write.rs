@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Every patch carries the object's UID: a write does not create a deleted object again, and metadata meant for it does not reach another
-//! object of the same name. Such a write ends as [`WriteError::Gone`]. Submitted writes are retried by the class of their error until they
-//! succeed, are replaced by a newer one or cannot succeed.
+//! object of the same name. Both end as [`WriteError::Gone`]. Submitted writes are retried by the class of their error until they succeed,
+//! are replaced by a newer one or cannot succeed.
 //!
 //! Statuses are applied under a field manager of ours, so a system may write a part of a status (one list of an Ingress) and owns only what
 //! it sends. Two systems that write parts of one status each need a manager of their own: see [`ObjectWrite::owned_by`].
@@ -256,8 +256,9 @@ impl Writer {
         });
     }
 
-    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`. Transient errors are
-    /// retried a few times; the caller has to handle the rest.
+    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`.
+    ///
+    /// Transient errors are retried a few times; the caller has to handle the rest.
     pub async fn write(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
         if let lane @ Lane::Status(_) = write.lane() {
             self.overtake(&(write.id.clone(), lane)).await;

@@ -395,11 +395,11 @@ async fn run(
             .filter(RequestLogEntry::is_write)
             .map(|entry| format!("{} {} {}", entry.info.verb, entry.info.path, entry.status))
             .collect();
-        return Err(format!("{} writes at rest: {:#?}", after - before, &log[log.len().saturating_sub(8)..]));
+        return Err(format!("{} writes when idle: {:#?}", after - before, &log[log.len().saturating_sub(8)..]));
     }
     let at_rest = mirror::snapshot(&user).await;
     if at_rest != state {
-        return Err(format!("the state changed at rest: {at_rest:#} instead of {state:#}"));
+        return Err(format!("the state changed when idle: {at_rest:#} instead of {state:#}"));
     }
     one_leader_at_a_time(&role_changes.lock().unwrap())?;
     drop(replicas);

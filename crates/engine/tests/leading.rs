@@ -281,7 +281,7 @@ async fn work_is_not_polled_after_the_lease_and_ends_when_it_is_lost() {
     advance(Duration::from_secs(11)).await;
     assert_eq!(futures::poll!(asleep.as_mut()), Poll::Ready(None));
     assert_eq!(*polls.lock().unwrap(), 1, "work was run after the lease had run out");
-    // Renewals keep the work going; the end of the lease wakes it up.
+    // The work continues with every renewal; the end of the lease wakes it up.
     let second = candidate(sandbox.client(), "second", clock());
     second.leading().await;
     let stop = second.stop.clone();

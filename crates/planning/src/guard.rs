@@ -35,8 +35,9 @@ impl DeletionGuard {
             && share(deletions, 100) > share(served, u128::from(self.percent))
     }
 
-    /// Checks a pass that would delete `deletions` (each counted once) out of `served`. `before` is the fingerprint of the previous
-    /// verdict, if that pass was paused.
+    /// Checks a pass that would delete `deletions` (each counted once) out of `served`.
+    ///
+    /// `before` is the fingerprint of the previous verdict, if that pass was paused.
     pub fn check<D: fmt::Display>(
         &self,
         served: usize,

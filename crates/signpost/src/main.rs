@@ -1,5 +1,6 @@
-//! The entry point: reads the command line, runs the command, turns its ending into an exit code. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage or configuration, 128 plus its number for a second signal.
+//! The entry point: reads the command line, runs the command, turns its ending into an exit code.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 128 plus its number for a second signal.
 
 use std::io::Write as _;
 use std::process::ExitCode;

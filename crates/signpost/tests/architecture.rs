@@ -1,5 +1,6 @@
-//! Checks the workspace against its architecture: which crate may depend on which, and what the pure crates must not use. In: `cargo
-//! metadata` and the sources. Out: a failure that names the crate, the dependency path or the line.
+//! Checks the workspace against its architecture: which crate may depend on which, and what the pure crates must not use.
+//!
+//! In: `cargo metadata` and the sources. Out: a failure that names the crate, the dependency path or the line.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

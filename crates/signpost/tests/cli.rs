@@ -332,7 +332,7 @@ fn the_demo_can_be_stopped_at_any_moment_and_leaves_no_file() {
         let lines = Lines::of(child.stdout.take().unwrap());
         let mut last = String::new();
         for _ in 0..moment {
-            last = lines.next(TIMEOUT).expect("the demo goes on until it is stopped");
+            last = lines.next(TIMEOUT).expect("the demo runs until it is stopped");
             if last.contains("Ctrl-C stops it") {
                 break;
             }

@@ -1,5 +1,7 @@
-//! The roles in `deploy/rbac.yaml` are sufficient and minimal. Sufficient: both systems converge on a real kube-apiserver as a service
-//! account with only those roles. Minimal: on the sandbox, a rule allows every request of the operator, and a request uses every rule.
+//! The roles in `deploy/rbac.yaml` are sufficient and minimal.
+//!
+//! Sufficient: both systems converge on a real kube-apiserver as a service account with only those roles. Minimal: on the sandbox, a rule
+//! allows every request of the operator, and a request uses every rule.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

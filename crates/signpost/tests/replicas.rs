@@ -123,7 +123,7 @@ async fn holder(cluster: &Cluster, namespace: &str) -> String {
 }
 
 async fn until_holder_is(cluster: &Cluster, namespace: &str, name: &str) {
-    eventually(&format!("the lease is held by {name}"), TIMEOUT, || async {
+    eventually(&format!("{name} is the holder of the lease"), TIMEOUT, || async {
         let holder = holder(cluster, namespace).await;
         if holder.starts_with(&format!("{name}_")) { Ok(()) } else { Err(holder) }
     })
@@ -176,7 +176,7 @@ impl Replicas {
         })
         .await;
         for name in names {
-            eventually(&format!("{name} says so"), TIMEOUT, || async {
+            eventually(&format!("{name} reports it"), TIMEOUT, || async {
                 let annotations = self.ingresses().get(name).await.unwrap().metadata.annotations.unwrap_or_default();
                 if annotations.contains_key("pihole.io/managed-hosts") { Ok(()) } else { Err(annotations) }
             })

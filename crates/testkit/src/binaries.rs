@@ -33,8 +33,9 @@ impl Binary {
         }
     }
 
-    /// The oldest version that the suites are written for, major and minor; `None` where any version is accepted. `dev/setup` has the same
-    /// numbers.
+    /// The oldest version that the suites are written for, major and minor; `None` where any version is accepted.
+    ///
+    /// `dev/setup` has the same numbers.
     fn oldest(self) -> Option<(u32, u32)> {
         match self {
             Self::ApiServer | Self::ControllerManager | Self::Kubectl => Some((1, 34)),

@@ -1,5 +1,6 @@
-//! A real PowerDNS on free loopback ports, with its own database. A test can stop, kill, pause and empty it. Caches are off, so that a
-//! query returns the last write.
+//! A real PowerDNS on free loopback ports, with its own database. A test can stop, kill, pause and empty it.
+//!
+//! Caches are off, so that a query returns the last write.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

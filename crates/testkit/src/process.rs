@@ -180,8 +180,9 @@ fn keep_logs_on_panic(dir: &Path) {
     }
 }
 
-/// A TCP and UDP port on loopback that is not in use. Below the range that the kernel uses for outgoing connections, so that none of those
-/// takes it before the server does.
+/// A TCP and UDP port on loopback that is not in use.
+///
+/// Below the range that the kernel uses for outgoing connections, so that none of those takes it before the server does.
 pub fn free_port() -> u16 {
     for _ in 0..1000 {
         let port = rand::random_range(15_000..32_000);
@@ -267,7 +268,7 @@ mod tests {
         let pid = process.pid();
         drop(process.pipe.take());
         std::mem::forget(process);
-        eventually("the process and its directory are gone", Duration::from_secs(30), || async {
+        eventually("the process has ended and its directory is removed", Duration::from_secs(30), || async {
             if runs(pid) || dir.exists() { Err("still there") } else { Ok(()) }
         })
         .await;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Polls `probe` until it returns `Ok`; panics with the last `Err` when `deadline` has passed. A probe that hangs counts as failed.
+/// Polls `probe` until it returns `Ok`; panics with the last `Err` when `deadline` has passed.
+///
+/// A probe that hangs counts as failed.
 pub async fn eventually<T, E, F, Fut>(what: &str, deadline: Duration, mut probe: F) -> T
 where
     E: Debug,

@@ -1,5 +1,6 @@
-//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind. It runs with its own PATH:
-//! the usual tools, and stand-ins for go, apt-get, df, id and sleep whose behaviour each test sets.
+//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind.
+//!
+//! It runs with its own PATH: the usual tools, and stand-ins for go, apt-get, df, id and sleep whose behaviour each test sets.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -154,7 +155,7 @@ impl Machine {
             .collect();
         assert_eq!(left, Vec::<String>::new());
         for pid in (self.notes("go.pids") + &self.notes("sleep.pids")).lines() {
-            wait_until(&format!("process {pid} is gone"), || !runs(pid));
+            wait_until(&format!("process {pid} has ended"), || !runs(pid));
         }
     }
 }
@@ -352,7 +353,7 @@ fn a_second_run_waits_for_the_first_and_can_be_interrupted() {
     let start = |name: &str| {
         let out = std::fs::File::create(machine.at(name)).unwrap();
         let child = machine.command(&["etcd"]).stdout(out).spawn().unwrap();
-        wait_until("it says that it waits", || {
+        wait_until("it reports that it waits", || {
             std::fs::read_to_string(machine.at(name)).unwrap().contains("another dev/setup is at work")
         });
         child

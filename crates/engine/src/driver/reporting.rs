@@ -41,7 +41,7 @@ enum Written {
 }
 
 impl<S: System> Driver<S> {
-    /// Writes statuses until `stop`, then what is queued for a moment, and lets the writes in progress end.
+    /// Writes statuses until `stop`, then queued ones for a limited time, and lets the writes in progress end.
     pub(super) async fn write_statuses(self: Arc<Self>, stop: CancellationToken) {
         let mut writes = JoinSet::new();
         tokio::select! {

@@ -48,7 +48,7 @@ impl Seen {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Notes a version and returns what it changes.
+    /// Notes a version and returns its meaning.
     pub(super) fn note(&mut self, meta: &ObjectMeta, readable: bool) -> Change {
         let text = meta.resource_version.as_deref();
         let number = text.and_then(|text| text.parse().ok());

@@ -9,6 +9,7 @@
 //!     │                      └─► else: apply on the version that was read, forced
 //!     └─► foreign ───────► ChildError::NotOurs, untouched
 //! ```
+//!
 //! `managedFields` shows which fields we own: a field that others added is kept, one that others changed is corrected, and one that is no
 //! longer applied is removed.
 
@@ -163,8 +164,9 @@ pub enum ChildDeleted {
 
 impl Writer {
     /// Creates or changes the child to `content`: an object with `spec`, `data` and so on, whose `metadata` has only labels, annotations
-    /// and owners. Name, namespace and the proof are added here; nulls and empty metadata are left out. Conflicts and transient errors are
-    /// retried a few times; the caller has to handle the rest.
+    /// and owners. Name, namespace and the proof are added here; nulls and empty metadata are left out.
+    ///
+    /// Conflicts and transient errors are retried a few times; the caller has to handle the rest.
     pub async fn apply_child(&self, child: &Child, content: &Value) -> Result<ChildApplied, ChildError> {
         let wanted = body(child, content).ok_or_else(|| WriteError::Invalid("a child must be an object".to_owned()))?;
         let done = self.with_retries(|first| self.try_apply(child, &wanted, first)).await;
@@ -336,7 +338,7 @@ fn body(child: &Child, content: &Value) -> Option<Value> {
     fields.insert("kind".to_owned(), json!(id.kind.name));
     let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
     proof.put_into(metadata);
-    // The server keeps no empty map or list here, so nobody can own one.
+    // The server does not store an empty map or list here, so it has no owner.
     metadata.retain(|_, value| !(value.as_object().is_some_and(Map::is_empty) || *value == json!([])));
     metadata.insert("name".to_owned(), json!(id.name));
     if let Some(namespace) = &id.namespace {

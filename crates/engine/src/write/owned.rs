@@ -37,7 +37,7 @@ pub(super) fn extract(live: &Value, subresource: &str, owner: &str) -> Option<Va
     part(&entry(live, subresource, owner)?["fieldsV1"], live)
 }
 
-/// `owned` is what we own at this place, as `fieldsV1` writes it.
+/// `owned` has the fields that we own at this place, in the form of `fieldsV1`.
 fn part(owned: &Value, live: &Value) -> Option<Value> {
     let owned = owned.as_object()?;
     let below = || owned.iter().filter(|(key, _)| *key != ".");
@@ -104,7 +104,7 @@ pub(super) fn is_up_to_date(live: &Value, wanted: &Value) -> bool {
     entry.is_some_and(|entry| matches(&entry["fieldsV1"], &content(wanted), live))
 }
 
-/// `owned` is what we own at this place, as `fieldsV1` writes it.
+/// `owned` has the fields that we own at this place, in the form of `fieldsV1`.
 fn matches(owned: &Value, wanted: &Value, live: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return false };
     let below: Vec<(&String, &Value)> = owned.iter().filter(|(key, _)| *key != ".").collect();
@@ -136,7 +136,7 @@ fn has_item(key: &str, owned: &Value, items: &[Value], live: &[Value]) -> bool {
     else {
         return false;
     };
-    // A key that the server fills in may be missing from what is wanted.
+    // A key that the server fills in may be missing in `wanted`.
     let named = |item: &&Value| keys.iter().all(|(name, value)| item.get(name).is_none_or(|have| have == value));
     match (items.iter().find(named), live.iter().find(named)) {
         (Some(wanted), Some(live)) => matches(owned, wanted, live),

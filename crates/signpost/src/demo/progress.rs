@@ -1,5 +1,6 @@
-//! Follows the examples until each has its expected result, and prints each result when it is there. An object with the condition Ready
-//! counts only when the name server answers for it.
+//! Follows the examples until each has its expected result, and prints each result when it is there.
+//!
+//! An object with the condition Ready counts only when the name server answers for it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -168,7 +168,7 @@ on_both! {
         assert!(!text.contains(PiholeV6::PASSWORD), "no secret");
     }
 
-    async fn several_piholes_from_a_file_converge_each_by_itself_one_of_them_over_tls(cluster) {
+    async fn several_piholes_from_a_file_converge_independently_one_over_tls(cluster) {
         let bed = Bed::new(cluster).await;
         let (primary, second, older) = (PiholeV6::start().await, PiholeV6::start().await, PiholeSpec::start().await);
         let front = TlsFront::open(primary.addr()).await;
