@@ -78,6 +78,7 @@ impl Line {
     }
 
     /// The line as FTL 6.3 and later store it in `dns.hosts`: one blank between words, the comment unchanged.
+    #[must_use]
     pub fn tidy(&self) -> Self {
         let value = self.value();
         let comment = &self.0[value.len()..];

@@ -231,13 +231,11 @@ async fn patch(state: &Arc<Mutex<Inner>>, list: List, body: &[u8]) -> Response {
     let valid = write.check("Config item validation failed");
     takes_its_time(state, write.time).await;
     write.end(state, valid.is_ok());
-    match valid {
-        Err((message, hint)) => error(400, "bad_request", message, Some(&hint)),
-        Ok(()) => {
-            let items = list.items(&lock(state));
-            answer(200, json!({"config": {"dns": {list.key(): items}}}))
-        }
+    if let Err((message, hint)) = valid {
+        return error(400, "bad_request", message, Some(&hint));
     }
+    let items = list.items(&lock(state));
+    answer(200, json!({"config": {"dns": {list.key(): items}}}))
 }
 
 /// A write that has begun: a copy of the list as it was then.

@@ -205,11 +205,11 @@ impl V6Dialect {
                     }
                     None => (now[0].clone(), format!("status 400{detail}")),
                 },
-                Err(error @ (PiholeError::EnvLocked { .. } | PiholeError::BadForeignLine { .. })) => {
-                    applied.aliases = Some(error);
-                    return;
-                }
-                Err(error @ PiholeError::Rejected { status: 400, .. }) => {
+                Err(
+                    error @ (PiholeError::EnvLocked { .. }
+                    | PiholeError::BadForeignLine { .. }
+                    | PiholeError::Rejected { status: 400, .. }),
+                ) => {
                     applied.aliases = Some(error);
                     return;
                 }
