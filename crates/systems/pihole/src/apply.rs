@@ -106,6 +106,11 @@ impl PiholeSystem {
             Sight::Failed(failure) => applied.failure = Some(failure),
             Sight::Seen { listing, ownership } => {
                 applied.waits = waits_of(&planned, &applied.memory, &listing, &ownership, self.clock.now());
+                let aliases = planned.deferred || planned.changes.iter().any(|change| change.slot == Slot::Cname);
+                if let Some(over) = applied.memory.aliases.take_if(|_| !aliases) {
+                    // No alias has to be written any more.
+                    applied.aliases = Some((Some(over.reason), None));
+                }
                 if let Some((after, ownership, refused)) = self.write(listing, ownership, &planned, &mut applied).await
                 {
                     spared.extend(refused);

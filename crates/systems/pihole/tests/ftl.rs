@@ -75,6 +75,18 @@ on_both! {
         until("it is over", || !running.metrics.encode().contains(&trouble)).await;
     }
 
+    async fn a_locked_alias_list_is_no_error_once_nobody_wants_an_alias(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeV6::with(V6Options { cnames_env_locked: true, ..V6Options::default() }).await;
+        let name = format!("unwanted-{}", bed.namespace);
+        bed.create(Draft::new("www", &["www.lan"]).registered().annotate(TARGET_CNAME, "good.lan")).await;
+        let running = bed.start(vec![named(&name, &server.url(), PiholeV6::PASSWORD)]);
+        let trouble = format!("signpost_pihole_trouble{{instance=\"{name}\",reason=\"EnvLocked\"}}");
+        until("it is an error", || running.metrics.encode().contains(&trouble)).await;
+        bed.delete("www").await;
+        until("it is over", || !running.metrics.encode().contains(&trouble)).await;
+    }
+
     async fn a_line_of_ours_with_other_blanks_is_ours_before_and_after_a_write(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
