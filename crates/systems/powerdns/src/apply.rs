@@ -22,7 +22,7 @@ use crate::{
         record::{Record, ZoneKey, ZoneObject, has_any_finalizer, without_finalizers},
     },
     plan::{
-        Atom, Plan, Waiting, ZoneStep,
+        Atom, Extent, Plan, Waiting, ZoneStep,
         ledger::Ledger,
         memory::{RejectedSettings, ZoneMemory, canonical_host},
         zone::{apex, serial_floor, with_safe_serial},
@@ -56,9 +56,7 @@ pub(crate) struct ApplyResult {
     pub(crate) guarded: Option<Refusal>,
     pub(crate) again: Option<Duration>,
     pub(crate) pace: Arc<Pace>,
-    pub(crate) full: bool,
-    pub(crate) left: bool,
-    pub(crate) shared: bool,
+    pub(crate) extent: Extent,
 }
 
 /// What became of the zone itself.
@@ -115,9 +113,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
             outcome = ZoneOutcome::NotWritten(error);
         }
     }
-    let Plan {
-        key, memory, holder, losers, atoms, decided, with_zone, guarded, again, pace, full, left, shared, ..
-    } = plan;
+    let Plan { key, memory, holder, losers, atoms, decided, with_zone, guarded, again, pace, extent, .. } = plan;
     let atoms = atoms.into_iter().zip(outcomes).collect();
     ApplyResult {
         key,
@@ -132,9 +128,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
         guarded,
         again,
         pace,
-        full,
-        left,
-        shared,
+        extent,
     }
 }
 

@@ -82,15 +82,23 @@ pub(crate) struct Plan {
     pub(crate) guarded: Option<Refusal>,
     /// The server could not be asked.
     pub(crate) unreachable: Option<ServerError>,
-    pub(crate) full: bool,
-    pub(crate) left: bool,
-    /// Whether other processes may keep the zone object as well.
-    pub(crate) shared: bool,
+    pub(crate) extent: Extent,
     /// Whether a record set is the start of authority, so that the zone object has none of its own.
     pub(crate) soa_elsewhere: bool,
     /// When to come back although nothing failed.
     pub(crate) again: Option<Duration>,
     pub(crate) pace: Arc<Pace>,
+}
+
+/// How much of a zone a pass is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// All of it.
+    pub(crate) full: bool,
+    /// Whether a name is looked at because an object was deleted.
+    pub(crate) left: bool,
+    /// Whether other processes may keep the zone object as well.
+    pub(crate) shared: bool,
 }
 
 /// What happens to the zone itself.
@@ -137,7 +145,7 @@ pub(crate) enum Waiting {
     /// The object is released once its record is deleted or taken over.
     Leaves(Arc<Record>),
     /// The object's old set is deleted, or becomes another object's; the rest of its status is decided already.
-    Clears(RecordStatus),
+    Clears(Box<RecordStatus>),
     /// The zone object itself: name servers or start of authority.
     Zone,
 }
@@ -169,9 +177,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         unlist: Vec::new(),
         guarded: None,
         unreachable: None,
-        full: snapshot.full,
-        left: snapshot.left,
-        shared: snapshot.shared,
+        extent: Extent { full: snapshot.full, left: snapshot.left, shared: snapshot.shared },
         soa_elsewhere: false,
         again: None,
         memory,
@@ -341,15 +347,11 @@ fn plan_step(plan: &mut Plan, zone: &ZoneName, holder: &ZoneObject, now: Timesta
         Ok((ZoneStep::Configure(settings), refusal)) => {
             let before = plan.memory.rejected_settings.as_ref();
             let rejected = before.filter(|before| before.settings == settings && before.until > now);
-            match rejected {
-                Some(rejected) => {
-                    let refusal = Refusal::new(Reason::ProviderRejected, rejected.words.clone());
-                    plan.zone_refusal = Some(refusal);
-                }
-                None => {
-                    plan.zone_refusal = refusal;
-                    plan.step = ZoneStep::Configure(settings);
-                }
+            if let Some(rejected) = rejected {
+                plan.zone_refusal = Some(Refusal::new(Reason::ProviderRejected, rejected.words.clone()));
+            } else {
+                plan.zone_refusal = refusal;
+                plan.step = ZoneStep::Configure(settings);
             }
             true
         }
@@ -413,7 +415,7 @@ fn hand_over(
                     name: name.clone(),
                     deletes: vec![applied.key.clone()],
                     write: None,
-                    waiting: vec![Waiting::Clears(status)],
+                    waiting: vec![Waiting::Clears(Box::new(status))],
                 }),
                 // It is the object's until the next pass has written over it in the name of the heir.
                 Some(applied) if !record.retain && wanted.contains(&applied.key) => {

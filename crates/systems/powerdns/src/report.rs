@@ -13,7 +13,7 @@ use crate::{
     apply::{ApplyResult, ZoneOutcome, patch::AtomOutcome},
     index::record::{ZoneKey, ZoneObject},
     plan::{
-        Atom, Waiting,
+        Atom, Extent, Waiting,
         memory::{Rejection, ZoneMemory},
         zone::server_refusal,
     },
@@ -52,9 +52,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
         guarded,
         again: asked,
         pace,
-        full,
-        left,
-        shared,
+        extent: Extent { full, left, shared },
     } = applied;
     let mut retry = Retries { fixed: asked, ..Retries::default() };
     let readiness = zone_readiness(&outcome, &mut retry);
@@ -198,9 +196,9 @@ impl Pass {
                 _ => RecordStatus::carried(record, failed()),
             },
             Waiting::Clears(status) => match refusal {
-                None => status.clone(),
+                None => (**status).clone(),
                 // What it reports is decided; that its old set is deleted is only true when it is.
-                Some(_) => RecordStatus { found: Found::Nothing, release: false, ..status.clone() },
+                Some(_) => RecordStatus { found: Found::Nothing, release: false, ..(**status).clone() },
             },
             Waiting::Zone => {
                 if let (Some(refusal), Readiness::Succeeded) = (refusal, &self.readiness) {
@@ -306,9 +304,7 @@ mod tests {
             guarded: None,
             again: None,
             pace: Arc::new(Pace::default()),
-            full: true,
-            left: false,
-            shared,
+            extent: Extent { full: true, left: false, shared },
         }
     }
 
@@ -350,7 +346,8 @@ mod tests {
             };
             let first = report(failed, Timestamp::UNIX_EPOCH);
             let [(_, reported)] = &*first.measured.zones else { panic!("one status") };
-            let partial = ApplyResult { full: false, atoms, ..quiet(reported, first.memory.unwrap(), false) };
+            let extent = Extent { full: false, left: false, shared: false };
+            let partial = ApplyResult { atoms, extent, ..quiet(reported, first.memory.unwrap(), false) };
             let later = Timestamp::from_second(60).unwrap();
             let second = report(partial, later);
             assert_eq!(!second.writes.is_empty(), over, "{error}");

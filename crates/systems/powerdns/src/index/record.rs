@@ -337,8 +337,9 @@ impl Record {
     /// Takes over the facts about the same object from before an event, unless its status reports the newest of them,
     /// or something that this process never found out.
     pub(crate) fn inherit_facts(&mut self, old: &Self) {
-        let known = |facts: &&Box<Facts>| facts.now != self.seen.applied && facts.earlier.contains(&self.seen.applied);
-        self.facts = old.facts.as_ref().filter(known).cloned();
+        let seen = &self.seen.applied;
+        let known = |facts: &Facts| facts.now != *seen && facts.earlier.contains(seen);
+        self.facts = old.facts.clone().filter(|facts| known(facts));
     }
 
     /// Finds its place: where it refers to. While there is no such zone object, and when it is deleted, where it has written

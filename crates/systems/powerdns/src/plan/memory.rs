@@ -12,9 +12,7 @@ use jiff::Timestamp;
 use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::{Fqdn, RecordKey, RecordType};
 use signpost_planning::GuardMemory;
-use signpost_provider_powerdns::{
-    COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings,
-};
+use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings};
 
 use super::ledger::Ledger;
 use crate::index::digest::Digest;

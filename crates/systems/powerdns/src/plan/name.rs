@@ -342,9 +342,9 @@ impl<'a> Place<'a> {
             let of_zone = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key == old);
             let by_zone = self.scope.is_of_zone(&old).then(|| plan.atoms.iter().position(of_zone));
             if let Some(waiting) = going.get_mut(&old) {
-                waiting.push(Waiting::Clears(lost()));
+                waiting.push(Waiting::Clears(Box::new(lost())));
             } else if let Some(at) = heirs.written.get(&old).copied().or(by_zone.flatten()) {
-                plan.atoms[at].waiting.push(Waiting::Clears(lost()));
+                plan.atoms[at].waiting.push(Waiting::Clears(Box::new(lost())));
             } else if heirs.in_place.contains(&old) || by_zone.is_some() {
                 plan.decided.push(lost());
             } else {

@@ -125,7 +125,7 @@ impl Scene {
 
     async fn until_zone_gone(&self) {
         eventually("the zone object is gone", PATIENCE, || async {
-            self.zones.get_opt(NAME).await.unwrap().map_or(Ok(()), |zone| Err(zone.status))
+            self.zones.get_opt(NAME).await.unwrap().map_or(Ok(()), |zone| Err(format!("{:?}", zone.status)))
         })
         .await;
     }
