@@ -302,7 +302,7 @@ fn reported(object: &DynamicObject) -> Value {
     let mut shown = json!({});
     if let Some(status) = object.data["status"].as_object() {
         let mut status = status.clone();
-        for field in ["serial", "editedSerial", "notifiedSerial", "lastUpdateTime"] {
+        for field in ["serial", "edited_serial", "notified_serial", "lastUpdateTime"] {
             status.remove(field);
         }
         for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
