@@ -175,6 +175,7 @@ on_both! {
         let _two = other.start_with(nameless(&other), vec![v6(&server)]);
         serves(server.dns(), "web.lan", &[]).await;
         let [line] = server.hosts().try_into().unwrap();
-        assert!(line.starts_with(&format!("{TARGET} app.lan # signpost=cluster-")), "{line}");
+        let id = line.strip_prefix(&format!("{TARGET} app.lan # signpost=c")).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(id.len(), 8, "{line}");
     }
 }

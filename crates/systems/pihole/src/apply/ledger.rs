@@ -192,7 +192,8 @@ impl LedgerStore for ConfigMaps {
             }
             // The API server has made something unique already. It is written down, so that it survives a backup and its restore.
             let uid = map.metadata.uid.clone().unwrap_or_default().replace('-', "");
-            let id = format!("cluster-{}", uid.chars().take(12).collect::<String>());
+            // Short, because it is in every line, and a list has to fit into one request.
+            let id = format!("c{}", uid.chars().take(8).collect::<String>());
             self.put(CLUSTER_ID, json!({ OWNER: id }), Some(&map)).await?;
             Ok(id)
         })
@@ -306,7 +307,7 @@ mod tests {
         let (a, b) = tokio::join!(first.cluster_id(), again.cluster_id());
         // Both replicas may be at it at once; whoever is refused reads it the next time.
         let id = a.or(b).unwrap();
-        assert!(id.starts_with("cluster-") && id.len() == 20, "{id}");
+        assert!(id.starts_with('c') && id.len() == 9, "{id}");
         assert_eq!((first.cluster_id().await.unwrap(), again.cluster_id().await.unwrap()), (id.clone(), id.clone()));
         assert_ne!(other.cluster_id().await.unwrap(), id);
     }
