@@ -314,7 +314,7 @@ async fn a_status_that_lands_during_a_full_pass_does_not_release_a_served_object
     let scene = Scene::new().await;
     scene.zone(json!({})).await;
     let slow = Arc::new(AtomicBool::new(true));
-    let replica = scene.start_faulty(without_resync(), slow_statuses(&slow, Duration::from_millis(1_500)));
+    let replica = scene.start_faulty(without_resync(), slow_statuses(&slow, Duration::from_secs(3)));
     scene.until_zone("Succeeded").await;
     scene.create("www", "www", "A", "192.0.2.1").await;
     eventually("www is written and has its finalizer", PATIENCE, || async {
@@ -326,19 +326,24 @@ async fn a_status_that_lands_during_a_full_pass_does_not_release_a_served_object
         }
     })
     .await;
-    // The next question about the zone is answered after the status has landed.
-    let asked = Arc::new(AtomicBool::new(false));
-    let first = asked.clone();
+    // While one PATCH is under way, the object is deleted and the zone object changed: both are in the next pass, whose
+    // question about the zone is answered only after the status has landed.
+    let patching = Arc::new(AtomicBool::new(false));
+    let (patches, asks) = (patching.clone(), Arc::new(AtomicBool::new(false)));
     scene.server.set_gate(Some(Arc::new(move |call| match call {
-        Call::Zone(_) | Call::Read(_) if !first.swap(true, Ordering::SeqCst) => {
-            Fault::Slow(Duration::from_millis(2_500))
-        }
+        Call::Patch(..) if !patches.swap(true, Ordering::SeqCst) => Fault::Slow(Duration::from_millis(600)),
+        Call::Zone(_) | Call::Read(_) if !asks.swap(true, Ordering::SeqCst) => Fault::Slow(Duration::from_secs(6)),
         _ => Fault::None,
     })));
-    scene.touch_zone("x").await;
+    scene.create("other", "other", "A", "192.0.2.2").await;
+    eventually("a PATCH is under way", PATIENCE, || async {
+        if patching.load(Ordering::SeqCst) { Ok(()) } else { Err(()) }
+    })
+    .await;
     scene.delete("www").await;
+    scene.touch_zone("x").await;
     scene.until_gone("www").await;
-    scene.until_served(0).await;
+    assert_eq!(scene.served().unwrap(), [format!("other.{NAME}. A 192.0.2.2")]);
     replica.stop().await;
 }
 
