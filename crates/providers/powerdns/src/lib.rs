@@ -22,7 +22,7 @@ mod zone_reader;
 pub use breaker::Health;
 pub use client::{ClientOptions, OptionsError, PowerDnsClient};
 pub use error::{ErrorClass, ServerError};
-pub use memory::{Call, Fault, Gate, MemoryServer, Observer};
+pub use memory::{Call, Fault, Gate, MemoryServer, Observer, Seconds};
 pub use types::{
     Action, Change, Comment, CommentChange, NewZone, Patched, ServerInfo, ServerSet, SetContent, ZoneContents,
     ZoneInfo, ZoneSettings,

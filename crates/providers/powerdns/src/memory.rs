@@ -24,6 +24,9 @@ pub type Observer = Arc<dyn Fn(&ZoneName, Option<&ZoneContents>) + Send + Sync>;
 /// Asked before every call what is to happen to it.
 pub type Gate = Arc<dyn Fn(&Call) -> Fault + Send + Sync>;
 
+/// The seconds since 1970.
+pub type Seconds = Arc<dyn Fn() -> u32 + Send + Sync>;
+
 /// How many calls are remembered.
 const MAX_LOG: usize = 10_000;
 
@@ -97,6 +100,8 @@ struct State {
     zones: BTreeMap<ZoneName, MemoryZone>,
     observer: Option<Observer>,
     gate: Option<Gate>,
+    /// The machine's clock where there is no other.
+    clock: Option<Seconds>,
     log: VecDeque<Call>,
     version: Option<String>,
     late: Vec<LateRequest>,
@@ -160,6 +165,11 @@ impl MemoryServer {
     /// Refuses comments from now on, as a server on LMDB does.
     pub fn refuse_comments(&self) {
         self.lock().refuses_comments = true;
+    }
+
+    /// Takes the time for serials from `clock` from now on.
+    pub fn set_clock(&self, clock: Seconds) {
+        self.lock().clock = Some(clock);
     }
 
     /// The calls made so far, of very many the last ten thousand.
@@ -242,7 +252,7 @@ impl MemoryZone {
         ZoneContents { info: self.info.clone(), sets: sets.collect() }
     }
 
-    fn apply(&mut self, changes: &[Change], key_names: bool) -> Result<(), ServerError> {
+    fn apply(&mut self, changes: &[Change], key_names: bool, now: u32) -> Result<(), ServerError> {
         let mut seen = BTreeSet::new();
         for Change { name, rtype, action } in changes {
             rules::known_type(name, *rtype)?;
@@ -273,7 +283,7 @@ impl MemoryZone {
                 }
             }
         }
-        self.bump();
+        self.bump(now);
         Ok(())
     }
 
@@ -282,11 +292,11 @@ impl MemoryZone {
         self.sets.range(from..).map(|(key, _)| key).take_while(move |key| key.name == *name).map(|key| key.rtype)
     }
 
-    fn bump(&mut self) {
+    fn bump(&mut self, now: u32) {
         let next = self.info.serial.wrapping_add(1);
         self.info.serial = match self.info.soa_edit_api.as_str() {
-            "EPOCH" => seconds_now(),
-            "DEFAULT" => next.max(rules::date_serial(seconds_now())),
+            "EPOCH" => now,
+            "DEFAULT" => next.max(rules::date_serial(now)),
             _ => next,
         };
         self.info.edited_serial = self.info.serial;
@@ -307,6 +317,10 @@ impl State {
         if let Some(observer) = &self.observer {
             observer(zone, self.zones.get(zone).map(MemoryZone::contents).as_ref());
         }
+    }
+
+    fn now(&self) -> u32 {
+        self.clock.as_ref().map_or_else(seconds_now, |clock| clock())
     }
 
     fn create(&mut self, new: &NewZone) -> Result<ZoneInfo, ServerError> {
@@ -349,7 +363,7 @@ impl State {
                     Held { ttl: 3600, contents: hosts, comments: Vec::new() },
                 );
             }
-            zone.bump();
+            zone.bump(self.now());
         }
         let info = zone.info.clone();
         self.zones.insert(new.name.clone(), zone);
@@ -415,10 +429,11 @@ impl ZoneServer for MemoryServer {
             }
             let key_names = state.version.as_deref().is_some_and(spelling::knows_key_names);
             let changes = spelling::for_server(&changes, key_names);
+            let now = state.now();
             let held = state.zones.get_mut(&name).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
             let mut next = held.clone();
-            next.apply(&changes, key_names)?;
+            next.apply(&changes, key_names, now)?;
             *held = next;
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);

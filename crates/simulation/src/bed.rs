@@ -1,0 +1,36 @@
+//! What a system must offer to be simulated: its actions, its provider's twin, and checks that use none of its code.
+
+use std::{any::Any, fmt, future::Future, sync::Arc};
+
+use serde::{Serialize, de::DeserializeOwned};
+use signpost_engine::Operator;
+
+use crate::{history::History, process::Process, world::World};
+
+/// When the state is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Faults ended a while ago: what is wanted is served.
+    Served,
+    /// Nothing has happened for long: everything is as it should be.
+    Rest,
+}
+
+/// One system under simulation.
+pub trait Bed: Send + Sync + Sized + 'static {
+    /// The system's name, as `SYSTEM=` selects it.
+    const NAME: &'static str;
+    /// What its users do.
+    type Action: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// The history of a seed.
+    fn draw(seed: u64) -> History<Self::Action>;
+    /// An empty cluster with the system's kinds, and an empty provider.
+    fn open(world: Arc<World>) -> impl Future<Output = Arc<Self>>;
+    /// A user acts.
+    fn act(self: &Arc<Self>, action: &Self::Action) -> impl Future<Output = ()>;
+    /// Adds the system to an operator of a process. What is returned lives as long as the operator runs.
+    fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
+    /// Compares what is with what should be, and reports each difference as a violation.
+    fn check(self: &Arc<Self>, moment: Moment) -> impl Future<Output = ()>;
+}

@@ -1,0 +1,144 @@
+//! The command `simulate`: many seeds on all cores, one line per system, and each failing seed shrunk.
+
+use std::{
+    env,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::{bed::Bed, history::History, powerdns::PowerDnsBed, run::play, shrink::shrink};
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How many seeds per system.
+    pub seeds: u64,
+    /// The first seed.
+    pub from: u64,
+    /// Only this system.
+    pub system: Option<String>,
+    /// Only this seed.
+    pub seed: Option<u64>,
+    /// Print the trace of the one seed.
+    pub trace: bool,
+    /// Stop after so many failing seeds of a system.
+    pub failures: usize,
+    /// Shrink failing seeds.
+    pub shrink: bool,
+}
+
+impl Settings {
+    /// Reads the environment.
+    pub fn from_env() -> Result<Self, String> {
+        let text = |name: &str| env::var(name).ok().filter(|text| !text.is_empty());
+        let number = |name: &str, default: u64| match text(name) {
+            None => Ok(default),
+            Some(text) => text.parse::<u64>().map_err(|_| format!("{name}={text} is not a number")),
+        };
+        let system = text("SYSTEM");
+        if let Some(name) = system.as_deref().filter(|name| ![PowerDnsBed::NAME].contains(name)) {
+            return Err(format!("SYSTEM={name} is not simulated; use {}", PowerDnsBed::NAME));
+        }
+        Ok(Self {
+            seeds: number("SEEDS", 1_000)?,
+            from: number("FROM", 0)?,
+            system,
+            seed: text("SEED").map(|_| number("SEED", 0)).transpose()?,
+            trace: text("TRACE").is_some(),
+            failures: usize::try_from(number("FAILURES", 5)?).unwrap_or(usize::MAX),
+            shrink: text("SHRINK").as_deref() != Some("0"),
+        })
+    }
+
+    fn wants(&self, system: &str) -> bool {
+        self.system.as_deref().is_none_or(|name| name == system)
+    }
+}
+
+/// Runs what the settings ask for. True when nothing failed.
+pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
+    let mut good = true;
+    if settings.wants(PowerDnsBed::NAME) {
+        good &= system::<PowerDnsBed>(settings, print);
+    }
+    good
+}
+
+/// A seed that failed.
+struct Failure<A> {
+    history: History<A>,
+    violations: Vec<String>,
+}
+
+fn system<B: Bed>(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
+    if let Some(seed) = settings.seed {
+        return one::<B>(seed, settings, print);
+    }
+    let began = Instant::now();
+    let next = AtomicU64::new(settings.from);
+    let end = settings.from.saturating_add(settings.seeds);
+    let played = AtomicU64::new(0);
+    let failed = AtomicUsize::new(0);
+    let failures: Mutex<Vec<Failure<B::Action>>> = Mutex::default();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || failed.load(Ordering::Relaxed) >= settings.failures {
+                        return;
+                    }
+                    let history = B::draw(seed);
+                    let violations = play::<B>(&history, false).violations;
+                    played.fetch_add(1, Ordering::Relaxed);
+                    if !violations.is_empty() {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        failures.lock().unwrap_or_else(PoisonError::into_inner).push(Failure { history, violations });
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failures.sort_by_key(|failure| failure.history.seed);
+    for failure in &failures {
+        show::<B>(failure, settings, print);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let (played, count) = (played.load(Ordering::Relaxed), failures.len());
+    print(&format!("simulate {}: {played} seeds from {}, {count} failures, {seconds:.1} s", B::NAME, settings.from));
+    failures.is_empty()
+}
+
+fn show<B: Bed>(failure: &Failure<B::Action>, settings: &Settings, print: &mut dyn FnMut(&str)) {
+    let Failure { history, violations } = failure;
+    print(&format!("SEED={} SYSTEM={} failed:", history.seed, B::NAME));
+    for violation in violations.iter().take(8) {
+        print(&format!("  {violation}"));
+    }
+    if settings.shrink {
+        let short = shrink::<B>(history, &violations[0]);
+        print(&format!("# shrunk from {} to {} events", history.events.len(), short.events.len()));
+        print(&short.to_yaml());
+    }
+}
+
+fn one<B: Bed>(seed: u64, settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
+    let history = B::draw(seed);
+    print(&history.to_yaml());
+    let played = play::<B>(&history, settings.trace);
+    for line in &played.lines {
+        print(line);
+    }
+    let good = played.violations.is_empty();
+    if good {
+        print(&format!("SEED={seed} SYSTEM={}: nothing found, trace {:016x}", B::NAME, played.trace));
+    } else {
+        show::<B>(&Failure { history, violations: played.violations }, settings, print);
+    }
+    good
+}

@@ -1,0 +1,312 @@
+//! `powerdns` under simulation. Only this file knows how the system is installed.
+
+pub mod action;
+pub mod model;
+pub mod oracle;
+pub mod twin;
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use k8s_openapi::{api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
+use serde_json::{Value, json};
+use signpost_engine::Operator;
+use signpost_system_powerdns::{Pace, install_with};
+use tokio::time::sleep;
+
+use self::{
+    action::{Action, RecordObject},
+    model::{Id, Model, Spec},
+    twin::{ServerWire, Twin},
+};
+use crate::{
+    bed::{Bed, Moment},
+    history::History,
+    process::Process,
+    world::World,
+};
+
+/// The API group of the four kinds.
+const GROUP: &str = "dns.cav.enablers.ob";
+
+/// One cluster and one server.
+pub struct PowerDnsBed {
+    world: Arc<World>,
+    client: kube::Client,
+    twin: Arc<Twin>,
+    model: Arc<Mutex<Model>>,
+}
+
+/// The pace of the system: the usual one, and others that a restart may bring.
+fn pace(number: usize) -> Pace {
+    let usual = Pace::default();
+    match number {
+        1 => Pace { resync: Duration::from_secs(20), full_read: Duration::from_mins(3), ..usual },
+        2 => Pace { zones_at_once: 1, ..usual },
+        3 => Pace { retry_refused: Duration::from_mins(1), ..usual },
+        _ => usual,
+    }
+}
+
+impl PowerDnsBed {
+    fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = resource(kind);
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        }
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies an object as a user does. An object that is being deleted is left alone.
+    async fn put(&self, id: Id, spec: Spec) {
+        let (zone, namespace, name) = &id;
+        let (kind, body) = match &spec {
+            Spec::Zone(object) => (kind_of(*zone, namespace), object.spec()),
+            Spec::Record(object) => (kind_of(*zone, namespace), object.spec()),
+        };
+        let api = self.api(kind, namespace);
+        if let Ok(Some(there)) = api.get_opt(name).await {
+            if there.metadata.deletion_timestamp.is_some() {
+                return;
+            }
+            if *zone {
+                self.note_floor(&there);
+            }
+        }
+        let object = json!({ "apiVersion": format!("{GROUP}/v1alpha2"), "kind": kind, "metadata": { "name": name }, "spec": body });
+        let answer = api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(&object)).await;
+        self.world.note(&format!("user puts {kind} {namespace}/{name}: {:?}", answer.as_ref().err().map(ToString::to_string)));
+        if let Ok(there) = answer {
+            if let Spec::Record(record) = &spec {
+                self.twin.claimed(&record.key());
+            }
+            self.model().put(id, there.metadata.uid.unwrap_or_default(), spec);
+        }
+    }
+
+    async fn delete(&self, id: &Id) {
+        let (zone, namespace, name) = id;
+        let kind = kind_of(*zone, namespace);
+        let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
+        self.world.note(&format!("user deletes {kind} {namespace}/{name}: {}", answer.is_ok()));
+        if let Ok(answer) = answer {
+            let gone = self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none());
+            drop(answer);
+            self.model().delete(id, gone);
+        }
+    }
+
+    /// Deletes an object and makes it again once it is gone.
+    async fn recreate(self: &Arc<Self>, record: &RecordObject) {
+        let id = (false, record.namespace.clone(), record.object.clone());
+        self.delete(&id).await;
+        let (bed, spec) = (self.clone(), Spec::Record(record.clone()));
+        tokio::spawn(async move {
+            let api = bed.api(kind_of(false, &id.1), &id.1);
+            for _ in 0..200 {
+                match api.get_opt(&id.2).await {
+                    Ok(None) => {
+                        bed.put(id, spec).await;
+                        return;
+                    }
+                    _ => sleep(Duration::from_millis(300)).await,
+                }
+            }
+        });
+    }
+
+    /// What a zone object has reported of its serial must never be undercut.
+    fn note_floor(&self, object: &DynamicObject) {
+        let (Some(uid), Some(name)) = (&object.metadata.uid, &object.metadata.name) else { return };
+        let Some(serial) = object.data["status"]["serial"].as_u64() else { return };
+        let zone = format!("{name}.");
+        let mut model = self.model();
+        let floor = model.floors.entry(zone).or_insert_with(|| (uid.clone(), serial));
+        *floor = if floor.0 == *uid { (uid.clone(), serial.max(floor.1)) } else { (uid.clone(), serial) };
+    }
+
+    async fn note_floors(&self) {
+        for (kind, namespace) in [("Zone", ""), ("ClusterZone", "")] {
+            if let Ok(list) = self.api(kind, namespace).list(&kube::api::ListParams::default()).await {
+                for object in &list.items {
+                    self.note_floor(object);
+                }
+            }
+        }
+    }
+
+    async fn remove_crd(self: &Arc<Self>, plural: &str, away: u64) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let name = format!("{plural}.{GROUP}");
+        let removed = crds.delete(&name, &DeleteParams::default()).await;
+        self.world.note(&format!("user deletes the definition {name}: {}", removed.is_ok()));
+        if removed.is_err() {
+            return;
+        }
+        {
+            let mut model = self.model();
+            let of_kind: Vec<Id> =
+                model.objects.keys().filter(|(zone, namespace, _)| plural_of(*zone, namespace) == plural).cloned().collect();
+            for id in of_kind {
+                model.delete(&id, false);
+            }
+        }
+        let bed = self.clone();
+        let plural = plural.to_owned();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(away)).await;
+            for _ in 0..600 {
+                let crd = signpost_apis::powerdns::crds().into_iter().find(|crd| crd.spec.names.plural == plural);
+                let Some(crd) = crd else { return };
+                if crds.create(&PostParams::default(), &crd).await.is_ok() {
+                    bed.world.note(&format!("user installs the definition of {plural}"));
+                    return;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+    }
+
+    /// The operator wrote the metadata of an object: when that let the object go, what it wrote must be gone.
+    async fn metadata_written(&self, path: String) {
+        let parts: Vec<&str> = path.trim_start_matches("/apis/").split('/').collect();
+        let (namespace, plural, name) = match parts.as_slice() {
+            [GROUP, _, "namespaces", namespace, plural, name] => (*namespace, *plural, *name),
+            [GROUP, _, plural, name] => ("", *plural, *name),
+            _ => return,
+        };
+        let id: Id = (plural.ends_with("zones"), namespace.to_owned(), name.to_owned());
+        let there = self.api(kind_of(id.0, namespace), namespace).get_opt(name).await;
+        let mut model = self.model();
+        let Some(object) = model.objects.get_mut(&id) else { return };
+        let gone = match &there {
+            Ok(Some(there)) => there.metadata.uid.as_ref() != Some(&object.uid),
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if object.released || !gone {
+            return;
+        }
+        object.released = true;
+        let object = object.clone();
+        oracle::check_release(&self.world, &self.twin, &model, &id, &object);
+    }
+}
+
+fn kind_of(zone: bool, namespace: &str) -> &'static str {
+    match (zone, namespace.is_empty()) {
+        (true, false) => "Zone",
+        (true, true) => "ClusterZone",
+        (false, false) => "RRset",
+        (false, true) => "ClusterRRset",
+    }
+}
+
+fn plural_of(zone: bool, namespace: &str) -> String {
+    format!("{}s", kind_of(zone, namespace).to_lowercase())
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1alpha2", kind), &format!("{}s", kind.to_lowercase()))
+}
+
+impl Bed for PowerDnsBed {
+    const NAME: &'static str = "powerdns";
+    type Action = Action;
+
+    fn draw(seed: u64) -> History<Action> {
+        action::draw(seed)
+    }
+
+    async fn open(world: Arc<World>) -> Arc<Self> {
+        let client = world.sandbox.client();
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for crd in signpost_apis::powerdns::crds() {
+            if let Err(error) = crds.create(&PostParams::default(), &crd).await {
+                world.violation(format!("a definition cannot be installed: {error}"));
+            }
+        }
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        for name in ["one", "two"] {
+            let namespace: Value = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            if let Ok(namespace) = serde_json::from_value(namespace) {
+                drop(namespaces.create(&PostParams::default(), &namespace).await);
+            }
+        }
+        let model = Arc::new(Mutex::new(Model::new(world.clone())));
+        let twin = Twin::new(world.clone(), model.clone());
+        let bed = Arc::new(Self { world: world.clone(), client, twin, model });
+        let hooked = Arc::downgrade(&bed);
+        world.on_metadata(Box::new(move |path| {
+            let bed = hooked.upgrade();
+            async move {
+                if let Some(bed) = bed {
+                    bed.metadata_written(path).await;
+                }
+            }
+            .boxed()
+        }));
+        bed
+    }
+
+    async fn act(self: &Arc<Self>, action: &Action) {
+        match action {
+            Action::Zone(zone) => self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await,
+            Action::DeleteZone { namespace, name } => self.delete(&(true, namespace.clone(), name.clone())).await,
+            Action::Record(record) => {
+                self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record.clone())).await;
+            }
+            Action::DeleteRecord { namespace, name } => self.delete(&(false, namespace.clone(), name.clone())).await,
+            Action::Recreate(record) => self.recreate(record).await,
+            Action::Bulk { count, zone } => {
+                for number in 0..*count {
+                    let record = RecordObject {
+                        namespace: "one".to_owned(),
+                        object: format!("bulk-{number}"),
+                        zone: zone.clone(),
+                        cluster_zone: false,
+                        name: format!("bulk-{number}"),
+                        rtype: "A".to_owned(),
+                        ttl: 60,
+                        records: vec!["192.0.2.9".to_owned()],
+                        retain: false,
+                    };
+                    self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record)).await;
+                }
+            }
+            Action::DeleteBulk => {
+                let ids: Vec<Id> = self.model().objects.keys().filter(|(_, _, name)| name.starts_with("bulk-")).cloned().collect();
+                for id in ids {
+                    self.delete(&id).await;
+                }
+            }
+            Action::HandSet { zone, name, rtype, record } => self.twin.by_hand(zone, name, rtype, Some(record)),
+            Action::HandDelete { zone, name, rtype } => self.twin.by_hand(zone, name, rtype, None),
+            Action::HandZone { zone } => self.twin.zone_by_hand(zone),
+            Action::Wipe => {
+                self.note_floors().await;
+                self.twin.wipe();
+            }
+            Action::RemoveCrd { plural, away } => self.remove_crd(plural, *away).await,
+        }
+    }
+
+    fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
+        install_with(operator, Arc::new(ServerWire::new(&self.twin, process)), pace(number));
+        Box::new(())
+    }
+
+    async fn check(self: &Arc<Self>, moment: Moment) {
+        oracle::check(self, moment).await;
+    }
+}

@@ -1,0 +1,197 @@
+//! What users have asked for so far, as they see it: which objects they made, changed and deleted, and when.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    action::{RecordObject, ZoneObject},
+    twin::Key,
+};
+use crate::world::World;
+
+/// How long a claim must have stood, without any fault, before nothing may be done against it.
+const SETTLED: Duration = Duration::from_mins(1);
+
+/// Which object: whether it is a zone, its namespace (empty for a cluster-scoped one) and its name.
+pub type Id = (bool, String, String);
+
+/// An object as its user knows it.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its uid.
+    pub uid: String,
+    /// Its spec.
+    pub spec: Spec,
+    /// When it was made.
+    pub made: Instant,
+    /// When it was last changed.
+    pub since: Instant,
+    /// When it was deleted.
+    pub deleted: Option<Instant>,
+    /// Whether it is gone from the API.
+    pub released: bool,
+    /// Every record set it has claimed.
+    pub keys: BTreeSet<Key>,
+}
+
+/// What an object asks for.
+#[derive(Clone, Debug)]
+pub enum Spec {
+    /// A zone.
+    Zone(ZoneObject),
+    /// A record set.
+    Record(RecordObject),
+}
+
+impl RecordObject {
+    /// The record set it claims.
+    pub fn key(&self) -> Key {
+        let name = match self.name.as_str() {
+            "@" => format!("{}.", self.zone),
+            name => format!("{name}.{}.", self.zone),
+        };
+        (format!("{}.", self.zone), name, self.rtype.clone())
+    }
+}
+
+impl Object {
+    fn retains(&self) -> bool {
+        match &self.spec {
+            Spec::Zone(zone) => zone.retain,
+            Spec::Record(record) => record.retain,
+        }
+    }
+
+    fn is_zone_of(&self, zone: &str) -> bool {
+        matches!(&self.spec, Spec::Zone(object) if format!("{}.", object.name) == zone)
+    }
+
+    fn claims_at(&self, zone: &str, name: &str) -> bool {
+        matches!(&self.spec, Spec::Record(_)) && self.keys.iter().any(|key| key.0 == zone && key.1 == name)
+    }
+}
+
+/// What users have asked for so far.
+pub struct Model {
+    world: Arc<World>,
+    /// The objects that users know, also those that they deleted, until another one takes their place.
+    pub objects: BTreeMap<Id, Object>,
+    /// Record sets that stay although their object was deleted.
+    pub retained: BTreeSet<Key>,
+    /// Zones that stay although their object was deleted.
+    pub retained_zones: BTreeSet<String>,
+    claimed: BTreeSet<Key>,
+    adopters: BTreeSet<String>,
+    /// The serial that a zone object has reported, by zone: a later one is never below.
+    pub floors: BTreeMap<String, (String, u64)>,
+}
+
+impl Model {
+    /// Nothing yet.
+    pub fn new(world: Arc<World>) -> Self {
+        Self {
+            world,
+            objects: BTreeMap::new(),
+            retained: BTreeSet::new(),
+            retained_zones: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+            adopters: BTreeSet::new(),
+            floors: BTreeMap::new(),
+        }
+    }
+
+    /// A user made or changed an object; the API server took it.
+    pub fn put(&mut self, id: Id, uid: String, spec: Spec) {
+        let now = Instant::now();
+        let old = self.objects.get(&id).filter(|old| old.uid == uid);
+        let (made, mut keys) = old.map_or((now, BTreeSet::new()), |old| (old.made, old.keys.clone()));
+        match &spec {
+            Spec::Record(record) => {
+                self.claimed.insert(record.key());
+                self.retained.remove(&record.key());
+                keys.insert(record.key());
+            }
+            Spec::Zone(zone) => {
+                let name = format!("{}.", zone.name);
+                self.claimed.insert((name.clone(), name.clone(), "NS".to_owned()));
+                self.retained_zones.remove(&name);
+                if !zone.refuse {
+                    self.adopters.insert(name);
+                }
+            }
+        }
+        self.objects.insert(id, Object { uid, spec, made, since: now, deleted: None, released: false, keys });
+    }
+
+    /// A user deleted an object; `gone` when nothing kept it.
+    pub fn delete(&mut self, id: &Id, gone: bool) {
+        let Some(object) = self.objects.get_mut(id) else { return };
+        object.deleted = object.deleted.or(Some(Instant::now()));
+        object.released |= gone;
+        if object.retains() {
+            match &object.spec {
+                Spec::Record(_) => self.retained.extend(object.keys.iter().cloned()),
+                Spec::Zone(zone) => drop(self.retained_zones.insert(format!("{}.", zone.name))),
+            }
+        }
+    }
+
+    /// Whether any object has ever claimed the record set.
+    pub fn was_claimed(&self, key: &Key) -> bool {
+        self.claimed.contains(key)
+    }
+
+    /// Whether there are zone objects of that name and each of them has always refused to adopt.
+    pub fn refused_from_the_start(&self, zone: &str) -> bool {
+        !self.adopters.contains(zone) && self.objects.values().any(|object| object.is_zone_of(zone))
+    }
+
+    /// Whether any zone object of that name was ever willing to adopt.
+    pub fn was_adopted(&self, zone: &str) -> bool {
+        self.adopters.contains(zone)
+    }
+
+    fn settled(&self, object: &Object, asked: Instant) -> bool {
+        object.deleted.is_none() && object.since.max(self.world.calm_since()) + SETTLED < asked
+    }
+
+    /// Whether a zone object has stood for long, alone and unchanged.
+    pub fn zone_stands_alone(&self, zone: &str, asked: Instant) -> bool {
+        let mut objects = self.objects.values().filter(|object| object.is_zone_of(zone) && !object.released);
+        matches!((objects.next(), objects.next()), (Some(object), None) if self.settled(object, asked))
+    }
+
+    /// Whether a record set is claimed by an object that has stood for long, alone at its name, in a zone that has too.
+    pub fn stands_alone(&self, key: &Key, asked: Instant) -> bool {
+        let (zone, name, _) = key;
+        let mut at = self.objects.values().filter(|object| object.claims_at(zone, name) && !object.released);
+        let (Some(object), None) = (at.next(), at.next()) else { return false };
+        let Spec::Record(record) = &object.spec else { return false };
+        let namespace = if record.cluster_zone { "" } else { &record.namespace };
+        let refers = self.objects.get(&(true, namespace.to_owned(), record.zone.clone()));
+        record.key() == *key
+            && self.settled(object, asked)
+            && refers.is_some_and(|zone| zone.deleted.is_none())
+            && self.zone_stands_alone(zone, asked)
+    }
+
+    /// Whether an object that is not gone yet has claimed the record set, apart from this one.
+    pub fn others_claim(&self, but: &Id, key: &Key) -> bool {
+        self.objects.iter().any(|(id, object)| id != but && !object.released && object.keys.contains(key))
+    }
+
+    /// Whether another zone object of the zone is not gone yet.
+    pub fn others_hold(&self, but: &Id, zone: &str) -> bool {
+        self.objects.iter().any(|(id, object)| id != but && !object.released && object.is_zone_of(zone))
+    }
+
+    /// Whether an object that was not deleted claims the record set.
+    pub fn is_claimed(&self, key: &Key) -> bool {
+        self.objects.values().any(|object| object.deleted.is_none() && object.keys.contains(key))
+    }
+}

@@ -1,0 +1,379 @@
+//! What must be served and reported, worked out from the API objects alone. None of the operator's code is used here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError},
+};
+
+use kube::api::{DynamicObject, ListParams};
+use serde_json::Value;
+use signpost_provider_powerdns::ZoneInfo;
+use tokio::time::Instant;
+
+use super::{
+    PowerDnsBed,
+    action::REFUSED,
+    model::{Id, Model, Object, Spec},
+    twin::{Key, Set, Twin},
+};
+use crate::{bed::Moment, world::World};
+
+/// What an object let go must not be served any more, unless it was to stay or somebody else claims it.
+pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object: &Object) {
+    let Some(deleted) = object.deleted else {
+        world.violation(format!("{id:?} was let go although nobody deleted it"));
+        return;
+    };
+    match &object.spec {
+        Spec::Record(record) if !record.retain => {
+            let contents = twin.contents(&record.zone).map(|(_, sets)| sets).unwrap_or_default();
+            for key in object.keys.iter().filter(|key| contents.contains_key(*key)) {
+                let seen = twin.seen();
+                let other = seen.foreign.contains(key) || seen.open.contains(key) || model.others_claim(id, key);
+                let standing = seen.since.get(key).is_some_and(|since| *since < deleted);
+                if standing && !other && !is_apex_ns(key) {
+                    world.violation(format!("{id:?} was let go while {key:?} was served"));
+                }
+            }
+        }
+        Spec::Zone(zone) if !zone.retain => {
+            let name = format!("{}.", zone.name);
+            let Some((made, by_hand)) = twin.seen().zones.get(&name).copied() else { return };
+            let foreign = zone.refuse && (by_hand || made < object.made);
+            if made < deleted && !foreign && !model.others_hold(id, &name) {
+                world.violation(format!("{id:?} was let go while its zone was served"));
+            }
+        }
+        Spec::Record(_) | Spec::Zone(_) => {}
+    }
+}
+
+fn is_apex_ns(key: &Key) -> bool {
+    key.0 == key.1 && key.2 == "NS"
+}
+
+/// An object as the API has it.
+struct Item {
+    id: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    created: i64,
+    deleting: bool,
+    current: bool,
+    sync: String,
+    ready: bool,
+    spec: Value,
+    status: Value,
+}
+
+impl Item {
+    fn of(kind: &str, object: DynamicObject) -> Self {
+        let (meta, data) = (object.metadata, object.data);
+        let status = data["status"].clone();
+        let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        let namespace = meta.namespace.unwrap_or_default();
+        let name = meta.name.unwrap_or_default();
+        Self {
+            id: format!("{kind} {namespace}/{name}"),
+            namespace,
+            name,
+            uid: meta.uid.unwrap_or_default(),
+            created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
+            deleting: meta.deletion_timestamp.is_some(),
+            current: status["observedGeneration"].as_i64() == meta.generation,
+            sync: status["syncStatus"].as_str().unwrap_or_default().to_owned(),
+            ready: status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ready)),
+            spec: data["spec"].clone(),
+            status,
+        }
+    }
+
+    fn succeeded(&self) -> bool {
+        self.sync == "Succeeded"
+    }
+}
+
+/// What a record set object asks for.
+struct Wish {
+    item: Item,
+    key: Key,
+    set: Set,
+    /// The zone object that it refers to: namespace and name.
+    zone: (String, String),
+}
+
+impl Wish {
+    fn of(item: Item) -> Self {
+        let text = |pointer: &str| item.spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (zone, name) = (text("/zoneRef/name"), text("/name"));
+        let full = if name == "@" { format!("{zone}.") } else { format!("{name}.{zone}.") };
+        let records = item.spec["records"].as_array().into_iter().flatten();
+        let mut records: Vec<String> = records.filter_map(|record| record.as_str().map(str::to_owned)).collect();
+        records.sort();
+        let ttl = item.spec["ttl"].as_u64().and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+        let cluster = text("/zoneRef/kind") == "ClusterZone";
+        let namespace = if cluster { String::new() } else { item.namespace.clone() };
+        Self {
+            key: (format!("{zone}."), full, text("/type")),
+            set: Set { ttl, records },
+            zone: (namespace, zone),
+            item,
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.set.records.iter().any(|record| record == REFUSED)
+    }
+}
+
+/// Everything that is looked at.
+struct Look<'a> {
+    world: &'a World,
+    twin: &'a Twin,
+    model: &'a Model,
+    moment: Moment,
+    zones: Vec<Item>,
+    wishes: Vec<Wish>,
+}
+
+async fn items(bed: &PowerDnsBed, kind: &str) -> Vec<Item> {
+    match bed.api(kind, "").list(&ListParams::default()).await {
+        Ok(list) => list.items.into_iter().map(|object| Item::of(kind, object)).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Checks everything.
+pub async fn check(bed: &Arc<PowerDnsBed>, moment: Moment) {
+    let mut zones = items(bed, "Zone").await;
+    zones.extend(items(bed, "ClusterZone").await);
+    let mut records = items(bed, "RRset").await;
+    records.extend(items(bed, "ClusterRRset").await);
+    let model = bed.model.lock().unwrap_or_else(PoisonError::into_inner);
+    let wishes = records.into_iter().map(Wish::of).collect();
+    let look = Look { world: &bed.world, twin: &bed.twin, model: &model, moment, zones, wishes };
+    look.everything();
+}
+
+impl Look<'_> {
+    fn wrong(&self, what: String) {
+        self.world.violation(format!("{:?}: {what}", self.moment));
+    }
+
+    fn everything(&self) {
+        let stuck = self.zones.iter().chain(self.wishes.iter().map(|wish| &wish.item)).filter(|item| item.deleting);
+        for item in stuck {
+            self.wrong(format!("{} is still being deleted", item.id));
+        }
+        let mut names: BTreeSet<String> = self.zones.iter().map(|zone| format!("{}.", zone.name)).collect();
+        names.extend(self.twin.seen().zones.keys().cloned());
+        for name in &names {
+            self.zone(name);
+        }
+        // Record sets without a zone object.
+        for wish in self.wishes.iter().filter(|wish| !wish.item.deleting) {
+            let refers = |zone: &&Item| (&zone.namespace, &zone.name) == (&wish.zone.0, &wish.zone.1) && !zone.deleting;
+            if !self.zones.iter().any(|zone| refers(&zone)) && self.moment == Moment::Rest {
+                self.reported(&wish.item, false, "its zone object does not exist");
+            }
+        }
+    }
+
+    /// Whether the status says the truth and is about the current spec.
+    fn reported(&self, item: &Item, success: bool, why: &str) {
+        if !item.current || item.sync.is_empty() {
+            self.wrong(format!("{}: the status is not about the current spec: {}", item.id, item.status));
+        } else if item.succeeded() != success || item.ready != success {
+            self.wrong(format!("{}: the status is {} although {why}: {}", item.id, item.sync, item.status));
+        }
+    }
+
+    /// The zone object that decides: the oldest, and of several of the same second the one that says so.
+    fn holder<'a>(claimants: &[&'a Item]) -> Option<&'a Item> {
+        let first = claimants.iter().map(|zone| zone.created).min()?;
+        let tied = || claimants.iter().filter(|zone| zone.created == first);
+        tied().find(|zone| zone.succeeded()).or_else(|| tied().min_by_key(|zone| &zone.uid)).copied()
+    }
+
+    fn zone(&self, name: &str) {
+        let claimants: Vec<&Item> =
+            self.zones.iter().filter(|zone| format!("{}.", zone.name) == name && !zone.deleting).collect();
+        let server = self.twin.contents(name);
+        let made = self.twin.seen().zones.get(name).copied();
+        let Some(holder) = Self::holder(&claimants) else {
+            self.left_behind(name, server, made);
+            return;
+        };
+        if self.moment == Moment::Rest {
+            for loser in claimants.iter().filter(|zone| zone.uid != holder.uid) {
+                self.reported(loser, false, "another object holds the zone");
+            }
+        }
+        if holder.spec["adoptionPolicy"] == "Refuse" && holder.status["id"].is_null() {
+            let object = self.model.objects.values().find(|object| object.uid == holder.uid);
+            let foreign = match (made, object) {
+                (Some((_, true)), _) => true,
+                (Some((made, false)), Some(object)) => made < object.made,
+                _ => false,
+            };
+            if foreign {
+                if self.moment == Moment::Rest {
+                    self.reported(holder, false, "the zone is foreign and it refuses to adopt");
+                    for wish in self.wishes_of(holder) {
+                        self.reported(&wish.item, false, "the zone is foreign");
+                    }
+                }
+                return;
+            }
+        }
+        let Some((info, sets)) = server else {
+            self.wrong(format!("zone {name} is not served although {} asks for it", holder.id));
+            return;
+        };
+        self.settings(name, holder, &info, &sets);
+        self.records(holder, &sets);
+        self.orphans(name, &sets);
+    }
+
+    fn settings(&self, name: &str, holder: &Item, info: &ZoneInfo, sets: &BTreeMap<Key, Set>) {
+        let floor = self.model.floors.get(name).filter(|(uid, _)| *uid == holder.uid);
+        if let Some((_, floor)) = floor
+            && u64::from(info.serial) < *floor
+        {
+            self.wrong(format!("the serial of {name} went backwards: {floor} was reported, {} is served", info.serial));
+        }
+        let epoch = holder.spec["soa_edit_api"] == "EPOCH";
+        let refused = epoch && !holder.succeeded();
+        if self.moment == Moment::Rest && !refused {
+            self.reported(holder, true, "the zone is served");
+            if !holder.status["inFlight"].is_null() {
+                self.wrong(format!("{}: the ledger is not empty at rest: {}", holder.id, holder.status["inFlight"]));
+            }
+            if holder.status["serial"].as_u64() != Some(u64::from(info.serial)) {
+                self.wrong(format!("{}: status.serial is {}, {} is served", holder.id, holder.status["serial"], info.serial));
+            }
+        }
+        let wants = |field: &str| holder.spec[field].as_str().unwrap_or_default();
+        if info.kind != wants("kind") || (!refused && info.soa_edit_api != wants("soa_edit_api")) {
+            self.wrong(format!("zone {name} is {} {}, wanted: {}", info.kind, info.soa_edit_api, holder.spec));
+        }
+        let hosts: BTreeSet<String> = holder.spec["nameservers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|host| host.as_str().map(|host| format!("{host}.")))
+            .collect();
+        let apex = (name.to_owned(), name.to_owned(), "NS".to_owned());
+        let served: BTreeSet<String> = sets.get(&apex).map(|set| set.records.iter().cloned().collect()).unwrap_or_default();
+        if !hosts.is_empty() && hosts != served {
+            self.wrong(format!("the name servers of {name} are {served:?}, wanted: {hosts:?}"));
+        }
+    }
+
+    fn wishes_of<'a>(&'a self, zone: &'a Item) -> impl Iterator<Item = &'a Wish> {
+        self.wishes
+            .iter()
+            .filter(|wish| wish.zone.0 == zone.namespace && wish.zone.1 == zone.name && !wish.item.deleting)
+    }
+
+    /// The record sets of a zone that is served.
+    fn records(&self, holder: &Item, sets: &BTreeMap<Key, Set>) {
+        // Those that refer to another object of the same zone are not served.
+        let elsewhere = self.wishes.iter().filter(|wish| {
+            wish.zone.1 == holder.name && wish.zone.0 != holder.namespace && !wish.item.deleting && wish.item.succeeded()
+        });
+        for wish in elsewhere {
+            self.wrong(format!("{}: the status is Succeeded although its zone object does not hold the zone", wish.item.id));
+        }
+        let mut names: BTreeMap<&str, BTreeMap<&str, Vec<&Wish>>> = BTreeMap::new();
+        for wish in self.wishes_of(holder) {
+            let served = sets.get(&wish.key) == Some(&wish.set);
+            if self.moment == Moment::Rest {
+                let own = is_apex_ns(&wish.key) && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty());
+                if !wish.item.current || wish.item.sync.is_empty() {
+                    self.wrong(format!("{}: the status is not about the current spec: {}", wish.item.id, wish.item.status));
+                } else if wish.item.succeeded() && (!served || own) {
+                    self.wrong(format!("{}: the status is Succeeded, but {:?} is served", wish.item.id, sets.get(&wish.key)));
+                }
+                if own {
+                    continue;
+                }
+            }
+            names.entry(&wish.key.1).or_default().entry(&wish.key.2).or_default().push(wish);
+        }
+        for (name, types) in names {
+            self.name(holder, name, &types, sets);
+        }
+    }
+
+    /// The record sets of one name.
+    fn name(&self, holder: &Item, name: &str, types: &BTreeMap<&str, Vec<&Wish>>, sets: &BTreeMap<Key, Set>) {
+        let zone = format!("{}.", holder.name);
+        let apex = name == zone;
+        let foreign = |key: &Key| !types.contains_key(key.2.as_str()) && (!apex || !["SOA", "NS"].contains(&key.2.as_str()));
+        let there: Vec<&Key> = sets.keys().filter(|key| key.1 == name && foreign(key)).collect();
+        let conflict = types.contains_key("CNAME") && (types.len() > 1 || apex || !there.is_empty())
+            || there.iter().any(|key| key.2 == "CNAME");
+        let mut served = 0;
+        for (rtype, wishes) in types {
+            if apex && *rtype == "NS" && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty()) {
+                continue;
+            }
+            let first = wishes.iter().map(|wish| wish.item.created).min().unwrap_or_default();
+            let tied: Vec<&&Wish> = wishes.iter().filter(|wish| wish.item.created == first).collect();
+            let key = (zone.clone(), name.to_owned(), (*rtype).to_owned());
+            let set = sets.get(&key);
+            let winner = tied.iter().find(|wish| Some(&wish.set) == set);
+            served += usize::from(winner.is_some());
+            let refused = tied.iter().any(|wish| wish.is_refused());
+            if winner.is_none() && !conflict && !refused {
+                self.wrong(format!("{} asks for {key:?} {:?}, but {set:?} is served", tied[0].item.id, tied[0].set));
+            }
+            if self.moment == Moment::Rest && !conflict && !refused {
+                let successes = wishes.iter().filter(|wish| wish.item.succeeded()).count();
+                let true_ones = tied.iter().filter(|wish| wish.item.succeeded()).count();
+                if successes != 1 || true_ones != 1 {
+                    let said: Vec<String> = wishes.iter().map(|wish| format!("{} {}", wish.item.id, wish.item.status)).collect();
+                    self.wrong(format!("{successes} objects say that they serve {key:?}: {said:?}"));
+                }
+            }
+        }
+        let possible = types.iter().any(|(rtype, wishes)| {
+            let place = !(apex && (*rtype == "CNAME" || *rtype == "NS"));
+            let first = wishes.iter().map(|wish| wish.item.created).min();
+            place && wishes.iter().filter(|wish| Some(wish.item.created) == first).all(|wish| !wish.is_refused())
+        });
+        if conflict && there.is_empty() && possible && served == 0 {
+            self.wrong(format!("nothing is served at {name} although {:?} are asked for", types.keys()));
+        }
+    }
+
+    /// Record sets that nobody asks for.
+    fn orphans(&self, zone: &str, sets: &BTreeMap<Key, Set>) {
+        let seen = self.twin.seen();
+        for (key, set) in sets {
+            let of_zone = key.1 == zone && ["SOA", "NS"].contains(&key.2.as_str());
+            let by_hand = seen.foreign.contains(key) || seen.open.contains(key);
+            let claimed = self.wishes.iter().any(|wish| wish.key == *key);
+            if !of_zone && !by_hand && !claimed && !self.model.retained.contains(key) {
+                self.wrong(format!("{key:?} {set:?} is served although no object asks for it"));
+            }
+        }
+    }
+
+    /// A zone without an object.
+    fn left_behind(&self, name: &str, server: Option<(ZoneInfo, BTreeMap<Key, Set>)>, made: Option<(Instant, bool)>) {
+        let (Some((_, sets)), Some((_, by_hand))) = (server, made) else { return };
+        let retained = self.model.retained_zones.contains(name);
+        let never_adopted = by_hand && !self.model.was_adopted(name);
+        if never_adopted {
+            return;
+        }
+        if !retained {
+            self.wrong(format!("zone {name} is served although no object asks for it"));
+            return;
+        }
+        self.orphans(name, &sets);
+    }
+}

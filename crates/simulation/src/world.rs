@@ -1,0 +1,151 @@
+//! What all parts of one simulation share: the cluster, the time, the weather, the trace of what happened, and what was found wrong.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use signpost_sandbox::{Sandbox, SandboxClock, SandboxOptions};
+use tokio::time::Instant;
+
+use crate::{dice::hash, weather::Weather};
+
+/// When every simulation starts: 16 November 2026, midnight.
+pub const START: i64 = 1_794_787_200;
+
+/// Called with the path of an object after the operator wrote its metadata.
+pub type Hook = Box<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What all parts of one simulation share. Must be made inside the runtime of the simulation.
+pub struct World {
+    /// The Kubernetes API.
+    pub sandbox: Sandbox,
+    /// What happens to requests.
+    pub weather: Weather,
+    origin: Instant,
+    trace: Mutex<Trace>,
+    /// Writes of the operator so far, leases and events left out.
+    writes: AtomicU64,
+    last_write: Mutex<(Option<Instant>, String)>,
+    violations: Mutex<BTreeSet<String>>,
+    /// Until when faults may have an effect.
+    disturbed: Mutex<Instant>,
+    hook: OnceLock<Hook>,
+}
+
+#[derive(Debug)]
+struct Trace {
+    hash: u64,
+    lines: Option<Vec<String>>,
+}
+
+impl World {
+    /// A new world. With `keep`, the lines of the trace are kept for printing.
+    pub fn new(seed: u64, keep: bool) -> Arc<Self> {
+        let start = Timestamp::from_second(START).unwrap_or_default();
+        let sandbox = Sandbox::new(SandboxOptions {
+            clock: SandboxClock::tokio_from(start),
+            seed,
+            bookmark_interval: Duration::from_mins(30),
+            log: false,
+            ..SandboxOptions::default()
+        });
+        Arc::new(Self {
+            sandbox,
+            weather: Weather::new(seed),
+            origin: Instant::now(),
+            trace: Mutex::new(Trace { hash: seed, lines: keep.then(Vec::new) }),
+            writes: AtomicU64::new(0),
+            last_write: Mutex::default(),
+            violations: Mutex::default(),
+            disturbed: Mutex::new(Instant::now()),
+            hook: OnceLock::new(),
+        })
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// The wall clock in seconds since 1970.
+    pub fn unix_seconds(&self) -> u64 {
+        START.unsigned_abs() + self.elapsed().as_secs()
+    }
+
+    fn trace(&self) -> MutexGuard<'_, Trace> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what happened. The text is made only where it is needed.
+    pub fn note(&self, line: &str) {
+        let at = self.elapsed();
+        let mut trace = self.trace();
+        trace.hash = hash(trace.hash, line, u64::try_from(at.as_micros()).unwrap_or(u64::MAX));
+        if let Some(lines) = &mut trace.lines {
+            lines.push(format!("{:>10.3} {line}", at.as_secs_f64()));
+        }
+    }
+
+    /// A number that tells two traces apart.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace().hash
+    }
+
+    /// The trace so far, where it is kept.
+    pub fn trace_lines(&self) -> Vec<String> {
+        self.trace().lines.clone().unwrap_or_default()
+    }
+
+    /// The operator changed something, on either side.
+    pub fn wrote(&self, what: &str) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = (Some(Instant::now()), what.to_owned());
+    }
+
+    /// How many writes of the operator there were, and what the last one was.
+    pub fn writes(&self) -> (u64, String) {
+        let last = self.last_write.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        (self.writes.load(Ordering::Relaxed), last)
+    }
+
+    /// A fault whose effect lasts until then, at most.
+    pub fn disturb(&self, until: Instant) {
+        let mut disturbed = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner);
+        *disturbed = until.max(*disturbed);
+    }
+
+    /// Since when no fault has had an effect.
+    pub fn calm_since(&self) -> Instant {
+        *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `hook` from now on after every write of metadata by the operator.
+    pub fn on_metadata(&self, hook: Hook) {
+        drop(self.hook.set(hook));
+    }
+
+    /// The operator wrote the metadata of the object at this path.
+    pub async fn metadata_written(&self, path: String) {
+        if let Some(hook) = self.hook.get() {
+            hook(path).await;
+        }
+    }
+
+    /// Something that must never be.
+    pub fn violation(&self, what: String) {
+        self.note(&format!("VIOLATION {what}"));
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
+    }
+
+    /// Everything found wrong so far.
+    pub fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
