@@ -25,12 +25,16 @@ pub trait Bed: Send + Sync + Sized + 'static {
 
     /// The history of a seed.
     fn draw(seed: u64) -> History<Self::Action>;
-    /// An empty cluster with the system's kinds, and an empty provider.
-    fn open(world: Arc<World>) -> impl Future<Output = Arc<Self>>;
+    /// An empty cluster with the system's kinds, and an empty provider. The history may say what the provider can do.
+    fn open(world: Arc<World>, history: &History<Self::Action>) -> impl Future<Output = Arc<Self>>;
     /// A user acts.
     fn act(self: &Arc<Self>, action: &Self::Action) -> impl Future<Output = ()>;
     /// Adds the system to an operator of a process. What is returned lives as long as the operator runs.
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
+    /// Whether something is refused for good and tried again from time to time, so that there is no rest.
+    fn is_restless(self: &Arc<Self>) -> bool {
+        false
+    }
     /// Compares what is with what should be, and reports each difference as a violation.
     fn check(self: &Arc<Self>, moment: Moment) -> impl Future<Output = ()>;
 }

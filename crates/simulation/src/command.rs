@@ -3,13 +3,13 @@
 use std::{
     env,
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     time::Instant,
 };
 
-use crate::{bed::Bed, history::History, powerdns::PowerDnsBed, run::play, shrink::shrink};
+use crate::{bed::Bed, history::History, pihole::PiholeBed, powerdns::PowerDnsBed, run::play, shrink::shrink};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +39,9 @@ impl Settings {
             Some(text) => text.parse::<u64>().map_err(|_| format!("{name}={text} is not a number")),
         };
         let system = text("SYSTEM");
-        if let Some(name) = system.as_deref().filter(|name| ![PowerDnsBed::NAME].contains(name)) {
-            return Err(format!("SYSTEM={name} is not simulated; use {}", PowerDnsBed::NAME));
+        let known = [PowerDnsBed::NAME, PiholeBed::NAME];
+        if let Some(name) = system.as_deref().filter(|name| !known.contains(name)) {
+            return Err(format!("SYSTEM={name} is not simulated; use one of {}", known.join(", ")));
         }
         Ok(Self {
             seeds: number("SEEDS", 1_000)?,
@@ -64,6 +65,9 @@ pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     if settings.wants(PowerDnsBed::NAME) {
         good &= system::<PowerDnsBed>(settings, print);
     }
+    if settings.wants(PiholeBed::NAME) {
+        good &= system::<PiholeBed>(settings, print);
+    }
     good
 }
 
@@ -80,38 +84,44 @@ fn system<B: Bed>(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     let began = Instant::now();
     let next = AtomicU64::new(settings.from);
     let end = settings.from.saturating_add(settings.seeds);
-    let played = AtomicU64::new(0);
-    let failed = AtomicUsize::new(0);
-    let failures: Mutex<Vec<Failure<B::Action>>> = Mutex::default();
+    let (report, reports) = mpsc::channel::<Option<Failure<B::Action>>>();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (mut played, mut failed) = (0, 0);
     std::thread::scope(|scope| {
         for _ in 0..cores {
-            scope.spawn(|| {
+            let (report, next) = (report.clone(), &next);
+            scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || failed.load(Ordering::Relaxed) >= settings.failures {
+                    if seed >= end {
                         return;
                     }
                     let history = B::draw(seed);
                     let violations = play::<B>(&history, false).violations;
-                    played.fetch_add(1, Ordering::Relaxed);
-                    if !violations.is_empty() {
-                        failed.fetch_add(1, Ordering::Relaxed);
-                        failures.lock().unwrap_or_else(PoisonError::into_inner).push(Failure { history, violations });
+                    let failure = (!violations.is_empty()).then_some(Failure { history, violations });
+                    if report.send(failure).is_err() {
+                        return;
                     }
                 }
             });
         }
+        drop(report);
+        for failure in reports {
+            played += 1;
+            if let Some(failure) = failure
+                && failed < settings.failures
+            {
+                failed += 1;
+                show::<B>(&failure, settings, print);
+                if failed == settings.failures {
+                    next.store(end, Ordering::Relaxed);
+                }
+            }
+        }
     });
-    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failures.sort_by_key(|failure| failure.history.seed);
-    for failure in &failures {
-        show::<B>(failure, settings, print);
-    }
     let seconds = began.elapsed().as_secs_f64();
-    let (played, count) = (played.load(Ordering::Relaxed), failures.len());
-    print(&format!("simulate {}: {played} seeds from {}, {count} failures, {seconds:.1} s", B::NAME, settings.from));
-    failures.is_empty()
+    print(&format!("simulate {}: {played} seeds from {}, {failed} failures, {seconds:.1} s", B::NAME, settings.from));
+    failed == 0
 }
 
 fn show<B: Bed>(failure: &Failure<B::Action>, settings: &Settings, print: &mut dyn FnMut(&str)) {

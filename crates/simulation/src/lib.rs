@@ -12,6 +12,7 @@ pub mod bed;
 pub mod command;
 pub mod dice;
 pub mod history;
+pub mod pihole;
 pub mod powerdns;
 pub mod process;
 pub mod replica;

@@ -97,12 +97,14 @@ impl PowerDnsBed {
     async fn delete(&self, id: &Id) {
         let (zone, namespace, name) = id;
         let kind = kind_of(*zone, namespace);
+        // Noted first: the operator may let it go before the user is told.
+        self.model().delete(id);
         let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {kind} {namespace}/{name}: {}", answer.is_ok()));
-        if let Ok(answer) = answer {
-            let gone = self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none());
-            drop(answer);
-            self.model().delete(id, gone);
+        if self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none())
+            && let Some(object) = self.model().objects.get_mut(id)
+        {
+            object.released = true;
         }
     }
 
@@ -158,7 +160,7 @@ impl PowerDnsBed {
             let of_kind: Vec<Id> =
                 model.objects.keys().filter(|(zone, namespace, _)| plural_of(*zone, namespace) == plural).cloned().collect();
             for id in of_kind {
-                model.delete(&id, false);
+                model.delete(&id);
             }
         }
         let bed = self.clone();
@@ -186,9 +188,10 @@ impl PowerDnsBed {
             _ => return,
         };
         let id: Id = (plural.ends_with("zones"), namespace.to_owned(), name.to_owned());
+        let known = self.model().objects.get(&id).map(|object| object.uid.clone());
         let there = self.api(kind_of(id.0, namespace), namespace).get_opt(name).await;
         let mut model = self.model();
-        let Some(object) = model.objects.get_mut(&id) else { return };
+        let Some(object) = model.objects.get_mut(&id).filter(|object| Some(&object.uid) == known.as_ref()) else { return };
         let gone = match &there {
             Ok(Some(there)) => there.metadata.uid.as_ref() != Some(&object.uid),
             Ok(None) => true,
@@ -228,7 +231,7 @@ impl Bed for PowerDnsBed {
         action::draw(seed)
     }
 
-    async fn open(world: Arc<World>) -> Arc<Self> {
+    async fn open(world: Arc<World>, _: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
         for crd in signpost_apis::powerdns::crds() {
@@ -304,6 +307,10 @@ impl Bed for PowerDnsBed {
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
         install_with(operator, Arc::new(ServerWire::new(&self.twin, process)), pace(number));
         Box::new(())
+    }
+
+    fn is_restless(self: &Arc<Self>) -> bool {
+        self.model().is_refused()
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    action::{RecordObject, ZoneObject},
+    action::{REFUSED, RecordObject, ZoneObject},
     twin::Key,
 };
 use crate::world::World;
@@ -113,8 +113,15 @@ impl Model {
         match &spec {
             Spec::Record(record) => {
                 self.claimed.insert(record.key());
-                self.retained.remove(&record.key());
                 keys.insert(record.key());
+                let namespace = if record.cluster_zone { String::new() } else { record.namespace.clone() };
+                let zone = self.objects.get(&(true, namespace, record.zone.clone()));
+                // A zone that goes leaves what is to be retained; only while its zone object is there can an object own it again.
+                if record.retain {
+                    self.retained.insert(record.key());
+                } else if zone.is_some_and(|zone| zone.deleted.is_none()) {
+                    self.retained.remove(&record.key());
+                }
             }
             Spec::Zone(zone) => {
                 let name = format!("{}.", zone.name);
@@ -128,11 +135,10 @@ impl Model {
         self.objects.insert(id, Object { uid, spec, made, since: now, deleted: None, released: false, keys });
     }
 
-    /// A user deleted an object; `gone` when nothing kept it.
-    pub fn delete(&mut self, id: &Id, gone: bool) {
+    /// A user deletes an object.
+    pub fn delete(&mut self, id: &Id) {
         let Some(object) = self.objects.get_mut(id) else { return };
         object.deleted = object.deleted.or(Some(Instant::now()));
-        object.released |= gone;
         if object.retains() {
             match &object.spec {
                 Spec::Record(_) => self.retained.extend(object.keys.iter().cloned()),
@@ -188,6 +194,12 @@ impl Model {
     /// Whether another zone object of the zone is not gone yet.
     pub fn others_hold(&self, but: &Id, zone: &str) -> bool {
         self.objects.iter().any(|(id, object)| id != but && !object.released && object.is_zone_of(zone))
+    }
+
+    /// Whether an object asks for a content that the server refuses.
+    pub fn is_refused(&self) -> bool {
+        let refused = |record: &RecordObject| record.records.iter().any(|content| content == REFUSED);
+        self.objects.values().any(|object| object.deleted.is_none() && matches!(&object.spec, Spec::Record(record) if refused(record)))
     }
 
     /// Whether an object that was not deleted claims the record set.

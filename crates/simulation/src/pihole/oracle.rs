@@ -1,0 +1,206 @@
+//! What must be served, worked out from the Ingresses alone. None of the operator's code is used here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::ListParams;
+use tokio::time::Instant;
+
+use super::{
+    OWNER, PiholeBed,
+    action::{DEFAULT_TARGET, Speaks},
+    twin::{Held, Twin, host_of},
+};
+use crate::bed::Moment;
+
+/// A finalizer that waits for longer than this is let go whatever the Pi-hole answers.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What an Ingress asks for.
+struct Wish {
+    name: String,
+    created: i64,
+    hosts: BTreeSet<String>,
+    registered: bool,
+    deleting: bool,
+    /// The records of each host, without their host; `None` where the target cannot be understood.
+    records: Option<Vec<Record>>,
+    /// The view that the operator wrote.
+    managed: Option<BTreeSet<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Record {
+    Address(String),
+    Alias(String),
+}
+
+impl Wish {
+    fn of(ingress: Ingress) -> Self {
+        let meta = ingress.metadata;
+        let annotations = meta.annotations.unwrap_or_default();
+        let annotation = |name: &str| annotations.get(&format!("pihole.io/{name}")).map(String::as_str);
+        let rules = ingress.spec.and_then(|spec| spec.rules).unwrap_or_default();
+        Self {
+            name: meta.name.unwrap_or_default(),
+            created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
+            hosts: rules.into_iter().filter_map(|rule| rule.host).collect(),
+            registered: annotation("register") == Some("true"),
+            deleting: meta.deletion_timestamp.is_some(),
+            records: records(annotation("target-ip"), annotation("target-ipv6"), annotation("target-cname")),
+            managed: annotation("managed-hosts")
+                .map(|list| list.split(',').map(|host| host.trim().to_owned()).filter(|host| !host.is_empty()).collect()),
+        }
+    }
+
+    fn claims(&self, host: &str) -> bool {
+        self.registered && !self.deleting && self.hosts.contains(host)
+    }
+}
+
+fn records(v4: Option<&str>, v6: Option<&str>, alias: Option<&str>) -> Option<Vec<Record>> {
+    if let Some(alias) = alias {
+        return Some(vec![Record::Alias(alias.to_owned())]);
+    }
+    let v4: Ipv4Addr = v4.unwrap_or(DEFAULT_TARGET).parse().ok()?;
+    let mut records = vec![Record::Address(v4.to_string())];
+    if let Some(v6) = v6 {
+        records.push(Record::Address(v6.parse::<Ipv6Addr>().ok()?.to_string()));
+    }
+    Some(records)
+}
+
+async fn wishes(bed: &PiholeBed) -> Vec<Wish> {
+    let listed = bed.api().list(&ListParams::default()).await;
+    listed.into_iter().flatten().map(Wish::of).collect()
+}
+
+/// An Ingress that had a finalizer is gone: nothing of it may be served, unless somebody else asks for it.
+pub async fn check_release(bed: &Arc<PiholeBed>) {
+    let wishes = wishes(bed).await;
+    let uids: BTreeSet<String> = bed
+        .api()
+        .list(&ListParams::default())
+        .await
+        .into_iter()
+        .flatten()
+        .filter_map(|ingress| ingress.metadata.uid)
+        .collect();
+    let released: Vec<_> = {
+        let mut deleted = bed.deleted();
+        let gone: Vec<String> = deleted.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
+        gone.into_iter().filter_map(|uid| deleted.remove(&uid)).collect()
+    };
+    for gone in released.iter().filter(|gone| bed.setup.finalizer && gone.at + PATIENCE > Instant::now()) {
+        for host in gone.hosts.iter().filter(|host| !wishes.iter().any(|wish| wish.hosts.contains(*host))) {
+            for twin in &bed.twins {
+                let lists = twin.lists();
+                let served = lists.hosts.iter().chain(&lists.cnames).find(|held| held.ours && host_of(&held.line) == *host && held.since < gone.at);
+                if let Some(held) = served {
+                    bed.world.violation(format!("Ingress {} was let go while {} served {:?}", gone.name, twin.name(), held.line));
+                }
+            }
+        }
+    }
+}
+
+/// Checks everything.
+pub async fn check(bed: &Arc<PiholeBed>, moment: Moment) {
+    let wishes = wishes(bed).await;
+    for wish in wishes.iter().filter(|wish| wish.deleting) {
+        bed.world.violation(format!("{moment:?}: Ingress {} is still being deleted", wish.name));
+    }
+    for twin in &bed.twins {
+        pihole(bed, twin, &wishes, moment);
+    }
+    if moment == Moment::Rest {
+        views(bed, &wishes);
+    }
+}
+
+/// The records of one host, as lines of the operator say it.
+fn ours(held: &[&Held]) -> BTreeSet<Record> {
+    let record = |held: &&Held| {
+        let text = held.line.as_str().split('#').next().unwrap_or_default().trim().to_owned();
+        match text.split_once(',') {
+            Some((_, target)) => Record::Alias(target.to_owned()),
+            None => Record::Address(text.split_whitespace().next().unwrap_or_default().to_owned()),
+        }
+    };
+    held.iter().map(record).collect()
+}
+
+/// Whether a line that somebody wrote by hand names the host.
+fn named_by_hand(held: &Held, host: &str) -> bool {
+    let text = held.line.as_str().split('#').next().unwrap_or_default();
+    !held.ours && text.split(|c: char| c.is_whitespace() || c == ',').any(|word| word == host)
+}
+
+fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
+    let lists = twin.lists().clone();
+    let all: Vec<&Held> = lists.hosts.iter().chain(&lists.cnames).collect();
+    let wrong = |what: String| bed.world.violation(format!("{moment:?}: Pi-hole {}: {what}", twin.name()));
+    let mut served: BTreeMap<String, Vec<&Held>> = BTreeMap::new();
+    for held in all.iter().filter(|held| held.ours) {
+        served.entry(host_of(&held.line)).or_default().push(held);
+        let marked = held.line.as_str().ends_with(&format!("# signpost={OWNER}"));
+        if marked != (bed.setup.speaks == Speaks::V6) {
+            wrong(format!("{:?} is marked: {marked}", held.line));
+        }
+    }
+    let hosts: BTreeSet<String> =
+        wishes.iter().filter(|wish| wish.registered && !wish.deleting).flat_map(|wish| wish.hosts.iter().cloned()).collect();
+    for (host, held) in &served {
+        if !hosts.contains(host) {
+            wrong(format!("{:?} is served although no Ingress asks for it", held[0].line));
+        }
+    }
+    for host in &hosts {
+        if all.iter().any(|held| named_by_hand(held, host)) {
+            continue;
+        }
+        let mut claimants: Vec<&Wish> = wishes.iter().filter(|wish| wish.claims(host)).collect();
+        claimants.sort_by_key(|wish| wish.created);
+        let there = served.get(host).map(|held| ours(held)).unwrap_or_default();
+        let first = claimants.first().map_or(0, |wish| wish.created);
+        let tied = || claimants.iter().filter(move |wish| wish.created == first);
+        // Who cannot be understood keeps what is there; where nothing is, the next one has the host.
+        if tied().any(|wish| wish.records.is_none()) {
+            let next = claimants.iter().filter_map(|wish| wish.records.as_ref()).next();
+            if there.is_empty() && next.is_some() && claimants.len() > 1 && moment == Moment::Rest {
+                wrong(format!("{host} is not served although an Ingress with a valid target asks for it"));
+            }
+            continue;
+        }
+        let right = tied().any(|wish| wish.records.as_ref().is_some_and(|records| records.iter().cloned().collect::<BTreeSet<_>>() == there));
+        if !right {
+            let asked: Vec<_> = tied().map(|wish| (&wish.name, &wish.records)).collect();
+            wrong(format!("{host}: {there:?} is served, asked for: {asked:?}"));
+        }
+    }
+}
+
+/// The annotation `pihole.io/managed-hosts` of Ingresses about which there is no doubt.
+fn views(bed: &PiholeBed, wishes: &[Wish]) {
+    for wish in wishes.iter().filter(|wish| !wish.deleting) {
+        let by_hand = |host: &String| {
+            bed.twins.iter().any(|twin| twin.lists().hosts.iter().any(|held| named_by_hand(held, host)))
+        };
+        let alone = |host: &String| wishes.iter().filter(|other| other.claims(host)).count() <= 1;
+        if !wish.registered {
+            if wish.managed.as_ref().is_some_and(|hosts| !hosts.is_empty()) {
+                bed.world.violation(format!("Rest: Ingress {} asks for nothing, its view is {:?}", wish.name, wish.managed));
+            }
+        } else if wish.records.is_some() && wish.hosts.iter().all(|host| alone(host) && !by_hand(host)) {
+            let managed = wish.managed.clone().unwrap_or_default();
+            if managed != wish.hosts {
+                bed.world.violation(format!("Rest: Ingress {} has {:?}, its view is {managed:?}", wish.name, wish.hosts));
+            }
+        }
+    }
+}

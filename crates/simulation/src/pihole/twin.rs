@@ -1,0 +1,251 @@
+//! The Pi-holes of a simulation: two lists each, a network to them, and an eye on every write.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use signpost_provider_pihole::{Applied, Capabilities, ChangeSet, Dialect, Line, Listing, Pihole, PiholeError};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
+
+use super::action::Speaks;
+use crate::{
+    history::Side,
+    process::Process,
+    weather::{Class, Effect},
+    world::World,
+};
+
+/// The deadline of a call.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A line that is younger may be lost where lines are deleted by name only: nobody can have seen it.
+const YOUNG: Duration = Duration::from_mins(1);
+
+/// A line and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its text.
+    pub line: Line,
+    /// Whether the operator wrote it.
+    pub ours: bool,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// One Pi-hole.
+pub struct Twin {
+    world: Arc<World>,
+    name: String,
+    speaks: Speaks,
+    lists: Mutex<Lists>,
+}
+
+/// What a Pi-hole holds.
+#[derive(Clone, Debug, Default)]
+pub struct Lists {
+    /// `dns.hosts`.
+    pub hosts: Vec<Held>,
+    /// `dns.cnameRecords`.
+    pub cnames: Vec<Held>,
+}
+
+impl Twin {
+    /// An empty Pi-hole.
+    pub fn new(world: &Arc<World>, name: &str, speaks: Speaks) -> Arc<Self> {
+        Arc::new(Self { world: world.clone(), name: name.to_owned(), speaks, lists: Mutex::default() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it holds.
+    pub fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self.speaks {
+            Speaks::V6 => Capabilities::V6,
+            Speaks::V6WithoutComments => Capabilities::V6_WITHOUT_COMMENTS,
+            Speaks::Token => Capabilities::SPEC,
+        }
+    }
+
+    fn listing(&self) -> Listing {
+        let lists = self.lists();
+        let lines = |held: &[Held]| held.iter().map(|held| held.line.clone()).collect();
+        Listing { capabilities: self.capabilities(), hosts: lines(&lists.hosts), cnames: lines(&lists.cnames), trouble: None }
+    }
+
+    /// Adds a line by hand.
+    pub fn add(&self, line: &str) {
+        self.world.note(&format!("{} by hand: {line}", self.name));
+        self.lists().hosts.push(Held { line: Line::stored(line), ours: false, since: Instant::now() });
+    }
+
+    /// Removes a line by hand: one of the operator's or one of the user's.
+    pub fn remove(&self, ours: bool, index: usize) {
+        let mut lists = self.lists();
+        let place = lists.hosts.iter().enumerate().filter(|(_, held)| held.ours == ours).nth(index).map(|(place, _)| place);
+        if let Some(place) = place {
+            let held = lists.hosts.remove(place);
+            self.world.note(&format!("{} by hand removed: {}", self.name, held.line));
+        }
+    }
+
+    /// Loses all lines.
+    pub fn wipe(&self) {
+        self.world.note(&format!("{} lost its lines", self.name));
+        *self.lists() = Lists::default();
+    }
+
+    /// A change of the lists; what is not ours must come out of it as it went in.
+    fn change(&self, changes: &ChangeSet) {
+        let now = Instant::now();
+        let by_name = self.speaks == Speaks::Token;
+        let mut lists = self.lists();
+        let foreign = |lists: &Lists| {
+            let old = |held: &&Held| !held.ours && (!by_name || held.since + YOUNG < now);
+            let all = lists.hosts.iter().chain(&lists.cnames);
+            all.filter(old).map(|held| held.line.clone()).collect::<Vec<_>>()
+        };
+        let before = foreign(&lists);
+        edit(&mut lists.hosts, &changes.add_hosts, &changes.remove_hosts, by_name);
+        edit(&mut lists.cnames, &changes.add_cnames, &changes.remove_cnames, by_name);
+        let after = foreign(&lists);
+        if before != after {
+            self.world.violation(format!("{}: foreign lines changed from {before:?} to {after:?}", self.name));
+        }
+        self.world.wrote(&format!("{} {changes:?}", self.name));
+    }
+}
+
+/// The host of a line of the operator.
+pub fn host_of(line: &Line) -> String {
+    let text = line.as_str().split('#').next().unwrap_or_default();
+    match text.split_once(',') {
+        Some((alias, _)) => alias.trim().to_owned(),
+        None => text.split_whitespace().nth(1).unwrap_or_default().to_owned(),
+    }
+}
+
+fn edit(list: &mut Vec<Held>, add: &[Line], remove: &[Line], by_name: bool) {
+    for line in remove {
+        let goes = |held: &Held| if by_name { host_of(&held.line) == host_of(line) } else { held.line == *line };
+        list.retain(|held| !goes(held));
+    }
+    for line in add {
+        if !list.iter().any(|held| held.line == *line) {
+            list.push(Held { line: line.clone(), ours: true, since: Instant::now() });
+        }
+    }
+}
+
+/// The way of one process to a Pi-hole.
+pub struct PiholeWire {
+    twin: Arc<Twin>,
+    process: Process,
+}
+
+impl PiholeWire {
+    /// The way of a process.
+    pub fn new(twin: &Arc<Twin>, process: &Process) -> Self {
+        Self { twin: twin.clone(), process: process.clone() }
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        class: Class,
+        what: &str,
+        run: impl FnOnce(&Twin) -> T + Send + 'static,
+    ) -> Result<T, PiholeError> {
+        self.process.runs().await;
+        let twin = self.twin.clone();
+        let name = format!("{} {what}", twin.name);
+        let fate = twin.world.weather.fate(Side::Provider, class, &name);
+        let sender = self.process.clone();
+        let (answer, wait) = oneshot::channel();
+        tokio::spawn(async move {
+            sleep(fate.before).await;
+            let cut = || PiholeError::Unreachable { what: "connection reset by peer".to_owned(), quick: true };
+            let answered = match fate.effect {
+                Effect::CutBefore => Err(cut()),
+                Effect::Refused(code) => Err(refusal(code)),
+                Effect::Answered | Effect::CutAfter => Ok(run(&twin)),
+            };
+            twin.world.note(&format!("{} {name} {:?}", sender.name(), fate.effect));
+            sleep(fate.after).await;
+            drop(answer.send(if fate.effect == Effect::CutAfter { Err(cut()) } else { answered }));
+        });
+        let answered = match timeout(DEADLINE, wait).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => Err(PiholeError::Unreachable { what: "connection reset by peer".to_owned(), quick: true }),
+            Err(_) => Err(PiholeError::Timeout),
+        };
+        self.process.runs().await;
+        answered
+    }
+
+    /// One request per line, as the token API wants it, or one for all.
+    fn requests(&self, changes: &ChangeSet) -> Vec<ChangeSet> {
+        if self.twin.capabilities().batch {
+            return vec![changes.clone()];
+        }
+        let removes = changes.remove_hosts.iter().map(|line| ChangeSet { remove_hosts: vec![line.clone()], ..ChangeSet::default() });
+        let adds = changes.add_hosts.iter().map(|line| ChangeSet { add_hosts: vec![line.clone()], ..ChangeSet::default() });
+        removes.chain(adds).collect()
+    }
+}
+
+fn refusal(code: u16) -> PiholeError {
+    match code {
+        401 | 403 => PiholeError::Unauthorized,
+        409 => PiholeError::Rejected { status: code, detail: String::new() },
+        429 => PiholeError::RateLimited { retry_after: None },
+        422 => PiholeError::ReadOnly,
+        _ => PiholeError::Server { status: code, detail: String::new() },
+    }
+}
+
+impl Pihole for PiholeWire {
+    fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>> {
+        self.call(Class::Look, "probe", |_| ()).boxed()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>> {
+        self.call(Class::Look, "list", Twin::listing).boxed()
+    }
+
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+        async move {
+            let mut applied = Applied::default();
+            for request in self.requests(changes) {
+                applied.writes += 1;
+                let what = format!(
+                    "write +{:?} -{:?} +{:?} -{:?}",
+                    request.add_hosts, request.remove_hosts, request.add_cnames, request.remove_cnames
+                );
+                if let Err(error) = self.call(Class::Records, &what, move |twin| twin.change(&request)).await {
+                    applied.stopped = Some(error);
+                    break;
+                }
+            }
+            applied
+        }
+        .boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        Some(if self.twin.speaks == Speaks::Token { Dialect::Spec } else { Dialect::V6 })
+    }
+}
