@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::dice::Dice;
 
+/// The longest time, in milliseconds, that a request to a provider takes until it has its effect. An operator that keeps what it is not
+/// sure of for a shorter time leaves it behind.
+pub const LATEST: u64 = 45_000;
+
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event<A> {
@@ -259,7 +263,12 @@ fn draw_spell(dice: &mut Dice) -> Spell {
         Side::Provider => dice.pick(&[401, 409, 422, 429, 500, 503]),
     };
     let fault = match dice.weighted(&[8, 4, 2, 3, 3]) {
-        0 => Fault::Slow { before: delay(dice), after: delay(dice) },
+        0 => {
+            let before = delay(dice);
+            // A request that reaches the name server later than this is taken for lost.
+            let before = if side == Side::Provider { before.min(LATEST) } else { before };
+            Fault::Slow { before, after: delay(dice) }
+        }
         1 => Fault::Refused(code),
         2 => Fault::CutBefore,
         3 => Fault::CutAfter,

@@ -157,9 +157,11 @@ impl Model {
         !self.adopters.contains(zone) && self.objects.values().any(|object| object.is_zone_of(zone))
     }
 
-    /// Whether any zone object of that name was ever willing to adopt.
-    pub fn was_adopted(&self, zone: &str) -> bool {
-        self.adopters.contains(zone)
+    /// Whether a zone object that adopts was there at that time or later.
+    pub fn was_adopted(&self, zone: &str, made: Instant) -> bool {
+        let adopts = |object: &Object| matches!(&object.spec, Spec::Zone(zone) if !zone.refuse);
+        let later = |object: &Object| object.deleted.is_none_or(|deleted| deleted > made);
+        self.objects.values().any(|object| object.is_zone_of(zone) && adopts(object) && later(object))
     }
 
     fn settled(&self, object: &Object, asked: Instant) -> bool {

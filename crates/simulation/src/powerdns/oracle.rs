@@ -364,9 +364,9 @@ impl Look<'_> {
 
     /// A zone without an object.
     fn left_behind(&self, name: &str, server: Option<(ZoneInfo, BTreeMap<Key, Set>)>, made: Option<(Instant, bool)>) {
-        let (Some((_, sets)), Some((_, by_hand))) = (server, made) else { return };
+        let (Some((_, sets)), Some((made, by_hand))) = (server, made) else { return };
         let retained = self.model.retained_zones.contains(name);
-        let never_adopted = by_hand && !self.model.was_adopted(name);
+        let never_adopted = by_hand && !self.model.was_adopted(name, made);
         if never_adopted {
             return;
         }
