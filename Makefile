@@ -4,9 +4,12 @@ ARGS ?=
 ONLY ?=
 # The checks of `make deny`. Empty means all checks, including advisories, whose database must be reachable.
 CHECKS ?= licenses bans sources
+# The seeds of `make simulate`.
+SEEDS ?= 10000
+FROM ?= 0
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
-.PHONY: help demo test check setup lint unit quick once deny fuzz bench generate
+.PHONY: help demo test check setup lint unit quick simulate once deny fuzz bench generate
 # Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
 
@@ -35,6 +38,11 @@ unit: ## Build and run the tests of all crates
 # Suites that need a real server report SKIPPED by name here, even where it is installed.
 quick:
 	SIGNPOST_SANDBOX_ONLY=true cargo test --locked --workspace
+
+# The systems share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
+simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED=)
+	cargo build --locked --quiet --profile simulation --package signpost-simulation
+	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) target/simulation/simulate
 
 once: ## The demo as CI runs it: exits 0 when everything converged
 	cargo run --locked --quiet --package signpost -- demo --once

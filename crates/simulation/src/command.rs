@@ -66,8 +66,11 @@ impl Settings {
     }
 }
 
-/// Runs what the settings ask for. True when nothing failed.
+/// Runs what the settings ask for. True when nothing failed. Several systems share the seeds among them.
 pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
+    let systems = [PowerDnsBed::NAME, PiholeBed::NAME].iter().filter(|name| settings.wants(name)).count();
+    let share = settings.seeds.div_ceil(u64::try_from(systems.max(1)).unwrap_or(1));
+    let settings = &Settings { seeds: share, ..settings.clone() };
     let mut good = true;
     if settings.wants(PowerDnsBed::NAME) {
         good &= system::<PowerDnsBed>(settings, print);
@@ -153,8 +156,9 @@ fn one<B: Bed>(seed: u64, settings: &Settings, print: &mut dyn FnMut(&str)) -> b
         print(line);
     }
     let good = played.violations.is_empty();
+    print(&format!("SEED={seed} SYSTEM={}: trace {:016x}", B::NAME, played.trace));
     if good {
-        print(&format!("SEED={seed} SYSTEM={}: nothing found, trace {:016x}", B::NAME, played.trace));
+        print("nothing found");
     } else {
         show::<B>(&Failure { history, violations: played.violations }, settings, print);
     }

@@ -175,7 +175,7 @@ pub enum ProcessEvent {
 pub struct History<A> {
     /// What jitter, latencies and single faults follow from.
     pub seed: u64,
-    /// How many replicas run.
+    /// How many replicas run; with none, nothing is served.
     pub replicas: usize,
     /// What happens, in order.
     pub events: Vec<Event<A>>,
@@ -208,23 +208,45 @@ impl<A> History<A> {
     }
 }
 
-/// Draws a history: `user` draws one action of a user.
+/// How likely the gap between two events is, and from how many to how many milliseconds it lasts.
+type Gaps = [(usize, u64, u64); 7];
+
+/// Events that are far apart as well as close together.
+const WIDE: Gaps = [
+    (4, 0, 0),
+    (5, 1, 30),
+    (5, 50, 400),
+    (4, 500, 3_000),
+    (3, 4_000, 20_000),
+    (2, 40_000, 130_000),
+    (1, 300_000, 700_000),
+];
+/// Events that all fall into the same faults.
+const DENSE: Gaps =
+    [(3, 0, 0), (4, 1, 30), (6, 50, 400), (6, 500, 3_000), (3, 4_000, 12_000), (1, 15_000, 30_000), (0, 0, 0)];
+
+/// Draws a history: `user` draws what a user does at one moment.
 pub fn draw<A>(seed: u64, dice: &mut Dice, mut user: impl FnMut(&mut Dice) -> Vec<A>) -> History<A> {
-    const GAPS: [(usize, u64, u64); 7] =
-        [(4, 0, 0), (5, 1, 30), (5, 50, 400), (4, 500, 3_000), (3, 4_000, 20_000), (2, 40_000, 130_000), (1, 300_000, 700_000)];
     let replicas = if dice.chance(25) { 2 } else { 1 };
     let count = dice.between(5, 22);
+    let dense = dice.chance(50);
+    let gaps = if dense { DENSE } else { WIDE };
     // Some histories are calm, some are full of faults.
     let spells = dice.pick(&[0, 10, 25, 35, 45]);
     let processes = dice.pick(&[0, 4, 12]);
     let (mut at, mut events) = (0, Vec::new());
+    if dense {
+        for _ in 0..dice.between(1, 3) {
+            events.push(Event { at: dice.between(0, 4_000), what: What::Spell(lasting_spell(dice)) });
+        }
+    }
     for _ in 0..count {
-        let (_, low, high) = GAPS[dice.weighted(&GAPS.map(|(weight, ..)| weight))];
+        let (_, low, high) = gaps[dice.weighted(&gaps.map(|(weight, ..)| weight))];
         at += dice.between(low, high);
         let kind = dice.below(100);
         let mut push = |what| events.push(Event { at, what });
         if kind < spells {
-            push(What::Spell(draw_spell(dice)));
+            push(What::Spell(if dense && dice.chance(50) { lasting_spell(dice) } else { draw_spell(dice) }));
         } else if kind < spells + processes {
             push(What::Process(draw_process(dice, replicas)));
         } else if kind == 99 {
@@ -235,7 +257,27 @@ pub fn draw<A>(seed: u64, dice: &mut Dice, mut user: impl FnMut(&mut Dice) -> Ve
             }
         }
     }
+    events.sort_by_key(|event| event.at);
     History { seed, replicas, events }
+}
+
+/// A fault that lasts, so that others overlap with it: late statuses, a server that hangs, writes whose end is not known.
+fn lasting_spell(dice: &mut Dice) -> Spell {
+    let lasts = dice.between(2_000, 60_000);
+    let late = |dice: &mut Dice| Fault::Slow { before: dice.between(30, 6_000), after: 0 };
+    let hang = |dice: &mut Dice| Fault::Slow { before: dice.between(9_000, LATEST), after: 0 };
+    let (side, on, fault) = match dice.below(10) {
+        0 | 1 => (Side::Api, Only::Status, late(dice)),
+        2 => (Side::Api, Only::Metadata, late(dice)),
+        3 => (Side::Provider, Only::Reads, hang(dice)),
+        4 => (Side::Provider, Only::Any, hang(dice)),
+        5 => (Side::Provider, Only::Records, hang(dice)),
+        6 => (Side::Provider, Only::Writes, dice.pick(&[Fault::CutAfter, Fault::CutBefore, Fault::Refused(500)])),
+        7 => (Side::Provider, Only::Zones, dice.pick(&[Fault::CutAfter, Fault::Refused(500), Fault::Refused(503)])),
+        8 => (Side::Api, Only::Watch, Fault::Stall),
+        _ => (Side::Api, Only::Writes, dice.pick(&[Fault::CutAfter, Fault::Refused(500), Fault::Mixed])),
+    };
+    Spell { side, on, fault, share: dice.pick(&[50, 100, 100]), lasts }
 }
 
 /// A delay from nothing to minutes.

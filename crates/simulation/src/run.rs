@@ -49,7 +49,7 @@ pub fn play<B: Bed>(history: &History<B::Action>, keep: bool) -> Played {
 async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
     let bed = B::open(world.clone(), history).await;
     let lease = history.replicas > 1;
-    let replicas: Vec<_> = (0..history.replicas.max(1)).map(|number| Replica::start(&bed, world, number, lease)).collect();
+    let replicas: Vec<_> = (0..history.replicas).map(|number| Replica::start(&bed, world, number, lease)).collect();
     let began = world.elapsed();
     let until = |at: u64| (began + Duration::from_millis(at)).saturating_sub(world.elapsed());
     for event in &history.events {

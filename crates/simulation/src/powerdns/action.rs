@@ -168,6 +168,7 @@ struct Stage {
     hand: usize,
     bulk: usize,
     edits: usize,
+    refused: usize,
 }
 
 impl Stage {
@@ -192,6 +193,7 @@ impl Stage {
             hand: dice.pick(&[0, 3, 12]),
             bulk: dice.pick(&[0, 0, 0, 20]),
             edits: dice.pick(&[3, 10, 25]),
+            refused: dice.pick(&[0, 5, 30]),
         }
     }
 
@@ -221,7 +223,7 @@ impl Stage {
         let rtype = dice.pick(&self.types);
         let number = 1 + dice.below(3);
         let record = match rtype {
-            "A" if dice.chance(8) => REFUSED.to_owned(),
+            "A" if dice.chance(self.refused) => REFUSED.to_owned(),
             "A" => format!("192.0.2.{number}"),
             "AAAA" => format!("2001:db8::{number}"),
             "TXT" => format!("\"text {number}\""),
@@ -278,14 +280,22 @@ impl Stage {
             return vec![self.hand(dice)];
         }
         if dice.chance(self.bulk) {
-            let bulk = Action::Bulk { count: 12, zone: dice.pick(&self.zones) };
-            return vec![dice.pick(&[bulk, Action::DeleteBulk])];
+            let zone = dice.pick(&self.zones);
+            let bulk = Action::Bulk { count: 12, zone: zone.clone() };
+            let with_zone = Action::DeleteZone { namespace: "one".to_owned(), name: zone };
+            return dice.pick(&[
+                vec![bulk.clone()],
+                vec![bulk],
+                vec![Action::DeleteBulk],
+                vec![with_zone.clone(), Action::DeleteBulk],
+                vec![Action::DeleteBulk, with_zone],
+            ]);
         }
         let (zone, record) = (self.zone(dice), self.record(dice));
         let (namespace, name) = (record.namespace.clone(), record.object.clone());
         let delete_zone = Action::DeleteZone { namespace: zone.namespace.clone(), name: zone.name.clone() };
         let delete_record = Action::DeleteRecord { namespace, name };
-        match dice.weighted(&[30, 14, 8, self.edits, 7, 0]) {
+        match dice.weighted(&[30, 14, 8, self.edits, 7, 1]) {
             0 => vec![Action::Record(record)],
             1 => vec![delete_record],
             2 => vec![Action::Recreate(record)],

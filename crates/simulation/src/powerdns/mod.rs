@@ -155,12 +155,13 @@ impl PowerDnsBed {
         if removed.is_err() {
             return;
         }
-        {
-            let mut model = self.model();
-            let of_kind: Vec<Id> =
-                model.objects.keys().filter(|(zone, namespace, _)| plural_of(*zone, namespace) == plural).cloned().collect();
-            for id in of_kind {
-                model.delete(&id);
+        let of_kind = |id: &&Id| plural_of(id.0, &id.1) == plural;
+        let ids: Vec<Id> = self.model().objects.keys().filter(of_kind).cloned().collect();
+        for id in ids {
+            self.model().delete(&id);
+            let there = self.api(kind_of(id.0, &id.1), &id.1).get_opt(&id.2).await;
+            if let (Ok(None) | Err(_), Some(object)) = (there, self.model().objects.get_mut(&id)) {
+                object.released = true;
             }
         }
         let bed = self.clone();

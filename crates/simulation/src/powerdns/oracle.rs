@@ -325,8 +325,9 @@ impl Look<'_> {
             let key = (zone.clone(), name.to_owned(), (*rtype).to_owned());
             let set = sets.get(&key);
             let winner = tied.iter().find(|wish| Some(&wish.set) == set);
-            served += usize::from(winner.is_some());
             let refused = tied.iter().any(|wish| wish.is_refused());
+            // What an object wrote before it asked for something that is refused stays.
+            served += usize::from(winner.is_some() || (refused && set.is_some()));
             if winner.is_none() && !conflict && !refused {
                 self.wrong(format!("{} asks for {key:?} {:?}, but {set:?} is served", tied[0].item.id, tied[0].set));
             }

@@ -1,0 +1,100 @@
+//! Plays a share of the seeds of every system (`make simulate` plays ten thousand), and every scenario file.
+
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+
+use signpost_simulation::{
+    bed::Bed,
+    command::{self, Settings},
+    history::History,
+    pihole::PiholeBed,
+    powerdns::PowerDnsBed,
+    run::play,
+    shrink::shrink,
+};
+
+/// Without optimisation a seed takes about a quarter of a second of CPU time.
+const SHARE: u64 = 60;
+
+fn same_trace<B: Bed>() {
+    for seed in 0..8 {
+        let history = B::draw(seed);
+        let runs = [play::<B>(&history, true), play::<B>(&history, true)];
+        let differ = runs[0].lines.iter().zip(&runs[1].lines).find(|(one, other)| one != other);
+        assert_eq!(differ, None, "{} seed {seed}", B::NAME);
+        assert_eq!(runs[0].trace, runs[1].trace, "{} seed {seed}", B::NAME);
+    }
+}
+
+#[test]
+fn the_same_seed_of_powerdns_gives_the_same_trace() {
+    same_trace::<PowerDnsBed>();
+}
+
+#[test]
+fn the_same_seed_of_pihole_gives_the_same_trace() {
+    same_trace::<PiholeBed>();
+}
+
+#[test]
+fn a_share_of_the_seeds_finds_nothing() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SHARE);
+    let settings = Settings { seeds, failures: 3, shrink: true, ..Settings::default() };
+    let mut lines = Vec::new();
+    let good = command::run(&settings, &mut |line| lines.push(line.to_owned()));
+    assert!(good, "{}", lines.join("\n"));
+}
+
+fn scenarios<B: Bed>() -> usize {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(B::NAME);
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in &files {
+        let history: History<B::Action> = History::from_yaml(&std::fs::read_to_string(file).unwrap())
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert_eq!(play::<B>(&history, false).violations, Vec::<String>::new(), "{}", file.display());
+    }
+    files.len()
+}
+
+#[test]
+fn every_scenario_file_of_powerdns_finds_nothing() {
+    assert!(scenarios::<PowerDnsBed>() > 0);
+}
+
+#[test]
+fn every_scenario_file_of_pihole_finds_nothing() {
+    assert!(scenarios::<PiholeBed>() > 0);
+}
+
+#[test]
+fn a_history_reads_back_from_its_yaml() {
+    for seed in 0..50 {
+        let history = PowerDnsBed::draw(seed);
+        assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
+        let history = PiholeBed::draw(seed);
+        assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
+    }
+}
+
+/// Without an operator nothing is served: the checks must say so, and shrinking must keep what matters.
+fn nobody_serves<B: Bed>(seed: u64) {
+    let history = History { replicas: 0, ..B::draw(seed) };
+    let found = play::<B>(&history, false).violations;
+    assert!(!found.is_empty(), "{} seed {seed}", B::NAME);
+    let short = shrink::<B>(&history, &found[0]);
+    assert!(short.events.len() < history.events.len(), "{}", short.to_yaml());
+    assert!(!play::<B>(&short, false).violations.is_empty());
+}
+
+#[test]
+fn the_checks_of_powerdns_find_that_nobody_serves() {
+    nobody_serves::<PowerDnsBed>(1);
+}
+
+#[test]
+fn the_checks_of_pihole_find_that_nobody_serves() {
+    nobody_serves::<PiholeBed>(2);
+}
