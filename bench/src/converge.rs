@@ -255,7 +255,7 @@ async fn arriving(
 
 fn push_run(measurements: &mut Measurements, name: &str, run: &Run, n: usize) {
     let mut push = |what: &str, value, unit, goal| {
-        measurements.push(Measurement::new(format!("{name}.{what}"), value, unit, goal))
+        measurements.push(Measurement::new(format!("{name}.{what}"), value, unit, goal));
     };
     push("served", seconds(run.served), "s", Goal::None);
     push("reported", seconds(run.reported), "s", Goal::None);

@@ -297,7 +297,16 @@ fn draw_spell(dice: &mut Dice) -> Spell {
     }
     let side = dice.pick(&[Side::Api, Side::Provider, Side::Provider]);
     let on = match side {
-        Side::Api => dice.pick(&[Only::Any, Only::Reads, Only::Writes, Only::Status, Only::Status, Only::Metadata, Only::Lease, Only::List]),
+        Side::Api => dice.pick(&[
+            Only::Any,
+            Only::Reads,
+            Only::Writes,
+            Only::Status,
+            Only::Status,
+            Only::Metadata,
+            Only::Lease,
+            Only::List,
+        ]),
         Side::Provider => dice.pick(&[Only::Any, Only::Reads, Only::Writes, Only::Records, Only::Records, Only::Zones]),
     };
     let code = match side {

@@ -88,6 +88,10 @@ async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
     sleep(quiet).await;
     let (after, last) = world.writes();
     if after != before && !bed.is_restless() {
-        world.violation(format!("{} writes in {} minutes of quiet; the last: {last}", after - before, quiet.as_secs() / 60));
+        world.violation(format!(
+            "{} writes in {} minutes of quiet; the last: {last}",
+            after - before,
+            quiet.as_secs() / 60
+        ));
     }
 }

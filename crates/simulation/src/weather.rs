@@ -173,7 +173,9 @@ impl Weather {
         }
         let drawn = Self::draw(&mut state, self.seed, name);
         let mut delivery = Delivery::Now;
-        for (number, (spell, until)) in state.active.iter().enumerate().filter(|(_, (spell, _))| spell.on == Only::Watch) {
+        for (number, (spell, until)) in
+            state.active.iter().enumerate().filter(|(_, (spell, _))| spell.on == Only::Watch)
+        {
             if hash(drawn, "spell", number as u64) % 100 < spell.share {
                 delivery = match spell.fault {
                     Fault::Stall | Fault::Slow { .. } => Delivery::At(*until),

@@ -53,8 +53,9 @@ impl Wish {
             registered: annotation("register") == Some("true"),
             deleting: meta.deletion_timestamp.is_some(),
             records: records(annotation("target-ip"), annotation("target-ipv6"), annotation("target-cname")),
-            managed: annotation("managed-hosts")
-                .map(|list| list.split(',').map(|host| host.trim().to_owned()).filter(|host| !host.is_empty()).collect()),
+            managed: annotation("managed-hosts").map(|list| {
+                list.split(',').map(|host| host.trim().to_owned()).filter(|host| !host.is_empty()).collect()
+            }),
         }
     }
 
@@ -100,9 +101,18 @@ pub async fn check_release(bed: &Arc<PiholeBed>) {
         for host in gone.hosts.iter().filter(|host| !wishes.iter().any(|wish| wish.hosts.contains(*host))) {
             for twin in &bed.twins {
                 let lists = twin.lists();
-                let served = lists.hosts.iter().chain(&lists.cnames).find(|held| held.ours && host_of(&held.line) == *host && held.since < gone.at);
+                let served = lists
+                    .hosts
+                    .iter()
+                    .chain(&lists.cnames)
+                    .find(|held| held.ours && host_of(&held.line) == *host && held.since < gone.at);
                 if let Some(held) = served {
-                    bed.world.violation(format!("Ingress {} was let go while {} served {:?}", gone.name, twin.name(), held.line));
+                    bed.world.violation(format!(
+                        "Ingress {} was let go while {} served {:?}",
+                        gone.name,
+                        twin.name(),
+                        held.line
+                    ));
                 }
             }
         }
@@ -153,8 +163,11 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
             wrong(format!("{:?} is marked: {marked}", held.line));
         }
     }
-    let hosts: BTreeSet<String> =
-        wishes.iter().filter(|wish| wish.registered && !wish.deleting).flat_map(|wish| wish.hosts.iter().cloned()).collect();
+    let hosts: BTreeSet<String> = wishes
+        .iter()
+        .filter(|wish| wish.registered && !wish.deleting)
+        .flat_map(|wish| wish.hosts.iter().cloned())
+        .collect();
     for (host, held) in &served {
         if !hosts.contains(host) {
             wrong(format!("{:?} is served although no Ingress asks for it", held[0].line));
@@ -177,7 +190,9 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
             }
             continue;
         }
-        let right = tied().any(|wish| wish.records.as_ref().is_some_and(|records| records.iter().cloned().collect::<BTreeSet<_>>() == there));
+        let right = tied().any(|wish| {
+            wish.records.as_ref().is_some_and(|records| records.iter().cloned().collect::<BTreeSet<_>>() == there)
+        });
         if !right {
             let asked: Vec<_> = tied().map(|wish| (&wish.name, &wish.records)).collect();
             wrong(format!("{host}: {there:?} is served, asked for: {asked:?}"));
@@ -194,12 +209,14 @@ fn views(bed: &PiholeBed, wishes: &[Wish]) {
         let alone = |host: &String| wishes.iter().filter(|other| other.claims(host)).count() <= 1;
         if !wish.registered {
             if wish.managed.as_ref().is_some_and(|hosts| !hosts.is_empty()) {
-                bed.world.violation(format!("Rest: Ingress {} asks for nothing, its view is {:?}", wish.name, wish.managed));
+                bed.world
+                    .violation(format!("Rest: Ingress {} asks for nothing, its view is {:?}", wish.name, wish.managed));
             }
         } else if wish.records.is_some() && wish.hosts.iter().all(|host| alone(host) && !by_hand(host)) {
             let managed = wish.managed.clone().unwrap_or_default();
             if managed != wish.hosts {
-                bed.world.violation(format!("Rest: Ingress {} has {:?}, its view is {managed:?}", wish.name, wish.hosts));
+                bed.world
+                    .violation(format!("Rest: Ingress {} has {:?}, its view is {managed:?}", wish.name, wish.hosts));
             }
         }
     }

@@ -80,7 +80,12 @@ impl Twin {
     fn listing(&self) -> Listing {
         let lists = self.lists();
         let lines = |held: &[Held]| held.iter().map(|held| held.line.clone()).collect();
-        Listing { capabilities: self.capabilities(), hosts: lines(&lists.hosts), cnames: lines(&lists.cnames), trouble: None }
+        Listing {
+            capabilities: self.capabilities(),
+            hosts: lines(&lists.hosts),
+            cnames: lines(&lists.cnames),
+            trouble: None,
+        }
     }
 
     /// Adds a line by hand.
@@ -92,7 +97,8 @@ impl Twin {
     /// Removes a line by hand: one of the operator's or one of the user's.
     pub fn remove(&self, ours: bool, index: usize) {
         let mut lists = self.lists();
-        let place = lists.hosts.iter().enumerate().filter(|(_, held)| held.ours == ours).nth(index).map(|(place, _)| place);
+        let place =
+            lists.hosts.iter().enumerate().filter(|(_, held)| held.ours == ours).nth(index).map(|(place, _)| place);
         if let Some(place) = place {
             let held = lists.hosts.remove(place);
             self.world.note(&format!("{} by hand removed: {}", self.name, held.line));
@@ -197,8 +203,12 @@ impl PiholeWire {
         if self.twin.capabilities().batch {
             return vec![changes.clone()];
         }
-        let removes = changes.remove_hosts.iter().map(|line| ChangeSet { remove_hosts: vec![line.clone()], ..ChangeSet::default() });
-        let adds = changes.add_hosts.iter().map(|line| ChangeSet { add_hosts: vec![line.clone()], ..ChangeSet::default() });
+        let removes = changes
+            .remove_hosts
+            .iter()
+            .map(|line| ChangeSet { remove_hosts: vec![line.clone()], ..ChangeSet::default() });
+        let adds =
+            changes.add_hosts.iter().map(|line| ChangeSet { add_hosts: vec![line.clone()], ..ChangeSet::default() });
         removes.chain(adds).collect()
     }
 }

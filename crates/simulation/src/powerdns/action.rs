@@ -210,8 +210,11 @@ impl Stage {
             namespace: self.namespace(dice),
             name: dice.pick(&self.zones),
             kind: if dice.chance(6) { "Master".to_owned() } else { "Native".to_owned() },
-            nameservers: dice.pick(&[vec!["ns1.example.org"], vec!["ns1.example.org"], vec!["ns2.example.org"], vec![]])
-                .into_iter().map(str::to_owned).collect(),
+            nameservers: dice
+                .pick(&[vec!["ns1.example.org"], vec!["ns1.example.org"], vec!["ns2.example.org"], vec![]])
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             soa_edit_api: edits.to_owned(),
             refuse: dice.chance(self.refuse),
             retain: dice.chance(self.retain),
@@ -301,7 +304,10 @@ impl Stage {
             2 => vec![Action::Recreate(record)],
             3 => vec![Action::Zone(zone)],
             4 => vec![delete_zone],
-            _ => vec![Action::RemoveCrd { plural: dice.pick(&["zones", "rrsets"]).to_owned(), away: dice.pick(&[100, 20_000, 100_000]) }],
+            _ => vec![Action::RemoveCrd {
+                plural: dice.pick(&["zones", "rrsets"]).to_owned(),
+                away: dice.pick(&[100, 20_000, 100_000]),
+            }],
         }
     }
 }

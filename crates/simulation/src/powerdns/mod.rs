@@ -12,8 +12,10 @@ use std::{
 };
 
 use futures::FutureExt;
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use k8s_openapi::{api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
 use serde_json::{Value, json};
 use signpost_engine::Operator;
 use signpost_system_powerdns::{Pace, install_with};
@@ -85,7 +87,10 @@ impl PowerDnsBed {
         }
         let object = json!({ "apiVersion": format!("{GROUP}/v1alpha2"), "kind": kind, "metadata": { "name": name }, "spec": body });
         let answer = api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(&object)).await;
-        self.world.note(&format!("user puts {kind} {namespace}/{name}: {:?}", answer.as_ref().err().map(ToString::to_string)));
+        self.world.note(&format!(
+            "user puts {kind} {namespace}/{name}: {:?}",
+            answer.as_ref().err().map(ToString::to_string)
+        ));
         if let Ok(there) = answer {
             if let Spec::Record(record) = &spec {
                 self.twin.claimed(&record.key());
@@ -192,7 +197,9 @@ impl PowerDnsBed {
         let known = self.model().objects.get(&id).map(|object| object.uid.clone());
         let there = self.api(kind_of(id.0, namespace), namespace).get_opt(name).await;
         let mut model = self.model();
-        let Some(object) = model.objects.get_mut(&id).filter(|object| Some(&object.uid) == known.as_ref()) else { return };
+        let Some(object) = model.objects.get_mut(&id).filter(|object| Some(&object.uid) == known.as_ref()) else {
+            return;
+        };
         let gone = match &there {
             Ok(Some(there)) => there.metadata.uid.as_ref() != Some(&object.uid),
             Ok(None) => true,
@@ -221,7 +228,10 @@ fn plural_of(zone: bool, namespace: &str) -> String {
 }
 
 fn resource(kind: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1alpha2", kind), &format!("{}s", kind.to_lowercase()))
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(GROUP, "v1alpha2", kind),
+        &format!("{}s", kind.to_lowercase()),
+    )
 }
 
 impl Bed for PowerDnsBed {
@@ -265,7 +275,9 @@ impl Bed for PowerDnsBed {
 
     async fn act(self: &Arc<Self>, action: &Action) {
         match action {
-            Action::Zone(zone) => self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await,
+            Action::Zone(zone) => {
+                self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await
+            }
             Action::DeleteZone { namespace, name } => self.delete(&(true, namespace.clone(), name.clone())).await,
             Action::Record(record) => {
                 self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record.clone())).await;
@@ -289,7 +301,8 @@ impl Bed for PowerDnsBed {
                 }
             }
             Action::DeleteBulk => {
-                let ids: Vec<Id> = self.model().objects.keys().filter(|(_, _, name)| name.starts_with("bulk-")).cloned().collect();
+                let ids: Vec<Id> =
+                    self.model().objects.keys().filter(|(_, _, name)| name.starts_with("bulk-")).cloned().collect();
                 for id in ids {
                     self.delete(&id).await;
                 }

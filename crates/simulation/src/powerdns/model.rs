@@ -201,7 +201,9 @@ impl Model {
     /// Whether an object asks for a content that the server refuses.
     pub fn is_refused(&self) -> bool {
         let refused = |record: &RecordObject| record.records.iter().any(|content| content == REFUSED);
-        self.objects.values().any(|object| object.deleted.is_none() && matches!(&object.spec, Spec::Record(record) if refused(record)))
+        self.objects
+            .values()
+            .any(|object| object.deleted.is_none() && matches!(&object.spec, Spec::Record(record) if refused(record)))
     }
 
     /// Whether an object that was not deleted claims the record set.

@@ -251,7 +251,10 @@ impl Look<'_> {
                 self.wrong(format!("{}: the ledger is not empty at rest: {}", holder.id, holder.status["inFlight"]));
             }
             if holder.status["serial"].as_u64() != Some(u64::from(info.serial)) {
-                self.wrong(format!("{}: status.serial is {}, {} is served", holder.id, holder.status["serial"], info.serial));
+                self.wrong(format!(
+                    "{}: status.serial is {}, {} is served",
+                    holder.id, holder.status["serial"], info.serial
+                ));
             }
         }
         let wants = |field: &str| holder.spec[field].as_str().unwrap_or_default();
@@ -265,7 +268,8 @@ impl Look<'_> {
             .filter_map(|host| host.as_str().map(|host| format!("{host}.")))
             .collect();
         let apex = (name.to_owned(), name.to_owned(), "NS".to_owned());
-        let served: BTreeSet<String> = sets.get(&apex).map(|set| set.records.iter().cloned().collect()).unwrap_or_default();
+        let served: BTreeSet<String> =
+            sets.get(&apex).map(|set| set.records.iter().cloned().collect()).unwrap_or_default();
         if !hosts.is_empty() && hosts != served {
             self.wrong(format!("the name servers of {name} are {served:?}, wanted: {hosts:?}"));
         }
@@ -281,20 +285,34 @@ impl Look<'_> {
     fn records(&self, holder: &Item, sets: &BTreeMap<Key, Set>) {
         // Those that refer to another object of the same zone are not served.
         let elsewhere = self.wishes.iter().filter(|wish| {
-            wish.zone.1 == holder.name && wish.zone.0 != holder.namespace && !wish.item.deleting && wish.item.succeeded()
+            wish.zone.1 == holder.name
+                && wish.zone.0 != holder.namespace
+                && !wish.item.deleting
+                && wish.item.succeeded()
         });
         for wish in elsewhere {
-            self.wrong(format!("{}: the status is Succeeded although its zone object does not hold the zone", wish.item.id));
+            self.wrong(format!(
+                "{}: the status is Succeeded although its zone object does not hold the zone",
+                wish.item.id
+            ));
         }
         let mut names: BTreeMap<&str, BTreeMap<&str, Vec<&Wish>>> = BTreeMap::new();
         for wish in self.wishes_of(holder) {
             let served = sets.get(&wish.key) == Some(&wish.set);
             if self.moment == Moment::Rest {
-                let own = is_apex_ns(&wish.key) && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty());
+                let own = is_apex_ns(&wish.key)
+                    && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty());
                 if !wish.item.current || wish.item.sync.is_empty() {
-                    self.wrong(format!("{}: the status is not about the current spec: {}", wish.item.id, wish.item.status));
+                    self.wrong(format!(
+                        "{}: the status is not about the current spec: {}",
+                        wish.item.id, wish.item.status
+                    ));
                 } else if wish.item.succeeded() && (!served || own) {
-                    self.wrong(format!("{}: the status is Succeeded, but {:?} is served", wish.item.id, sets.get(&wish.key)));
+                    self.wrong(format!(
+                        "{}: the status is Succeeded, but {:?} is served",
+                        wish.item.id,
+                        sets.get(&wish.key)
+                    ));
                 }
                 if own {
                     continue;
@@ -311,7 +329,8 @@ impl Look<'_> {
     fn name(&self, holder: &Item, name: &str, types: &BTreeMap<&str, Vec<&Wish>>, sets: &BTreeMap<Key, Set>) {
         let zone = format!("{}.", holder.name);
         let apex = name == zone;
-        let foreign = |key: &Key| !types.contains_key(key.2.as_str()) && (!apex || !["SOA", "NS"].contains(&key.2.as_str()));
+        let foreign =
+            |key: &Key| !types.contains_key(key.2.as_str()) && (!apex || !["SOA", "NS"].contains(&key.2.as_str()));
         let there: Vec<&Key> = sets.keys().filter(|key| key.1 == name && foreign(key)).collect();
         let conflict = types.contains_key("CNAME") && (types.len() > 1 || apex || !there.is_empty())
             || there.iter().any(|key| key.2 == "CNAME");
@@ -335,7 +354,8 @@ impl Look<'_> {
                 let successes = wishes.iter().filter(|wish| wish.item.succeeded()).count();
                 let true_ones = tied.iter().filter(|wish| wish.item.succeeded()).count();
                 if successes != 1 || true_ones != 1 {
-                    let said: Vec<String> = wishes.iter().map(|wish| format!("{} {}", wish.item.id, wish.item.status)).collect();
+                    let said: Vec<String> =
+                        wishes.iter().map(|wish| format!("{} {}", wish.item.id, wish.item.status)).collect();
                     self.wrong(format!("{successes} objects say that they serve {key:?}: {said:?}"));
                 }
             }

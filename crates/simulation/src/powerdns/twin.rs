@@ -9,8 +9,8 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_provider_powerdns::{
-    Action as SetAction, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo, SetContent, ZoneContents,
-    ZoneInfo, ZoneServer, ZoneSettings,
+    Action as SetAction, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo,
+    SetContent, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
 };
 use tokio::{
     sync::oneshot,
@@ -98,7 +98,11 @@ impl Twin {
     }
 
     /// Runs a call of the server, and notes what it changed in the zone.
-    fn run<T>(&self, zone: &ZoneName, call: impl Future<Output = T>) -> (Option<T>, BTreeMap<Key, Set>, BTreeMap<Key, Set>) {
+    fn run<T>(
+        &self,
+        zone: &ZoneName,
+        call: impl Future<Output = T>,
+    ) -> (Option<T>, BTreeMap<Key, Set>, BTreeMap<Key, Set>) {
         let read = || self.server.contents(zone).as_ref().map(sets).unwrap_or_default();
         let before = read();
         let done = call.now_or_never();
@@ -137,7 +141,11 @@ impl Twin {
         seen.foreign.remove(&key);
         seen.open.remove(&key);
         if record.is_some() {
-            if claimed { seen.open.insert(key) } else { seen.foreign.insert(key) };
+            if claimed {
+                seen.open.insert(key)
+            } else {
+                seen.foreign.insert(key)
+            };
         }
     }
 
@@ -353,7 +361,10 @@ impl ZoneServer for ServerWire {
                 format!("{} {} {what}", change.name, change.rtype)
             })
             .collect();
-        self.call(Class::Records, format!("PATCH {zone} {shown:?}"), move |twin, asked| twin.patch(&name, &changes, asked)).boxed()
+        self.call(Class::Records, format!("PATCH {zone} {shown:?}"), move |twin, asked| {
+            twin.patch(&name, &changes, asked)
+        })
+        .boxed()
     }
 
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
