@@ -22,7 +22,7 @@ use crate::{
         digest::Digest,
         record::{Applied, Record, Sync, ZoneKey, ZoneObject},
     },
-    report::status::{Readiness, RecordStatus},
+    report::status::{Found, Readiness, RecordStatus},
     settings::Pace,
 };
 
@@ -202,13 +202,13 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         ServerView::Missing | ServerView::Present => plan_zone(&mut plan, &snapshot, &zone, now),
     }
     if plan.step == ZoneStep::Release && plan.unreachable.is_none() {
-        hold_release(&mut plan, now);
+        hold_release(&mut plan, &snapshot, &zone, now);
     }
     plan
 }
 
 /// A zone object is not released while its ledger may be needed: it alone tells what is still to be taken off.
-fn hold_release(plan: &mut Plan, now: Timestamp) {
+fn hold_release(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) {
     if let Some(guarded) = &plan.guarded {
         plan.step = ZoneStep::Keep;
         plan.zone_refusal = Some(guarded.clone());
@@ -218,7 +218,26 @@ fn hold_release(plan: &mut Plan, now: Timestamp) {
         plan.again = Some(left);
         let message = "the object is kept for a moment: a request to the PowerDNS server ended without an answer, and the server may still carry it out";
         plan.zone_refusal = Some(Refusal::new(Reason::ProviderUnreachable, message));
+    } else if plan.decided.iter().any(is_learned) || records(snapshot).any(|record| is_unreported(record, zone)) {
+        plan.step = ZoneStep::Keep;
+        plan.again = Some(UNREPORTED);
+        let message = "the object is kept for a moment: some record sets do not report yet what they have in the zone";
+        plan.zone_refusal = Some(Refusal::new(Reason::ZoneNotReady, message));
     }
+}
+
+/// How soon a zone object that waits for statuses of its record sets is judged again.
+const UNREPORTED: Duration = Duration::from_secs(1);
+
+/// Whether the pass itself found out what the object has on the server.
+fn is_learned(status: &RecordStatus) -> bool {
+    matches!(status.found, Found::Wrote(_))
+}
+
+/// Whether only this process and the ledger know what the object has in the zone.
+fn is_unreported(record: &Arc<Record>, zone: &ZoneName) -> bool {
+    let here = record.applied().filter(|applied| applied.zone == *zone && !record.identity.is_deleting());
+    here.is_some_and(|applied| record.seen.applied.as_deref() != Some(applied) || !record.has_finalizer())
 }
 
 /// The server cannot be asked: keep everything, and report it where something waits for the server.

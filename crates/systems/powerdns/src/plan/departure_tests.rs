@@ -50,8 +50,7 @@ fn nothing_new_is_written_to_a_retained_zone_that_goes_and_what_was_written_is_r
         .in_ledger("unsaid", "A", "192.0.2.1");
     assert_eq!(
         scene.words(),
-        "release zone\n\
-         -leaving.example.com. A leaving leaves\n\
+        "-leaving.example.com. A leaving leaves\n\
          changed: ZoneMissing, keeps its record\n\
          new: ZoneMissing\n\
          switched: ZoneMissing, keeps its record\n\

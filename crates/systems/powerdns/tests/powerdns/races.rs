@@ -529,6 +529,57 @@ async fn a_retained_zone_stays_while_the_guard_pauses_its_deletions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn record_sets_deleted_right_after_their_retained_zone_leave_nothing_behind() {
+    let scene = Scene::new().await;
+    scene.zone(json!({ "deletionPolicy": "Retain" })).await;
+    let replica = scene.start(fast());
+    scene.until_zone("Succeeded").await;
+    for n in 0..12 {
+        scene.create(&format!("r{n}"), &format!("r{n}"), "A", "192.0.2.1").await;
+    }
+    scene.zones.delete(NAME, &DeleteParams::default()).await.unwrap();
+    for n in 0..12 {
+        scene.delete(&format!("r{n}")).await;
+    }
+    scene.until_zone_gone().await;
+    eventually("all objects are gone", PATIENCE, || async {
+        let left = scene.sets.list(&ListParams::default()).await.unwrap().items.len();
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
+    assert_eq!(scene.served().unwrap(), Vec::<String>::new());
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retained_zone_stays_until_its_record_sets_report_what_they_have() {
+    let scene = Scene::new().await;
+    scene.zone(json!({ "deletionPolicy": "Retain" })).await;
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refusing = refuses.clone();
+    let replica = scene.start_faulty(fast(), move |resource, _, _| {
+        if resource == "rrsets" && refusing.load(Ordering::SeqCst) {
+            return signpost_sandbox::Fault::status(503, "ServiceUnavailable", "not now");
+        }
+        signpost_sandbox::Fault::None
+    });
+    scene.until_zone("Succeeded").await;
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_served(1).await;
+    scene.zones.delete(NAME, &DeleteParams::default()).await.unwrap();
+    scene.looks(3).await;
+    let zone = scene.zones.get_opt(NAME).await.unwrap();
+    assert!(zone.is_some(), "its ledger alone tells whose the record is");
+    refuses.store(false, Ordering::SeqCst);
+    scene.until_zone_gone().await;
+    assert!(scene.status("www").await.applied.is_some());
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    assert_eq!(scene.served().unwrap(), Vec::<String>::new());
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_zone_that_refuses_adoption_knows_the_zone_it_created_before_its_status_lands() {
     let scene = Scene::new().await;
     let replica = scene.start_faulty(fast(), |resource, subresource, _| {
