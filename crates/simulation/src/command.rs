@@ -57,7 +57,7 @@ impl Settings {
         })
     }
 
-    fn counts(&self, violation: &String) -> bool {
+    fn counts(&self, violation: &str) -> bool {
         self.ignore.as_ref().is_none_or(|ignored| !ignored.split('|').any(|part| violation.contains(part)))
     }
 

@@ -90,7 +90,7 @@ impl<B: Bed> Replica<B> {
         clock.skew_by(jiff::SignedDuration::try_from(self.world.elapsed()).unwrap_or_default());
         // Slower than in production: an hour of it is simulated for every seed.
         let lease = LeaseOptions {
-            duration: Duration::from_secs(120),
+            duration: Duration::from_mins(2),
             renew_deadline: Duration::from_secs(80),
             retry: Duration::from_secs(20),
             ..LeaseOptions::new("default", "signpost")

@@ -189,7 +189,8 @@ impl Bed for PiholeBed {
             _ => usual,
         };
         let instance = |twin: &Arc<Twin>| Instance::new(twin.name(), Arc::new(PiholeWire::new(twin, process)));
-        Box::new(install_instances(operator, policy, self.twins.iter().map(instance).collect()))
+        install_instances(operator, policy, self.twins.iter().map(instance).collect());
+        Box::new(())
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

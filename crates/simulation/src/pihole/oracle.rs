@@ -184,7 +184,7 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
         let tied = || claimants.iter().filter(move |wish| wish.created == first);
         // Who cannot be understood keeps what is there; where nothing is, the next one has the host.
         if tied().any(|wish| wish.records.is_none()) {
-            let next = claimants.iter().filter_map(|wish| wish.records.as_ref()).next();
+            let next = claimants.iter().find_map(|wish| wish.records.as_ref());
             if there.is_empty() && next.is_some() && claimants.len() > 1 && moment == Moment::Rest {
                 wrong(format!("{host} is not served although an Ingress with a valid target asks for it"));
             }

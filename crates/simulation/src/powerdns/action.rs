@@ -272,7 +272,7 @@ impl Stage {
                 return vec![Action::HandZone { zone: dice.pick(&self.zones) }];
             }
             let mut zone = self.zone(dice);
-            zone.namespace = "one".to_owned();
+            "one".clone_into(&mut zone.namespace);
             let mut actions = vec![Action::Zone(zone)];
             for _ in 0..dice.below(4) {
                 actions.push(Action::Record(self.record(dice)));

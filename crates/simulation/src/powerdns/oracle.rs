@@ -157,7 +157,7 @@ pub async fn check(bed: &Arc<PowerDnsBed>, moment: Moment) {
 }
 
 impl Look<'_> {
-    fn wrong(&self, what: String) {
+    fn wrong(&self, what: impl std::fmt::Display) {
         self.world.violation(format!("{:?}: {what}", self.moment));
     }
 
