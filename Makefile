@@ -42,7 +42,7 @@ quick:
 # The systems share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
 simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED=)
 	cargo build --locked --quiet --profile simulation --package signpost-simulation
-	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) target/simulation/simulate
+	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) TRACE=$(TRACE) target/simulation/simulate
 
 once: ## The demo as CI runs it: exits 0 when everything converged
 	cargo run --locked --quiet --package signpost -- demo --once

@@ -242,6 +242,8 @@ impl Candidate {
             tokio::time::sleep(RELEASE).await;
         };
         tokio::select! {
+            // In order: a simulation with the same seed must take the same way.
+            biased;
             acquired = self.acquire(&stop) => if !acquired { return Ended::Stopped },
             () = stopped => return Ended::Stopped,
         }

@@ -157,14 +157,14 @@ pub async fn check(bed: &Arc<PowerDnsBed>, moment: Moment) {
 }
 
 impl Look<'_> {
-    fn wrong(&self, what: impl std::fmt::Display) {
+    fn wrong(&self, what: &str) {
         self.world.violation(format!("{:?}: {what}", self.moment));
     }
 
     fn everything(&self) {
         let stuck = self.zones.iter().chain(self.wishes.iter().map(|wish| &wish.item)).filter(|item| item.deleting);
         for item in stuck {
-            self.wrong(format!("{} is still being deleted", item.id));
+            self.wrong(&format!("{} is still being deleted", item.id));
         }
         let mut names: BTreeSet<String> = self.zones.iter().map(|zone| format!("{}.", zone.name)).collect();
         names.extend(self.twin.seen().zones.keys().cloned());
@@ -183,9 +183,9 @@ impl Look<'_> {
     /// Whether the status says the truth and is about the current spec.
     fn reported(&self, item: &Item, success: bool, why: &str) {
         if !item.current || item.sync.is_empty() {
-            self.wrong(format!("{}: the status is not about the current spec: {}", item.id, item.status));
+            self.wrong(&format!("{}: the status is not about the current spec: {}", item.id, item.status));
         } else if item.succeeded() != success || item.ready != success {
-            self.wrong(format!("{}: the status is {} although {why}: {}", item.id, item.sync, item.status));
+            self.wrong(&format!("{}: the status is {} although {why}: {}", item.id, item.sync, item.status));
         }
     }
 
@@ -228,7 +228,7 @@ impl Look<'_> {
             }
         }
         let Some((info, sets)) = server else {
-            self.wrong(format!("zone {name} is not served although {} asks for it", holder.id));
+            self.wrong(&format!("zone {name} is not served although {} asks for it", holder.id));
             return;
         };
         self.settings(name, holder, &info, &sets);
@@ -241,17 +241,20 @@ impl Look<'_> {
         if let Some((_, floor)) = floor
             && u64::from(info.serial) < *floor
         {
-            self.wrong(format!("the serial of {name} went backwards: {floor} was reported, {} is served", info.serial));
+            self.wrong(&format!(
+                "the serial of {name} went backwards: {floor} was reported, {} is served",
+                info.serial
+            ));
         }
         let epoch = holder.spec["soa_edit_api"] == "EPOCH";
         let refused = epoch && !holder.succeeded();
         if self.moment == Moment::Rest && !refused {
             self.reported(holder, true, "the zone is served");
             if !holder.status["inFlight"].is_null() {
-                self.wrong(format!("{}: the ledger is not empty at rest: {}", holder.id, holder.status["inFlight"]));
+                self.wrong(&format!("{}: the ledger is not empty at rest: {}", holder.id, holder.status["inFlight"]));
             }
             if holder.status["serial"].as_u64() != Some(u64::from(info.serial)) {
-                self.wrong(format!(
+                self.wrong(&format!(
                     "{}: status.serial is {}, {} is served",
                     holder.id, holder.status["serial"], info.serial
                 ));
@@ -259,7 +262,7 @@ impl Look<'_> {
         }
         let wants = |field: &str| holder.spec[field].as_str().unwrap_or_default();
         if info.kind != wants("kind") || (!refused && info.soa_edit_api != wants("soa_edit_api")) {
-            self.wrong(format!("zone {name} is {} {}, wanted: {}", info.kind, info.soa_edit_api, holder.spec));
+            self.wrong(&format!("zone {name} is {} {}, wanted: {}", info.kind, info.soa_edit_api, holder.spec));
         }
         let hosts: BTreeSet<String> = holder.spec["nameservers"]
             .as_array()
@@ -271,7 +274,7 @@ impl Look<'_> {
         let served: BTreeSet<String> =
             sets.get(&apex).map(|set| set.records.iter().cloned().collect()).unwrap_or_default();
         if !hosts.is_empty() && hosts != served {
-            self.wrong(format!("the name servers of {name} are {served:?}, wanted: {hosts:?}"));
+            self.wrong(&format!("the name servers of {name} are {served:?}, wanted: {hosts:?}"));
         }
     }
 
@@ -291,7 +294,7 @@ impl Look<'_> {
                 && wish.item.succeeded()
         });
         for wish in elsewhere {
-            self.wrong(format!(
+            self.wrong(&format!(
                 "{}: the status is Succeeded although its zone object does not hold the zone",
                 wish.item.id
             ));
@@ -303,12 +306,12 @@ impl Look<'_> {
                 let own = is_apex_ns(&wish.key)
                     && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty());
                 if !wish.item.current || wish.item.sync.is_empty() {
-                    self.wrong(format!(
+                    self.wrong(&format!(
                         "{}: the status is not about the current spec: {}",
                         wish.item.id, wish.item.status
                     ));
                 } else if wish.item.succeeded() && (!served || own) {
-                    self.wrong(format!(
+                    self.wrong(&format!(
                         "{}: the status is Succeeded, but {:?} is served",
                         wish.item.id,
                         sets.get(&wish.key)
@@ -348,7 +351,7 @@ impl Look<'_> {
             // What an object wrote before it asked for something that is refused stays.
             served += usize::from(winner.is_some() || (refused && set.is_some()));
             if winner.is_none() && !conflict && !refused {
-                self.wrong(format!("{} asks for {key:?} {:?}, but {set:?} is served", tied[0].item.id, tied[0].set));
+                self.wrong(&format!("{} asks for {key:?} {:?}, but {set:?} is served", tied[0].item.id, tied[0].set));
             }
             if self.moment == Moment::Rest && !conflict && !refused {
                 let successes = wishes.iter().filter(|wish| wish.item.succeeded()).count();
@@ -356,7 +359,7 @@ impl Look<'_> {
                 if successes != 1 || true_ones != 1 {
                     let said: Vec<String> =
                         wishes.iter().map(|wish| format!("{} {}", wish.item.id, wish.item.status)).collect();
-                    self.wrong(format!("{successes} objects say that they serve {key:?}: {said:?}"));
+                    self.wrong(&format!("{successes} objects say that they serve {key:?}: {said:?}"));
                 }
             }
         }
@@ -366,7 +369,7 @@ impl Look<'_> {
             place && wishes.iter().filter(|wish| Some(wish.item.created) == first).all(|wish| !wish.is_refused())
         });
         if conflict && there.is_empty() && possible && served == 0 {
-            self.wrong(format!("nothing is served at {name} although {:?} are asked for", types.keys()));
+            self.wrong(&format!("nothing is served at {name} although {:?} are asked for", types.keys()));
         }
     }
 
@@ -378,7 +381,7 @@ impl Look<'_> {
             let by_hand = seen.foreign.contains(key) || seen.open.contains(key);
             let claimed = self.wishes.iter().any(|wish| wish.key == *key);
             if !of_zone && !by_hand && !claimed && !self.model.retained.contains(key) {
-                self.wrong(format!("{key:?} {set:?} is served although no object asks for it"));
+                self.wrong(&format!("{key:?} {set:?} is served although no object asks for it"));
             }
         }
     }
@@ -392,7 +395,7 @@ impl Look<'_> {
             return;
         }
         if !retained {
-            self.wrong(format!("zone {name} is served although no object asks for it"));
+            self.wrong(&format!("zone {name} is served although no object asks for it"));
             return;
         }
         self.orphans(name, &sets);
