@@ -276,7 +276,7 @@ impl Bed for PowerDnsBed {
     async fn act(self: &Arc<Self>, action: &Action) {
         match action {
             Action::Zone(zone) => {
-                self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await
+                self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await;
             }
             Action::DeleteZone { namespace, name } => self.delete(&(true, namespace.clone(), name.clone())).await,
             Action::Record(record) => {
