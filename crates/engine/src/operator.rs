@@ -261,7 +261,7 @@ impl Operator {
             page_size: options.page_size,
             clock: options.clock,
             metrics: metrics.clone(),
-            health: health.clone(),
+            health,
             writer: writer.clone(),
             refusals,
             recorder: recorder.clone(),
@@ -271,22 +271,7 @@ impl Operator {
         };
 
         let mut parts: JoinSet<Part> = JoinSet::new();
-        for stream in streams.into_values() {
-            let name = stream.name();
-            let systems = stream.systems().clone();
-            if systems.values().any(|need| *need == Need::Required) {
-                health.set(format!("kind {name}"), Check::failing("the first list is not complete yet"));
-            }
-            kinds.send_modify(|kinds| {
-                let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
-                kinds.insert(name, status);
-            });
-            let run = stream.run(shared.clone());
-            parts.spawn(async move {
-                run.await;
-                Part::Stream
-            });
-        }
+        start_streams(streams.into_values(), &shared, &mut parts);
         parts.spawn(async move {
             publisher.run().await;
             Part::Publisher
@@ -309,20 +294,8 @@ impl Operator {
 
         // Every replica watches from the start; only the leader drives, and each system only on a complete view of its own kinds.
         let intake = CancellationToken::new();
-        let mut running: JoinSet<&'static str> = JoinSet::new();
-        for (number, (name, start)) in drivers.into_iter().enumerate() {
-            let gate = Gate { role: role.clone(), kinds: kinds.subscribe(), metrics: metrics.clone() };
-            let run = start(seed.wrapping_add(number as u64 + 1), intake.clone());
-            let intake = intake.clone();
-            running.spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = intake.cancelled() => {}
-                    () = gate.opens(name) => run.await,
-                }
-                name
-            });
-        }
+        let gate = Gate { role, kinds: kinds.subscribe(), metrics: metrics.clone() };
+        let mut running = start_drivers(drivers, seed, &gate, &intake);
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -372,7 +345,52 @@ impl Operator {
     }
 }
 
+/// Starts every watch. A kind that a system requires is not ready until its first list is complete.
+fn start_streams(streams: impl Iterator<Item = Box<dyn Stream>>, shared: &hub::Shared, parts: &mut JoinSet<Part>) {
+    for stream in streams {
+        let name = stream.name();
+        let systems = stream.systems().clone();
+        if systems.values().any(|need| *need == Need::Required) {
+            shared.health.set(format!("kind {name}"), Check::failing("the first list is not complete yet"));
+        }
+        shared.kinds.send_modify(|kinds| {
+            let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
+            kinds.insert(name, status);
+        });
+        let run = stream.run(shared.clone());
+        parts.spawn(async move {
+            run.await;
+            Part::Stream
+        });
+    }
+}
+
+/// Starts every driver: each runs when its gate opens, until `intake` ends.
+fn start_drivers(
+    drivers: Vec<(&'static str, StartDriver)>,
+    seed: u64,
+    gate: &Gate,
+    intake: &CancellationToken,
+) -> JoinSet<&'static str> {
+    let mut running = JoinSet::new();
+    for (number, (name, start)) in drivers.into_iter().enumerate() {
+        let gate = gate.clone();
+        let run = start(seed.wrapping_add(number as u64 + 1), intake.clone());
+        let intake = intake.clone();
+        running.spawn(async move {
+            tokio::select! {
+                biased;
+                () = intake.cancelled() => {}
+                () = gate.opens(name) => run.await,
+            }
+            name
+        });
+    }
+    running
+}
+
 /// The preconditions of a driver.
+#[derive(Clone)]
 struct Gate {
     role: watch::Receiver<Role>,
     kinds: watch::Receiver<Kinds>,
