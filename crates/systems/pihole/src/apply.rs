@@ -58,6 +58,8 @@ pub struct Applied {
     pub(crate) refusals: Vec<RecordRefusal>,
     /// The hosts that have a record of ours, when the Pi-hole was read with success: then views may be written.
     pub(crate) present: Option<usize>,
+    /// The Ingress that every change is for, when there is only one.
+    pub(crate) changed: Option<IngressId>,
     /// Write requests sent.
     pub(crate) writes: u32,
     /// What all Pi-holes stand at.
@@ -96,6 +98,7 @@ impl PiholeSystem {
             aliases: None,
             refusals: planned.refusals.clone(),
             present: None,
+            changed: only_ingress(&planned.changes),
             writes: 0,
             standings: Vec::new(),
             views: BTreeMap::new(),
@@ -335,6 +338,12 @@ fn missing_lines(
         RecordRefusal { ingress: None, host: None, reason: Reason::ForeignLineMissing, message }
     };
     sent.unwrap_or_default().iter().filter(lost).take(MOST_MISSING).map(refusal).collect()
+}
+
+/// The Ingress that every change is for, when there is only one.
+fn only_ingress(changes: &[Change]) -> Option<IngressId> {
+    let first = changes.first()?.ingress.clone()?;
+    changes.iter().all(|change| change.ingress.as_ref() == Some(&first)).then_some(first)
 }
 
 fn operation_of(changes: &[Change]) -> &'static str {

@@ -115,7 +115,10 @@ fn errors(applied: &mut Applied, events: &mut Vec<Event>, measured: &mut Measure
         }
         // What a person has to change is checked every few seconds and reported once.
         if begins || failure.cause.class() != ErrorClass::Instance {
-            measured.notices.push(Notice::Failed { ingress: touched_path(&applied.touched), failure: failure.clone() });
+            measured.notices.push(Notice::Failed {
+                ingress: concerned(applied.changed.as_ref(), &applied.touched),
+                failure: failure.clone(),
+            });
         }
     }
     if let Some((before, error)) = applied.aliases.take() {
@@ -127,16 +130,20 @@ fn errors(applied: &mut Applied, events: &mut Vec<Event>, measured: &mut Measure
                 let note = format!("Pi-hole {name}: {error}. Its aliases wait; addresses are written");
                 events.push(about_pihole(&applied.policy, error.reason(), note));
                 let failure = Failure { operation: "update aliases", cause: error.into() };
-                measured.notices.push(Notice::Failed { ingress: touched_path(&applied.touched), failure });
+                measured
+                    .notices
+                    .push(Notice::Failed { ingress: concerned(applied.changed.as_ref(), &applied.touched), failure });
             }
         }
     }
 }
 
-fn touched_path(touched: &Touched<IngressId>) -> String {
-    match touched {
-        Touched::Some(ids) if ids.len() == 1 => ids.first().map(|id| id.path()).unwrap_or_default(),
-        Touched::Some(_) | Touched::All => "*".to_owned(),
+/// The Ingress that a failure is logged for: the only one that was to be changed, or touched; `*` for several.
+fn concerned(changed: Option<&IngressId>, touched: &Touched<IngressId>) -> String {
+    match (changed, touched) {
+        (Some(id), _) => id.path(),
+        (None, Touched::Some(ids)) if ids.len() == 1 => ids.first().map(|id| id.path()).unwrap_or_default(),
+        (None, Touched::Some(_) | Touched::All) => "*".to_owned(),
     }
 }
 
