@@ -180,7 +180,8 @@ async fn check(client: &Client, example: &Example, server: SocketAddr, socket: &
 /// Queries the name server; an empty answer means that the name or type does not exist. A late answer to an earlier query is ignored.
 async fn ask(socket: &UdpSocket, server: SocketAddr, name: &str, rtype: &str) -> anyhow::Result<Vec<String>> {
     let rtype: RecordType = rtype.parse().map_err(|_| anyhow::anyhow!("the type {rtype} cannot be queried"))?;
-    let mut name = Name::from_ascii(name)?;
+    // By its labels, because a name may have characters that a host name has not (RFC 2317: 0/25).
+    let mut name = Name::from_labels(name.trim_end_matches('.').split('.').map(str::as_bytes))?;
     name.set_fqdn(true);
     let mut query = Message::query();
     query.add_query(Query::query(name, rtype));
