@@ -44,6 +44,9 @@ simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM
 	cargo build --locked --quiet --profile simulation --package signpost-simulation
 	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) TRACE=$(TRACE) target/simulation/simulate
 
+scale: ## 10,000 record sets that arrive while the operator runs, on the real servers, in a release build
+	cargo test --locked --release --package signpost-system-powerdns --test powerdns scale
+
 once: ## The demo as CI runs it: exits 0 when everything converged
 	cargo run --locked --quiet --package signpost -- demo --once
 

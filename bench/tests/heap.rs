@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static HEAP: dhat::Alloc = dhat::Alloc;
 
-const OBJECTS: usize = 2_000;
+const OBJECTS: usize = 400;
 /// Bytes per record set: index, queue, memory of the zone and digests of statuses. As measured, plus ten percent.
-const LIMIT: usize = 2_600;
+const LIMIT: usize = 2_850;
 
 struct Running {
     stop: CancellationToken,
