@@ -9,7 +9,7 @@ SEEDS ?= 10000
 FROM ?= 0
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
-.PHONY: help demo test check setup lint unit quick simulate once deny fuzz bench generate
+.PHONY: help demo test check setup lint unit quick scale simulate once deny fuzz bench generate
 # Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
 
