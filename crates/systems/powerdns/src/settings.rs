@@ -111,11 +111,11 @@ impl PowerDnsConfig {
         }
         // Other processes may own names of a shared zone in namespaces that are not watched here.
         config.pace.partial_view = settings.given("WATCH_NAMESPACE").is_some();
-        if settings.problems().len() > before {
-            return None;
-        }
         for Problem { setting, message } in config.validate() {
-            settings.problem(setting, message);
+            // A setting that could not be read is reported once.
+            if settings.problems().iter().all(|known| known.setting != setting) {
+                settings.problem(setting, message);
+            }
         }
         (settings.problems().len() == before).then_some(config)
     }
@@ -218,7 +218,11 @@ mod tests {
         let mut settings = Settings::new(given);
         assert!(PowerDnsConfig::read(&mut settings).is_none());
         let problems: Vec<&str> = settings.problems().iter().map(|problem| problem.setting.as_str()).collect();
-        assert_eq!(problems, ["PDNS_API_TIMEOUT", "PDNS_RESYNC"]);
+        assert_eq!(problems, ["PDNS_API_TIMEOUT", "PDNS_RESYNC", "PDNS_API_KEY"]);
+        let mut settings = Settings::new([("PDNS_API_URL", "ftp://dns"), ("PDNS_API_TIMEOUT", "soon")]);
+        assert!(PowerDnsConfig::read(&mut settings).is_none());
+        let problems: Vec<&str> = settings.problems().iter().map(|problem| problem.setting.as_str()).collect();
+        assert_eq!(problems, ["PDNS_API_TIMEOUT", "PDNS_API_URL", "PDNS_API_KEY"]);
     }
 
     #[test]
