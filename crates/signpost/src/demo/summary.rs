@@ -38,7 +38,7 @@ pub(super) fn invite(outcome: &Outcome, names: &SocketAddr, kubeconfig: &Path) {
         return;
     };
     print_line(&format!(
-        "\ntry\n  dig @{} -p {} {name} {rtype}\n  kubectl --kubeconfig {k} get clusterzones,zones,rrsets,ingresses -A\n  kubectl --kubeconfig {k} -n demo patch rrset www --type merge -p '{{\"spec\":{{\"records\":[\"192.0.2.99\"]}}}}'   (then dig again)",
+        "\ntry\n  dig @{} -p {} {name} {rtype}\n  kubectl --kubeconfig {k} get clusterzones,zones,rrsets,ingresses -A\n  kubectl --kubeconfig {k} -n demo patch rrset www --type merge -p '{{\"spec\":{{\"records\":[\"192.0.2.99\"]}}}}'   # then dig again",
         names.ip(),
         names.port(),
         k = kubeconfig.display()
