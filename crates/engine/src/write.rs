@@ -276,6 +276,13 @@ impl Writer {
         }
     }
 
+    /// Writes what lets a deleted object go. A status of it that is still queued is dropped and one in progress is waited for, so that none
+    /// reaches another object that is created under the same name.
+    pub async fn release(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
+        self.overtake(&(write.id.clone(), Lane::Status(write.owner))).await;
+        self.write(write).await
+    }
+
     /// Writes all of them, at most as many at once as the writer allows, and returns the answers in the same order.
     pub async fn write_all(&self, writes: Vec<ObjectWrite>) -> Vec<Result<Value, WriteError>> {
         let concurrency = self.inner.options.concurrency.max(1);

@@ -482,3 +482,21 @@ async fn two_owners_write_parts_of_one_status() {
     assert_eq!((status.text.as_deref(), status.conditions.len()), (Some("two"), 1));
     assert_eq!(writes_of_status(&sandbox), 3, "the same part again is not sent");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_for_the_status_in_progress_and_drops_the_queued_one() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client_with(FaultPlan::new(|info, _| {
+        if info.subresource == "status" { Fault::Delay(Duration::from_secs(1)) } else { Fault::None }
+    })));
+    writer.submit(status(&mirror, "in progress"));
+    sleep(Duration::from_millis(100)).await;
+    writer.submit(status(&mirror, "queued"));
+    let release = ObjectWrite::metadata(&Identity::of(&mirror), json!({ "finalizers": [] }));
+    writer.release(&release).await.unwrap();
+    assert_eq!(text(&user, "a").await.as_deref(), Some("in progress"), "its effect comes before the release");
+    writer.drain().await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(text(&user, "a").await.as_deref(), Some("in progress"), "nothing is written after the release");
+}

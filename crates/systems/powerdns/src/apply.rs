@@ -217,7 +217,7 @@ async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
     if !has_any_finalizer(identity) {
         return ZoneOutcome::Released;
     }
-    match system.writer.write(&ObjectWrite::finalizers(identity, &without_finalizers(identity))).await {
+    match system.writer.release(&ObjectWrite::finalizers(identity, &without_finalizers(identity))).await {
         Ok(_) | Err(WriteError::Gone) => ZoneOutcome::Released,
         Err(error) => ZoneOutcome::NotWritten(error),
     }
