@@ -112,8 +112,11 @@ fn is_restarting(error: &(dyn std::error::Error + 'static)) -> bool {
                     | ErrorKind::UnexpectedEof
             )
         });
-        // hyper has no kind for a connection that was closed before the answer began.
-        if dropped || error.to_string().contains("connection closed before message completed") {
+        // Closed before the answer began, or even before the request was sent.
+        let closed = error
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(|error| error.is_incomplete_message() || error.is_canceled() || error.is_closed());
+        if dropped || closed {
             return true;
         }
         cause = error.source();

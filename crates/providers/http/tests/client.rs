@@ -178,6 +178,34 @@ async fn a_refused_connection_is_a_restarting_server() {
     assert!(matches!(&error, HttpError::Unreachable { restarting: true, why } if why.contains("refused")), "{error:?}");
 }
 
+/// A server that goes away between the connection and the request: the request may not even have been written.
+#[tokio::test]
+async fn a_connection_dropped_at_any_moment_is_a_restarting_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut number = 0_u32;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            number += 1;
+            match number % 4 {
+                0 => stream.set_zero_linger().unwrap(),
+                1 => {}
+                2 => drop(stream.read(&mut [0; 1]).await),
+                _ => drop(stream.read(&mut [0; 4096]).await),
+            }
+        }
+    });
+    let url = format!("http://{addr}/").parse().unwrap();
+    let client = HttpClient::new(HttpOptions { idle_connections: 0, ..HttpOptions::new(url) }).unwrap();
+    let client = &client;
+    for _ in 0..20 {
+        let answers = futures::future::join_all((0..20).map(|_| body(client, "/"))).await;
+        for answer in answers {
+            assert!(matches!(answer, Err(HttpError::Unreachable { restarting: true, .. })), "{answer:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_replaced_ca_file_is_read_after_a_certificate_error() {
     let server = serve(|_| (ok("{}"), After::GoOn)).await;

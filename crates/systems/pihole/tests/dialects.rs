@@ -215,10 +215,12 @@ on_both! {
         bed.shows("one", Some("one.lan")).await;
         takes_away(&server).await;
         bed.register("two", &["two.lan"]).await;
-        until("it is being tried", || !logs::about(&bed.path("two"), "reconcile started").is_empty()).await;
+        // Usually at once. A pass that was reading when the Pi-hole went comes first, and is the one that tries again.
+        let started = until("it is being tried", || !logs::about(&bed.path("two"), "reconcile started").is_empty());
+        let _ = tokio::time::timeout(Duration::from_secs(5), started).await;
         server.release_restarts();
         until("two.lan is there", || server.hosts().iter().any(|line| line.contains("two.lan"))).await;
-        assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
+        assert_eq!(logs::of_instance(&name, "pi-hole api error"), []);
         assert_eq!(server.counters().logins, 1, "with the same session");
     }
 
@@ -398,7 +400,7 @@ on_both! {
         let _running = bed.start(vec![Instance::new(&name, connect(connection, Dialect::V6).unwrap())]);
         serves(server.dns(), "app.lan", &[TARGET]).await;
         assert_eq!((server.counters().login_attempts, server.counters().logins), (4, 3));
-        assert!(logs::of_instance(&name, "pi-hole api error").is_empty());
+        assert_eq!(logs::of_instance(&name, "pi-hole api error"), []);
     }
 
     async fn row_33_a_server_of_the_other_dialect_is_named_and_nothing_is_given_up_for_ever(cluster) {

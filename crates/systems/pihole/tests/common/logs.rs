@@ -7,7 +7,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// One line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub level: String,
     pub message: String,
