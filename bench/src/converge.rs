@@ -62,6 +62,7 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyho
     let startup = operator.ready(DEADLINE).await?;
     operator.stop().await?;
     servers::clear(&client, &namespace).await?;
+    direct.delete_zone("start.bench").await?;
     measurements.push(Measurement::new("converge.startup", seconds(startup), "s", Goal::AtMost(2.0)));
 
     bench.report("per-record strategy: 1,000 record sets, one at a time");
@@ -70,6 +71,7 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyho
     direct.create_zone("per-record.bench").await?;
     let per_record = strategies::per_record(&client, &direct, &namespace, "per-record.bench", 1000).await?;
     servers::clear(&client, &namespace).await?;
+    direct.delete_zone("per-record.bench").await?;
     measurements.push(Measurement::new("converge.per_record.1000", seconds(per_record), "s", Goal::None));
 
     let (alone, bare) = no_operator(bench, &direct, 1000, measurements).await?;

@@ -1,7 +1,8 @@
 //! `make bench`: the goals of the project, measured on real servers. Every comparison is made within one run.
 //!
 //! Each measurement is one line, `NAME VALUE UNIT (goal GOAL) ok|short`; all of them are also written to `target/bench.json`. The exit code
-//! is 1 when a measurement is short of its goal.
+//! is 1 when a measurement is short of its goal. With `--before FILE` every benchmark runs with that operator first, and the end shows both
+//! side by side.
 
 mod change;
 mod converge;
@@ -31,6 +32,9 @@ struct Args {
     /// The operator's binary, built for release
     #[arg(long, value_name = "FILE", default_value = "target/release/signpost")]
     operator: PathBuf,
+    /// The binary of an older operator to compare with, built for release
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// Run only this one
     #[arg(long, value_name = "NAME", value_parser = BENCHES)]
     only: Option<String>,
@@ -136,7 +140,9 @@ fn seconds(duration: Duration) -> f64 {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    anyhow::ensure!(args.operator.exists(), "{} does not exist; `make bench` builds it", args.operator.display());
+    for operator in args.before.iter().chain([&args.operator]) {
+        anyhow::ensure!(operator.exists(), "{} does not exist; `make bench` builds the operator", operator.display());
+    }
     let started = Instant::now();
     let cluster = signpost_testkit::real_cluster().await.context("no kube-apiserver; run dev/setup")?;
     cluster.install(&signpost_apis::powerdns::crds()).await;
@@ -144,15 +150,26 @@ async fn main() -> anyhow::Result<ExitCode> {
     let settings = vec![("zone-cache-refresh-interval".to_owned(), "300".to_owned())];
     let options = PowerDnsOptions { settings, ..PowerDnsOptions::default() };
     let powerdns = PowerDns::start(Backend::Sqlite, options).await.context("no PowerDNS; run dev/setup")?;
-    let bench = Bench { cluster, powerdns, operator: args.operator, started, logs: tempfile::tempdir()? };
+    let mut bench = Bench { cluster, powerdns, operator: args.operator.clone(), started, logs: tempfile::tempdir()? };
 
-    let mut measurements = Measurements::default();
+    let (mut measurements, mut earlier) = (Measurements::default(), Measurements::labelled("before: "));
     let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
+        if let Some(before) = &args.before {
+            bench.operator.clone_from(before);
+            ending = bench.run(name, &mut earlier).await.context("with the operator of --before");
+            if ending.is_err() {
+                break;
+            }
+            bench.operator.clone_from(&args.operator);
+        }
         ending = bench.run(name, &mut measurements).await;
         if ending.is_err() {
             break;
         }
+    }
+    if args.before.is_some() {
+        measurement::side_by_side(&earlier, &measurements);
     }
     conclude(&measurements, &args.json, bench.logs, ending)
 }

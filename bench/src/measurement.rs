@@ -53,19 +53,27 @@ impl Measurement {
 
 /// The measurements of a run, printed as they are measured.
 #[derive(Debug, Default)]
-pub(crate) struct Measurements(Vec<Measurement>);
+pub(crate) struct Measurements {
+    label: &'static str,
+    all: Vec<Measurement>,
+}
 
 impl Measurements {
+    /// None yet; each line starts with `label`.
+    pub(crate) fn labelled(label: &'static str) -> Self {
+        Self { label, all: Vec::new() }
+    }
+
     /// Prints a measurement and keeps it.
     #[allow(clippy::print_stdout)] // this is the program's output
     pub(crate) fn push(&mut self, measurement: Measurement) {
-        println!("{}", measurement.line());
-        self.0.push(measurement);
+        println!("{}{}", self.label, measurement.line());
+        self.all.push(measurement);
     }
 
     /// Everything measured so far.
     pub(crate) fn all(&self) -> &[Measurement] {
-        &self.0
+        &self.all
     }
 }
 
@@ -73,6 +81,24 @@ impl Extend<Measurement> for Measurements {
     fn extend<T: IntoIterator<Item = Measurement>>(&mut self, measurements: T) {
         measurements.into_iter().for_each(|measurement| self.push(measurement));
     }
+}
+
+/// Prints what two operators reached in one run, with the ratio of the second to the first.
+#[allow(clippy::print_stdout)] // this is the program's output
+pub(crate) fn side_by_side(before: &Measurements, now: &Measurements) {
+    println!("{:<48} {:>10} {:>10} {:>8}", "measurement", "before", "now", "ratio");
+    for row in rows(before, now) {
+        println!("{row}");
+    }
+}
+
+fn rows(before: &Measurements, now: &Measurements) -> Vec<String> {
+    let row = |now: &Measurement| {
+        let before = before.all().iter().find(|measurement| measurement.name == now.name)?;
+        let ratio = if before.value == 0.0 { "-".to_owned() } else { format!("{:.2}", now.value / before.value) };
+        Some(format!("{:<48} {:>10.3} {:>10.3} {ratio:>8} {}", now.name, before.value, now.value, now.unit))
+    };
+    now.all().iter().filter_map(row).collect()
 }
 
 #[cfg(test)]
@@ -83,5 +109,19 @@ mod tests {
     fn a_measurement_that_misses_its_goal_is_short() {
         assert_eq!(Measurement::new("a.b", 19.5, "x", Goal::AtLeast(20.0)).line(), "a.b 19.500 x (goal >= 20) short");
         assert_eq!(Measurement::new("a.b", 3.0, "x", Goal::AtMost(3.0)).line(), "a.b 3.000 x (goal <= 3) ok");
+    }
+
+    #[test]
+    fn two_operators_are_compared_by_name() {
+        let (mut before, mut now) = (Measurements::labelled("before: "), Measurements::default());
+        before.extend(
+            [("a.b", 2.0), ("a.zero", 0.0), ("a.old", 1.0)].map(|(n, v)| Measurement::new(n, v, "s", Goal::None)),
+        );
+        now.extend(
+            [("a.zero", 1.0), ("a.b", 3.0), ("a.new", 1.0)].map(|(n, v)| Measurement::new(n, v, "s", Goal::None)),
+        );
+        let rows: Vec<Vec<String>> =
+            rows(&before, &now).iter().map(|row| row.split_whitespace().map(str::to_owned).collect()).collect();
+        assert_eq!(rows, [["a.zero", "0.000", "1.000", "-", "s"], ["a.b", "2.000", "3.000", "1.50", "s"]]);
     }
 }

@@ -68,10 +68,12 @@ impl Direct {
         Ok(self.send(self.http.get(url)).await?.json().await?)
     }
 
-    /// Removes a zone.
+    /// Removes a zone, if it is there.
     pub(crate) async fn delete_zone(&self, zone: &str) -> anyhow::Result<()> {
-        self.send(self.http.delete(format!("{}/{zone}.", self.base))).await?;
-        Ok(())
+        match self.send(self.http.delete(format!("{}/{zone}.", self.base))).await {
+            Err(error) if error.to_string().contains("answered 404") => Ok(()),
+            answer => answer.map(drop),
+        }
     }
 }
 

@@ -72,7 +72,7 @@ fn case_and_missing_dots_in_host_names_make_no_difference() {
             let upper = value.to_string().to_ascii_uppercase();
             prop_assert_eq!(Rdata::parse(&rtype, &upper), Ok(value.clone()));
             if value.target().is_some() {
-                prop_assert_eq!(Rdata::parse(&rtype, upper.trim_end_matches('.')), Ok(value));
+                prop_assert_eq!(Rdata::parse(&rtype, upper.strip_suffix('.').unwrap_or(&upper)), Ok(value));
             }
             Ok(())
         };
