@@ -16,6 +16,7 @@ pub mod children;
 pub mod client;
 pub mod clock;
 pub mod conditions;
+pub mod demo;
 pub mod driver;
 pub mod events;
 pub mod health;

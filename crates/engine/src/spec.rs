@@ -1,4 +1,4 @@
-//! The description of a system: everything that the binary, the CRDs, the RBAC, the documentation and the tests need.
+//! The description of a system: everything that the binary, the CRDs, the RBAC, the documentation, the demo and the tests need.
 //!
 //! The binary has one list of specs. Adding a system is one line in it.
 
@@ -7,6 +7,7 @@ use std::{error::Error, fmt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::{
+    demo::Demo,
     operator::Operator,
     settings::{Setting, Settings},
 };
@@ -26,12 +27,14 @@ pub struct SystemSpec {
     pub servers: &'static [&'static str],
     /// Further settings that show that it is meant to run, so that the missing ones are reported.
     pub hints: &'static [&'static str],
-    /// The CRDs that it installs.
+    /// The CRDs that it installs. A kind that others refer to comes before them.
     pub crds: fn() -> Vec<CustomResourceDefinition>,
     /// The permissions that it needs in the cluster.
     pub rules: &'static [Rule],
     /// Reads its settings. Returns `None` when they are invalid; `Settings` then has the problems.
     pub configure: fn(&mut Settings) -> Option<Box<dyn Configured>>,
+    /// What it shows in `signpost demo`; `None` leaves it out.
+    pub demo: Option<Demo>,
 }
 
 impl fmt::Debug for SystemSpec {

@@ -1,18 +1,18 @@
-//! The example objects: built in from `examples/demo`, or read from a folder; applied in an order that works.
+//! The example objects: those of the systems, or read from a folder; applied in an order that works.
 
 use std::path::Path;
 
 use anyhow::Context;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use signpost_engine::SystemSpec;
 
 use crate::manifest;
 
-const BUILT_IN: &[(&str, &str)] = &[
-    ("powerdns.yaml", include_str!("../../../../examples/demo/powerdns.yaml")),
-    ("ingress.yaml", include_str!("../../../../examples/demo/ingress.yaml")),
-];
+/// The namespace of every built-in example.
+const NAMESPACE: (&str, &str) = ("the namespace", "{apiVersion: v1, kind: Namespace, metadata: {name: demo}}");
 
 /// The annotation with the expected result of an example; without it, the example is expected to be served.
 const EXPECT: &str = "demo.signpost/expect";
@@ -72,12 +72,66 @@ impl Example {
     }
 }
 
-/// Reads the examples; an error names the file.
-pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
+/// A kind that the demo can apply.
+struct Kind {
+    kind: String,
+    group: String,
+    plural: String,
+    namespaced: bool,
+}
+
+/// The kinds of the demo, in the order in which they are applied.
+pub(super) struct Kinds(Vec<Kind>);
+
+impl Kinds {
+    /// Namespaces, the custom kinds, and the built-in kinds that systems read.
+    pub(super) fn new(crds: &[CustomResourceDefinition]) -> Self {
+        let kind = |(kind, group, plural, namespaced): (&str, &str, &str, bool)| Kind {
+            kind: kind.to_owned(),
+            group: group.to_owned(),
+            plural: plural.to_owned(),
+            namespaced,
+        };
+        let custom = crds.iter().map(|crd| {
+            let names = &crd.spec.names;
+            kind((&names.kind, &crd.spec.group, &names.plural, crd.spec.scope == "Namespaced"))
+        });
+        let built_in = [
+            ("ConfigMap", "", "configmaps", true),
+            ("Service", "", "services", true),
+            ("IngressClass", "networking.k8s.io", "ingressclasses", false),
+            ("Ingress", "networking.k8s.io", "ingresses", true),
+        ];
+        let first = kind(("Namespace", "", "namespaces", false));
+        Self(std::iter::once(first).chain(custom).chain(built_in.map(kind)).collect())
+    }
+
+    fn find(&self, group: &str, kind: &str) -> Option<(usize, &Kind)> {
+        self.0.iter().enumerate().find(|(_, known)| known.group == group && known.kind == kind)
+    }
+
+    /// The position of the kind of an example.
+    fn rank(&self, example: &Example) -> usize {
+        self.find(&example.resource.group, example.kind()).map_or(self.0.len(), |(at, _)| at)
+    }
+
+    /// The plural names of the kinds of some examples, without namespaces.
+    pub(super) fn plurals(&self, examples: &[Example]) -> Vec<String> {
+        let used = |known: &&Kind| {
+            let resources = examples.iter().map(|example| &example.resource);
+            resources.into_iter().any(|resource| resource.group == known.group && resource.kind == known.kind)
+        };
+        self.0.iter().skip(1).filter(used).map(|known| known.plural.clone()).collect()
+    }
+}
+
+/// Reads the examples of the systems or of a folder; an error names the file.
+pub(super) fn load(folder: Option<&Path>, systems: &[SystemSpec], kinds: &Kinds) -> anyhow::Result<Vec<Example>> {
     let mut objects = Vec::new();
     match folder {
         None => {
-            for (name, text) in BUILT_IN {
+            let built_in = systems.iter().filter_map(|spec| spec.demo).flat_map(|demo| demo.examples);
+            for (name, text) in std::iter::once(&NAMESPACE).chain(built_in) {
                 objects.extend(manifest::from_yaml(name, text)?);
             }
         }
@@ -103,8 +157,10 @@ pub(super) fn load(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
         ));
     }
     anyhow::ensure!(!objects.is_empty(), "the folder holds an installation only, and no object to try");
-    let mut examples = objects.into_iter().map(example).collect::<anyhow::Result<Vec<_>>>()?;
-    examples.sort_by_key(|example| rank(example.kind()));
+    let mut examples = objects.into_iter().map(|object| example(object, kinds)).collect::<anyhow::Result<Vec<_>>>()?;
+    examples.sort_by_key(|example| kinds.rank(example));
+    // Several systems may bring the same namespace.
+    examples.dedup_by(|one, other| one.kind() == "Namespace" && one.title() == other.title());
     Ok(examples)
 }
 
@@ -114,54 +170,33 @@ fn is_installation(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind))
 }
 
-/// Kinds that others depend on come first.
-fn rank(kind: &str) -> u8 {
-    match kind {
-        "Namespace" => 0,
-        "ClusterZone" | "Zone" => 1,
-        _ => 2,
-    }
-}
-
-fn example(mut object: Value) -> anyhow::Result<Example> {
+fn example(mut object: Value, kinds: &Kinds) -> anyhow::Result<Example> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let plural = match kind.as_str() {
-        "Namespace" => "namespaces",
-        "Ingress" => "ingresses",
-        "Zone" => "zones",
-        "ClusterZone" => "clusterzones",
-        "RRset" => "rrsets",
-        "ClusterRRset" => "clusterrrsets",
-        "Service" => "services",
-        "ConfigMap" => "configmaps",
-        other => anyhow::bail!(
-            "the demo knows no kind {other} ({api_version}); it applies Namespace, Ingress, Zone, ClusterZone, RRset, ClusterRRset, Service and ConfigMap"
-        ),
-    };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let Some((_, known)) = kinds.find(group, &kind) else {
+        let all: Vec<&str> = kinds.0.iter().map(|known| known.kind.as_str()).collect();
+        anyhow::bail!("the demo knows no kind {kind} ({api_version}); it applies {}", all.join(", "));
+    };
     let resource = ApiResource {
         group: group.into(),
         version: version.into(),
         api_version: api_version.clone(),
-        kind: kind.clone(),
-        plural: plural.into(),
+        kind,
+        plural: known.plural.clone(),
     };
-    if !matches!(kind.as_str(), "Namespace" | "ClusterZone" | "ClusterRRset")
-        && object["metadata"]["namespace"].is_null()
-    {
+    if known.namespaced && object["metadata"]["namespace"].is_null() {
         object["metadata"]["namespace"] = json!("default");
     }
     Ok(Example { object, resource })
 }
 
 /// Installs the custom kinds and waits until they are served.
-pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
-    let api: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
-        Api::all(client.clone());
-    for crd in crate::crds::all() {
+pub(super) async fn install_crds(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
         let name = crd.metadata.name.clone().unwrap_or_default();
-        api.patch(&name, &PatchParams::apply("signpost-demo").force(), &Patch::Apply(&crd))
+        api.patch(&name, &PatchParams::apply("signpost-demo").force(), &Patch::Apply(crd))
             .await
             .with_context(|| format!("installing {name}"))?;
         let established =
@@ -200,23 +235,36 @@ fn rejection(example: &Example, error: kube::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::systems::SYSTEMS;
+
+    fn loaded(folder: Option<&Path>) -> anyhow::Result<Vec<Example>> {
+        load(folder, SYSTEMS, &Kinds::new(&crate::crds::all()))
+    }
+
+    fn rank(kind: &str) -> u8 {
+        match kind {
+            "Namespace" => 0,
+            "ClusterZone" | "Zone" => 1,
+            _ => 2,
+        }
+    }
 
     #[test]
     fn the_built_in_examples_are_valid_and_zones_come_first() {
-        let kinds: Vec<u8> = load(None).unwrap().iter().map(|example| rank(example.kind())).collect();
+        let kinds: Vec<u8> = loaded(None).unwrap().iter().map(|example| rank(example.kind())).collect();
         assert!(kinds.len() >= 8, "{kinds:?}");
         assert!(kinds.is_sorted(), "{kinds:?}");
     }
 
     #[test]
     fn a_missing_empty_or_invalid_folder_is_reported() {
-        let error = load(Some(Path::new("/nowhere"))).unwrap_err().to_string();
+        let error = loaded(Some(Path::new("/nowhere"))).unwrap_err().to_string();
         assert_eq!(error, "the folder /nowhere cannot be read");
         let folder = tempfile::tempdir().unwrap();
-        let error = load(Some(folder.path())).unwrap_err().to_string();
+        let error = loaded(Some(folder.path())).unwrap_err().to_string();
         assert!(error.ends_with("has no .yaml, .yml or .json file"), "{error}");
         std::fs::write(folder.path().join("a.yaml"), "apiVersion: v1\nkind: Gadget\nmetadata: {name: a}\n").unwrap();
-        let error = load(Some(folder.path())).unwrap_err().to_string();
+        let error = loaded(Some(folder.path())).unwrap_err().to_string();
         assert!(error.starts_with("the demo knows no kind Gadget"), "{error}");
     }
 }

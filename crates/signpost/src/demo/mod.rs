@@ -4,35 +4,38 @@
 //!   examples ──apply──► sandbox (Kubernetes API on loopback, kubectl works)
 //!                          │ watch              ▲ status
 //!                          ▼                    │
-//!                       operator: powerdns · pihole
-//!                          │ in-memory PowerDNS and Pi-hole
+//!                       operator: every system whose spec has a demo
+//!                          │ servers in memory
 //!                          ▼
 //!                       name server (UDP and TCP on loopback, dig works) ◄── every result is queried before it is printed
 //! ```
 
 mod examples;
+mod names;
 mod progress;
-mod providers;
+mod stage;
 mod summary;
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use kube::Client;
-use signpost_engine::{Operator, OperatorError, OperatorOptions};
+use signpost_engine::health::Health;
+use signpost_engine::{OperatorError, SystemSpec};
 use signpost_sandbox::nameserver::NameServer;
-use signpost_sandbox::{Sandbox, SandboxOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::DemoArgs;
-use crate::systems::SYSTEMS;
-use examples::{Example, Expected};
+use crate::{crds, systems::SYSTEMS};
+use examples::{Example, Expected, Kinds};
 use progress::Outcome;
+use stage::{Clusters, Shown};
 
 /// How the demo ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,52 +89,58 @@ fn print_line(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Runs the demo until Ctrl-C, or until it converged with `--once`.
+/// Runs the demo of every system until Ctrl-C, or until it converged with `--once`.
 pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<Ending> {
-    let started = Instant::now();
-    let examples = examples::load(args.examples.as_deref())?;
+    run_systems(SYSTEMS, args, stop).await
+}
 
-    // The log of requests is not read, and a demo may run for a long time.
-    let sandbox = Sandbox::new(SandboxOptions { log: false, ..SandboxOptions::default() });
+/// Runs the demo of some systems.
+pub async fn run_systems(systems: &[SystemSpec], args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<Ending> {
+    let started = Instant::now();
+    let foreign = systems.iter().filter_map(|spec| spec.demo).flat_map(|demo| (demo.crds)());
+    let crds: Vec<_> = crds::of(systems).into_iter().chain(foreign).collect();
+    let kinds = Kinds::new(&crds);
+    let examples = examples::load(args.examples.as_deref(), systems, &kinds)?;
+    let plurals = kinds.plurals(&examples);
+
+    let sandbox = stage::sandbox();
     let served = at_port(args.api_port, "Kubernetes API", |addr| sandbox.serve(addr)).await?;
     let names = at_port(args.dns_port, "name server", NameServer::start).await?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig.clone(), served.addr().port(), &served.kubeconfig())?;
     print_line(&format!("Kubernetes API  http://{}   (kubeconfig {})", served.addr(), kubeconfig.0.display()));
     print_line(&format!("name server     {}   (UDP and TCP)", names.addr()));
-    for name in SYSTEMS.iter().flat_map(|spec| spec.servers) {
+    for name in systems.iter().flat_map(|spec| spec.servers) {
         if std::env::var_os(name).is_some() {
             print_line(&format!("{name} is set, but the demo uses no real server; `signpost run` uses it"));
         }
     }
 
     let client = sandbox.client();
-    examples::install_crds(&client).await?;
-    let mut operator =
-        Operator::new(client.clone(), OperatorOptions { identity: "demo".into(), ..OperatorOptions::default() });
-    providers::install(&mut operator, &names)?;
-    let health = operator.health();
+    let mut clusters = Clusters::new(&client, Arc::new(names::Served::by(&names).await?), crds).await?;
+    let shows = clusters.start(systems).await?;
+    let (health, further) = clusters.health();
     let listener = at_port(args.health_port, "health server", tokio::net::TcpListener::bind).await?;
-    let address = listener.local_addr()?;
+    print_line(&format!("operator        http://{}/readyz", listener.local_addr()?));
     let health_server = tokio::spawn({
         let (health, stop) = (health.clone(), stop.clone());
         async move { health.serve(listener, stop).await }
     });
-    print_line(&format!(
-        "operator        powerdns and pihole, each on a server in memory that the name server answers for; http://{address}/readyz"
-    ));
-    let mut running = Running(Some(tokio::spawn(operator.run(stop.clone()))));
+    for (name, show) in &shows {
+        print_line(&format!("  {name:<13} {}", show.about()));
+    }
+    let mut running = Running(Some(tokio::spawn(clusters.run(stop.clone()))));
 
     let deadline = started + Duration::from_secs(args.timeout);
-    let ending = match running.while_it_runs(&stop, show(&client, examples, names.addr(), deadline)).await {
+    let ending = match running.while_it_runs(&stop, follow(&client, examples, &shows, deadline)).await {
         Some(outcome) => {
             let outcome = outcome?;
-            let converged = outcome.missing.is_empty() && health.is_ready();
-            let ending = if converged { Ending::Converged } else { Ending::Short };
+            let ready = std::iter::once(&health).chain(&further).all(Health::is_ready);
+            let ending = if outcome.missing.is_empty() && ready { Ending::Converged } else { Ending::Short };
             summary::print(&outcome, started.elapsed(), ending);
             if args.once {
                 ending
             } else {
-                summary::invite(&outcome, &names.addr(), &kubeconfig.0);
+                summary::invite(&outcome, &shows, &plurals, &names.addr(), &kubeconfig.0);
                 running.while_it_runs(&stop, std::future::pending::<()>()).await;
                 if stop.is_cancelled() {
                     print_line("\nstopping");
@@ -188,12 +197,12 @@ impl Running {
     }
 }
 
-/// Applies the examples that are expected to be served, then those expected to be refused, and follows both. At the end it checks those
-/// that must not be changed.
-async fn show(
+/// Applies the examples that are expected to be served, then those expected to be refused, and follows both. Then it checks those that must
+/// not be changed, and shows what the systems have beyond their examples.
+async fn follow(
     client: &Client,
     examples: Vec<Example>,
-    names: SocketAddr,
+    shows: &[Shown],
     deadline: Instant,
 ) -> anyhow::Result<Outcome> {
     let (refused, others): (Vec<_>, Vec<_>) =
@@ -202,16 +211,24 @@ async fn show(
     examples::apply(client, &others).await?;
     let (ignored, served): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|example| example.expected() == Expected::Ignored);
-    let mut outcome = progress::follow(client, &served, names, deadline).await?;
+    let mut outcome = progress::follow(client, shows, &served, deadline).await;
     if !refused.is_empty() {
         // The older claim wins, and Kubernetes counts age in whole seconds: wait for the next one.
         let now = jiff::Timestamp::now();
         tokio::time::sleep(Duration::from_millis(1020 - u64::try_from(now.subsec_millisecond()).unwrap_or(0))).await;
         print_line(&format!("\napplying {} objects that cannot be served, to show why", refused.len()));
         examples::apply(client, &refused).await?;
-        outcome.add(progress::follow(client, &refused, names, deadline).await?);
+        outcome.add(progress::follow(client, shows, &refused, deadline).await);
     }
-    outcome.missing.extend(progress::changed(client, &ignored, names).await?);
+    outcome.missing.extend(progress::changed(client, shows, &ignored).await);
+    for (name, show) in shows {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, show.then()).await {
+            Ok(Ok(lines)) => lines.iter().for_each(|line| print_line(line)),
+            Ok(Err(error)) => outcome.missing.push(((*name).to_owned(), error.to_string())),
+            Err(_) => outcome.missing.push(((*name).to_owned(), "its last step did not end in time".to_owned())),
+        }
+    }
     Ok(outcome)
 }
 

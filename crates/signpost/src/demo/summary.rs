@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use signpost_engine::demo::Answer;
+
 use super::progress::Outcome;
+use super::stage::Shown;
 use super::{Ending, print_line};
 
 const STOP: &str = "\nCtrl-C stops it and leaves nothing behind.";
@@ -28,20 +31,23 @@ pub(super) fn print(outcome: &Outcome, took: Duration, ending: Ending) {
     ));
 }
 
-/// Prints commands to try while the demo runs.
-pub(super) fn invite(outcome: &Outcome, names: &SocketAddr, kubeconfig: &Path) {
-    let addresses = || outcome.served.keys().filter(|(name, rtype)| rtype == "A" && !name.starts_with('*'));
-    // The name that the third command changes, when the examples have it.
-    let Some((name, rtype)) = addresses().find(|(name, _)| name.starts_with("www.")).or_else(|| addresses().next())
-    else {
-        print_line(STOP);
-        return;
-    };
-    print_line(&format!(
-        "\ntry\n  dig @{} -p {} {name} {rtype}\n  kubectl --kubeconfig {k} get clusterzones,zones,rrsets,ingresses -A\n  kubectl --kubeconfig {k} -n demo patch rrset www --type merge -p '{{\"spec\":{{\"records\":[\"192.0.2.99\"]}}}}'   # then dig again",
-        names.ip(),
-        names.port(),
-        k = kubeconfig.display()
-    ));
+/// Prints commands to try while the demo runs: generic ones, then those of the systems.
+pub(super) fn invite(outcome: &Outcome, shows: &[Shown], plurals: &[String], names: &SocketAddr, kubeconfig: &Path) {
+    let served: Vec<Answer> = outcome.served.values().cloned().collect();
+    let addresses = || served.iter().filter(|answer| answer.qtype == "A" && !answer.question.starts_with('*'));
+    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
+    let mut commands = Vec::new();
+    // A web site rather than a printer: it is the name that a further command may change.
+    if let Some(answer) = addresses().find(|answer| answer.question.starts_with("www.")).or_else(|| addresses().next())
+    {
+        commands.push(format!("dig @{} -p {} {} A", names.ip(), names.port(), answer.question));
+    }
+    if !plurals.is_empty() {
+        commands.push(format!("{kubectl} get {} -A", plurals.join(",")));
+    }
+    commands.extend(shows.iter().flat_map(|(_, show)| show.commands(&kubectl, &served)));
+    if !commands.is_empty() {
+        print_line(&format!("\ntry\n  {}", commands.join("\n  ")));
+    }
     print_line(STOP);
 }

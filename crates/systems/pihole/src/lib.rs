@@ -10,6 +10,7 @@
 //! ConfigMap. The annotation is a view: whoever forges it changes nothing.
 
 mod apply;
+mod demo;
 mod index;
 mod metrics;
 mod observe;
@@ -74,6 +75,7 @@ pub const SPEC: SystemSpec = SystemSpec {
         let config = PiholeConfig::read(settings)?;
         Some(Box::new(move |operator: &mut Operator| install(operator, config).map_err(Into::into)))
     },
+    demo: Some(demo::DEMO),
 };
 
 /// The system: what it needs in every step.

@@ -10,6 +10,7 @@
 //! ledger on the zone object makes that safe: whatever was being written when the process died is known afterwards.
 
 mod apply;
+mod demo;
 mod index;
 mod metrics;
 mod observe;
@@ -73,6 +74,7 @@ pub const SPEC: SystemSpec = SystemSpec {
         },
     ],
     configure,
+    demo: Some(demo::DEMO),
 };
 
 fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {

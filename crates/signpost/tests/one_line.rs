@@ -1,0 +1,162 @@
+//! A further system needs one line in `systems.rs`. The spec of `docs/add-a-system.md` is compiled here, and CRDs, permissions and the demo
+//! are taken from a list that has it.
+
+// A test reports a failed step by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+use signpost::cli::DemoArgs;
+use signpost::systems::SYSTEMS;
+use signpost::{crds, demo, rbac};
+use signpost_dns::{Fqdn, RecordType};
+use signpost_engine::demo::{BoxError, Demo, Mirror, Mirrored, Names, Show, State, answered};
+use signpost_engine::{Configured, Rule, Setting, Settings, SystemSpec};
+use tokio_util::sync::CancellationToken;
+
+mod greeter {
+    use super::*;
+
+    // docs/add-a-system.md has this text.
+    pub const SPEC: SystemSpec = SystemSpec {
+        name: "greeter",
+        title: "Greeter",
+        about: "Greeting → ConfigMap",
+        settings: &[Setting::new("GREETER_LANGUAGE", "LANGUAGE", "Language of the greetings").or("en")],
+        servers: &[], // no server: it runs when SIGNPOST_SYSTEMS names it
+        hints: &[],
+        crds,
+        rules: &[Rule {
+            own_namespace: false,
+            group: "",
+            resources: &["configmaps"],
+            verbs: &["get", "list", "watch", "patch", "create"],
+            why: "the greetings",
+        }],
+        configure,
+        demo: Some(Demo { examples: &[("greeter.yaml", EXAMPLE)], crds: Vec::new, start }),
+    };
+
+    const EXAMPLE: &str = "{apiVersion: test.signpost.dev/v1, kind: Greeting, metadata: {name: hello, namespace: demo}, spec: {text: hi}}";
+
+    fn crds() -> Vec<CustomResourceDefinition> {
+        let names = json!({"kind": "Greeting", "plural": "greetings", "singular": "greeting"});
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+        let spec = json!({"group": "test.signpost.dev", "scope": "Namespaced", "names": names, "versions": [version]});
+        vec![
+            serde_json::from_value(json!({"metadata": {"name": "greetings.test.signpost.dev"}, "spec": spec})).unwrap(),
+        ]
+    }
+
+    fn configure(_settings: &mut Settings) -> Option<Box<dyn Configured>> {
+        None
+    }
+
+    /// Serves every greeting as a name, in two clusters.
+    fn start(stage: &mut dyn signpost_engine::demo::Stage) -> BoxFuture<'_, Result<Box<dyn Show>, BoxError>> {
+        Box::pin(async move {
+            let (names, name) = (stage.names(), Fqdn::parse("hello.greeting.test")?);
+            Mirror::new(stage.names()).names([Mirrored {
+                name,
+                rtype: RecordType::A,
+                ttl: 60,
+                data: vec!["192.0.2.7".into()],
+            }]);
+            let here = stage.operator().client();
+            let there = stage.cluster("west").await?.client();
+            Ok(Box::new(Greeter { names, here, there }) as Box<dyn Show>)
+        })
+    }
+
+    struct Greeter {
+        names: Arc<dyn Names>,
+        here: kube::Client,
+        there: kube::Client,
+    }
+
+    impl Show for Greeter {
+        fn about(&self) -> String {
+            "names in memory, in two clusters".into()
+        }
+
+        fn check<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Option<State>> {
+            Box::pin(async move {
+                let name = object["metadata"]["name"].as_str().filter(|_| object["kind"] == "Greeting")?;
+                Some(answered(&*self.names, [(format!("{name}.greeting.test."), "A".to_owned())]).await)
+            })
+        }
+
+        fn then(&self) -> BoxFuture<'_, Result<Vec<String>, BoxError>> {
+            Box::pin(async {
+                let named = |name: &str| ConfigMap {
+                    metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+                    ..ConfigMap::default()
+                };
+                let maps = |client: &kube::Client| Api::<ConfigMap>::default_namespaced(client.clone());
+                maps(&self.there).create(&kube::api::PostParams::default(), &named("west")).await?;
+                if maps(&self.here).get_opt("west").await?.is_some() {
+                    return Err("the two clusters are one".into());
+                }
+                Ok(vec!["  west     is a cluster of its own".into()])
+            })
+        }
+    }
+}
+
+fn once() -> DemoArgs {
+    let (dns_port, api_port, health_port) = (0, 0, 0);
+    DemoArgs { once: true, examples: None, dns_port, api_port, health_port, kubeconfig: None, timeout: 60 }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_further_spec_gives_crds_permissions_and_its_demo() {
+    let systems: Vec<SystemSpec> = SYSTEMS.iter().copied().chain([greeter::SPEC]).collect();
+    let groups: Vec<String> = crds::of(&systems).into_iter().map(|crd| crd.spec.group).collect();
+    assert!(groups.contains(&"test.signpost.dev".to_owned()), "{groups:?}");
+    let rules = rbac::manifests("signpost", &systems)[1]["rules"].to_string();
+    assert!(rules.contains("configmaps"), "{rules}");
+    let ending = demo::run_systems(&systems, &once(), CancellationToken::new()).await.unwrap();
+    assert_eq!(ending, demo::Ending::Converged);
+}
+
+/// The one system that must not have a result is missing from the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_whose_last_step_fails_has_not_converged() {
+    struct Failing;
+    impl Show for Failing {
+        fn about(&self) -> String {
+            "fails".into()
+        }
+        fn check<'a>(&'a self, _object: &'a Value) -> BoxFuture<'a, Option<State>> {
+            Box::pin(async { None })
+        }
+        fn then(&self) -> BoxFuture<'_, Result<Vec<String>, BoxError>> {
+            Box::pin(async { Err("on purpose".into()) })
+        }
+    }
+    let demo = Demo { examples: &[], crds: Vec::new, start: |_| Box::pin(async { Ok(Box::new(Failing) as _) }) };
+    let spec = SystemSpec { demo: Some(demo), ..greeter::SPEC };
+    let ending = demo::run_systems(&[spec], &once(), CancellationToken::new()).await.unwrap();
+    assert_eq!(ending, demo::Ending::Short);
+}
+
+#[test]
+fn the_documented_spec_is_the_compiled_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let spec = |text: &str| {
+        let from = text.find("pub const SPEC").expect("there is a SPEC");
+        words(&text[from..][..text[from..].find("};").expect("it ends")])
+    };
+    let page = std::fs::read_to_string(root.join("docs/add-a-system.md")).unwrap();
+    let here = std::fs::read_to_string(root.join("crates/signpost/tests/one_line.rs")).unwrap();
+    assert_eq!(spec(&page), spec(&here));
+}
