@@ -293,7 +293,7 @@ pub struct Suffixed {
     pub listed: bool,
 }
 
-/// Lower-case ASCII form; Unicode goes through UTS-46, plain ASCII is only folded.
+/// Lower-case ASCII form; Unicode is mapped by UTS-46, plain ASCII is only folded.
 fn to_ascii(text: &str) -> Result<Cow<'_, str>, NameError> {
     if !text.is_ascii() {
         return idna::domain_to_ascii_cow(text.as_bytes(), idna::AsciiDenyList::EMPTY)
@@ -368,7 +368,7 @@ fn unescape(label: &str) -> impl Iterator<Item = u8> {
     })
 }
 
-/// How many octets a stored text stands for.
+/// How many octets a stored text encodes.
 fn octet_len(stored: &str) -> usize {
     stored.len() - 3 * stored.bytes().filter(|b| *b == b'\\').count()
 }

@@ -136,7 +136,7 @@ record_types! {
 }
 
 impl RecordType {
-    /// Whether a set of this type holds one record only.
+    /// Whether a set of this type has one record only.
     pub fn singleton(&self) -> bool {
         matches!(self, Self::Cname | Self::Dname | Self::Soa)
     }

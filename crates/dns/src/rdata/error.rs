@@ -1,4 +1,4 @@
-//! Why a text is not the value of a record. Every message names the type, says what is needed and quotes what was given.
+//! Why a text is not the value of a record. Every message names the type, describes what is needed and quotes the input.
 
 use thiserror::Error;
 

@@ -106,7 +106,7 @@ fn squeeze(scan: &mut Scanner<'_>) -> Result<String, RdataError> {
 impl fmt::Display for Generic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            // The blank behind the length stays when there are no octets: the server insists on it.
+            // The blank behind the length is written without octets too: the server insists on it.
             Value::Octets(octets) => write!(f, "\\# {} {}", octets.len(), HEXLOWER.encode_display(octets)),
             Value::Words(words) => f.write_str(words),
         }

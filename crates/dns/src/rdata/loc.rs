@@ -12,9 +12,9 @@ use super::scan::Scanner;
 const ARC_DEGREE: i64 = 3_600_000;
 const ARC_MINUTE: i64 = 60_000;
 const LOWEST_CENTIMETRES: i64 = -10_000_000;
-/// The wire goes twice as far, but PowerDNS counts in 32 bits with a sign.
+/// The wire format allows twice as much, but PowerDNS counts in 32 bits with a sign.
 const HIGHEST_CENTIMETRES: i64 = 2_147_483_647;
-/// The wire goes to 9 × 10⁹ centimetres, but PowerDNS counts in 32 bits.
+/// The wire format allows 9 × 10⁹ centimetres, but PowerDNS counts in 32 bits.
 const LARGEST_EXTENT: i64 = 4_000_000_000;
 
 /// A place on earth.

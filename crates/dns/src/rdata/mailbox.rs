@@ -1,7 +1,7 @@
 //! The mailbox in a SOA record: a name whose first label is the local part of a mail address.
 //!
 //! In: `john\.doe.example.com.`, or `john.doe@example.com` as people write it. Out: the first form, lower case. The
-//! local part holds the characters a mail address may have without quotes.
+//! local part has the characters that a mail address may have without quotes.
 
 use std::fmt;
 

@@ -48,14 +48,28 @@ pub struct Soa {
     pub rname: Mailbox,
     /// The version of the zone.
     pub serial: u32,
-    /// Seconds between two looks of a secondary at the primary.
+    /// Seconds between two polls of the primary by a secondary.
     pub refresh: u32,
-    /// Seconds before a failed look is repeated.
+    /// Seconds before a failed poll is repeated.
     pub retry: u32,
     /// Seconds after which a secondary gives up.
     pub expire: u32,
     /// Seconds a negative answer may be kept.
     pub minimum: u32,
+}
+
+impl Soa {
+    fn scan(scan: &mut Scanner<'_>) -> Result<Self, RdataError> {
+        Ok(Self {
+            mname: scan.name("primary server")?,
+            rname: Mailbox::scan(scan, "mailbox")?,
+            serial: scan.u32("serial")?,
+            refresh: scan.u32("refresh")?,
+            retry: scan.u32("retry")?,
+            expire: scan.u32("expire")?,
+            minimum: scan.u32("minimum")?,
+        })
+    }
 }
 
 /// The value of one record.
@@ -65,11 +79,11 @@ pub enum Rdata {
     A(Ipv4Addr),
     /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// The name this name stands for.
+    /// The canonical name of this name.
     Cname(Fqdn),
-    /// The name the tree below stands for.
+    /// The name that replaces this name in every name below it.
     Dname(Fqdn),
-    /// A mail exchange; `0 .` says that no mail is accepted.
+    /// A mail exchange; `0 .` means that no mail is accepted.
     Mx {
         /// Lower is tried first.
         preference: u16,
@@ -167,60 +181,36 @@ impl Rdata {
                 scan.end(Self::Srv { priority, weight, port, target })
             }
             RecordType::Soa => {
-                let mut scan = scan(
-                    "primary server, mailbox, serial, refresh, retry, expire and minimum, such as \
-                     ns1.example.com. hostmaster.example.com. 1 10800 3600 604800 3600",
-                )?;
-                let soa = Soa {
-                    mname: scan.name("primary server")?,
-                    rname: Mailbox::scan(&mut scan, "mailbox")?,
-                    serial: scan.u32("serial")?,
-                    refresh: scan.u32("refresh")?,
-                    retry: scan.u32("retry")?,
-                    expire: scan.u32("expire")?,
-                    minimum: scan.u32("minimum")?,
-                };
-                scan.end(Self::Soa(Box::new(soa)))
+                let needs = "primary server, mailbox, serial, refresh, retry, expire and minimum, such as \
+                     ns1.example.com. hostmaster.example.com. 1 10800 3600 604800 3600";
+                boxed(scan(needs)?, Soa::scan, Self::Soa)
             }
             RecordType::Caa => {
-                let mut scan = scan("flags, tag and a quoted value, such as 0 issue \"letsencrypt.org\"")?;
-                let caa = Caa::scan(&mut scan)?;
-                scan.end(Self::Caa(Box::new(caa)))
+                let needs = "flags, tag and a quoted value, such as 0 issue \"letsencrypt.org\"";
+                boxed(scan(needs)?, Caa::scan, Self::Caa)
             }
             RecordType::Tlsa => {
-                let mut scan = scan("usage, selector, matching type and hexadecimal data, such as 3 1 1 0b9fa5a5…")?;
-                let tlsa = Tlsa::scan(&mut scan)?;
-                scan.end(Self::Tlsa(Box::new(tlsa)))
+                let needs = "usage, selector, matching type and hexadecimal data, such as 3 1 1 0b9fa5a5…";
+                boxed(scan(needs)?, Tlsa::scan, Self::Tlsa)
             }
             RecordType::Sshfp => {
-                let mut scan =
-                    scan("algorithm, fingerprint type and hexadecimal fingerprint, such as 4 2 123456789a…")?;
-                let sshfp = Sshfp::scan(&mut scan)?;
-                scan.end(Self::Sshfp(Box::new(sshfp)))
+                let needs = "algorithm, fingerprint type and hexadecimal fingerprint, such as 4 2 123456789a…";
+                boxed(scan(needs)?, Sshfp::scan, Self::Sshfp)
             }
             RecordType::Ds => {
-                let mut scan =
-                    scan("key tag, algorithm, digest type and hexadecimal digest, such as 60485 13 2 d4b7d520…")?;
-                let ds = Ds::scan(&mut scan)?;
-                scan.end(Self::Ds(Box::new(ds)))
+                let needs = "key tag, algorithm, digest type and hexadecimal digest, such as 60485 13 2 d4b7d520…";
+                boxed(scan(needs)?, Ds::scan, Self::Ds)
             }
             RecordType::Naptr => {
-                let mut scan = scan(
-                    "order, preference, three quoted strings (flags, service, expression) and a name, such as \
-                     100 50 \"s\" \"SIP+D2U\" \"\" _sip._udp.example.com.",
-                )?;
-                let naptr = Naptr::scan(&mut scan)?;
-                scan.end(Self::Naptr(Box::new(naptr)))
+                let needs = "order, preference, three quoted strings (flags, service, expression) and a name, such as \
+                     100 50 \"s\" \"SIP+D2U\" \"\" _sip._udp.example.com.";
+                boxed(scan(needs)?, Naptr::scan, Self::Naptr)
             }
-            RecordType::Https | RecordType::Svcb => {
-                let mut scan = scan("priority, target and parameters, such as 1 . alpn=h2,h3")?;
-                let svcb = Box::new(Svcb::scan(&mut scan)?);
-                scan.end(if *rtype == RecordType::Https { Self::Https(svcb) } else { Self::Svcb(svcb) })
-            }
+            RecordType::Https => boxed(scan(svcb::NEEDS)?, Svcb::scan, Self::Https),
+            RecordType::Svcb => boxed(scan(svcb::NEEDS)?, Svcb::scan, Self::Svcb),
             RecordType::Loc => {
-                let mut scan = scan("latitude, longitude and altitude, such as 52 22 23.000 N 4 53 32.000 E -2.00m")?;
-                let loc = Loc::scan(&mut scan)?;
-                scan.end(Self::Loc(Box::new(loc)))
+                let needs = "latitude, longitude and altitude, such as 52 22 23.000 N 4 53 32.000 E -2.00m";
+                boxed(scan(needs)?, Loc::scan, Self::Loc)
             }
             RecordType::Other(_) => {
                 let scan = scan("a value; unknown types are written as \\# 4 c0000201")?;
@@ -309,6 +299,16 @@ impl Rdata {
     }
 }
 
+/// A value whose type reads itself.
+fn boxed<T>(
+    mut scan: Scanner<'_>,
+    read: impl FnOnce(&mut Scanner<'_>) -> Result<T, RdataError>,
+    wrap: fn(Box<T>) -> Rdata,
+) -> Result<Rdata, RdataError> {
+    let value = read(&mut scan)?;
+    scan.end(wrap(Box::new(value)))
+}
+
 /// A record whose value is one name.
 fn one_name(mut scan: Scanner<'_>, build: fn(Fqdn) -> Rdata) -> Result<Rdata, RdataError> {
     let name = scan.name("name")?;
@@ -340,7 +340,7 @@ impl fmt::Display for Rdata {
     }
 }
 
-/// As the canonical text. There is no `Deserialize`: a text alone does not say its type; a `RecordSet` does.
+/// As the canonical text. There is no `Deserialize`: a text alone does not have its type; a `RecordSet` has.
 impl Serialize for Rdata {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,7 +1,7 @@
 //! Reads the fields of a record's text one by one: words, numbers, names, quoted strings, hexadecimal.
 //!
 //! In: hostile text and the type it is for. Out: typed fields or a [`RdataError`] that names the field. Blanks between
-//! fields are free; a quoted string may hold any byte, elsewhere control characters are refused.
+//! fields are free; a quoted string may contain any byte, elsewhere control characters are refused.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
@@ -24,7 +24,7 @@ pub(super) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Starts reading; `needs` is what messages say when fields are missing or left over.
+    /// Starts reading; `needs` is part of the message when fields are missing or left over.
     pub(super) fn new(rtype: RecordType, needs: &'static str, text: &'a str) -> Result<Self, RdataError> {
         if text.len() > MAX_TEXT_LEN {
             return Err(RdataError::TooLong { rtype, len: text.len(), max: MAX_TEXT_LEN });
@@ -125,7 +125,7 @@ impl<'a> Scanner<'a> {
         Fqdn::parse_escaped(word).map_err(|source| RdataError::Name { rtype: self.rtype, field, source })
     }
 
-    /// The next word as the name of a host, which is all the server takes here. The root, which says that there is no
+    /// The next word as the name of a host, which is all the server takes here. The root, which means that there is no
     /// such host, passes.
     pub(super) fn host(&mut self, field: &'static str) -> Result<Fqdn, RdataError> {
         let word = self.word()?;
@@ -185,7 +185,7 @@ impl<'a> Scanner<'a> {
                 }
             }
         }
-        // `at` stands behind an ASCII byte or at the end, both of which are character boundaries.
+        // `at` is behind an ASCII byte or at the end, both of which are character boundaries.
         self.rest = quoted.unwrap_or(self.rest).get(at..).unwrap_or_default();
         Ok(octets)
     }
@@ -210,7 +210,7 @@ impl<'a> Scanner<'a> {
         Ok(Some((key, Some(value))))
     }
 
-    /// What stands behind a backslash: the octet meant, and how many bytes spell it.
+    /// The escape behind a backslash: the octet meant, and how many bytes spell it.
     fn escape(&self, after: &[u8]) -> Result<(u8, usize), RdataError> {
         match after {
             [first, ..] if first.is_ascii_digit() => after

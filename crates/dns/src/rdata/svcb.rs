@@ -16,6 +16,9 @@ use super::scan::Scanner;
 use super::text::write_quoted;
 use crate::name::Fqdn;
 
+/// The fields of a value, for messages.
+pub(super) const NEEDS: &str = "priority, target and parameters, such as 1 . alpn=h2,h3";
+
 const MANDATORY: u16 = 0;
 const ALPN: u16 = 1;
 const NO_DEFAULT_ALPN: u16 = 2;
@@ -140,7 +143,7 @@ fn field_name(key: u16) -> &'static str {
     NAMES.iter().find(|(_, number)| *number == key).map_or("parameter", |(name, _)| name)
 }
 
-/// Reads a value in presentation form; the error says what is needed.
+/// Reads a value in presentation form; the error describes what is needed.
 fn from_text(key: u16, value: Option<Vec<u8>>) -> Result<SvcParam, &'static str> {
     let list = |value: Option<Vec<u8>>| value.and_then(|value| value_list(&value));
     let texts = |value| -> Option<Vec<String>> {

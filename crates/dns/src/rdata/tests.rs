@@ -1,5 +1,5 @@
 //! What each type reads and prints. The canonical column of the tables was accepted by a PowerDNS 4.7 server exactly as
-//! it stands here; the spellings beside it are ones the server refuses, stores differently, or that users write.
+//! it is written here; the spellings beside it are ones the server refuses, stores differently, or that users write.
 
 use super::*;
 
