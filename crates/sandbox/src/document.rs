@@ -17,7 +17,7 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    /// Outlines a JSON text; empty when it is none.
+    /// Outlines a JSON text; empty when the text is not JSON.
     pub(crate) fn of(text: &[u8]) -> Self {
         let mut outline = Self::default();
         let mut reader = serde_json::Deserializer::from_slice(text);

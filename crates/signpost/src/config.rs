@@ -74,7 +74,7 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         "auto" if std::io::IsTerminal::is_terminal(&std::io::stderr()) => Some(logs::Format::Text),
         "auto" => Some(logs::Format::Json),
         other => {
-            let format = other.parse().map_err(|_| format!("{other:?} is none of json, text and auto"));
+            let format = other.parse().map_err(|_| format!("{other:?} is not one of json, text and auto"));
             settings.check("LOG_FORMAT", format)
         }
     };

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use crate::binaries::{Binary, find_binary};
 use crate::process::{Process, Spec, free_port, scratch_dir};
 
-/// A running control plane. Lives until the test process ends.
+/// A running control plane. It runs until the test process ends.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     etcd_url: String,

@@ -68,7 +68,7 @@ impl AutoDialect {
             200 if listed && !pihole_shape => Dialect::Spec,
             401 | 403 if shape.is_some() && !pihole_shape => Dialect::Spec,
             429 => return Err(PiholeError::RateLimited { retry_after: reply.retry_after }),
-            500..=599 => return Err(PiholeError::Server { status, detail: reply.trouble().to_string() }),
+            500..=599 => return Err(PiholeError::Server { status, detail: reply.error_body().to_string() }),
             _ if self.v6.has_session_endpoint().await? => Dialect::V6,
             300..=399 => {
                 let location = reply.location.clone().unwrap_or_else(|| "nowhere".into());

@@ -1,6 +1,6 @@
 //! One HTTP exchange with a Pi-hole: capped, timed, without redirects or cookies, errors sorted.
 //!
-//! In: method, path, headers, JSON. Out: [`Reply`], or an error that says whether trying again at once can help.
+//! In: method, path, headers, JSON. Out: [`Reply`], or an error with the information whether an immediate retry can help.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use url::Url;
 
 use crate::error::{PiholeError, tame};
 
-/// A list of 50,000 lines fits; a server that streams for ever does not.
+/// A list of 50,000 lines fits; a server that streams indefinitely does not.
 const RESPONSE_CAP: usize = 8 * 1024 * 1024;
 
 /// Everything but letters, digits and the characters of names and addresses is escaped in a path element.
@@ -110,16 +110,16 @@ impl Reply {
     }
 
     /// Pi-hole's own error object: key, message, hint.
-    pub(crate) fn trouble(&self) -> Trouble {
+    pub(crate) fn error_body(&self) -> ErrorBody {
         let value = self.json().unwrap_or_default();
         let text = |name: &str| value["error"][name].as_str().map(tame).unwrap_or_default();
-        Trouble { key: text("key"), message: text("message"), hint: text("hint") }
+        ErrorBody { key: text("key"), message: text("message"), hint: text("hint") }
     }
 
     /// What a status means when the caller has no better idea.
     pub(crate) fn into_error(self) -> PiholeError {
         let status = self.status.as_u16();
-        let detail = self.trouble().to_string();
+        let detail = self.error_body().to_string();
         match status {
             429 => PiholeError::RateLimited { retry_after: self.retry_after },
             300..=399 => {
@@ -133,13 +133,13 @@ impl Reply {
 
 /// The error object of an answer; fields are empty where the server gave none.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct ErrorBody {
     pub(crate) key: String,
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for ErrorBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in [&self.key, &self.message, &self.hint] {
             if !part.is_empty() {

@@ -64,13 +64,13 @@ impl Dialect {
 pub struct Capabilities {
     /// Many changes in one write, all or nothing.
     pub batch: bool,
-    /// Lines can carry a marker comment, so ownership lives in the Pi-hole itself.
+    /// Lines can carry a marker comment, so ownership is recorded in the Pi-hole itself.
     pub marker: bool,
     /// One line can be deleted without touching another of the same name.
     pub exact_delete: bool,
     /// IPv6 addresses can be stored.
     pub ipv6: bool,
-    /// Aliases can be stored, and be told apart from foreign ones.
+    /// Aliases can be stored, and distinguished from foreign ones.
     pub aliases: bool,
 }
 
@@ -83,7 +83,7 @@ impl Capabilities {
     pub const V6_WITHOUT_COMMENTS: Self = Self { marker: false, aliases: false, ..Self::V6 };
 }
 
-/// Everything a Pi-hole holds, in its order.
+/// Every line of a Pi-hole, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// What the server can do.
@@ -154,7 +154,7 @@ pub trait Pihole: Send + Sync + 'static {
     /// Writes a change set, additions first.
     fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied>;
 
-    /// Gives back what the server holds for us (a session).
+    /// Releases what the server keeps for us (a session).
     fn close(&self) -> BoxFuture<'_, ()>;
 
     /// Which dialect is spoken, once known.

@@ -45,7 +45,7 @@ impl MemoryPihole {
         act(&mut state)
     }
 
-    /// Calls `observer` now and after every change, with everything the Pi-hole holds.
+    /// Calls `observer` now and after every change, with every line of the Pi-hole.
     pub fn on_change(&self, observer: impl Fn(&Listing) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         let listing = self.with(|state| {
@@ -55,7 +55,7 @@ impl MemoryPihole {
         observer(&listing);
     }
 
-    /// Everything it holds.
+    /// Every line.
     pub fn listing(&self) -> Listing {
         self.with(|state| state.listing.clone())
     }

@@ -108,7 +108,7 @@ impl SpecDialect {
             401 | 403 => Err(PiholeError::Unauthorized),
             400 if is_v6_hint(&reply) => Err(PiholeError::WrongDialect { dialect: "spec" }),
             400 => {
-                let why = reply.trouble().to_string();
+                let why = reply.error_body().to_string();
                 let why = if why.is_empty() { "status 400".to_owned() } else { why };
                 Err(PiholeError::LineRefused { line: line.clone(), why })
             }
@@ -201,10 +201,10 @@ pub(crate) fn note(applied: &mut Applied, line: &Line, result: Result<(), Pihole
     }
 }
 
-/// Pi-hole v6 answers every path of this dialect with a hint at where its API lives.
+/// Pi-hole v6 answers every path of this dialect with a hint with the path of its API.
 pub(crate) fn is_v6_hint(reply: &Reply) -> bool {
-    let trouble = reply.trouble();
-    trouble.key == "bad_request" && trouble.hint.contains("/api")
+    let error = reply.error_body();
+    error.key == "bad_request" && error.hint.contains("/api")
 }
 
 fn classify(error: &serde_json::Error) -> &'static str {

@@ -106,7 +106,7 @@ impl V6Dialect {
     }
 
     async fn read_all(&self) -> Result<Listing, PiholeError> {
-        let trouble = self.http().quickly(|| self.sessions.trouble()).await?;
+        let trouble = self.http().quickly(|| self.sessions.forbidden()).await?;
         let plain = self.refuses_comments.load(Ordering::Relaxed);
         Ok(Listing {
             capabilities: if plain { Capabilities::V6_WITHOUT_COMMENTS } else { Capabilities::V6 },
@@ -119,15 +119,15 @@ impl V6Dialect {
 
 /// What an unexpected answer of the configuration API means.
 pub(crate) fn judge(reply: Reply) -> PiholeError {
-    let trouble = reply.trouble();
+    let error = reply.error_body();
     match reply.status.as_u16() {
-        400 if trouble.message.contains("environment variable") => {
-            PiholeError::EnvLocked { key: if trouble.hint.is_empty() { "dns.hosts".into() } else { trouble.hint } }
+        400 if error.message.contains("environment variable") => {
+            PiholeError::EnvLocked { key: if error.hint.is_empty() { "dns.hosts".into() } else { error.hint } }
         }
-        403 if trouble.hint.contains("app_sudo") => PiholeError::AppSudoOff,
-        403 if trouble.hint.contains("CLI session") => PiholeError::CliPassword,
-        403 if trouble.message.contains("read-only") || trouble.hint.contains("readOnly") => PiholeError::ReadOnly,
-        429 if trouble.key == "api_seats_exceeded" => PiholeError::SeatsFull,
+        403 if error.hint.contains("app_sudo") => PiholeError::AppSudoOff,
+        403 if error.hint.contains("CLI session") => PiholeError::CliPassword,
+        403 if error.message.contains("read-only") || error.hint.contains("readOnly") => PiholeError::ReadOnly,
+        429 if error.key == "api_seats_exceeded" => PiholeError::SeatsFull,
         401 => PiholeError::Unauthorized,
         _ => reply.into_error(),
     }

@@ -212,7 +212,7 @@ async fn auto_takes_no_answer_without_a_list_for_the_token_dialect() {
     assert_eq!(pihole.list().await.unwrap_err(), PiholeError::NotAPihole { status: 200 });
     assert_eq!(pihole.dialect(), None);
     assert_eq!(pihole.list().await.unwrap().capabilities, Capabilities::V6);
-    // An answer that stops fitting drops the verdict, and the next list finds it anew.
+    // An answer that stops fitting drops the detected dialect, and the next list detects it again.
     let broken = json!({"config": {}});
     server.upset(Upset { body: broken, ..Upset::status("GET", "/api/config/dns/hosts", 200, 1) });
     assert_eq!(pihole.list().await.unwrap_err().reason(), "Protocol");
@@ -259,7 +259,7 @@ async fn auto_notices_when_the_server_behind_the_address_changes() {
     let hint = json!({"error": {"key": "bad_request", "message": "Bad request", "hint": "The API is hosted at pi.hole/api, not pi.hole/admin/api"}});
     spec.upset(Upset { body: hint, ..Upset::status("GET", PATH, 400, 1) });
     assert_eq!(pihole.list().await.unwrap_err().reason(), "WrongDialect");
-    assert_eq!(pihole.dialect(), None, "the verdict is dropped, and found anew by the next list");
+    assert_eq!(pihole.dialect(), None, "the dialect is dropped, and detected again by the next list");
     pihole.list().await.unwrap();
     assert_eq!(pihole.dialect(), Some(Dialect::Spec));
     pihole.probe().await.unwrap();
@@ -273,7 +273,7 @@ async fn a_replica_that_only_asks_for_readiness_notices_a_change_too() {
     assert_eq!(pihole.dialect(), Some(Dialect::V6));
     server.upset(Upset::status("GET", "/api/info/login", 404, 1));
     assert_eq!(pihole.probe().await.unwrap_err().reason(), "WrongDialect");
-    assert_eq!(pihole.dialect(), None, "found anew by the next question");
+    assert_eq!(pihole.dialect(), None, "detected again by the next request");
     pihole.probe().await.unwrap();
     assert_eq!(pihole.dialect(), Some(Dialect::V6));
     assert_eq!(server.counters().login_attempts, 0);

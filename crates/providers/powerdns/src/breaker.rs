@@ -1,4 +1,4 @@
-//! A circuit breaker: a server that does not answer is left alone for a while, and readiness can say so.
+//! A circuit breaker: a server that does not answer gets no requests for a while, and readiness can report it.
 //!
 //! ```text
 //!  Closed ──5 failures in a row──► Open (1 s, doubling to 30 s) ──time──► one trial call ──ok──► Closed

@@ -71,7 +71,7 @@ pub struct PowerDnsClient {
     timeout: Duration,
     slots: Semaphore,
     breaker: Breaker,
-    /// Identifiers the server told, where they differ from what [`encode::zone_id`] spells.
+    /// Identifiers that the server reported, where they differ from [`encode::zone_id`].
     ids: Mutex<HashMap<ZoneName, String>>,
     /// Whether the server knows the newer service parameters by name; asked for when a change depends on it.
     key_names: Mutex<Option<bool>>,
@@ -82,7 +82,7 @@ struct Answer {
     serial: Option<u32>,
 }
 
-/// Where the body of a successful answer goes.
+/// What is done with the body of a successful answer.
 enum Sink<'a, 'b> {
     Bytes(&'a mut Vec<u8>),
     Zone(&'a mut ZoneReader<'b>),
@@ -317,7 +317,7 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Se
     }
 }
 
-/// What an answer is worth from something that does not say it is a PowerDNS server.
+/// The error for an answer of something that does not identify itself as a PowerDNS server.
 fn not_a_server(why: &str) -> ServerError {
     let why = format!(
         "it comes from something that does not name itself a server ({why}): check PDNS_API_URL and PDNS_API_VHOST"

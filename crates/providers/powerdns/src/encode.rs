@@ -1,4 +1,4 @@
-//! How a zone is spelled in a URL until the server has told its identifier.
+//! How a zone is spelled in a URL until the server has reported its identifier.
 
 use signpost_dns::ZoneName;
 

@@ -10,7 +10,7 @@ pub enum ServerError {
     /// No connection, or it broke.
     #[error("the PowerDNS server cannot be reached: {why}")]
     Unreachable {
-        /// What the connection said.
+        /// The error of the connection.
         why: String,
     },
     /// No answer in time.
@@ -41,7 +41,7 @@ pub enum ServerError {
     /// The key file cannot be read.
     #[error("the API key cannot be read: {why}")]
     Key {
-        /// What the file system said.
+        /// The error of the file system.
         why: String,
     },
     /// 404 where a zone was expected.
@@ -136,7 +136,7 @@ impl ServerError {
 /// At most this much of a server's words is repeated to a user.
 const MAX_WORDS: usize = 512;
 
-/// The server's words without control characters, cut to a length a status can hold.
+/// The server's words without control characters, cut to a length that fits into a status.
 pub(crate) fn words(text: &str) -> String {
     let clean = signpost_provider_http::printable(text, MAX_WORDS);
     if clean.is_empty() { "no explanation".to_owned() } else { clean }

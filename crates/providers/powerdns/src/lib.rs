@@ -44,7 +44,7 @@ pub const MAX_PATCH_SETS: usize = 5_000;
 
 /// An authoritative server that zones are kept on.
 pub trait ZoneServer: Send + Sync + 'static {
-    /// What the server is; also a check that it can be reached and the key is right.
+    /// What the server is; also a check that it can be reached and the key is valid.
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>>;
     /// The zone's settings and serial, without its records. `None` when the server has no such zone.
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>>;
@@ -66,7 +66,7 @@ pub trait ZoneServer: Send + Sync + 'static {
     }
     /// Creates a zone. [`ServerError::Conflict`] when it exists.
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>>;
-    /// Changes settings; what is `None` stays as it is.
+    /// Changes settings; what is `None` is unchanged.
     fn configure<'a>(
         &'a self,
         zone: &'a ZoneName,

@@ -1,6 +1,6 @@
 //! A server in memory that keeps PowerDNS's rules: what the demo's name server mirrors and what fast tests run on.
 //!
-//! The provider test suite holds it to the same cases as the real server. A gate can delay or fail any call before or
+//! The provider test suite runs the same cases on it and on the real server. A gate can delay or fail any call before or
 //! after it takes effect; an observer sees every zone that changed.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     types::{Action, Change, Comment, CommentChange, ServerSet},
 };
 
-/// Called with a zone that changed and what it is now; `None` when it is gone.
+/// Called with a zone that changed and what it is now; `None` when it was deleted.
 pub type Observer = Arc<dyn Fn(&ZoneName, Option<&ZoneContents>) + Send + Sync>;
 /// Asked before every call what is to happen to it.
 pub type Gate = Arc<dyn Fn(&Call) -> Fault + Send + Sync>;
@@ -62,7 +62,7 @@ impl Call {
 /// What happens to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It goes through.
+    /// It is executed.
     None,
     /// It fails and has no effect.
     Before(ServerError),
@@ -70,7 +70,7 @@ pub enum Fault {
     After(ServerError),
     /// It never answers, and has no effect.
     Hang,
-    /// It goes through after so long.
+    /// It is executed after so long.
     Slow(Duration),
     /// It fails after so long and has no effect.
     SlowBefore(Duration, ServerError),
@@ -188,7 +188,7 @@ impl MemoryServer {
         }
     }
 
-    /// What a zone holds now, without a call.
+    /// The content of a zone now, without a call.
     pub fn contents(&self, zone: &ZoneName) -> Option<ZoneContents> {
         self.lock().zones.get(zone).map(MemoryZone::contents)
     }

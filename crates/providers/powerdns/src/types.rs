@@ -1,13 +1,13 @@
-//! What goes to the server and what comes back, as plain data.
+//! Requests to the server and its answers, as plain data.
 
 use std::sync::Arc;
 
 use signpost_dns::{Fqdn, RecordType, ZoneName};
 
-/// What the server says about itself.
+/// The server's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// `authoritative` on the right kind of server.
+    /// `authoritative` on an authoritative server.
     pub daemon_type: String,
     /// The server's version.
     pub version: String,
@@ -24,7 +24,7 @@ pub struct ZoneInfo {
     pub kind: String,
     /// The SOA serial.
     pub serial: u32,
-    /// The serial secondaries were told of.
+    /// The serial that secondaries were notified of.
     pub notified_serial: u32,
     /// The serial after SOA-EDIT.
     pub edited_serial: u32,
@@ -58,7 +58,7 @@ pub struct Comment {
     pub content: String,
     /// Who wrote it.
     pub account: String,
-    /// When, in seconds since 1970, where the server says so. One that is written without it is of now.
+    /// When, in seconds since 1970, where the server reports it. A comment that is written without it gets the current time.
     pub modified_at: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ impl ZoneSettings {
     }
 }
 
-/// The content of a record set that is to be written. Shared, because an index and a batch both hold it.
+/// The content of a record set that is to be written. Shared, because an index and a batch both have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetContent {
     /// The TTL.
@@ -166,7 +166,7 @@ pub enum Action {
 /// What a PATCH answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patched {
-    /// The serial after the change, where the server told it. The one before is not to be had: PowerDNS names the new one in both of
+    /// The serial after the change, where the server reported it. The one before is not known: PowerDNS names the new one in both of
     /// its headers.
     pub serial: Option<u32>,
 }

@@ -200,7 +200,7 @@ fn mismatch(wanted: Option<&str>, path: &str, value: &Value) -> String {
     format!(".{path}: expected {wanted}, got {got}")
 }
 
-/// Text that its type cannot hold: base64 that is none, times that are none.
+/// Text that is not valid for its type: base64 and times.
 fn ill_formed(schema: &Value, type_name: &str, value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The resolver side of a stand-in: answers A, AAAA and CNAME from the lines it holds, with a TTL of 0.
+//! The resolver side of a stand-in: answers A, AAAA and CNAME from its lines, with a TTL of 0.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::v6_rules;
 /// What the resolver knows at this moment; None while it is down.
 pub(super) type Source = Arc<dyn Fn() -> Option<Zone> + Send + Sync>;
 
-/// Names and what they stand for, lower case and without a trailing dot.
+/// Names and their values, lower case and without a trailing dot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Zone {
     pub(super) addresses: Vec<(String, IpAddr)>,

@@ -28,7 +28,7 @@ pub use spec::PiholeSpec;
 pub use tls::TlsFront;
 pub use v6::{PiholeV6, V6Options};
 
-/// What has been asked of a stand-in so far.
+/// The requests to a stand-in so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests of any kind.
@@ -73,7 +73,7 @@ impl Upset {
     }
 }
 
-/// What both stand-ins keep.
+/// The state of both stand-ins.
 #[derive(Debug)]
 struct Book {
     counters: Counters,
@@ -164,7 +164,7 @@ impl Book {
     }
 }
 
-/// What a test may ask of either stand-in, and do to it.
+/// What a test may read from either stand-in, and change in it.
 macro_rules! open_book {
     ($server:ty) => {
         impl $server {
@@ -253,7 +253,7 @@ async fn noted<T: Keeps>(
 async fn takes_its_time<T: Keeps>(state: &Arc<Mutex<T>>, time: Duration) {
     tokio::time::sleep(time).await;
     let mut held = lock(state).book().held.subscribe();
-    // The sender lives in the book, and the book as long as the server.
+    // The sender is part of the book, which exists as long as the server.
     let _ = held.wait_for(|held| !held).await;
 }
 

@@ -159,7 +159,7 @@ async fn create(state: &Arc<Mutex<Inner>>, json: bool, body: &[u8]) -> Response 
     }
     let (mut snapshot, pause) = begin(state);
     if snapshot.iter().any(|(name, _)| name == domain) {
-        lock(state).book.violation(format!("POST for {domain}, which exists: the dialect does not say what that does"));
+        lock(state).book.violation(format!("POST for {domain}, which exists: the result is undefined in this dialect"));
     }
     takes_its_time(state, pause).await;
     snapshot.push((domain.to_owned(), ip.to_owned()));

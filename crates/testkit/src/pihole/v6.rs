@@ -115,7 +115,7 @@ pub(super) struct Inner {
     pub(super) options: V6Options,
     pub(super) hosts: Vec<String>,
     pub(super) cnames: Vec<String>,
-    /// What is on disk: a restart goes back to it.
+    /// The configuration on disk, which a restart reads.
     pub(super) saved: (Vec<String>, Vec<String>),
     sessions: BTreeMap<String, Session>,
     failures: (u64, u32),
@@ -126,7 +126,7 @@ pub(super) struct Inner {
     pub(super) down: bool,
     /// How often the process has ended by itself.
     pub(super) process: u64,
-    /// Whether a restart that has begun goes on.
+    /// Whether a restart that has begun continues.
     away: watch::Sender<bool>,
     pub(super) restart: mpsc::UnboundedSender<Duration>,
     pub(super) book: Book,
@@ -246,7 +246,7 @@ impl PiholeV6 {
         lock(&self.state).sessions.len()
     }
 
-    /// Stops the second hand that the login limit goes by; each call moves it on by one.
+    /// Stops the clock of the login limit; each call advances it by one second.
     pub fn next_second(&self) {
         let mut inner = lock(&self.state);
         let second = inner.second();
@@ -269,7 +269,7 @@ impl PiholeV6 {
         lock(&self.state).away.send_replace(false);
     }
 
-    /// Restarts now and stays away for `time`.
+    /// Restarts now and does not answer for `time`.
     pub fn restart_for(&self, time: Duration) {
         lock(&self.state).book.counters.restarts += 1;
         let _ = self.restart.send(time);
@@ -293,7 +293,7 @@ impl Drop for PiholeV6 {
     }
 }
 
-/// Serves until the next restart, stays away, and serves again on the same port.
+/// Serves until the next restart, does not answer during it, and serves again on the same port.
 async fn run(
     state: Arc<Mutex<Inner>>,
     mut listener: tokio::net::TcpListener,
@@ -321,7 +321,7 @@ async fn run(
         };
         tokio::time::sleep(time).await;
         let mut away = lock(&state).away.subscribe();
-        // The sender is part of the state, which lives as long as this.
+        // The sender is part of the state, which exists as long as this.
         let _ = away.wait_for(|away| !away).await;
         listener = bound.listen(1024).unwrap_or_else(|error| panic!("listening on {addr} again: {error}"));
         let mut inner = lock(&state);
@@ -423,7 +423,7 @@ impl Inner {
         self.frozen_second.unwrap_or_else(|| self.started.elapsed().as_secs())
     }
 
-    /// Answers a login, or says how long to stall before refusing it for its rate.
+    /// Answers a login, or returns how long to stall before refusing it for its rate.
     fn try_log_in(&mut self, body: &[u8]) -> Result<Response, Duration> {
         let bad = |message: &str| Ok(error(400, "bad_request", message, None));
         if body.is_empty() {

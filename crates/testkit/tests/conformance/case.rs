@@ -29,7 +29,7 @@ impl Case {
     }
 }
 
-/// One step: exactly one of `request`, `watch`, `events` and `forget` says which.
+/// One step: exactly one of `request`, `watch`, `events` and `forget` is given.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Step {
@@ -55,7 +55,7 @@ pub(crate) struct Step {
     /// A body that is not JSON.
     pub(crate) raw: Option<String>,
 
-    /// Expected status; 201 for POST and 200 for all else unless said.
+    /// Expected status; 201 for POST and 200 for all others unless given.
     pub(crate) status: Option<u16>,
     /// Expected part of the answer; see `matching.rs`.
     pub(crate) expect: Option<Value>,

@@ -7,7 +7,7 @@
 use regex::Regex;
 use serde_json::Value;
 
-/// Says where and how `got` differs from what is expected; empty when it does not.
+/// Describes where and how `got` differs from what is expected; empty when it does not.
 pub(crate) fn differences(expected: &Value, got: Option<&Value>) -> Vec<String> {
     let mut found = Vec::new();
     compare(expected, got, "", &mut found);

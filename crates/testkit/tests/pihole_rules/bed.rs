@@ -1,4 +1,4 @@
-//! What is not documented fails; how a stand-in misbehaves on request; and the token dialect, which has no real server.
+//! Undocumented requests fail; how a stand-in misbehaves on request; and the token dialect, which has no real server.
 
 use super::*;
 

@@ -22,7 +22,7 @@ async fn a_read_only_configuration_refuses_patch_but_takes_put_and_forgets_it_at
     assert_eq!(caller.put("10.0.0.1 a.lan").await.0, 201);
     assert_eq!(pihole.hosts(), ["10.0.0.1 a.lan"]);
     pihole.restart_for(Duration::from_millis(20));
-    eventually("the line is gone", PATIENCE, || async {
+    eventually("the line is removed", PATIENCE, || async {
         if pihole.hosts().is_empty() { Ok(()) } else { Err(pihole.hosts()) }
     })
     .await;

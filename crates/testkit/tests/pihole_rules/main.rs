@@ -1,6 +1,6 @@
 //! The rules of the Pi-hole stand-ins, one test each.
 //!
-//! The line above a test is the fact that the rule stands for: what a real `pihole-FTL` of the version named there was seen to answer,
+//! The line above a test is the fact behind the rule: what a real `pihole-FTL` of the version named there was seen to answer,
 //! with its bodies as they were (without `took`). So a rule that turns out to be wrong for another version is easy to find.
 
 // Helpers of tests fail a test as tests do.
@@ -92,6 +92,6 @@ async fn v6(options: V6Options) -> (PiholeV6, Caller) {
 }
 
 fn without_took(mut body: Value) -> Value {
-    body.as_object_mut().and_then(|object| object.remove("took")).expect("every answer says how long it took");
+    body.as_object_mut().and_then(|object| object.remove("took")).expect("every answer has the time it took");
     body
 }

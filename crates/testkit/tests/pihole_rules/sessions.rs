@@ -77,7 +77,7 @@ async fn a_login_that_is_no_login_is_400_with_its_own_words() {
 
 /// FTL v6.4.1: the fourth attempt after three failures within one second answers 429
 /// `{"error":{"key":"rate_limiting","message":"Rate-limiting login attempts","hint":null}}` after a stall of 250 ms and without `Retry-After`. The count is one
-/// for all clients and starts anew with the next second.
+/// for all clients and starts again with the next second.
 #[tokio::test]
 async fn the_fourth_wrong_password_within_a_second_is_429_for_everybody_and_the_next_second_forgets() {
     let pihole = PiholeV6::with(V6Options { stall: Duration::from_millis(1), ..V6Options::default() }).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The object identifier of the curve P-384 (1.3.132.0.34), as it stands in a certificate.
+/// The object identifier of the curve P-384 (1.3.132.0.34), as it is in a certificate.
 const P384: [u8; 7] = [0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
 
 async fn answered(front: &TlsFront) -> Result<u16, String> {

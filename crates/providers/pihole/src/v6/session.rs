@@ -2,7 +2,7 @@
 //! given back at the end.
 //!
 //! A Pi-hole has 16 seats for everybody and counts failed logins per second for everybody, so a login is the
-//! scarcest call there is. The third right app-password login within one second is answered like a wrong one:
+//! scarcest call there is. The third valid app-password login within one second is answered like a wrong one:
 //! a single refusal proves nothing, and is tried once more a little later.
 
 use reqwest::Method;
@@ -124,7 +124,7 @@ impl Sessions {
         let body = json!({ "password": self.password.read().await?.expose() });
         let reply = self.send(Method::POST, "/api/auth", None, Some(&body)).await?;
         let status = reply.status.as_u16();
-        let trouble = reply.trouble();
+        let error = reply.error_body();
         match status {
             200 => {
                 let value = reply.json().unwrap_or_default();
@@ -137,23 +137,23 @@ impl Sessions {
                     app_password: session["message"].as_str().is_some_and(|message| message.contains("app-password")),
                 })
             }
-            400 if trouble.message.contains("2FA") => Err(PiholeError::TwoFactor),
+            400 if error.message.contains("2FA") => Err(PiholeError::TwoFactor),
             401 => Err(PiholeError::Unauthorized),
             404 => Err(PiholeError::WrongDialect { dialect: "v6" }),
-            429 if trouble.key == "api_seats_exceeded" => Err(PiholeError::SeatsFull),
+            429 if error.key == "api_seats_exceeded" => Err(PiholeError::SeatsFull),
             // The hint to a bad login body may repeat the body: it is left out.
-            400 => Err(PiholeError::Rejected { status, detail: format!(", {}", trouble.message) }),
+            400 => Err(PiholeError::Rejected { status, detail: format!(", {}", error.message) }),
             _ => Err(reply.into_error()),
         }
     }
 
     /// The setting that forbids writing, if there is one.
-    pub(super) async fn trouble(&self) -> Result<Option<PiholeError>, PiholeError> {
+    pub(super) async fn forbidden(&self) -> Result<Option<PiholeError>, PiholeError> {
         let (seat, _) = self.seat().await?;
         if self.state.lock().await.may_write {
             return Ok(None);
         }
-        let found = self.look_for_trouble(&seat).await?;
+        let found = self.read_forbidden(&seat).await?;
         self.state.lock().await.may_write = found.is_none();
         Ok(found)
     }
@@ -167,7 +167,7 @@ impl Sessions {
         Ok(())
     }
 
-    async fn look_for_trouble(&self, seat: &Seat) -> Result<Option<PiholeError>, PiholeError> {
+    async fn read_forbidden(&self, seat: &Seat) -> Result<Option<PiholeError>, PiholeError> {
         if self.setting("/api/config/misc/readOnly", "/config/misc/readOnly").await? == Some(true) {
             return Ok(Some(PiholeError::ReadOnly));
         }

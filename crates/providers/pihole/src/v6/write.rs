@@ -43,7 +43,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Takes a refused line out. Refused, it replaces nothing: what it was to replace stays.
+    /// Takes a refused line out. A refused line replaces nothing: the line that it was to replace is kept.
     fn drop_line(&mut self, line: &Line) {
         self.add.retain(|candidate| *candidate != line);
         self.remove.retain(|old| !line.replaces(old));
@@ -57,8 +57,8 @@ struct Filled<'a> {
     changed: bool,
 }
 
-/// `before` without `remove` and with as much of `add` at its end as a body of `cap` bytes holds; None when not even the rest of the list fits.
-/// A line that is replaced stays until its successor is there.
+/// `before` without `remove` and with as much of `add` at its end as a body of `cap` bytes has room for; None when not even the rest of the list fits.
+/// A line that is replaced is kept until its successor is there.
 fn fill<'a>(before: &'a [Line], add: &[&'a Line], remove: &[&Line], cap: usize) -> Option<Filled<'a>> {
     let size = |line: &Line| serde_json::to_string(line.as_str()).map_or(usize::MAX / 4, |text| text.len() + 1);
     let removed: BTreeSet<Line> = remove.iter().map(|line| line.tidy()).collect();
@@ -135,8 +135,8 @@ impl V6Dialect {
                     *sent = Some(filled.lines.into_iter().cloned().collect());
                     return Ok(Patched::Done { left_out });
                 }
-                400 if reply.trouble().message.contains("No request body data") => {
-                    // This server (or a proxy before it) takes less: what is learned holds for later requests too.
+                400 if reply.error_body().message.contains("No request body data") => {
+                    // This server (or a proxy before it) takes less: the limit applies to later requests too.
                     let smaller = body.to_string().len() * 3 / 4;
                     self.patch_cap.store(smaller, Ordering::Relaxed);
                     if smaller < SMALLEST_CAP {
@@ -176,14 +176,14 @@ impl V6Dialect {
 
     /// One PATCH of `dns.cnameRecords`, without the aliases that are refused.
     ///
-    /// The resolver refuses its whole configuration and quotes a line of it; where that is none of ours, the one is found with fewer and fewer
+    /// The resolver refuses its whole configuration and quotes a line of it; where that line is not ours, the one is found with fewer and fewer
     /// of them. What is refused restarts nothing; the first that is taken does, so the rest waits for the next time.
     async fn patch_aliases(&self, add: &[Line], remove: &[Line], applied: &mut Applied) {
         let mut batch = Batch { add: add.iter().collect(), remove: remove.iter().collect() };
         let mut size = batch.add.len();
         for _ in 0..=REFUSALS {
             let (now, later) = batch.add.split_at(size);
-            // What is replaced stays until its successor is there.
+            // A line that is replaced is kept until its successor is there.
             let removed: Vec<&Line> =
                 batch.remove.iter().copied().filter(|old| !later.iter().any(|new| new.replaces(old))).collect();
             let result = self.patched(List::Cnames, now, &removed, applied).await;
@@ -249,8 +249,8 @@ impl V6Dialect {
         let reply = self.http().quickly(|| self.sessions.call(Method::PUT, &path, None)).await?;
         match reply.status.as_u16() {
             200..=299 => Ok(()),
-            400 if reply.trouble().message.contains("already present") => Ok(()),
-            400 if index_in(&reply.trouble().hint, list).is_some() => {
+            400 if reply.error_body().message.contains("already present") => Ok(()),
+            400 if index_in(&reply.error_body().hint, list).is_some() => {
                 // The whole list is checked on every addition: find out whose line is invalid.
                 let mut lines = self.http().quickly(|| self.read(list)).await?;
                 lines.push(line.clone());
@@ -363,18 +363,18 @@ fn index_in(hint: &str, list: List) -> Option<usize> {
 
 /// Whose line a validation error is about.
 fn blame(reply: &Reply, list: List, sent: &[&Line], ours: &[&Line]) -> Option<PiholeError> {
-    let trouble = reply.trouble();
-    let index = index_in(&trouble.hint, list)?;
+    let error = reply.error_body();
+    let index = index_in(&error.hint, list)?;
     let line = sent.get(index)?;
     if !ours.contains(line) {
         let line = line.as_str().chars().take(200).collect();
         return Some(PiholeError::BadForeignLine { list: list.name(), index, line });
     }
     // FTL before 6.0.3 takes the comment for a name and quotes it.
-    if list == List::Hosts && line.is_marked() && trouble.hint.contains("(\"#\")") {
+    if list == List::Hosts && line.is_marked() && error.hint.contains("(\"#\")") {
         return Some(PiholeError::CommentsRefused);
     }
-    Some(PiholeError::LineRefused { line: (*line).clone(), why: trouble.hint })
+    Some(PiholeError::LineRefused { line: (*line).clone(), why: error.hint })
 }
 
 /// The only line of ours that the resolver's message can be about: it quotes the line that was written for it, maybe without its first characters.
@@ -393,7 +393,7 @@ fn quoted<'a>(detail: &str, ours: &[&'a Line]) -> Option<&'a Line> {
     }
 }
 
-/// FTL's own answer to a path that does not exist: an object that holds nothing but the time it took. A proxy's is another one.
+/// FTL's own answer to a path that does not exist: an object with nothing but the time it took. A proxy's is another one.
 fn is_ftls_404(reply: &Reply) -> bool {
     let value = reply.json();
     value.as_ref().and_then(serde_json::Value::as_object).is_some_and(|object| object.keys().all(|key| key == "took"))

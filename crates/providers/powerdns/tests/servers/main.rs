@@ -150,7 +150,7 @@ on_every_server! {
         assert_eq!(change(ZoneSettings { soa_edit_api: Some("EPOCH".into()), ..none() }).await.soa_edit_api, "EPOCH");
         let last = change(ZoneSettings { kind: Some("Slave".into()), masters: Some(vec!["192.0.2.53".into()]), ..none() }).await;
         assert_eq!((last.kind.as_str(), last.masters), ("Slave", vec!["192.0.2.53".to_owned()]));
-        assert_eq!(last.account, "team", "what is not sent stays");
+        assert_eq!(last.account, "team", "what is not sent is unchanged");
     }
 
     async fn a_patch_applies_everything_and_moves_the_serial_once(server, zone) {

@@ -1,4 +1,4 @@
-//! What HTTP can do to us, on a stand-in that says anything.
+//! What HTTP can do to us, on a stand-in that answers anything.
 
 use super::*;
 use axum::{Router, body::Body, extract::Request, http::StatusCode, response::Response};
@@ -24,7 +24,7 @@ fn zone() -> ZoneName {
     ZoneName::parse("example.com").unwrap()
 }
 
-/// What a server says about itself.
+/// A server's description of itself.
 const SERVER: &str = r#"{"type": "Server", "id": "localhost", "daemon_type": "authoritative", "version": "5.0.0"}"#;
 
 #[tokio::test]
@@ -83,8 +83,8 @@ async fn errors_are_classified_by_status_and_carry_the_servers_words() {
         let error = client(&url, "k").zone(&zone()).await.unwrap_err();
         assert_eq!(error.class(), class, "{status}");
         if class == ErrorClass::Refused {
-            let said = if status == 413 { "the request is too large (413): its words" } else { "its words" };
-            assert_eq!(error.to_string(), said);
+            let expected = if status == 413 { "the request is too large (413): its words" } else { "its words" };
+            assert_eq!(error.to_string(), expected);
         }
     }
 }
@@ -290,7 +290,7 @@ async fn another_server_id_is_in_every_path() {
 async fn only_so_many_calls_are_under_way_at_once() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     tls();
-    // Nobody is answered before the test says so.
+    // No request is answered before the test allows it.
     let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let door = Arc::new(tokio::sync::Semaphore::new(0));
     let (counter, top, gate) = (inside.clone(), most.clone(), door.clone());
@@ -348,6 +348,6 @@ async fn a_proxy_of_the_environment_never_sees_the_key() {
         child.env(variable, "http://127.0.0.1:1");
     }
     let output = child.output().await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }
