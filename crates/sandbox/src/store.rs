@@ -31,7 +31,7 @@ impl Object {
         Arc::new(Self { value, json: OnceLock::new(), bare: OnceLock::new() })
     }
 
-    /// The JSON text without type, as typed lists hold their items.
+    /// The JSON text without type, as it is in typed lists.
     pub(crate) fn bare_json(&self) -> Bytes {
         self.bare.get_or_init(|| Bytes::from(serde_json::to_vec(&Bare(&self.value)).unwrap_or_default())).clone()
     }

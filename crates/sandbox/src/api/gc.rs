@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Takes an owner out of a dependent that is to stay.
+    /// Takes an owner out of a dependent that is kept.
     fn disown(&mut self, place: &Place, uid: &str) {
         let (table, key) = place;
         let Some(kind) = self.catalog.by_table(table).cloned() else { return };

@@ -51,7 +51,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Merges what `manager` applies into the live object; the result carries the new managedFields.
 ///
 /// `live` is `None` when the apply creates the object. The result equals `live` when nothing changed (see [`settle`]). Through the
-/// main resource the status stays as it is, through the status subresource everything else does.
+/// main resource the status is unchanged, through the status subresource everything else is.
 pub fn apply(
     live: Option<&Value>,
     patch: &Value,
@@ -372,7 +372,7 @@ fn dropped(last: &Fields, managers: &Managers, applier: &Manager) -> Fields {
     managers.get(applier).map_or_else(|| last.clone(), |owned| last.clone().difference(&owned.fields))
 }
 
-/// Removes what the applier owned and no longer applies, except what others own or what would hang below something that stays.
+/// Removes what the applier owned and no longer applies, except what others own or what is below something that is kept.
 fn without_dropped(merged: &Value, last: &Fields, managers: &Managers, schema: &TypeSchema) -> Value {
     let atom = &*schema.root;
     let structs = |fields: &Fields| typed::with_structs(fields, None, Some(atom));

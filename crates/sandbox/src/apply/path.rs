@@ -1,6 +1,6 @@
 //! Steps of a field path, and sets of fields as managedFields store them (`fieldsV1`).
 //!
-//! A set holds a field itself (`.`) apart from what is below it, because a manager can own either.
+//! A set has a field itself (`.`) apart from what is below it, because a manager can own either.
 
 use std::{
     cmp::Ordering,

@@ -1,4 +1,4 @@
-//! Scenarios recorded on kube-apiserver 1.36.3 (`testdata/`), replayed step by step; and properties that hold for any patch.
+//! Scenarios recorded on kube-apiserver 1.36.3 (`testdata/`), replayed step by step; and properties of every patch.
 
 use std::sync::LazyLock;
 
@@ -80,7 +80,7 @@ impl Server {
                 schema.prune(&mut new);
                 schema.default(&mut new);
             }
-            // What a built-in kind's defaults and allocators do is not this module's business: the record says what came of it.
+            // Defaults and allocators of a built-in kind are not part of this module: their result is taken from the record.
             None if text("op") != "apply" => {
                 let managed = new["metadata"].get("managedFields").cloned();
                 new = step["object"].clone();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Column, CustomVersion, Kind, Origin,
-    names::{NameRule, invalid, required, subdomain, unsupported},
+    names::{invalid, required, subdomain, unsupported},
 };
 use crate::{
     apply::TypeSchema,
@@ -95,7 +95,7 @@ fn one_schema(crd: &Value) -> bool {
     schemas.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Everything wrong with a declaration.
+/// What is wrong with a declaration, as far as the sandbox could not serve it. Its names, columns and defaults are not checked.
 pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));
@@ -118,10 +118,10 @@ pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         errors.push(unsupported("spec.scope", scope, &["Cluster", "Namespaced"]));
     }
     errors.extend(version_errors(new, old));
-    errors.extend(name_errors(new));
-    let kind = text(new, "/spec/names/kind");
-    if !kind.is_empty() && kind == text(new, "/spec/names/listKind") {
-        errors.push(invalid("spec.names.listKind", &Value::from(kind), "kind and listKind may not be the same"));
+    for field in ["plural", "kind"] {
+        if text(new, &format!("/spec/names/{field}")).is_empty() {
+            errors.push(required(format!("spec.names.{field}"), ""));
+        }
     }
     if let Some(old) = old {
         for (field, pointer) in [("spec.group", "/spec/group"), ("spec.names.plural", "/spec/names/plural")] {
@@ -135,31 +135,6 @@ pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
                     errors.push(invalid(field, &Value::from(text(new, pointer)), "field is immutable"));
                 }
             }
-        }
-    }
-    errors
-}
-
-fn name_errors(new: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for field in ["plural", "singular", "kind", "listKind"] {
-        let value = text(new, &format!("/spec/names/{field}"));
-        let path = format!("spec.names.{field}");
-        let lower = value.to_lowercase();
-        let mixed = matches!(field, "kind" | "listKind");
-        if value.is_empty() {
-            errors.push(required(path, ""));
-        } else {
-            let wrong = NameRule::ServiceName.complaints(if mixed { &lower } else { value }, false);
-            let prefix = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
-            errors
-                .extend(wrong.iter().map(|why| invalid(path.clone(), &Value::from(value), &format!("{prefix}{why}"))));
-        }
-    }
-    for list in ["shortNames", "categories"] {
-        for (at, name) in new["spec"]["names"][list].as_array().into_iter().flatten().enumerate() {
-            let wrong = NameRule::ServiceName.complaints(name.as_str().unwrap_or_default(), false);
-            errors.extend(wrong.iter().map(|why| invalid(format!("spec.names.{list}[{at}]"), name, why)));
         }
     }
     errors
@@ -179,122 +154,41 @@ fn shown_versions(new: &Value) -> Value {
     Value::Array(shown.collect())
 }
 
-fn column_errors(path: &str, columns: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (at, column) in columns.as_array().into_iter().flatten().enumerate() {
-        let path = format!("{path}.additionalPrinterColumns[{at}]");
-        if column["name"].as_str().unwrap_or_default().is_empty() {
-            errors.push(required(format!("{path}.name"), ""));
-        }
-        if !matches!(column["type"].as_str(), Some("boolean" | "date" | "integer" | "number" | "string")) {
-            let why = "must be one of boolean,date,integer,number,string";
-            errors.push(invalid(format!("{path}.type"), &column["type"], why));
-        }
-        if !column["jsonPath"].as_str().unwrap_or_default().starts_with('.') {
-            errors.push(invalid(
-                format!("{path}.JSONPath"),
-                &column["jsonPath"],
-                "must be a simple json path starting with .",
-            ));
+fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let hoisted = one_schema(new);
+    let mut errors: Vec<FieldError> =
+        versions(new).enumerate().flat_map(|(at, version)| schema_errors(at, version, hoisted)).collect();
+    let names: Vec<&str> = versions(new).map(|version| version["name"].as_str().unwrap_or_default()).collect();
+    if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+        errors.push(invalid("spec.versions", &shown_versions(new), "must contain unique version names"));
+    }
+    let storage = versions(new).filter(|version| version["storage"] == true).count();
+    if storage != 1 {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(invalid("spec.versions", &shown_versions(new), why));
+    }
+    if storage == 0 {
+        errors.push(invalid("status.storedVersions", &Value::Null, "must have at least one stored version"));
+    }
+    let stored = old.and_then(|old| old.pointer("/status/storedVersions")).and_then(Value::as_array);
+    for (at, stored) in stored.into_iter().flatten().enumerate() {
+        if !names.contains(&stored.as_str().unwrap_or_default()) {
+            let why = "missing from spec.versions; must be removed from status.storedVersions first";
+            errors.push(invalid(format!("status.storedVersions[{at}]"), stored, why));
         }
     }
     errors
 }
 
-fn version_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let hoisted = one_schema(new);
-    let mut seen = BTreeSet::new();
-    let mut storage = 0;
-    let mut doubled = false;
-    for (at, version) in versions(new).enumerate() {
-        let path = format!("spec.versions[{at}]");
-        let name = version["name"].as_str().unwrap_or_default();
-        errors.extend(
-            NameRule::ServiceName
-                .complaints(name, false)
-                .iter()
-                .map(|why| invalid(format!("{path}.name"), &version["name"], why)),
-        );
-        doubled |= !seen.insert(name);
-        let parent = if hoisted { "spec" } else { path.as_str() };
-        errors.extend(if hoisted && at > 0 {
-            Vec::new()
-        } else {
-            column_errors(parent, &version["additionalPrinterColumns"])
-        });
-        storage += usize::from(version["storage"] == true);
-        let root = if hoisted {
-            "spec.validation.openAPIV3Schema".to_owned()
-        } else {
-            format!("{path}.schema.openAPIV3Schema")
-        };
-        match version.pointer("/schema/openAPIV3Schema") {
-            None => errors.push(required(format!("{path}.schema.openAPIV3Schema"), "")),
-            Some(_) if hoisted && at > 0 => {}
-            Some(schema) => errors.extend(compiled(&root, schema).err().unwrap_or_default()),
-        }
-        for (n, selectable) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
-            let wanted = selectable["jsonPath"].as_str().unwrap_or_default();
-            let found = wanted.strip_prefix('.').and_then(|wanted| {
-                let schema = version.pointer("/schema/openAPIV3Schema")?;
-                wanted.split('.').try_fold(schema, |at, name| at.get("properties")?.get(name))
-            });
-            let why = match found {
-                Some(_) => continue,
-                None if wanted.starts_with('.') => "is an invalid path: does not refer to a valid field".to_owned(),
-                None => format!("is an invalid path: expected [ or . but got: {wanted}"),
-            };
-            errors.push(invalid(format!("{parent}.selectableFields[{n}].jsonPath"), &selectable["jsonPath"], &why));
-        }
+/// The errors of one schema. Where all versions have the same (`hoisted`), the server reports them once, at the top.
+fn schema_errors(at: usize, version: &Value, hoisted: bool) -> Vec<FieldError> {
+    let path = format!("spec.versions[{at}].schema.openAPIV3Schema");
+    match version.pointer("/schema/openAPIV3Schema") {
+        None => vec![required(path, "")],
+        Some(_) if hoisted && at > 0 => Vec::new(),
+        Some(schema) if hoisted => compiled("spec.validation.openAPIV3Schema", schema).err().unwrap_or_default(),
+        Some(schema) => compiled(&path, schema).err().unwrap_or_default(),
     }
-    if doubled {
-        errors.push(invalid("spec.versions", &shown_versions(new), "must contain unique version names"));
-    }
-    if storage != 1 {
-        errors.push(invalid(
-            "spec.versions",
-            &shown_versions(new),
-            "must have exactly one version marked as storage version",
-        ));
-    }
-    if storage == 0 {
-        errors.push(invalid("status.storedVersions", &Value::Null, "must have at least one stored version"));
-    }
-    if new["spec"]["preserveUnknownFields"] == true {
-        errors.push(invalid(
-            "spec.preserveUnknownFields",
-            &Value::Bool(true),
-            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
-        ));
-    }
-    let strategy = text(new, "/spec/conversion/strategy");
-    if !matches!(strategy, "" | "None" | "Webhook") {
-        errors.push(unsupported("spec.conversion.strategy", strategy, &["None", "Webhook"]));
-    }
-    let group = text(new, "/spec/group");
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
-    if protected && new.pointer("/metadata/annotations/api-approved.kubernetes.io").is_none() {
-        errors.push(required(
-            "metadata.annotations[api-approved.kubernetes.io]",
-            "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
-        ));
-    }
-    if let Some(old) = old {
-        let kept: BTreeSet<&str> = versions(new).filter_map(|version| version["name"].as_str()).collect();
-        for (at, stored) in
-            old.pointer("/status/storedVersions").and_then(Value::as_array).into_iter().flatten().enumerate()
-        {
-            if !kept.contains(stored.as_str().unwrap_or_default()) {
-                errors.push(invalid(
-                    format!("status.storedVersions[{at}]"),
-                    stored,
-                    "missing from spec.versions; must be removed from status.storedVersions first",
-                ));
-            }
-        }
-    }
-    errors
 }
 
 /// Whether its objects are served.

@@ -18,7 +18,7 @@ fn part<'a>(object: &'a mut Value, field: &str) -> &'a mut Value {
     &mut object[field]
 }
 
-/// Defaults that hold for every write of a built-in kind.
+/// Defaults of every write of a built-in kind.
 pub(crate) fn apply(kind: &Kind, object: &mut Value) {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => {

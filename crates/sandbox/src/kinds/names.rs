@@ -1,6 +1,9 @@
-//! What names, labels, annotations and finalizers may look like, with the server's texts for what they may not.
+//! The valid forms of names, labels, annotations and finalizers, with the server's texts for invalid ones.
 
-use std::sync::OnceLock;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use regex::Regex;
 use serde_json::Value;
@@ -9,7 +12,6 @@ use crate::{schema::FieldError, status::quoted, store::meta};
 
 const LABEL_TEXT: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_1035_TEXT: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED_TEXT: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE_TEXT: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY_TEXT: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -19,7 +21,6 @@ const WILDCARD_TEXT: &str = "a wildcard DNS-1123 subdomain must start with '*.',
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Label,
-    ServiceName,
     Subdomain,
     PathSegment,
     Any,
@@ -32,63 +33,43 @@ impl NameRule {
             if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
         match self {
             NameRule::Label => label_1123(&trimmed),
-            NameRule::ServiceName => label_1035(&trimmed),
             NameRule::Subdomain => subdomain(&trimmed),
             NameRule::PathSegment | NameRule::Any => path_segment(name),
         }
     }
 }
 
-fn matches(cell: &'static OnceLock<Option<Regex>>, pattern: &str, text: &str) -> bool {
-    cell.get_or_init(|| Regex::new(&format!("^(?:{pattern})$")).ok()).as_ref().is_some_and(|regex| regex.is_match(text))
+/// Labels with dots between them.
+const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+
+/// What is wrong with a text that may have so many characters or bytes, and must match a pattern as a whole.
+fn shaped(text: &str, (most, unit): (usize, &str), pattern: &'static str, why: &str) -> Vec<String> {
+    static COMPILED: Mutex<BTreeMap<&str, Option<Regex>>> = Mutex::new(BTreeMap::new());
+    let mut wrong = Vec::new();
+    if text.len() > most {
+        wrong.push(format!("must be no more than {most} {unit}"));
+    }
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(&format!("^(?:{pattern})$")).ok());
+    if !regex.as_ref().is_some_and(|regex| regex.is_match(text)) {
+        wrong.push(why.to_owned());
+    }
+    wrong
 }
 
 pub(crate) fn label_1123(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 63 {
-        wrong.push("must be no more than 63 characters".to_owned());
-    }
-    if !matches(&RE, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", text) {
-        wrong.push(if subdomain(text).is_empty() { "must not contain dots".to_owned() } else { LABEL_TEXT.to_owned() });
-    }
-    wrong
-}
-
-fn label_1035(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 63 {
-        wrong.push("must be no more than 63 characters".to_owned());
-    }
-    if !matches(&RE, "[a-z]([-a-z0-9]*[a-z0-9])?", text) {
-        wrong.push(LABEL_1035_TEXT.to_owned());
-    }
-    wrong
+    let dotted = text.contains('.') && subdomain(text).is_empty();
+    let why = if dotted { "must not contain dots" } else { LABEL_TEXT };
+    shaped(text, (63, "characters"), "[a-z0-9]([-a-z0-9]*[a-z0-9])?", why)
 }
 
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 253 {
-        wrong.push("must be no more than 253 characters".to_owned());
-    }
-    if !matches(&RE, "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text) {
-        wrong.push(SUBDOMAIN_TEXT.to_owned());
-    }
-    wrong
+    shaped(text, (253, "characters"), SUBDOMAIN, SUBDOMAIN_TEXT)
 }
 
 pub(crate) fn wildcard_subdomain(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 253 {
-        wrong.push("must be no more than 253 characters".to_owned());
-    }
-    if !matches(&RE, "\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", text) {
-        wrong.push(WILDCARD_TEXT.to_owned());
-    }
-    wrong
+    let most = (253, "characters");
+    shaped(text, most, "\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", WILDCARD_TEXT)
 }
 
 /// A port's name.
@@ -120,14 +101,7 @@ fn path_segment(text: &str) -> Vec<String> {
 }
 
 pub(crate) fn config_key(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 253 {
-        wrong.push("must be no more than 253 characters".to_owned());
-    }
-    if !matches(&RE, "[-._a-zA-Z0-9]+", text) {
-        wrong.push(CONFIG_KEY_TEXT.to_owned());
-    }
+    let mut wrong = shaped(text, (253, "characters"), "[-._a-zA-Z0-9]+", CONFIG_KEY_TEXT);
     match text {
         "." | ".." => wrong.push(format!("must not be '{text}'")),
         _ if text.starts_with("..") => wrong.push("must not start with '..'".to_owned()),
@@ -138,7 +112,6 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
 
 /// `prefix/name` as labels, annotations and finalizers use it.
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
     let parts: Vec<&str> = text.split('/').collect();
     let mut wrong = Vec::new();
     let name = match parts.as_slice() {
@@ -160,25 +133,14 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     };
     if name.is_empty() {
         wrong.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        wrong.push("name part must be no more than 63 bytes".to_owned());
     }
-    if !matches(&RE, "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", name) {
-        wrong.push(QUALIFIED_TEXT.to_owned());
-    }
+    let shape = shaped(name, (63, "bytes"), "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", QUALIFIED_TEXT);
+    wrong.extend(shape.into_iter().map(|why| why.replacen("must be no more", "name part must be no more", 1)));
     wrong
 }
 
 pub(crate) fn label_value(text: &str) -> Vec<String> {
-    static RE: OnceLock<Option<Regex>> = OnceLock::new();
-    let mut wrong = Vec::new();
-    if text.len() > 63 {
-        wrong.push("must be no more than 63 bytes".to_owned());
-    }
-    if !matches(&RE, "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", text) {
-        wrong.push(LABEL_VALUE_TEXT.to_owned());
-    }
-    wrong
+    shaped(text, (63, "bytes"), "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", LABEL_VALUE_TEXT)
 }
 
 /// `Invalid value: "x": why`.

@@ -58,7 +58,7 @@ pub(super) fn answer(held: &Held, qname: &Fqdn, qtype: u16) -> Answer {
         }
         let Some(next) = step(held, &name, qtype, &mut answer) else { break };
         name = next;
-        // Where a chain leaves our zones, it is answered as far as it goes.
+        // Where a chain leaves our zones, its part in our zones is the answer.
         if held.apex_of(&name).is_none() {
             break;
         }

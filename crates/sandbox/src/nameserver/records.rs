@@ -1,4 +1,4 @@
-//! What the name server serves: record sets by name and type, and the zones it is asked to hold.
+//! The content of the name server: record sets by name and type, and zones.
 //!
 //! A name in no zone is a tiny zone of its own, so that single names can be served without their neighbours.
 

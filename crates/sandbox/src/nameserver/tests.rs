@@ -273,7 +273,7 @@ async fn delegations_refer_to_the_child_with_glue() {
     assert_eq!(reply.additionals[0].data.to_string(), "192.0.2.53");
     let signer = ask(&server, "child.example.com.", WireType::DS).await;
     assert!(signer.metadata.authoritative && signer.answers.len() == 1);
-    // A zone that is held itself is answered, not referred to.
+    // A zone of our own is answered, not referred to.
     server.records().add_zone(&ZoneName::parse("child.example.com").unwrap());
     let own = ask(&server, "ns.child.example.com.", WireType::A).await;
     assert!(own.metadata.authoritative && own.answers.len() == 1);

@@ -1,4 +1,4 @@
-//! What a schema's lists promise beyond OpenAPI: sets hold each value once, keyed lists each key once; and what embedded resources must carry.
+//! The rules of lists beyond OpenAPI: a set has each value once, a keyed list each key once; and what embedded resources must carry.
 
 use serde_json::{Map, Value, json};
 

@@ -8,7 +8,6 @@
 //! ```
 
 mod correlate;
-mod declared;
 mod error;
 mod formats;
 mod golang;
@@ -16,7 +15,6 @@ mod lists;
 mod node;
 mod prune;
 mod rules;
-mod structural;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -43,14 +41,14 @@ impl Structural {
         Self::compile_at("", schema)
     }
 
-    /// Compiles, with error paths below `at`.
+    /// Compiles, with error paths below `at`: of a pattern or a rule that cannot be compiled. The schema is taken to be structural.
     ///
     /// A CRD whose versions share one schema reports below `spec.validation.openAPIV3Schema`, others below
     /// `spec.versions[i].schema.openAPIV3Schema`.
     pub fn compile_at(at: &str, schema: &Value) -> Result<Self, Vec<FieldError>> {
         let root = Node::read(schema);
-        let mut errors = declared::check(&root, at);
-        errors.extend(structural::check(&root, at));
+        let mut errors = Vec::new();
+        root.bad_patterns(at, &mut errors);
         let rules = Checks::compile(&root, at, &mut errors);
         if errors.is_empty() { Ok(Self { raw: schema.clone(), root, rules }) } else { Err(errors) }
     }

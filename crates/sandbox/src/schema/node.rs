@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     FieldError,
-    golang::{self, child},
+    golang::{self, child, subscript},
 };
 
 /// A schema node; absent keywords are `None`, empty or false.
@@ -16,8 +16,6 @@ use super::{
 pub(crate) struct Node {
     pub(crate) kind: Option<String>,
     pub(crate) format: Option<String>,
-    pub(crate) described: bool,
-    pub(crate) titled: bool,
     pub(crate) nullable: bool,
     pub(crate) default: Option<Value>,
     pub(crate) maximum: Option<f64>,
@@ -43,9 +41,6 @@ pub(crate) struct Node {
     pub(crate) one_of: Vec<Node>,
     pub(crate) not: Option<Box<Node>>,
     pub(crate) preserve_unknown: bool,
-    /// `x-kubernetes-preserve-unknown-fields: false`, which is not allowed.
-    pub(crate) preserve_refused: bool,
-    pub(crate) reference: bool,
     pub(crate) embedded: bool,
     pub(crate) int_or_string: bool,
     pub(crate) list_type: Option<String>,
@@ -93,12 +88,9 @@ impl Node {
         let nodes = |key: &str| -> Vec<Self> { list(key).iter().map(Self::read).collect() };
         let boxed =
             |key: &str| fields.get(key).filter(|value| value.is_object()).map(|value| Box::new(Self::read(value)));
-        let filled = |key: &str| fields.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         Self {
             kind: text("type").filter(|kind| !kind.is_empty()),
             format: text("format").filter(|format| !format.is_empty()),
-            described: filled("description"),
-            titled: filled("title"),
             nullable: flag("nullable"),
             default: fields.get("default").filter(|value| !value.is_null()).cloned(),
             maximum: float("maximum"),
@@ -134,14 +126,34 @@ impl Node {
             one_of: nodes("oneOf"),
             not: boxed("not"),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
-            preserve_refused: fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)),
-            reference: fields.contains_key("$ref"),
             embedded: flag("x-kubernetes-embedded-resource"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             list_type: text("x-kubernetes-list-type"),
             list_map_keys: texts("x-kubernetes-list-map-keys"),
             map_type: text("x-kubernetes-map-type"),
             rules: list("x-kubernetes-validations").iter().map(RuleText::read).collect(),
+        }
+    }
+
+    /// The patterns that cannot be compiled: a value could not be checked by them.
+    pub(crate) fn bad_patterns(&self, at: &str, errors: &mut Vec<FieldError>) {
+        if let Some((pattern, error)) = self.pattern.as_ref().and_then(|it| Some((it, it.regex.as_ref().err()?))) {
+            let detail = format!("must be a valid regular expression, but isn't: {error}");
+            errors.push(FieldError::invalid(&child(at, "pattern"), &Value::from(&*pattern.source), &detail));
+        }
+        for (name, property) in &self.properties {
+            property.bad_patterns(&subscript(&child(at, "properties"), name), errors);
+        }
+        for (name, nodes) in [("allOf", &self.all_of), ("anyOf", &self.any_of), ("oneOf", &self.one_of)] {
+            for (index, node) in nodes.iter().enumerate() {
+                node.bad_patterns(&subscript(&child(at, name), index), errors);
+            }
+        }
+        let single = [("items", self.items.as_deref()), ("not", self.not.as_deref())];
+        for (name, node) in single.into_iter().chain([("additionalProperties", self.additional_schema())]) {
+            if let Some(node) = node {
+                node.bad_patterns(&child(at, name), errors);
+            }
         }
     }
 

@@ -21,13 +21,6 @@ pub(crate) fn prune(object: &mut Value, root: &Node) -> Vec<String> {
     dropped
 }
 
-/// Removes undeclared fields of a value that is no resource root.
-pub(crate) fn prune_inner(value: &mut Value, node: &Node) -> Vec<String> {
-    let mut dropped = Vec::new();
-    prune_value(value, Some(node), "", &mut dropped);
-    dropped
-}
-
 fn prune_value(value: &mut Value, node: Option<&Node>, path: &str, dropped: &mut Vec<String>) {
     match (value, node) {
         (value, Some(node)) if node.preserve_unknown => keep(value, node, path, dropped),
