@@ -282,15 +282,7 @@ impl Operator {
         }
         let release = CancellationToken::new();
         let elected = candidate.is_some();
-        let role = match candidate {
-            Some(candidate) => {
-                let role = candidate.role();
-                let release = release.clone();
-                parts.spawn(async move { Part::Lease(candidate.run(release).await) });
-                role
-            }
-            None => watch::Sender::new(Role::Leader).subscribe(),
-        };
+        let role = start_election(candidate, &release, &mut parts);
 
         // Every replica watches from the start; only the leader drives, and each system only on a complete view of its own kinds.
         let intake = CancellationToken::new();
@@ -306,22 +298,10 @@ impl Operator {
             ended = driver_ended(&mut running) => return Err(ended),
         }
         intake.cancel();
-        let drained = async {
-            let done = async {
-                while running.join_next().await.is_some() {}
-                writer.drain().await;
-            };
-            if timeout(options.drain, done).await.is_err() {
-                tracing::warn!(limit = ?options.drain, "stopping before all passes and writes have ended");
-            }
-            if timeout(EVENTS, recorder.flush()).await.is_err() {
-                tracing::warn!(limit = ?EVENTS, "stopping before all events are written");
-            }
-        };
         tokio::select! {
             biased;
             ended = unexpected(&mut parts) => return Err(ended),
-            () = drained => {}
+            () = drained(&mut running, &writer, &recorder, options.drain) => {}
         }
         running.abort_all();
         beside.abort_all();
@@ -343,6 +323,32 @@ impl Operator {
         }
         Ok(())
     }
+}
+
+/// Waits for the passes, the writes and the events, each for a limited time.
+async fn drained<T: 'static>(running: &mut JoinSet<T>, writer: &Writer, recorder: &Recorder, limit: Duration) {
+    let done = async {
+        while running.join_next().await.is_some() {}
+        writer.drain().await;
+    };
+    if timeout(limit, done).await.is_err() {
+        tracing::warn!(?limit, "stopping before all passes and writes have ended");
+    }
+    if timeout(EVENTS, recorder.flush()).await.is_err() {
+        tracing::warn!(limit = ?EVENTS, "stopping before all events are written");
+    }
+}
+
+/// Starts the election, if there is one; the role of this replica, as it changes.
+fn start_election(
+    candidate: Option<Candidate>,
+    release: &CancellationToken,
+    parts: &mut JoinSet<Part>,
+) -> watch::Receiver<Role> {
+    let Some(candidate) = candidate else { return watch::Sender::new(Role::Leader).subscribe() };
+    let (role, release) = (candidate.role(), release.clone());
+    parts.spawn(async move { Part::Lease(candidate.run(release).await) });
+    role
 }
 
 /// Starts every watch. A kind that a system requires is not ready until its first list is complete.
