@@ -23,6 +23,9 @@ use crate::operator::Operator;
 /// Any error of a demo.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
+/// A demo that is being started.
+pub type Starting<'a> = BoxFuture<'a, Result<Box<dyn Show>, BoxError>>;
+
 /// The demo of one system.
 #[derive(Clone, Copy)]
 pub struct Demo {
@@ -31,7 +34,7 @@ pub struct Demo {
     /// CRDs of other projects that its objects need in the demo's cluster.
     pub crds: fn() -> Vec<CustomResourceDefinition>,
     /// Starts its servers in memory and installs the system.
-    pub start: for<'a> fn(&'a mut dyn Stage) -> BoxFuture<'a, Result<Box<dyn Show>, BoxError>>,
+    pub start: for<'a> fn(&'a mut dyn Stage) -> Starting<'a>,
 }
 
 impl fmt::Debug for Demo {
@@ -156,11 +159,14 @@ pub struct Mirrored {
     pub data: Vec<String>,
 }
 
+/// The record sets of one zone.
+type Sets = BTreeSet<(Fqdn, RecordType)>;
+
 /// Copies what a server in memory has to the name server.
 pub struct Mirror {
     names: Arc<dyn Names>,
     /// By zone; `None` for names outside of every zone.
-    shown: Mutex<BTreeMap<Option<ZoneName>, BTreeSet<(Fqdn, RecordType)>>>,
+    shown: Mutex<BTreeMap<Option<ZoneName>, Sets>>,
 }
 
 impl fmt::Debug for Mirror {

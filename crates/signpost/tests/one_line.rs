@@ -17,7 +17,7 @@ use signpost::cli::DemoArgs;
 use signpost::systems::SYSTEMS;
 use signpost::{crds, demo, rbac};
 use signpost_dns::{Fqdn, RecordType};
-use signpost_engine::demo::{BoxError, Demo, Mirror, Mirrored, Names, Show, State, answered};
+use signpost_engine::demo::{BoxError, Demo, Mirror, Mirrored, Names, Show, Stage, Starting, State, answered};
 use signpost_engine::{Configured, Rule, Setting, Settings, SystemSpec};
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +61,7 @@ mod greeter {
     }
 
     /// Serves every greeting as a name, in two clusters.
-    fn start(stage: &mut dyn signpost_engine::demo::Stage) -> BoxFuture<'_, Result<Box<dyn Show>, BoxError>> {
+    fn start(stage: &mut dyn Stage) -> Starting<'_> {
         Box::pin(async move {
             let (names, name) = (stage.names(), Fqdn::parse("hello.greeting.test")?);
             Mirror::new(stage.names()).names([Mirrored {

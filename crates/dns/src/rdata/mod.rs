@@ -36,7 +36,7 @@ pub use text::Text;
 use crate::name::Fqdn;
 use crate::rtype::RecordType;
 use address::HexadecimalIpv6;
-use scan::{Bare, Scanner};
+use scan::Scanner;
 use svcb::KeyNames;
 
 /// The start of authority.
@@ -168,11 +168,7 @@ impl Rdata {
             }
             RecordType::Txt => {
                 let mut scan = scan("text in double quotes, such as \"v=spf1 -all\"")?;
-                let mut strings = vec![scan.string(Bare::Refused)?];
-                while !scan.at_end() {
-                    strings.push(scan.string(Bare::Refused)?);
-                }
-                Text::of_strings(strings).map(Self::Txt)
+                scan.strings().and_then(Text::of_strings).map(Self::Txt)
             }
             RecordType::Srv => {
                 let mut scan = scan("priority, weight, port and target host, such as 10 5 443 www.example.com.")?;

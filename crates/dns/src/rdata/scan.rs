@@ -147,6 +147,15 @@ impl<'a> Scanner<'a> {
         Ok(octets.into_boxed_slice())
     }
 
+    /// Quoted strings up to the end, at least one.
+    pub(super) fn strings(&mut self) -> Result<Vec<Vec<u8>>, RdataError> {
+        let mut strings = vec![self.string(Bare::Refused)?];
+        while !self.at_end() {
+            strings.push(self.string(Bare::Refused)?);
+        }
+        Ok(strings)
+    }
+
     /// The next quoted string, escapes resolved. A word without quotes is read as well where `bare` allows it.
     pub(super) fn string(&mut self, bare: Bare) -> Result<Vec<u8>, RdataError> {
         if self.at_end() {

@@ -74,7 +74,7 @@ impl Example {
 
 /// A kind that the demo can apply.
 struct Kind {
-    kind: String,
+    name: String,
     group: String,
     plural: String,
     namespaced: bool,
@@ -86,8 +86,8 @@ pub(super) struct Kinds(Vec<Kind>);
 impl Kinds {
     /// Namespaces, the custom kinds, and the built-in kinds that systems read.
     pub(super) fn new(crds: &[CustomResourceDefinition]) -> Self {
-        let kind = |(kind, group, plural, namespaced): (&str, &str, &str, bool)| Kind {
-            kind: kind.to_owned(),
+        let kind = |(name, group, plural, namespaced): (&str, &str, &str, bool)| Kind {
+            name: name.to_owned(),
             group: group.to_owned(),
             plural: plural.to_owned(),
             namespaced,
@@ -107,7 +107,7 @@ impl Kinds {
     }
 
     fn find(&self, group: &str, kind: &str) -> Option<(usize, &Kind)> {
-        self.0.iter().enumerate().find(|(_, known)| known.group == group && known.kind == kind)
+        self.0.iter().enumerate().find(|(_, known)| known.group == group && known.name == kind)
     }
 
     /// The position of the kind of an example.
@@ -119,7 +119,7 @@ impl Kinds {
     pub(super) fn plurals(&self, examples: &[Example]) -> Vec<String> {
         let used = |known: &&Kind| {
             let resources = examples.iter().map(|example| &example.resource);
-            resources.into_iter().any(|resource| resource.group == known.group && resource.kind == known.kind)
+            resources.into_iter().any(|resource| resource.group == known.group && resource.kind == known.name)
         };
         self.0.iter().skip(1).filter(used).map(|known| known.plural.clone()).collect()
     }
@@ -175,7 +175,7 @@ fn example(mut object: Value, kinds: &Kinds) -> anyhow::Result<Example> {
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let Some((_, known)) = kinds.find(group, &kind) else {
-        let all: Vec<&str> = kinds.0.iter().map(|known| known.kind.as_str()).collect();
+        let all: Vec<&str> = kinds.0.iter().map(|known| known.name.as_str()).collect();
         anyhow::bail!("the demo knows no kind {kind} ({api_version}); it applies {}", all.join(", "));
     };
     let resource = ApiResource {
