@@ -182,7 +182,9 @@ async fn work(
     }
     let outcomes = write_records(system, zone, plan.holder.as_ref(), &plan.atoms, &mut plan.memory).await;
     let deleted = plan.step == ZoneStep::Delete;
+    // An outcome is there already where the plan keeps the object although the zone is deleted.
     if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&plan.holder, &plan.step)
+        && outcome == ZoneOutcome::Kept
         && outcomes.iter().all(|outcome| matches!(outcome, AtomOutcome::Done { .. }))
     {
         outcome = release(system, holder).await;
@@ -252,7 +254,7 @@ async fn take_step(
         }
         ZoneStep::Delete => {
             system.server.delete(zone).await.map_err(ZoneOutcome::Failed)?;
-            *memory = ZoneMemory::default();
+            memory.zone_deleted();
             Ok(())
         }
     }

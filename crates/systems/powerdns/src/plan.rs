@@ -155,8 +155,9 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, snapshot, server, mut memory, pace } = observed;
     memory.ledger.expire(now, pace.grace);
     memory.ledger.prune(&snapshot.durable);
-    // Its own status reports durably that the zone is this object's.
-    memory.ledger.zone &= snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
+    // Its own status reports durably that the zone is this object's. A creation that may still be carried out is not in it.
+    memory.ledger.zone &= memory.ledger.zone_uncertain.is_some()
+        || snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
     if let Some(holder) = snapshot.claimants.first()
         && memory.generation != holder.identity.generation
     {
@@ -204,7 +205,20 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     if plan.step == ZoneStep::Release && plan.unreachable.is_none() {
         hold_release(&mut plan, &snapshot, &zone, now);
     }
+    if plan.step == ZoneStep::Delete && plan.memory.ledger.zone_uncertain.is_some() {
+        // The zone is deleted now, and a creation of it may still be carried out.
+        hold_uncertain(&mut plan, now);
+    }
     plan
+}
+
+/// Keeps the zone object while a request may still be carried out. False when there is no such request.
+fn hold_uncertain(plan: &mut Plan, now: Timestamp) -> bool {
+    let Some(since) = plan.memory.ledger.uncertain_since() else { return false };
+    plan.again = Some(plan.pace.grace.saturating_sub(now.duration_since(since).unsigned_abs()));
+    let message = "the object is kept for a moment: a request to the PowerDNS server ended without an answer, and the server may still carry it out";
+    plan.zone_refusal = Some(Refusal::new(Reason::ProviderUnreachable, message));
+    true
 }
 
 /// A zone object is not released while its ledger may be needed: it alone tells what is still to be taken off.
@@ -212,12 +226,8 @@ fn hold_release(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: 
     if let Some(guarded) = &plan.guarded {
         plan.step = ZoneStep::Keep;
         plan.zone_refusal = Some(guarded.clone());
-    } else if let Some(since) = plan.memory.ledger.uncertain_since() {
-        let left = plan.pace.grace.saturating_sub(now.duration_since(since).unsigned_abs());
+    } else if hold_uncertain(plan, now) {
         plan.step = ZoneStep::Keep;
-        plan.again = Some(left);
-        let message = "the object is kept for a moment: a request to the PowerDNS server ended without an answer, and the server may still carry it out";
-        plan.zone_refusal = Some(Refusal::new(Reason::ProviderUnreachable, message));
     } else if plan.decided.iter().any(is_learned) || records(snapshot).any(|record| is_unreported(record, zone)) {
         plan.step = ZoneStep::Keep;
         plan.again = Some(UNREPORTED);

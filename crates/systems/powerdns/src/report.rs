@@ -217,7 +217,8 @@ impl Pass {
             return;
         };
         // The status that drops the mark reports the zone's identifier, which takes its place.
-        memory.ledger.zone &= memory.present.is_none() || *readiness != Readiness::Succeeded;
+        let certain = memory.ledger.zone_uncertain.is_none();
+        memory.ledger.zone &= !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
         zones.holder(holder, &ZoneState { zone, readiness, shared, more_comes, now: *now }, memory);
     }
 }

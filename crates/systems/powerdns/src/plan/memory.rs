@@ -53,6 +53,13 @@ impl ZoneMemory {
         self.closed = None;
     }
 
+    /// The zone was deleted with everything in it. A creation of it that may still be carried out is remembered.
+    pub(crate) fn zone_deleted(&mut self) {
+        let Self { ledger, ledger_of, generation, reported, .. } = std::mem::take(self);
+        let ledger = Ledger { entries: BTreeMap::new(), ..ledger };
+        *self = Self { ledger, ledger_of, generation, reported, ..Self::default() };
+    }
+
     /// Whether the server has exactly what the ledger lists.
     pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
         let there = self.present.as_ref().and_then(|present| present.sets.get(key));

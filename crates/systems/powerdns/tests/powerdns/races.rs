@@ -18,15 +18,18 @@ use kube::{
 use serde_json::{Value, json};
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetStatus, Zone, ZoneStatus};
 use signpost_dns::ZoneName;
-use signpost_engine::OperatorOptions;
+use signpost_engine::{OperatorOptions, clock::ManualClock};
 use signpost_provider_powerdns::{Call, Fault, MemoryServer, ServerError};
 use signpost_sandbox::{FaultPlan, Session};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
-use crate::rig::{PATIENCE, Replica, fast, rrset, start_in, start_with, zone_spec};
+use crate::rig::{PATIENCE, Replica, fast, rrset, start_in, zone_spec};
 
 const NAME: &str = "late.example";
+
+/// A grace period that ends only when the clock is moved.
+const GRACE: Duration = Duration::from_mins(10);
 
 /// One namespace on a sandbox, and a server in memory.
 struct Scene {
@@ -34,6 +37,7 @@ struct Scene {
     zones: Api<Zone>,
     sets: Api<RRset>,
     server: MemoryServer,
+    clock: Arc<ManualClock>,
 }
 
 impl Scene {
@@ -43,7 +47,8 @@ impl Scene {
         let namespace = cluster.namespace("late").await;
         let zones = Api::namespaced(cluster.client(), &namespace);
         let sets = Api::namespaced(cluster.client(), &namespace);
-        Self { cluster, zones, sets, server: MemoryServer::new() }
+        let clock = Arc::new(ManualClock::starting_at(jiff::Timestamp::now()));
+        Self { cluster, zones, sets, server: MemoryServer::new(), clock }
     }
 
     /// An operator whose requests to the API server meet these faults.
@@ -58,12 +63,21 @@ impl Scene {
             }
             signpost_sandbox::Fault::None
         }));
-        let client = self.cluster.sandbox().unwrap().session_client(&session);
-        start_with(client, Arc::new(self.server.clone()), pace)
+        self.start_as(self.cluster.sandbox().unwrap().session_client(&session), pace)
     }
 
     fn start(&self, pace: Pace) -> Replica {
-        start_with(self.cluster.client(), Arc::new(self.server.clone()), pace)
+        self.start_as(self.cluster.client(), pace)
+    }
+
+    fn start_as(&self, client: kube::Client, pace: Pace) -> Replica {
+        let options = OperatorOptions { clock: self.clock.clone(), ..OperatorOptions::default() };
+        start_in(client, options, Arc::new(self.server.clone()), pace)
+    }
+
+    /// Moves the operator's clock past [`GRACE`].
+    fn end_grace(&self) {
+        self.clock.skew_by((GRACE + Duration::from_secs(1)).try_into().unwrap());
     }
 
     async fn zone(&self, more: Value) {
@@ -427,7 +441,7 @@ async fn a_loser_keeps_what_it_wrote_until_the_winner_is_written() {
 async fn a_patch_that_takes_effect_after_its_timeout_is_cleaned_up() {
     let scene = Scene::new().await;
     scene.zone(json!({})).await;
-    let replica = scene.start(Pace { grace: Duration::from_mins(10), ..fast() });
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
     scene.until_zone("Succeeded").await;
     let hangs = Arc::new(AtomicBool::new(true));
     let gate = hangs.clone();
@@ -454,7 +468,7 @@ async fn a_patch_that_takes_effect_after_its_timeout_is_cleaned_up() {
 async fn an_edit_that_takes_effect_after_its_object_is_gone_is_cleaned_up() {
     let scene = Scene::new().await;
     scene.zone(json!({})).await;
-    let replica = scene.start(Pace { grace: Duration::from_mins(10), ..fast() });
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
     scene.until_zone("Succeeded").await;
     scene.create("www", "www", "A", "192.0.2.1").await;
     scene.until_set("www", "Succeeded").await;
@@ -638,7 +652,7 @@ async fn a_zone_object_waits_for_a_creation_that_ended_without_an_answer() {
         Call::Create(_) => Fault::Before(timeout()),
         _ => Fault::None,
     })));
-    let replica = scene.start(Pace { grace: Duration::from_mins(10), ..fast() });
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
     scene.zone(json!({})).await;
     eventually("a creation timed out", PATIENCE, || async { if scene.server.late() > 0 { Ok(()) } else { Err(()) } })
         .await;
@@ -646,8 +660,72 @@ async fn a_zone_object_waits_for_a_creation_that_ended_without_an_answer() {
     scene.looks(2).await;
     assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
     assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
     scene.until_zone_gone().await;
     assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+/// The first creation of the zone timed out, the second was answered, and then the zone object was deleted.
+async fn zone_deleted_after_an_uncertain_creation() -> (Scene, Replica) {
+    let scene = Scene::new().await;
+    let once = AtomicBool::new(true);
+    scene.server.set_gate(Some(Arc::new(move |call| match call {
+        Call::Create(_) if once.swap(false, Ordering::SeqCst) => Fault::Late(timeout()),
+        _ => Fault::None,
+    })));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({})).await;
+    scene.until_zone("Succeeded").await;
+    scene.zones.delete(NAME, &DeleteParams::default()).await.unwrap();
+    eventually("the zone is deleted", PATIENCE, || async { scene.served().map_or(Ok(()), Err) }).await;
+    scene.looks(2).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    (scene, replica)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_creation_that_lands_after_the_zone_was_deleted_leaves_no_zone() {
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_does_not_forget_a_creation_that_ended_without_an_answer() {
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    replica.crash().await;
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.looks(3).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certain_zone_has_no_mark_after_the_grace_period() {
+    let scene = Scene::new().await;
+    let once = AtomicBool::new(true);
+    scene.server.set_gate(Some(Arc::new(move |call| match call {
+        Call::Create(_) if once.swap(false, Ordering::SeqCst) => Fault::Late(timeout()),
+        _ => Fault::None,
+    })));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({})).await;
+    scene.until_zone("Succeeded").await;
+    assert_eq!(scene.zone_status().await.in_flight, ["@ ZONE"], "the server may still create the zone");
+    scene.end_grace();
+    eventually("the ledger is clear", PATIENCE, || async {
+        let status = scene.zone_status().await;
+        if status.in_flight.is_empty() { Ok(()) } else { Err(status) }
+    })
+    .await;
     replica.stop().await;
 }
 
