@@ -119,9 +119,9 @@ fn counting(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> (Option
     let current = memory.present.as_ref().map(|present| present.info.soa_edit_api.as_str());
     match known {
         Some(serial) if wanted == SoaEditApi::Epoch && current != Some(wanted.as_str()) => {
+            // Without the time of day: a message that changes by itself would be a status write at every pass.
             let message = format!(
-                "spec.soa_edit_api: EPOCH would take the serial from {serial} back to {}, and secondaries would ignore every further change. Use DEFAULT or INCREASE",
-                epoch(now)
+                "spec.soa_edit_api: EPOCH would take the serial from {serial} back to the time of the change, and secondaries would ignore every further change. Use DEFAULT or INCREASE"
             );
             (None, Some(Refusal::new(Reason::InvalidSpec, message)))
         }
@@ -426,6 +426,15 @@ mod tests {
         };
         assert_eq!(raised(9), Some((60, "ns1.example.org. host.example.org. 9 1 2 3 4".to_owned())));
         assert_eq!((raised(7), raised(6)), (None, None));
+    }
+
+    #[test]
+    fn a_refusal_of_epoch_has_the_same_message_an_hour_later() {
+        let refusal = |second| {
+            let (holder, memory) = seen_at(2_026_111_601, "EPOCH", present(false, false));
+            step(&zone(), &holder, &memory, Timestamp::from_second(second).unwrap()).unwrap().1.unwrap()
+        };
+        assert_eq!(refusal(1_794_830_000), refusal(1_794_833_600));
     }
 
     #[test]
