@@ -188,13 +188,16 @@ impl<'a> Place<'a> {
     /// What only the ledger knows of: it was written for an object that was deleted, or for one that was given another type
     /// before its status could report what it wrote. Returns what is there; the rest is forgotten.
     fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
+        // The ledger is of one zone object: nothing was written through it for an object that refers to another one.
+        let of_holder = |record: &Record| self.scope.holder.is_none_or(|holder| holder.identity.id == record.zone);
         let claims = |record: &Arc<Record>, key: &RecordKey| {
-            let named = self.wrote(record).as_ref() == Some(key) || record.key().as_ref() == Some(key);
+            let asks = of_holder(record) && record.key().as_ref() == Some(key);
+            let named = asks || self.wrote(record).as_ref() == Some(key);
             if record.identity.is_deleting() {
                 named && self.scope.stays_behind(record)
             } else {
                 // One that cannot be understood keeps whatever it wrote.
-                named || record.desired.is_err()
+                named || (of_holder(record) && record.desired.is_err())
             }
         };
         let mut listed = plan.memory.ledger.at(self.name);

@@ -295,6 +295,19 @@ fn the_ledger_alone_deletes_only_what_it_says_was_written() {
 }
 
 #[test]
+fn the_ledger_keeps_no_line_for_an_object_of_another_zone_object() {
+    let elsewhere = || json!({ "spec": { "zoneRef": { "name": "example.com", "kind": "ClusterZone" } } });
+    let scene = Scene::new()
+        .object("other", 1, "www", "A", "192.0.2.1", elsewhere())
+        .on_server("www", "A", "192.0.2.1")
+        .in_ledger("www", "A", "192.0.2.1");
+    assert!(scene.words().starts_with("-www.example.com. A\n"), "{}", scene.words());
+    let absent =
+        Scene::new().object("other", 1, "www", "A", "192.0.2.1", elsewhere()).in_ledger("www", "A", "192.0.2.1");
+    assert_eq!(absent.plan().forget.len(), 1, "{}", absent.words());
+}
+
+#[test]
 fn a_large_part_of_a_zone_does_not_go_by_the_ledger_without_a_second_pass() {
     let mut scene = Scene::new();
     for n in 0..12 {
