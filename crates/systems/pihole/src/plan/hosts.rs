@@ -30,6 +30,8 @@ pub(crate) fn make(input: &PlanInput<'_>, guard: &mut GuardMemory) -> Planned {
     let sorted = sort(input, |host| claims.holder_of(&host).is_some());
     let mut planned = Planned::default();
     let mut deletions = Vec::new();
+    // Changes that would take a foreign record along.
+    let mut shared = Vec::new();
     // An alias that is deleted in the same write leads nowhere: nobody claims it, or the address that replaces it is there.
     let mut aliases = Aliases::of(input.listing, input.ownership, |alias| {
         let holder = claims.holder_of(&alias).and_then(|claim| input.snapshot.claimants.get(claim.holder));
@@ -51,6 +53,20 @@ pub(crate) fn make(input: &PlanInput<'_>, guard: &mut GuardMemory) -> Planned {
         Claimed { input, sorted: &sorted, host, holder }.plan(&mut planned, &mut deletions, &mut aliases);
     }
     unclaimed(input, &claims, &sorted, &mut planned, &mut deletions);
+    for changes in [&mut planned.changes, &mut deletions] {
+        changes.retain(|change| {
+            let spared = sorted.shares_its_name(change) && !input.listing.capabilities.exact_delete;
+            if spared {
+                shared.push((change.ingress.clone(), change.host.clone()));
+            }
+            !spared
+        });
+    }
+    for (ingress, host) in shared {
+        let message =
+            format!("{} also has a record that is not ours; deleting by name would take both", host.undotted());
+        planned.refuse(ingress.as_ref(), Some(&host), Reason::SharedLine, message);
+    }
     sweep(input, &sorted, deletions, guard, &mut planned);
     if !input.may_restart {
         let before = planned.changes.len();
@@ -92,12 +108,6 @@ fn unclaimed(
         let last = input.snapshot.released.get(host).or_else(|| viewed.get(host));
         // Nobody we know ever claimed it: it may only be deleted when everybody could be asked.
         if last.is_none() && (!input.policy.sweep || input.snapshot.blind) {
-            continue;
-        }
-        if !input.listing.capabilities.exact_delete && sorted.foreign.contains_key(&(host.clone(), *slot)) {
-            let message =
-                format!("{} also has a record that is not ours; deleting by name would take both", host.undotted());
-            planned.refuse(last, Some(host), Reason::SharedLine, message);
             continue;
         }
         let change = delete(host, *slot, last.cloned(), own);

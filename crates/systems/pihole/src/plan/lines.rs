@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use signpost_dns::Fqdn;
 use signpost_provider_pihole::{Line, Listing};
 
-use super::change::{Slot, Value, says_nothing, wanted};
+use super::change::{Change, Slot, Value, says_nothing, wanted};
 use super::{Ownership, PlanInput};
 use crate::index::{Claimant, Wanted};
 
@@ -27,6 +27,13 @@ pub(super) struct Sorted<'a> {
 }
 
 impl Sorted<'_> {
+    /// Whether a change takes lines out of a host that has foreign lines of any type beside them.
+    pub(super) fn shares_its_name(&self, change: &Change) -> bool {
+        let foreign = |slot: Slot| self.foreign.get(&(change.host.clone(), slot)).into_iter().flatten();
+        let stays = |seen: &Sighting<'_>| !change.remove.contains(seen.line);
+        !change.remove.is_empty() && Slot::ALL.into_iter().any(|slot| foreign(slot).any(stays))
+    }
+
     /// Who has a host: its oldest claim. One whose target cannot be understood keeps what is there, but nothing else: a host without a record of
     /// ours, or with the one that the next claim asks for, belongs to that claim.
     pub(super) fn holder_of<'c>(&self, host: &Fqdn, oldest: &'c Claimant, waiting: &[&'c Claimant]) -> &'c Claimant {

@@ -249,6 +249,11 @@ fn with_a_ledger_a_record_is_ours_by_host_and_address_and_shared_names_are_left(
     assert!(planned(&nobody, &spec(&["10.0.0.9 ours.lan"]), &policy()).changes.is_empty());
     let shared = planned(&nobody, &spec(&["192.168.1.10 ours.lan", "10.0.0.9 ours.lan"]), &policy());
     assert_eq!((shared.changes.len(), shared.refusals[0].reason), (0, Reason::SharedLine));
+    let other_type = planned(&nobody, &spec(&["192.168.1.10 ours.lan", "fd00::9 ours.lan"]), &policy());
+    assert_eq!((other_type.changes.len(), other_type.refusals[0].reason), (0, Reason::SharedLine), "deleted by name");
+    let moved = snapshot(&[claimant("app", 1, &["ours.lan"], to("10.0.0.7"))]);
+    let moved = planned(&moved, &spec(&["192.168.1.10 ours.lan", "fd00::9 ours.lan"]), &policy());
+    assert_eq!((moved.changes.len(), moved.refusals[0].reason), (0, Reason::SharedLine), "changed by name");
     let six = Target::Addresses { v4: Wanted::Nothing, v6: Wanted::Value("fd00::1".parse().unwrap()) };
     let six = planned(&snapshot(&[claimant("app", 1, &["a.lan"], six)]), &spec(&[]), &policy());
     assert_eq!(six.refusals[0].reason, Reason::Unsupported);
