@@ -13,11 +13,6 @@ use crate::{
     history::{Fault, Only, Side, Spell},
 };
 
-/// The longest time, in milliseconds, until a creation, change or deletion of a zone has its effect. A creation that lands after a
-/// second one was answered and the zone was deleted again leaves a zone without an owner; with [`crate::history::LATEST`] here, the
-/// simulation finds it.
-const ZONES_LATEST: u64 = 9_000;
-
 /// What a request is, as far as spells look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -202,9 +197,6 @@ fn struck(fate: Fate, fault: Fault, side: Side, class: Class, drawn: u64) -> Fat
         ..fate
     };
     match fault {
-        // A creation or deletion of a zone is never carried out after its caller gave up: the operator does not survive that yet, see
-        // `ZONES_LATEST`.
-        Fault::Slow { before, after } if class == Class::Zones => slow(before.min(ZONES_LATEST), after),
         Fault::Slow { before, after } => slow(before, after),
         Fault::Refused(code) if may_refuse(side, class, code) => Fate { effect: Effect::Refused(code), ..fate },
         Fault::CutBefore | Fault::Break => Fate { effect: Effect::CutBefore, ..fate },
@@ -217,7 +209,7 @@ fn struck(fate: Fate, fault: Fault, side: Side, class: Class, drawn: u64) -> Fat
             let code = codes[usize::try_from((drawn >> 8) % 4).unwrap_or(0)];
             match drawn % 6 {
                 0 => slow((drawn >> 16) % 2_000, (drawn >> 32) % 2_000),
-                1 if class != Class::Zones => slow((drawn >> 16) % 30_000, (drawn >> 32) % 30_000),
+                1 => slow((drawn >> 16) % 30_000, (drawn >> 32) % 30_000),
                 2 if may_refuse(side, class, code) => Fate { effect: Effect::Refused(code), ..fate },
                 3 => Fate { effect: Effect::CutBefore, ..fate },
                 4 => Fate { effect: Effect::CutAfter, ..fate },

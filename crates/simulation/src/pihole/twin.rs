@@ -241,10 +241,7 @@ impl Pihole for PiholeWire {
                     "write +{:?} -{:?} +{:?} -{:?}",
                     request.add_hosts, request.remove_hosts, request.add_cnames, request.remove_cnames
                 );
-                // Without marks, a line that is written after its caller gave up is not known to be the operator's: it does not survive
-                // that yet, so such a request is not drawn, as for zones.
-                let class = if self.twin.speaks == Speaks::V6 { Class::Records } else { Class::Zones };
-                if let Err(error) = self.call(class, &what, move |twin| twin.change(&request)).await {
+                if let Err(error) = self.call(Class::Records, &what, move |twin| twin.change(&request)).await {
                     applied.stopped = Some(error);
                     break;
                 }

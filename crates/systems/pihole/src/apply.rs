@@ -158,6 +158,9 @@ impl PiholeSystem {
                 applied.memory.restarted = Some(self.clock.now());
             }
             if let Some(error) = written.stopped.take() {
+                if may_be_late(&error) {
+                    doubt(ownership.ledger_mut(), &changes, &written, applied, self.clock.now());
+                }
                 applied.failure = Some(Failure { operation: operation_of(&planned.changes), cause: error.into() });
             }
             after = match pihole.list().await {
@@ -267,7 +270,7 @@ impl PiholeSystem {
         if grown { self.save(ledger.clone(), applied).await } else { Ok(()) }
     }
 
-    /// Strikes out what is deleted. What may still arrive (its request failed on the way) stays.
+    /// Strikes out what is deleted. What may still arrive (its request failed, or ended without an answer) stays.
     async fn clear_up(
         &self,
         ownership: &mut Ownership,
@@ -281,9 +284,29 @@ impl PiholeSystem {
         if applied.failure.is_some() {
             present.extend(changes.iter().filter_map(|change| plan::address_of(change.add.as_ref()?)));
         }
+        let uncertain = applied.memory.uncertain.get_or_insert_default();
+        uncertain.expire(self.clock.now(), applied.policy.grace);
+        let stays = |host: &Fqdn, ip| uncertain.holds(host, ip) || present.contains(&(ip, host.clone()));
         let ledger = ownership.ledger_mut();
-        let shrunk = ledger.retain(|host, ip| present.contains(&(ip, host.clone())));
+        let shrunk = ledger.retain(stays);
         if shrunk { self.save(ledger.clone(), applied).await } else { Ok(()) }
+    }
+}
+
+/// Whether the Pi-hole may still carry out a request that failed so: no answer of its own has come.
+fn may_be_late(error: &PiholeError) -> bool {
+    matches!(
+        error,
+        PiholeError::Timeout | PiholeError::Unreachable { .. } | PiholeError::Server { status: 502..=504, .. }
+    )
+}
+
+/// Notes the records of ours that a request without an answer was about: its additions, or all of a list that was sent as a whole.
+fn doubt(ledger: &plan::Ledger, changes: &ChangeSet, written: &Written, applied: &mut Applied, now: Timestamp) {
+    let uncertain = applied.memory.uncertain.get_or_insert_default();
+    let sent = changes.add_hosts.iter().chain(written.sent.iter().flatten());
+    for (ip, host) in sent.filter_map(plan::address_of).filter(|(ip, host)| ledger.holds(host, *ip)) {
+        uncertain.add(&host, ip, now);
     }
 }
 

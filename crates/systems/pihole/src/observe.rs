@@ -2,8 +2,10 @@
 
 pub(crate) mod probe;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use signpost_engine::{Job, Touched};
 use signpost_provider_pihole::{ErrorClass, Listing, OwnerId, PiholeError};
 use tokio::time::Instant;
@@ -11,7 +13,7 @@ use tokio::time::Instant;
 use crate::PiholeSystem;
 use crate::apply::{CLUSTER_ID, LedgerError};
 use crate::index::{IngressId, Snapshot};
-use crate::plan::{Memory, Ownership};
+use crate::plan::{Ledger, Memory, Ownership, Uncertain, address_of};
 use crate::settings::Policy;
 use probe::Instance;
 
@@ -181,6 +183,9 @@ impl PiholeSystem {
             Some(known) => Ok(known.ledger.clone()),
             None => self.ledgers.load(&instance.name).await.map(|loaded| memory.ledger.insert(loaded).ledger.clone()),
         };
+        if let Ok(ledger) = &ledger {
+            memory.uncertain.get_or_insert_with(|| absent(ledger, &listing, self.clock.now()));
+        }
         let ownership = if listing.capabilities.marker {
             // Only a Pi-hole that was upgraded has lines in a ledger. One that cannot be read costs no more than their markers.
             Ownership::Marker { owner, unmarked: ledger.unwrap_or_default() }
@@ -192,6 +197,16 @@ impl PiholeSystem {
         };
         Sight::Seen { listing, ownership }
     }
+}
+
+/// What the ledger lists and the Pi-hole does not hold: the process before this one may have sent it, and nobody knows what became of that.
+fn absent(ledger: &Ledger, listing: &Listing, now: Timestamp) -> Uncertain {
+    let present: BTreeSet<_> = listing.hosts.iter().filter_map(address_of).collect();
+    let mut uncertain = Uncertain::default();
+    for (host, ip) in ledger.records().filter(|(host, ip)| !present.contains(&(*ip, (*host).clone()))) {
+        uncertain.add(host, ip, now);
+    }
+    uncertain
 }
 
 /// Whether the Pi-hole has to be asked at all.

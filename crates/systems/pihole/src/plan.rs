@@ -31,8 +31,8 @@ use crate::settings::Policy;
 pub use change::{Change, Planned, RecordRefusal, Slot, Value};
 pub(crate) use hosts::claims_of;
 pub(crate) use lines::{other_lines, own_hosts};
-pub(crate) use ownership::address_of;
 pub use ownership::{Ledger, Ownership};
+pub(crate) use ownership::{Uncertain, address_of};
 
 /// Everything a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,8 @@ pub struct Memory {
     pub(crate) refused: Option<(u64, BTreeMap<Line, RefusedLine>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
+    /// What requests without an answer were about; None until the ledger is read for the first time.
+    pub(crate) uncertain: Option<Uncertain>,
 }
 
 impl Memory {

@@ -185,9 +185,19 @@ fn outcome(applied: &mut Applied, now: Timestamp) -> (Outcome<IngressId>, AfterP
             soon(left(applied.memory.restarted, applied.memory.restart_pause(policy.restart_pause)))
         }
         Some(Waits::Aliases(until)) => soon(now.duration_until(until).unsigned_abs()),
-        None => policy.resync.map_or(Outcome::Done, |after| Outcome::Check { after }),
+        None => match (uncertain_for(applied, now), policy.resync) {
+            // What may still arrive is looked at as soon as it can do so no more.
+            (Some(left), resync) if resync.is_none_or(|resync| left < resync) => soon(left),
+            (_, Some(after)) => Outcome::Check { after },
+            (_, None) => Outcome::Done,
+        },
     };
     (outcome, AfterPass::default())
+}
+
+/// How long requests without an answer may still be carried out; None when there are none.
+fn uncertain_for(applied: &Applied, now: Timestamp) -> Option<Duration> {
+    applied.memory.uncertain.as_ref()?.left(now, applied.policy.grace)
 }
 
 /// How long to leave a Pi-hole alone after a failure, and until when nobody asks it anything.

@@ -104,6 +104,8 @@ pub struct Policy {
     pub backoff: Duration,
     /// The pause after a 429.
     pub throttle: Duration,
+    /// How long a request that ended without an answer may still be carried out.
+    pub grace: Duration,
 }
 
 impl Policy {
@@ -125,6 +127,7 @@ impl Policy {
             finalizer_patience: Duration::from_mins(10),
             backoff: Duration::from_secs(30),
             throttle: Duration::from_mins(1),
+            grace: Duration::from_mins(1),
         }
     }
 

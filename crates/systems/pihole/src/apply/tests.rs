@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -25,6 +26,18 @@ struct Slow {
     undoes: bool,
     /// When writes of aliases began.
     restarts: Mutex<Vec<Timestamp>>,
+    /// Whether the next write ends without an answer and is carried out later.
+    hangs: AtomicBool,
+    /// What is to be carried out.
+    late: Mutex<Vec<ChangeSet>>,
+}
+
+impl Slow {
+    fn carry_out_late(&self) {
+        for changes in self.late.lock().unwrap().drain(..) {
+            self.lists.apply(&changes).now_or_never().unwrap();
+        }
+    }
 }
 
 impl Pihole for Slow {
@@ -41,6 +54,10 @@ impl Pihole for Slow {
             if changes.touches_cnames() > 0 {
                 self.restarts.lock().unwrap().push(self.clock.now());
                 self.clock.skew_by(WRITE);
+            }
+            if self.hangs.swap(false, Ordering::SeqCst) {
+                self.late.lock().unwrap().push(changes.clone());
+                return provider::Applied { stopped: Some(PiholeError::Timeout), ..provider::Applied::default() };
             }
             let mut changes = changes.clone();
             if self.undoes {
@@ -60,19 +77,21 @@ impl Pihole for Slow {
     }
 }
 
-/// A ledger that nobody needs here.
-struct NoLedger;
+/// A ledger in memory.
+#[derive(Default)]
+struct OneLedger(Mutex<Versioned>);
 
-impl LedgerStore for NoLedger {
+impl LedgerStore for OneLedger {
     fn cluster_id(&self) -> BoxFuture<'_, Result<String, LedgerError>> {
         async { Ok("cluster".to_owned()) }.boxed()
     }
 
     fn load(&self, _instance: &str) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
-        async { Ok(Versioned::default()) }.boxed()
+        async { Ok(self.0.lock().unwrap().clone()) }.boxed()
     }
 
     fn save(&self, _instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
+        self.0.lock().unwrap().clone_from(&ledger);
         async { Ok(ledger) }.boxed()
     }
 }
@@ -82,6 +101,7 @@ struct Bed {
     pihole: Arc<Slow>,
     index: Arc<IngressIndex>,
     system: PiholeSystem,
+    ledger: Arc<OneLedger>,
     memory: Mutex<Memory>,
 }
 
@@ -98,19 +118,22 @@ impl Bed {
             clock: Arc::clone(&clock),
             undoes,
             restarts: Mutex::default(),
+            hangs: AtomicBool::new(false),
+            late: Mutex::default(),
         });
         let policy = Policy { gather, ..Policy::new(OwnerId::parse("home").unwrap(), "192.168.1.10".parse().unwrap()) };
         let index = Arc::new(IngressIndex::new(policy.default_target, false, vec!["pihole".into()], Queue::new()));
         let instance = Arc::new(Instance::new("pihole", Arc::clone(&pihole) as Arc<dyn Pihole>));
+        let ledger = Arc::new(OneLedger::default());
         let system = PiholeSystem::new(
             policy,
             Arc::clone(&index),
             BTreeMap::from([("pihole".to_owned(), instance)]),
-            Arc::new(NoLedger),
+            Arc::clone(&ledger) as Arc<dyn LedgerStore>,
             Arc::clone(&clock) as Arc<dyn Clock>,
             &Metrics::new(),
         );
-        Self { clock, pihole, index, system, memory: Mutex::default() }
+        Self { clock, pihole, index, system, ledger, memory: Mutex::default() }
     }
 
     /// An Ingress with one host, `{name}.lan`.
@@ -297,6 +320,78 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
     tokio::time::advance(Duration::from_secs(5)).await;
     bed.index.deleted(&ingress_id("default", "alias"));
     assert_eq!(waited(looks("alias")).await, gather);
+}
+
+/// A Pi-hole without marks, on which the record of an Ingress `app` was written without an answer.
+async fn written_without_an_answer() -> Bed {
+    let bed = Bed::new(false);
+    bed.pihole.lists.edit(|listing| listing.capabilities = provider::Capabilities::V6_WITHOUT_COMMENTS);
+    bed.register("app", None);
+    bed.pihole.hangs.store(true, Ordering::SeqCst);
+    bed.pass().await;
+    assert_eq!(bed.pihole.late.lock().unwrap().len(), 1);
+    bed
+}
+
+impl Bed {
+    fn ledger(&self) -> String {
+        self.ledger.0.lock().unwrap().ledger.to_text()
+    }
+
+    /// The pass that is due once everything uncertain is over.
+    async fn pass_after_grace(&self, outcome: Outcome<IngressId>) {
+        let pause = due(outcome);
+        assert!(pause <= self.system.policy.grace, "{pause:?}");
+        self.clock.skew_by(SignedDuration::try_from(pause).unwrap());
+        self.pass().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_write_that_is_carried_out_late_is_deleted() {
+    let bed = written_without_an_answer().await;
+    bed.index.deleted(&ingress_id("default", "app"));
+    let (_, outcome) = bed.pass().await;
+    assert_eq!(bed.ledger(), "192.168.1.10 app.lan\n", "the Pi-hole may still carry it out");
+    bed.pihole.carry_out_late();
+    assert_eq!(bed.pihole.lists.listing().hosts.len(), 1);
+    bed.pass_after_grace(outcome).await;
+    assert_eq!(bed.pihole.lists.listing().hosts, []);
+    assert_eq!(bed.ledger(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_write_that_never_arrives_leaves_the_ledger_after_the_grace_period() {
+    let bed = written_without_an_answer().await;
+    bed.index.deleted(&ingress_id("default", "app"));
+    let (_, outcome) = bed.pass().await;
+    bed.pass_after_grace(outcome).await;
+    assert_eq!(bed.ledger(), "");
+    assert!(matches!(bed.pass().await.1, Outcome::Check { .. }), "nothing is uncertain any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_late_write_after_a_second_one_was_answered_is_deleted() {
+    let bed = written_without_an_answer().await;
+    bed.pass().await;
+    assert_eq!(bed.pihole.lists.listing().hosts.len(), 1, "written by the second request");
+    bed.index.deleted(&ingress_id("default", "app"));
+    let (_, outcome) = bed.pass().await;
+    assert_eq!(bed.pihole.lists.listing().hosts, []);
+    bed.pihole.carry_out_late();
+    bed.pass_after_grace(outcome).await;
+    assert_eq!((bed.pihole.lists.listing().hosts, bed.ledger()), (vec![], String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_crash_does_not_forget_a_write_that_is_carried_out_late() {
+    let bed = written_without_an_answer().await;
+    *bed.memory.lock().unwrap() = Memory::default();
+    bed.index.deleted(&ingress_id("default", "app"));
+    let (_, outcome) = bed.pass().await;
+    bed.pihole.carry_out_late();
+    bed.pass_after_grace(outcome).await;
+    assert_eq!((bed.pihole.lists.listing().hosts, bed.ledger()), (vec![], String::new()));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! How a line of a Pi-hole is known to be ours: by the marker in it, or by a ledger. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_provider_pihole::{Line, OwnerId};
 
@@ -78,6 +80,11 @@ impl Ledger {
         self.entries.len() < before
     }
 
+    /// Every record in it.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Fqdn, IpAddr)> {
+        self.entries.iter().map(|(host, ip)| (host, *ip))
+    }
+
     /// The text in the ConfigMap: a line `address host` for each.
     pub fn to_text(&self) -> String {
         let lines: Vec<String> = self.entries.iter().map(|(host, ip)| format!("{ip} {}\n", host.undotted())).collect();
@@ -91,6 +98,36 @@ impl Ledger {
             Some((Fqdn::parse(host.trim()).ok()?, ip.parse().ok()?))
         };
         Self { entries: text.lines().filter_map(entry).collect() }
+    }
+}
+
+/// Records in the ledger that a request without an answer was about, and since when: the Pi-hole may still carry it out. They stay in the
+/// ledger for a grace period, whatever the Pi-hole holds meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uncertain {
+    since: BTreeMap<(Fqdn, IpAddr), Timestamp>,
+}
+
+impl Uncertain {
+    /// Adds a record.
+    pub(crate) fn add(&mut self, host: &Fqdn, ip: IpAddr, now: Timestamp) {
+        self.since.insert((host.clone(), ip), now);
+    }
+
+    /// Whether a record is uncertain.
+    pub(crate) fn holds(&self, host: &Fqdn, ip: IpAddr) -> bool {
+        self.since.contains_key(&(host.clone(), ip))
+    }
+
+    /// Requests that ended so long ago are over.
+    pub(crate) fn expire(&mut self, now: Timestamp, grace: Duration) {
+        self.since.retain(|_, since| now.duration_since(*since).unsigned_abs() < grace);
+    }
+
+    /// How long until all of them are over; None when there are none.
+    pub(crate) fn left(&self, now: Timestamp, grace: Duration) -> Option<Duration> {
+        let latest = self.since.values().max()?;
+        Some(grace.saturating_sub(now.duration_since(*latest).unsigned_abs()))
     }
 }
 
