@@ -37,6 +37,9 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 /// How soon deletions that the guard paused are judged again.
 const CONFIRM: Duration = Duration::from_secs(5);
 
+/// A ledger with more lines than this has none of what the server refused: they would leave no room for what it accepts.
+const REFUSED_LINES: usize = 100;
+
 /// Reports a pass.
 pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSystem> {
     let ApplyResult {
@@ -247,9 +250,16 @@ fn refusal_of(
             if let Some(write) = &atom.write {
                 let until = now.checked_add(pace.retry_refused).unwrap_or(Timestamp::MAX);
                 let rejection = Rejection { digest: write.digest, words: words.clone(), until };
-                memory.rejected.insert(write.key.clone(), rejection);
-                // It was listed before it was tried, and it is not there.
-                memory.ledger.strike(&write.key, write.digest);
+                let before = memory.rejected.insert(write.key.clone(), rejection);
+                if let Some(before) = before.filter(|before| before.digest != write.digest) {
+                    memory.ledger.strike(&write.key, before.digest);
+                }
+                // It is not there, but it stays listed: the next try of the same content needs no other write of the zone object.
+                let entries = &memory.ledger.entries;
+                let alone = entries.get(&write.key).is_some_and(|digests| digests.len() == 1);
+                if !alone || entries.len() > REFUSED_LINES {
+                    memory.ledger.strike(&write.key, write.digest);
+                }
             }
             retry.slow.merge(objects());
             Some(Refusal::new(Reason::ProviderRejected, words.clone()))

@@ -730,6 +730,47 @@ async fn a_certain_zone_has_no_mark_after_the_grace_period() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_record_costs_no_zone_status_when_it_is_tried_again() {
+    let scene = Scene::new().await;
+    scene.zone(json!({})).await;
+    scene.server.set_gate(Some(Arc::new(|call| match call {
+        Call::Patch(..) => {
+            Fault::Before(ServerError::Refused { words: format!("RRset www.{NAME}. IN A: not this one") })
+        }
+        _ => Fault::None,
+    })));
+    let retry_refused = Duration::from_mins(10);
+    let replica = scene.start(Pace { retry_refused, ..fast() });
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_set("www", "Failed").await;
+    scene.looks(2).await;
+    let sandbox = scene.cluster.sandbox().unwrap();
+    sandbox.take_log();
+    let patches = || scene.server.log().iter().filter(|call| matches!(call, Call::Patch(..))).count();
+    for _ in 0..3 {
+        let before = patches();
+        scene.clock.skew_by((retry_refused + Duration::from_secs(1)).try_into().unwrap());
+        eventually("www is tried again", PATIENCE, || async {
+            if patches() > before { Ok(()) } else { Err(patches()) }
+        })
+        .await;
+        scene.looks(2).await;
+    }
+    let log = sandbox.take_log();
+    let writes: Vec<_> = log.iter().filter(|entry| entry.is_write() && entry.info.resource == "zones").collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    // Once the object is deleted, nothing is listed any more.
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    eventually("the ledger is clear", PATIENCE, || async {
+        let status = scene.zone_status().await;
+        if status.in_flight.is_empty() { Ok(()) } else { Err(status) }
+    })
+    .await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_of_the_whole_zone_takes_few_requests() {
     let scene = Scene::new().await;
     scene.zone(json!({})).await;
