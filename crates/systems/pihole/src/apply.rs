@@ -114,10 +114,12 @@ impl PiholeSystem {
                     // No alias has to be written any more.
                     applied.aliases = Some((Some(over.reason), None));
                 }
-                if let Some((after, ownership, refused)) = self.write(listing, ownership, &planned, &mut applied).await
+                // A line that somebody adds while this pass writes is a change: what was refused is tried again after it.
+                let others = plan::other_lines(&listing, &ownership);
+                if let Some((after, ownership, refused)) =
+                    self.write(listing, ownership, others, &planned, &mut applied).await
                 {
                     spared.extend(refused);
-                    let others = plan::other_lines(&after, &ownership);
                     applied.memory.refused = (!spared.is_empty()).then_some((others, spared));
                     found = Some(self.confirm(&after, &ownership, planned, &mut applied));
                 }
@@ -136,6 +138,7 @@ impl PiholeSystem {
         &self,
         before: Listing,
         mut ownership: Ownership,
+        others: u64,
         planned: &Planned,
         applied: &mut Applied,
     ) -> Option<(Listing, Ownership, BTreeMap<Line, RefusedLine>)> {
@@ -172,7 +175,7 @@ impl PiholeSystem {
             };
             refused = refused_lines(&written, planned, applied);
             applied.refusals.extend(missing_lines(written.sent.as_deref(), &changes, &after, &ownership));
-            self.judge(&written, planned, &after, &ownership, applied);
+            self.judge(&written, planned, &after, others, applied);
         }
         if let Err(error) = self.clear_up(&mut ownership, &after, &planned.changes, applied).await {
             applied.failure.get_or_insert(Failure { operation: "write ledger", cause: error.into() });
@@ -181,14 +184,7 @@ impl PiholeSystem {
     }
 
     /// Compares what was planned with what the second read shows.
-    fn judge(
-        &self,
-        written: &Written,
-        planned: &Planned,
-        after: &Listing,
-        ownership: &Ownership,
-        applied: &mut Applied,
-    ) {
+    fn judge(&self, written: &Written, planned: &Planned, after: &Listing, others: u64, applied: &mut Applied) {
         let refused: BTreeSet<&Line> = written.refused.iter().map(|(line, _)| line).collect();
         let postponed: BTreeSet<&Line> = written.postponed.iter().collect();
         // Blanks may have been tidied since.
@@ -217,7 +213,6 @@ impl PiholeSystem {
             }
         }
         if tried && applied.failure.is_none() {
-            let others = plan::other_lines(after, ownership);
             let before = applied.memory.aliases.take().map(|error| error.reason);
             applied.memory.aliases =
                 written.aliases.as_ref().map(|error| AliasError { reason: error.reason(), until, others });

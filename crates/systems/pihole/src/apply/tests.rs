@@ -30,6 +30,8 @@ struct Slow {
     hangs: AtomicBool,
     /// What is to be carried out.
     late: Mutex<Vec<ChangeSet>>,
+    /// Whether the next write is refused, and somebody adds a line during it.
+    refuses: AtomicBool,
 }
 
 impl Slow {
@@ -58,6 +60,13 @@ impl Pihole for Slow {
             if self.hangs.swap(false, Ordering::SeqCst) {
                 self.late.lock().unwrap().push(changes.clone());
                 return provider::Applied { stopped: Some(PiholeError::Timeout), ..provider::Applied::default() };
+            }
+            if self.refuses.swap(false, Ordering::SeqCst) {
+                self.lists.edit(|listing| listing.hosts.push(Line::stored("10.0.0.1 mine.lan")));
+                let refuse =
+                    |line: &Line| (line.clone(), PiholeError::LineRefused { line: line.clone(), why: "no".into() });
+                let refused = changes.add_hosts.iter().map(refuse).collect();
+                return provider::Applied { refused, writes: 1, ..provider::Applied::default() };
             }
             let mut changes = changes.clone();
             if self.undoes {
@@ -120,6 +129,7 @@ impl Bed {
             restarts: Mutex::default(),
             hangs: AtomicBool::new(false),
             late: Mutex::default(),
+            refuses: AtomicBool::new(false),
         });
         let policy = Policy { gather, ..Policy::new(OwnerId::parse("home").unwrap(), "192.168.1.10".parse().unwrap()) };
         let index = Arc::new(IngressIndex::new(policy.default_target, false, vec!["pihole".into()], Queue::new()));
@@ -320,6 +330,18 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
     tokio::time::advance(Duration::from_secs(5)).await;
     bed.index.deleted(&ingress_id("default", "alias"));
     assert_eq!(waited(looks("alias")).await, gather);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_is_tried_again_when_somebody_changed_the_pihole_during_the_write() {
+    let bed = Bed::new(false);
+    bed.register("app", None);
+    bed.pihole.refuses.store(true, Ordering::SeqCst);
+    bed.pass().await;
+    let hosts = || bed.pihole.lists.listing().hosts;
+    assert_eq!(hosts(), [Line::stored("10.0.0.1 mine.lan")]);
+    bed.pass().await;
+    assert_eq!(hosts().len(), 2, "{:?}", hosts());
 }
 
 /// A Pi-hole without marks, on which the record of an Ingress `app` was written without an answer.

@@ -88,14 +88,14 @@ pub(super) fn sort<'a>(input: &PlanInput<'a>, claimed: impl Fn(&Fqdn) -> bool) -
     sorted
 }
 
-/// Identifies the lines that are not ours without keeping them.
+/// Identifies the lines that are not ours without keeping them. Their blanks do not count: a write of ours tidies them.
 pub(crate) fn other_lines(listing: &Listing, ownership: &Ownership) -> u64 {
     let mut hasher = DefaultHasher::new();
     for line in listing.hosts.iter().filter(|line| ownership.own_address(line).is_none()) {
-        line.hash(&mut hasher);
+        line.tidy().hash(&mut hasher);
     }
     for line in listing.cnames.iter().filter(|line| ownership.own_alias(line).is_none()) {
-        line.hash(&mut hasher);
+        line.tidy().hash(&mut hasher);
     }
     hasher.finish()
 }
