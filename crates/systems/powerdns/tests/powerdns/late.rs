@@ -1,0 +1,142 @@
+//! Requests that end without an answer and that the server carries out all the same, later.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use signpost_provider_powerdns::{Call, Fault};
+use signpost_system_powerdns::Pace;
+use signpost_testkit::eventually;
+
+use crate::{
+    rig::{PATIENCE, Replica, fast},
+    scene::{GRACE, NAME, Scene, timeout},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_that_takes_effect_after_its_timeout_is_cleaned_up() {
+    let (scene, replica) = Scene::served_by(Pace { grace: GRACE, ..fast() }).await;
+    let hangs = scene.fault_while(|call| matches!(call, Call::Patch(..)), Fault::Late(timeout()));
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_late().await;
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    hangs.store(false, Ordering::SeqCst);
+    scene.looks(2).await;
+    assert_eq!(scene.served().unwrap(), Vec::<String>::new());
+    assert_eq!(scene.zone_status().await.in_flight.len(), 1, "the server may still carry it out");
+    assert!(scene.server.carry_out_late() > 0);
+    assert_eq!(scene.served().unwrap().len(), 1);
+    scene.until_served(0).await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_that_takes_effect_after_its_object_is_gone_is_cleaned_up() {
+    let (scene, replica) = Scene::served_by(Pace { grace: GRACE, ..fast() }).await;
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_set("www", "Succeeded").await;
+    let hangs = scene.fault_while(|call| matches!(call, Call::Patch(..)), Fault::Late(timeout()));
+    let patch = json!({ "spec": { "records": ["192.0.2.2"] } });
+    scene.sets.patch("www", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    scene.until_late().await;
+    hangs.store(false, Ordering::SeqCst);
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    assert_eq!(scene.served().unwrap(), Vec::<String>::new());
+    assert!(scene.server.carry_out_late() > 0);
+    assert_eq!(scene.served().unwrap().len(), 1);
+    scene.until_served(0).await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uncertain_lines_leave_the_ledger_after_the_grace_period() {
+    let (scene, replica) = Scene::served_by(Pace { grace: Duration::from_secs(1), ..fast() }).await;
+    let once = scene.fault_once(|call| matches!(call, Call::Patch(..)), Fault::After(timeout()));
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_set("www", "Succeeded").await;
+    assert!(!once.load(Ordering::SeqCst));
+    scene.until_ledger_clear().await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_object_waits_for_a_creation_that_ended_without_an_answer() {
+    let scene = Scene::new().await;
+    let once = Arc::new(AtomicBool::new(true));
+    let gate = once.clone();
+    scene.server.set_gate(Some(Arc::new(move |call| match call {
+        Call::Create(_) if gate.swap(false, Ordering::SeqCst) => Fault::Late(timeout()),
+        Call::Create(_) => Fault::Before(timeout()),
+        _ => Fault::None,
+    })));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({})).await;
+    scene.until_late().await;
+    scene.delete_zone().await;
+    scene.looks(2).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+/// The first creation of the zone timed out, the second was answered, and then the zone object was deleted.
+async fn zone_deleted_after_an_uncertain_creation() -> (Scene, Replica) {
+    let scene = Scene::new().await;
+    scene.fault_once(|call| matches!(call, Call::Create(_)), Fault::Late(timeout()));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({})).await;
+    scene.until_zone("Succeeded").await;
+    scene.delete_zone().await;
+    eventually("the zone is deleted", PATIENCE, || async { scene.served().map_or(Ok(()), Err) }).await;
+    scene.looks(2).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    (scene, replica)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_creation_that_lands_after_the_zone_was_deleted_leaves_no_zone() {
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_does_not_forget_a_creation_that_ended_without_an_answer() {
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    replica.crash().await;
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.looks(3).await;
+    assert!(scene.zones.get_opt(NAME).await.unwrap().is_some(), "the server may still create the zone");
+    assert_eq!(scene.server.carry_out_late(), 1);
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert_eq!(scene.served(), None, "the zone is deleted with its object");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certain_zone_has_no_mark_after_the_grace_period() {
+    let scene = Scene::new().await;
+    scene.fault_once(|call| matches!(call, Call::Create(_)), Fault::Late(timeout()));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({})).await;
+    scene.until_zone("Succeeded").await;
+    assert_eq!(scene.zone_status().await.in_flight, ["@ ZONE"], "the server may still create the zone");
+    scene.end_grace();
+    scene.until_ledger_clear().await;
+    replica.stop().await;
+}
