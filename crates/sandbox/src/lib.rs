@@ -26,6 +26,7 @@ pub mod schema;
 mod selector;
 mod serve;
 mod service;
+mod signal;
 mod status;
 mod store;
 mod table;

@@ -16,7 +16,8 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::watch;
+
+use crate::signal::{Listener, Signal};
 
 /// One version of one object.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ pub(crate) struct Table {
     floor: u64,
     /// No read or watch may start before this version, even where nothing was forgotten.
     compacted: u64,
-    signal: watch::Sender<u64>,
+    signal: Signal,
 }
 
 /// The key of an object: as etcd orders them.
@@ -101,13 +102,7 @@ pub(crate) struct Compacted {
 
 impl Table {
     fn new(floor: u64) -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            changes: VecDeque::new(),
-            floor,
-            compacted: floor,
-            signal: watch::Sender::new(floor),
-        }
+        Self { objects: BTreeMap::new(), changes: VecDeque::new(), floor, compacted: floor, signal: Signal::default() }
     }
 
     /// A copy with watches of its own.
@@ -117,7 +112,7 @@ impl Table {
             changes: self.changes.clone(),
             floor: self.floor,
             compacted: self.compacted,
-            signal: watch::Sender::new(*self.signal.borrow()),
+            signal: Signal::default(),
         }
     }
 
@@ -139,7 +134,7 @@ impl Table {
     }
 
     /// Wakes when a change is made; ends when the resource is taken away.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> Listener {
         self.signal.subscribe()
     }
 
@@ -188,14 +183,13 @@ impl Table {
     }
 
     fn record(&mut self, change: Change, window: usize) {
-        let rv = change.rv;
         self.changes.push_back(Arc::new(change));
         while self.changes.len() > window {
             if let Some(dropped) = self.changes.pop_front() {
                 self.floor = dropped.rv;
             }
         }
-        self.signal.send_replace(rv);
+        self.signal.send();
     }
 }
 
@@ -303,7 +297,7 @@ impl Store {
     /// Ends every watch of a table, after what it still has to deliver.
     pub(crate) fn close(&mut self, table: &str) {
         if let Some(entry) = self.tables.get_mut(table) {
-            entry.signal = watch::Sender::new(self.version);
+            entry.signal = Signal::default();
         }
     }
 

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::Stream;
 use http_body::Frame;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     kinds::Kind,
     render,
     request::Shape,
+    signal::Listener,
     status::ApiError,
     store::{Change, Object},
     table,
@@ -44,7 +45,7 @@ pub(crate) struct Feed {
     include: String,
     cursor: u64,
     queue: VecDeque<Bytes>,
-    signal: watch::Receiver<u64>,
+    signal: Listener,
     bookmarks: bool,
     columns_sent: bool,
     deadline: Instant,
@@ -258,8 +259,8 @@ impl Feed {
                 }
                 State::Open => {}
             }
-            let open = self.signal.has_changed().is_ok();
-            self.signal.borrow_and_update();
+            let open = self.signal.is_open();
+            self.signal.mark_seen();
             self.fetch();
             if !self.queue.is_empty() || self.state != State::Open {
                 continue;

@@ -53,6 +53,7 @@ impl<S: System> Driver<S> {
         while self.queue.statuses().has_any() || !writes.is_empty() {
             let flushed = async {
                 tokio::select! {
+                    biased;
                     _ = writes.join_next(), if !writes.is_empty() => None,
                     turn = self.turn() => Some(turn),
                 }

@@ -122,6 +122,7 @@ impl Readiness {
                 }
                 answered = answers;
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(pause) => {}
                     // A pass has failed: whether it answers is asked now and not at the next time.
                     () = instance.doubted.notified() => {}
