@@ -4,6 +4,7 @@ use std::{any::Any, fmt, future::Future, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 use signpost_engine::Operator;
+use signpost_sandbox::Sandbox;
 
 use crate::{history::History, process::Process, world::World};
 
@@ -25,16 +26,22 @@ pub trait Bed: Send + Sync + Sized + 'static {
 
     /// The history of a seed.
     fn draw(seed: u64) -> History<Self::Action>;
-    /// An empty cluster with the system's kinds, and an empty provider. The history may say what the provider can do.
+    /// The cluster that every simulation starts from: it has the system's kinds and namespaces, and no objects.
+    fn prepared() -> Result<&'static Sandbox, String>;
+    /// The bed of a new world, with an empty provider. The history may say what the provider can do.
     fn open(world: Arc<World>, history: &History<Self::Action>) -> impl Future<Output = Arc<Self>>;
     /// A user acts.
     fn act(self: &Arc<Self>, action: &Self::Action) -> impl Future<Output = ()>;
+    /// A user creates objects whose names no other round has, or deletes those of the round.
+    fn churn(self: &Arc<Self>, round: usize, delete: bool) -> impl Future<Output = ()>;
     /// Adds the system to an operator of a process. What is returned lives as long as the operator runs.
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
     /// Whether something is refused for good and tried again from time to time, so that there is no rest.
     fn is_restless(self: &Arc<Self>) -> bool {
         false
     }
+    /// Looks for names that have been asked for and unserved for longer than the faults of their own requests explain.
+    fn look(self: &Arc<Self>) -> impl Future<Output = ()> + Send;
     /// Compares what is with what should be, and reports each difference as a violation.
     fn check(self: &Arc<Self>, moment: Moment) -> impl Future<Output = ()>;
 }

@@ -65,6 +65,13 @@ impl Spell {
 }
 
 impl ProcessEvent {
+    /// Which replica it happens to.
+    pub fn replica(&self) -> usize {
+        match self {
+            Self::Crash { replica, .. } | Self::Restart { replica, .. } | Self::Freeze { replica, .. } => *replica,
+        }
+    }
+
     /// Milliseconds until the process runs again.
     pub fn effect(&self) -> u64 {
         match self {

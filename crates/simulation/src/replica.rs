@@ -144,6 +144,11 @@ impl<B: Bed> Replica<B> {
         }
     }
 
+    /// Ends the process at once and for good.
+    pub fn end(&self) {
+        self.crash();
+    }
+
     /// Ends the process at once: nothing more leaves it.
     fn crash(&self) {
         let mut state = self.lock();

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     bed::{Bed, Moment},
-    history::{History, ProcessEvent, What},
+    history::{History, Only, What},
     replica::Replica,
     world::World,
 };
@@ -17,6 +17,8 @@ const SERVED: Duration = Duration::from_mins(12);
 const REST: Duration = Duration::from_mins(10);
 /// So long nothing is written then: longer than anything that is done from time to time.
 const QUIET: Duration = Duration::from_mins(12);
+/// How often names that are not served are looked for.
+const LOOK: Duration = Duration::from_secs(10);
 /// One seed of so many is quiet for a whole hour.
 const HOUR_OF: u64 = 5;
 
@@ -33,23 +35,35 @@ pub struct Played {
 
 /// Plays a history on a runtime of its own, whose clock is paused: nothing waits in real time.
 pub fn play<B: Bed>(history: &History<B::Action>, keep: bool) -> Played {
+    let failed = |why: String| Played { violations: vec![why], trace: 0, lines: Vec::new() };
+    let prepared = match B::prepared() {
+        Ok(prepared) => prepared,
+        Err(error) => return failed(format!("the cluster cannot be prepared: {error}")),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            return Played { violations: vec![format!("no runtime: {error}")], trace: 0, lines: Vec::new() };
-        }
+        Err(error) => return failed(format!("no runtime: {error}")),
     };
     runtime.block_on(async {
-        let world = World::new(history.seed, keep);
+        let world = World::new(prepared, history.seed, keep);
         simulate::<B>(&world, history).await;
         Played { violations: world.violations(), trace: world.trace_hash(), lines: world.trace_lines() }
     })
+}
+
+/// Looks at what is served, all the time.
+async fn keep_looking<B: Bed>(bed: Arc<B>) {
+    loop {
+        sleep(LOOK).await;
+        bed.look().await;
+    }
 }
 
 async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
     let bed = B::open(world.clone(), history).await;
     let lease = history.replicas > 1;
     let replicas: Vec<_> = (0..history.replicas).map(|number| Replica::start(&bed, world, number, lease)).collect();
+    let looking = tokio::spawn(keep_looking(bed.clone())).abort_handle();
     let began = world.elapsed();
     let until = |at: u64| (began + Duration::from_millis(at)).saturating_sub(world.elapsed());
     for event in &history.events {
@@ -61,25 +75,33 @@ async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
             What::User(action) => bed.act(action).await,
             What::Spell(spell) => {
                 world.note(&format!("{spell:?}"));
-                world.disturb(Instant::now() + Duration::from_millis(spell.effect()));
+                let until = Instant::now() + Duration::from_millis(spell.effect());
+                world.disturb(until);
+                if spell.on == Only::Watch {
+                    world.strikes.strike_all(until);
+                }
                 world.weather.begin(spell.clone());
             }
             What::Process(event) => {
-                let (ProcessEvent::Crash { replica, .. }
-                | ProcessEvent::Restart { replica, .. }
-                | ProcessEvent::Freeze { replica, .. }) = event;
-                if let Some(replica) = replicas.get(*replica) {
+                if let Some(replica) = replicas.get(event.replica()) {
                     world.note(&format!("{event:?}"));
-                    world.disturb(Instant::now() + Duration::from_millis(event.effect()));
+                    let until = Instant::now() + Duration::from_millis(event.effect());
+                    world.disturb(until);
+                    world.strikes.strike_all(until);
                     replica.meet(*event);
                 }
             }
-            What::Compact => world.sandbox.compact(),
+            What::Compact => {
+                world.strikes.strike_all(Instant::now());
+                world.sandbox.compact();
+            }
         }
     }
     sleep((began + history.length()).saturating_sub(world.elapsed())).await;
+    tokio::time::sleep_until(world.calm_since()).await;
     world.note("faults end");
     sleep(SERVED).await;
+    looking.abort();
     bed.check(Moment::Served).await;
     sleep(REST).await;
     bed.check(Moment::Rest).await;

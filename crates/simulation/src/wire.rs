@@ -108,7 +108,7 @@ impl Wire {
         let Self { world, process, server } = self;
         process.runs().await;
         let asked = Asked::of(&request);
-        let fate = world.weather.fate(Side::Api, asked.class, &asked.name);
+        let fate = world.fate(Side::Api, asked.class, &asked.name);
         let (answer, wait) = oneshot::channel();
         let (there, name) = (world.clone(), asked.name.clone());
         let sender = process.clone();

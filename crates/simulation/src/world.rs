@@ -11,10 +11,17 @@ use std::{
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, PostParams};
 use signpost_sandbox::{Sandbox, SandboxClock, SandboxOptions};
 use tokio::time::Instant;
 
-use crate::{dice::hash, weather::Weather};
+use crate::{
+    dice::hash,
+    history::Side,
+    strikes::Strikes,
+    weather::{Class, Fate, Weather},
+};
 
 /// When every simulation starts: 16 November 2026, midnight.
 pub const START: i64 = 1_794_787_200;
@@ -28,6 +35,8 @@ pub struct World {
     pub sandbox: Sandbox,
     /// What happens to requests.
     pub weather: Weather,
+    /// Which requests met a fault.
+    pub strikes: Strikes,
     origin: Instant,
     trace: Mutex<Trace>,
     /// Writes of the operator so far, leases and events left out.
@@ -45,20 +54,47 @@ struct Trace {
     lines: Option<Vec<String>>,
 }
 
+fn start() -> Timestamp {
+    Timestamp::from_second(START).unwrap_or_default()
+}
+
+fn options(clock: SandboxClock, seed: u64) -> SandboxOptions {
+    SandboxOptions { clock, seed, bookmark_interval: Duration::from_mins(30), log: false, ..SandboxOptions::default() }
+}
+
+/// A cluster that `install` has been run on, for [`World::new`]. Installing the kinds takes longer than a whole simulation.
+pub fn prepare<F>(install: impl FnOnce(kube::Client) -> F) -> Result<Sandbox, String>
+where
+    F: Future<Output = Result<(), kube::Error>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let sandbox = Sandbox::new(options(SandboxClock::from_fn(start), 0));
+        install(sandbox.client()).await.map_err(|error| error.to_string())?;
+        Ok(sandbox)
+    })
+}
+
+/// Creates namespaces.
+pub async fn create_namespaces(client: &kube::Client, names: &[&str]) -> Result<(), kube::Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in names {
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some((*name).to_owned());
+        namespaces.create(&PostParams::default(), &namespace).await?;
+    }
+    Ok(())
+}
+
 impl World {
-    /// A new world. With `keep`, the lines of the trace are kept for printing.
-    pub fn new(seed: u64, keep: bool) -> Arc<Self> {
-        let start = Timestamp::from_second(START).unwrap_or_default();
-        let sandbox = Sandbox::new(SandboxOptions {
-            clock: SandboxClock::tokio_from(start),
-            seed,
-            bookmark_interval: Duration::from_mins(30),
-            log: false,
-            ..SandboxOptions::default()
-        });
+    /// A new world whose cluster is a copy of `prepared`. With `keep`, the lines of the trace are kept for printing.
+    pub fn new(prepared: &Sandbox, seed: u64, keep: bool) -> Arc<Self> {
+        let sandbox = prepared.fork(options(SandboxClock::tokio_from(start()), seed));
         Arc::new(Self {
             sandbox,
             weather: Weather::new(seed),
+            strikes: Strikes::default(),
             origin: Instant::now(),
             trace: Mutex::new(Trace { hash: seed, lines: keep.then(Vec::new) }),
             writes: AtomicU64::new(0),
@@ -67,6 +103,13 @@ impl World {
             disturbed: Mutex::new(Instant::now()),
             hook: OnceLock::new(),
         })
+    }
+
+    /// What becomes of a request; `name` tells it from others.
+    pub fn fate(&self, side: Side, class: Class, name: &str) -> Fate {
+        let fate = self.weather.fate(side, class, name);
+        self.strikes.note(class, name, &fate);
+        fate
     }
 
     /// Time since the start.

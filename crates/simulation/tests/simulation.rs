@@ -19,9 +19,8 @@ use signpost_simulation::{
 const SHARE: u64 = 60;
 
 fn same_trace<B: Bed>() {
-    // Of two replicas, requests in the same moment may still change places: only histories of one replica are compared.
-    for seed in 0..8 {
-        let history = History { replicas: 1, ..B::draw(seed) };
+    for seed in 0..16 {
+        let history = History { replicas: 1 + usize::try_from(seed % 2).unwrap(), ..B::draw(seed) };
         let runs = [play::<B>(&history, true), play::<B>(&history, true)];
         let differ = runs[0].lines.iter().zip(&runs[1].lines).find(|(one, other)| one != other);
         assert_eq!(differ, None, "{} seed {seed}", B::NAME);

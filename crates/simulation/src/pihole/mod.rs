@@ -8,16 +8,19 @@ use std::{
     any::Any,
     collections::BTreeMap,
     net::Ipv4Addr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use futures::FutureExt;
-use k8s_openapi::api::{core::v1::Namespace, networking::v1::Ingress};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use signpost_engine::Operator;
 use signpost_provider_pihole::OwnerId;
+use signpost_sandbox::Sandbox;
 use signpost_system_pihole::{Instance, Policy, install_instances};
 use tokio::time::{Instant, sleep};
 
@@ -29,7 +32,7 @@ use crate::{
     bed::{Bed, Moment},
     history::{History, What},
     process::Process,
-    world::World,
+    world::{self, World},
 };
 
 /// Who the operator is in the lines that it marks.
@@ -43,6 +46,10 @@ pub struct PiholeBed {
     twins: Vec<Arc<Twin>>,
     /// When each Ingress that was deleted was deleted, by uid; with the hosts it had.
     deleted: Mutex<BTreeMap<String, Deleted>>,
+    /// Whether an operator ran whose `USE_FINALIZER` was another one.
+    switched: AtomicBool,
+    /// When users last changed anything about a host, or an Ingress with it was gone.
+    touched: Mutex<BTreeMap<String, Instant>>,
 }
 
 /// An Ingress that a user deleted.
@@ -62,11 +69,24 @@ impl PiholeBed {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn touch(&self, hosts: impl IntoIterator<Item = String>) {
+        let now = Instant::now();
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        touched.extend(hosts.into_iter().map(|host| (host, now)));
+    }
+
+    /// When anything about a host was last changed.
+    fn touched(&self, host: &str) -> Option<Instant> {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).get(host).copied()
+    }
+
     async fn put(&self, ingress: &IngressObject) {
         let there = self.api().get_opt(&ingress.name).await.ok().flatten();
-        if there.is_some_and(|there| there.metadata.deletion_timestamp.is_some()) {
+        if there.as_ref().is_some_and(|there| there.metadata.deletion_timestamp.is_some()) {
             return;
         }
+        self.touch(there.map(hosts).unwrap_or_default());
+        self.touch(ingress.hosts.iter().cloned());
         let params = PatchParams::apply("user").force();
         let answer = self.api().patch(&ingress.name, &params, &Patch::Apply(ingress.object())).await;
         self.world.note(&format!("user puts {ingress:?}: {:?}", answer.err().map(|error| error.to_string())));
@@ -76,10 +96,15 @@ impl PiholeBed {
         if let Ok(Some(there)) = self.api().get_opt(name).await
             && there.metadata.deletion_timestamp.is_none()
         {
-            let rules = there.spec.and_then(|spec| spec.rules).unwrap_or_default();
-            let hosts = rules.into_iter().filter_map(|rule| rule.host).collect();
-            let deleted = Deleted { name: name.to_owned(), at: Instant::now(), hosts };
-            self.deleted().insert(there.metadata.uid.unwrap_or_default(), deleted);
+            let uid = there.metadata.uid.clone().unwrap_or_default();
+            let kept = there.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+            let hosts: Vec<String> = hosts(there);
+            self.touch(hosts.iter().cloned());
+            // Without a finalizer it is gone at once, whatever is served.
+            if kept {
+                let deleted = Deleted { name: name.to_owned(), at: Instant::now(), hosts };
+                self.deleted().insert(uid, deleted);
+            }
         }
         let answer = self.api().delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {name}: {}", answer.is_ok()));
@@ -100,11 +125,18 @@ impl PiholeBed {
     }
 }
 
-fn bulk(number: usize) -> IngressObject {
+/// The hosts of an Ingress.
+fn hosts(ingress: Ingress) -> Vec<String> {
+    let rules = ingress.spec.and_then(|spec| spec.rules).unwrap_or_default();
+    rules.into_iter().filter_map(|rule| rule.host).collect()
+}
+
+/// An Ingress with one host and without anything special.
+fn plain(name: String) -> IngressObject {
     IngressObject {
-        name: format!("bulk-{number}"),
         register: true,
-        hosts: vec![format!("bulk{number}.lan")],
+        hosts: vec![format!("{name}.lan")],
+        name,
         target: None,
         target_ipv6: None,
         target_cname: None,
@@ -119,15 +151,15 @@ impl Bed for PiholeBed {
         action::draw(seed)
     }
 
+    fn prepared() -> Result<&'static Sandbox, String> {
+        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
+        let prepare =
+            || world::prepare(|client| async move { world::create_namespaces(&client, &["one", "signpost"]).await });
+        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    }
+
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        for name in ["one", "signpost"] {
-            let namespace: Value = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-            if let Ok(namespace) = serde_json::from_value(namespace) {
-                drop(namespaces.create(&PostParams::default(), &namespace).await);
-            }
-        }
         let setup = history.events.iter().find_map(|event| match &event.what {
             What::User(Action::Setup(setup)) => Some(setup.clone()),
             _ => None,
@@ -135,7 +167,15 @@ impl Bed for PiholeBed {
         let setup = setup.unwrap_or_default();
         let names = ["one", "two", "three"];
         let twins = names.iter().take(setup.piholes.max(1)).map(|name| Twin::new(&world, name, setup.speaks)).collect();
-        let bed = Arc::new(Self { world: world.clone(), client, setup, twins, deleted: Mutex::default() });
+        let bed = Arc::new(Self {
+            world: world.clone(),
+            client,
+            setup,
+            twins,
+            deleted: Mutex::default(),
+            switched: AtomicBool::new(false),
+            touched: Mutex::default(),
+        });
         let hooked = Arc::downgrade(&bed);
         world.on_metadata(Box::new(move |path| {
             let bed = hooked.upgrade();
@@ -157,7 +197,7 @@ impl Bed for PiholeBed {
             Action::Recreate(ingress) => self.recreate(ingress).await,
             Action::Bulk { count } => {
                 for number in 0..*count {
-                    self.put(&bulk(number)).await;
+                    self.put(&plain(format!("bulk-{number}"))).await;
                 }
             }
             Action::DeleteBulk => {
@@ -178,6 +218,16 @@ impl Bed for PiholeBed {
         }
     }
 
+    async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
+        for name in (0..40).map(|number| format!("r{round}-{number}")) {
+            if delete {
+                self.delete(&name).await;
+            } else {
+                self.put(&plain(name)).await;
+            }
+        }
+    }
+
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send> {
         let Ok(owner) = OwnerId::parse(OWNER) else { return Box::new(()) };
         let target: Ipv4Addr = DEFAULT_TARGET.parse().unwrap_or(Ipv4Addr::LOCALHOST);
@@ -185,12 +235,20 @@ impl Bed for PiholeBed {
         let policy = match pace {
             1 => Policy { resync: Some(Duration::from_mins(1)), ..usual },
             2 => Policy { gather: Duration::ZERO, ..usual },
-            3 => Policy { finalizer: !self.setup.finalizer, ..usual },
+            3 => {
+                // From now on, finalizers may be taken off objects whose records are served.
+                self.switched.store(true, Ordering::Relaxed);
+                Policy { finalizer: !self.setup.finalizer, ..usual }
+            }
             _ => usual,
         };
         let instance = |twin: &Arc<Twin>| Instance::new(twin.name(), Arc::new(PiholeWire::new(twin, process)));
         install_instances(operator, policy, self.twins.iter().map(instance).collect());
         Box::new(())
+    }
+
+    async fn look(self: &Arc<Self>) {
+        oracle::look(self).await;
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, Ipv6Addr},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use k8s_openapi::api::networking::v1::Ingress;
-use kube::api::ListParams;
+use k8s_openapi::api::{events::v1::Event, networking::v1::Ingress};
+use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     action::{DEFAULT_TARGET, Speaks},
     twin::{Held, Twin, host_of},
 };
-use crate::bed::Moment;
+use crate::{bed::Moment, strikes::Allowed};
 
 /// A finalizer that waits for longer than this is let go whatever the Pi-hole answers.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -97,7 +97,11 @@ pub async fn check_release(bed: &Arc<PiholeBed>) {
         let gone: Vec<String> = deleted.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
         gone.into_iter().filter_map(|uid| deleted.remove(&uid)).collect()
     };
-    for gone in released.iter().filter(|gone| bed.setup.finalizer && gone.at + PATIENCE > Instant::now()) {
+    for gone in &released {
+        bed.touch(gone.hosts.iter().cloned());
+    }
+    let strict = bed.setup.finalizer && !bed.switched.load(Ordering::Relaxed);
+    for gone in released.iter().filter(|gone| strict && gone.at + PATIENCE > Instant::now()) {
         for host in gone.hosts.iter().filter(|host| !wishes.iter().any(|wish| wish.hosts.contains(*host))) {
             for twin in &bed.twins {
                 let lists = twin.lists();
@@ -119,6 +123,48 @@ pub async fn check_release(bed: &Arc<PiholeBed>) {
     }
 }
 
+/// How long a host that is asked for may be unserved.
+const ALLOWED: Allowed = Allowed {
+    // A pause that gathers changes, and one between two restarts of the resolver.
+    without_fault: Duration::from_mins(2),
+    // A request that hangs for its 10 seconds, the longest pause after failures, and a lease that runs out.
+    after_fault: Duration::from_mins(6),
+    // Passwords and permissions are tried again after one to ten minutes.
+    after_refusal: Duration::from_mins(12),
+};
+
+/// Looks for hosts that one Ingress has asked for and that have been unserved for longer than their own faults explain.
+pub async fn look(bed: &Arc<PiholeBed>) {
+    let now = Instant::now();
+    let wishes = wishes(bed).await;
+    for wish in wishes.iter().filter(|wish| wish.records.is_some()) {
+        for host in wish.hosts.iter().filter(|host| wish.claims(host)) {
+            let alone = wishes.iter().filter(|other| other.hosts.contains(host)).count() == 1;
+            let Some(since) = bed.touched(host).filter(|_| alone) else { continue };
+            for twin in bed.twins.iter().filter(|twin| !twin.is_by_hand()) {
+                let concerns = |name: &str| {
+                    name.starts_with(&format!("{} ", twin.name()))
+                        || name.ends_with(&format!("/ingresses/{}", wish.name))
+                };
+                if now < since + ALLOWED.without_fault || is_served(twin, host, wish) {
+                    continue;
+                }
+                if now > bed.world.strikes.of(concerns).deadline(since, &ALLOWED) {
+                    let asks = format!("Ingress {} asks for {host} alone and without faults of its own", wish.name);
+                    bed.world.violation(format!("{asks}, and Pi-hole {} does not serve it", twin.name()));
+                }
+            }
+        }
+    }
+}
+
+fn is_served(twin: &Twin, host: &str, wish: &Wish) -> bool {
+    let lists = twin.lists();
+    let held: Vec<&Held> =
+        lists.hosts.iter().chain(&lists.cnames).filter(|held| held.ours && host_of(&held.line) == host).collect();
+    wish.records.as_ref().is_none_or(|records| records.iter().cloned().collect::<BTreeSet<_>>() == ours(&held))
+}
+
 /// Checks everything.
 pub async fn check(bed: &Arc<PiholeBed>, moment: Moment) {
     let wishes = wishes(bed).await;
@@ -130,6 +176,9 @@ pub async fn check(bed: &Arc<PiholeBed>, moment: Moment) {
     }
     if moment == Moment::Rest {
         views(bed, &wishes);
+        if !bed.world.strikes.lost_events() {
+            told(bed, &wishes).await;
+        }
     }
 }
 
@@ -169,7 +218,9 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
         .flat_map(|wish| wish.hosts.iter().cloned())
         .collect();
     for (host, held) in &served {
-        if !hosts.contains(host) {
+        // The token API deletes by name: a line of ours stays where that would delete a foreign one.
+        let shared = bed.setup.speaks == Speaks::Token && all.iter().any(|held| named_by_hand(held, host));
+        if !hosts.contains(host) && !shared {
             wrong(format!("{:?} is served although no Ingress asks for it", held[0].line));
         }
     }
@@ -200,6 +251,31 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
     }
 }
 
+/// Who asks for a host that somebody wrote a line for by hand is told so by an event.
+async fn told(bed: &PiholeBed, wishes: &[Wish]) {
+    let events: Api<Event> = Api::all(bed.client.clone());
+    let listed = events.list(&ListParams::default()).await;
+    let told: BTreeSet<String> = listed.into_iter().flatten().filter_map(|event| event.regarding?.name).collect();
+    for wish in wishes.iter().filter(|wish| matches!(wish.records.as_deref(), Some([Record::Address(_)]))) {
+        for host in wish.hosts.iter().filter(|host| wish.claims(host)) {
+            let alone = wishes.iter().filter(|other| other.hosts.contains(host)).count() == 1;
+            let beside = |twin: &Arc<Twin>| twin.lists().hosts.iter().any(|held| v4_by_hand(held, host));
+            if alone && !told.contains(&wish.name) && bed.twins.iter().any(beside) {
+                bed.world.violation(format!(
+                    "Rest: Ingress {} has {host}, there is a foreign line for it, and no event tells so",
+                    wish.name
+                ));
+            }
+        }
+    }
+}
+
+/// Whether somebody wrote an IPv4 address for the host by hand.
+fn v4_by_hand(held: &Held, host: &str) -> bool {
+    let address = held.line.as_str().split_whitespace().next().unwrap_or_default();
+    named_by_hand(held, host) && address.parse::<Ipv4Addr>().is_ok()
+}
+
 /// The annotation `pihole.io/managed-hosts` of Ingresses about which there is no doubt.
 fn views(bed: &PiholeBed, wishes: &[Wish]) {
     for wish in wishes.iter().filter(|wish| !wish.deleting) {
@@ -208,12 +284,16 @@ fn views(bed: &PiholeBed, wishes: &[Wish]) {
         };
         let alone = |host: &String| wishes.iter().filter(|other| other.claims(host)).count() <= 1;
         if !wish.registered {
-            if wish.managed.as_ref().is_some_and(|hosts| !hosts.is_empty()) {
+            let shared = |host: &String| bed.setup.speaks == Speaks::Token && by_hand(host);
+            if wish.managed.as_ref().is_some_and(|hosts| !hosts.iter().all(shared)) {
                 bed.world
                     .violation(format!("Rest: Ingress {} asks for nothing, its view is {:?}", wish.name, wish.managed));
             }
         } else if wish.records.is_some() && wish.hosts.iter().all(|host| alone(host) && !by_hand(host)) {
-            let managed = wish.managed.clone().unwrap_or_default();
+            let mut managed = wish.managed.clone().unwrap_or_default();
+            if bed.setup.speaks == Speaks::Token {
+                managed.retain(|host| wish.hosts.contains(host) || !by_hand(host));
+            }
             if managed != wish.hosts {
                 bed.world
                     .violation(format!("Rest: Ingress {} has {:?}, its view is {managed:?}", wish.name, wish.hosts));

@@ -1,7 +1,10 @@
 //! The Pi-holes of a simulation: two lists each, a network to them, and an eye on every write.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,6 +45,8 @@ pub struct Twin {
     name: String,
     speaks: Speaks,
     lists: Mutex<Lists>,
+    /// Whether somebody has changed it by hand.
+    by_hand: AtomicBool,
 }
 
 /// What a Pi-hole holds.
@@ -56,7 +61,23 @@ pub struct Lists {
 impl Twin {
     /// An empty Pi-hole.
     pub fn new(world: &Arc<World>, name: &str, speaks: Speaks) -> Arc<Self> {
-        Arc::new(Self { world: world.clone(), name: name.to_owned(), speaks, lists: Mutex::default() })
+        Arc::new(Self {
+            world: world.clone(),
+            name: name.to_owned(),
+            speaks,
+            lists: Mutex::default(),
+            by_hand: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether somebody has changed it by hand.
+    pub fn is_by_hand(&self) -> bool {
+        self.by_hand.load(Ordering::Relaxed)
+    }
+
+    fn hand(&self) -> MutexGuard<'_, Lists> {
+        self.by_hand.store(true, Ordering::Relaxed);
+        self.lists()
     }
 
     /// Its name.
@@ -91,12 +112,12 @@ impl Twin {
     /// Adds a line by hand.
     pub fn add(&self, line: &str) {
         self.world.note(&format!("{} by hand: {line}", self.name));
-        self.lists().hosts.push(Held { line: Line::stored(line), ours: false, since: Instant::now() });
+        self.hand().hosts.push(Held { line: Line::stored(line), ours: false, since: Instant::now() });
     }
 
     /// Removes a line by hand: one of the operator's or one of the user's.
     pub fn remove(&self, ours: bool, index: usize) {
-        let mut lists = self.lists();
+        let mut lists = self.hand();
         let place =
             lists.hosts.iter().enumerate().filter(|(_, held)| held.ours == ours).nth(index).map(|(place, _)| place);
         if let Some(place) = place {
@@ -108,7 +129,7 @@ impl Twin {
     /// Loses all lines.
     pub fn wipe(&self) {
         self.world.note(&format!("{} lost its lines", self.name));
-        *self.lists() = Lists::default();
+        *self.hand() = Lists::default();
     }
 
     /// A change of the lists; what is not ours must come out of it as it went in.
@@ -174,7 +195,7 @@ impl PiholeWire {
         self.process.runs().await;
         let twin = self.twin.clone();
         let name = format!("{} {what}", twin.name);
-        let fate = twin.world.weather.fate(Side::Provider, class, &name);
+        let fate = twin.world.fate(Side::Provider, class, &name);
         let sender = self.process.clone();
         let (answer, wait) = oneshot::channel();
         tokio::spawn(async move {

@@ -101,6 +101,19 @@ pub struct ZoneObject {
 }
 
 impl ZoneObject {
+    /// A Zone without anything special.
+    pub fn plain(name: &str) -> Self {
+        Self {
+            namespace: "one".to_owned(),
+            name: name.to_owned(),
+            kind: "Native".to_owned(),
+            nameservers: vec!["ns1.example.org".to_owned()],
+            soa_edit_api: "DEFAULT".to_owned(),
+            refuse: false,
+            retain: false,
+        }
+    }
+
     /// The spec of the object.
     pub fn spec(&self) -> Value {
         let mut spec = json!({

@@ -3,26 +3,26 @@
 pub mod action;
 pub mod model;
 pub mod oracle;
+pub mod standing;
 pub mod twin;
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use futures::FutureExt;
-use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use signpost_engine::Operator;
+use signpost_sandbox::Sandbox;
 use signpost_system_powerdns::{Pace, install_with};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use self::{
-    action::{Action, RecordObject},
+    action::{Action, RecordObject, ZoneObject},
     model::{Id, Model, Spec},
     twin::{ServerWire, Twin},
 };
@@ -30,7 +30,7 @@ use crate::{
     bed::{Bed, Moment},
     history::History,
     process::Process,
-    world::World,
+    world::{self, World},
 };
 
 /// The API group of the four kinds.
@@ -106,10 +106,8 @@ impl PowerDnsBed {
         self.model().delete(id);
         let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {kind} {namespace}/{name}: {}", answer.is_ok()));
-        if self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none())
-            && let Some(object) = self.model().objects.get_mut(id)
-        {
-            object.released = true;
+        if self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none()) {
+            self.model().release(id);
         }
     }
 
@@ -160,13 +158,14 @@ impl PowerDnsBed {
         if removed.is_err() {
             return;
         }
+        self.world.strikes.strike_all(Instant::now() + Duration::from_millis(away));
         let of_kind = |id: &&Id| plural_of(id.0, &id.1) == plural;
         let ids: Vec<Id> = self.model().objects.keys().filter(of_kind).cloned().collect();
         for id in ids {
             self.model().delete(&id);
             let there = self.api(kind_of(id.0, &id.1), &id.1).get_opt(&id.2).await;
-            if let (Ok(None) | Err(_), Some(object)) = (there, self.model().objects.get_mut(&id)) {
-                object.released = true;
+            if let Ok(None) | Err(_) = there {
+                self.model().release(&id);
             }
         }
         let bed = self.clone();
@@ -197,7 +196,7 @@ impl PowerDnsBed {
         let known = self.model().objects.get(&id).map(|object| object.uid.clone());
         let there = self.api(kind_of(id.0, namespace), namespace).get_opt(name).await;
         let mut model = self.model();
-        let Some(object) = model.objects.get_mut(&id).filter(|object| Some(&object.uid) == known.as_ref()) else {
+        let Some(object) = model.objects.get(&id).filter(|object| Some(&object.uid) == known.as_ref()) else {
             return;
         };
         let gone = match &there {
@@ -205,12 +204,27 @@ impl PowerDnsBed {
             Ok(None) => true,
             Err(_) => false,
         };
-        if object.released || !gone {
+        if object.released.is_some() || !gone {
             return;
         }
-        object.released = true;
         let object = object.clone();
+        model.release(&id);
         oracle::check_release(&self.world, &self.twin, &model, &id, &object);
+    }
+}
+
+/// An A record whose object and name are the same.
+fn plain_record(name: &str, zone: &str) -> RecordObject {
+    RecordObject {
+        namespace: "one".to_owned(),
+        object: name.to_owned(),
+        zone: zone.to_owned(),
+        cluster_zone: false,
+        name: name.to_owned(),
+        rtype: "A".to_owned(),
+        ttl: 60,
+        records: vec!["192.0.2.9".to_owned()],
+        retain: false,
     }
 }
 
@@ -242,21 +256,22 @@ impl Bed for PowerDnsBed {
         action::draw(seed)
     }
 
+    fn prepared() -> Result<&'static Sandbox, String> {
+        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
+        let prepare = || {
+            world::prepare(|client| async move {
+                let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+                for crd in signpost_apis::powerdns::crds() {
+                    crds.create(&PostParams::default(), &crd).await?;
+                }
+                world::create_namespaces(&client, &["one", "two"]).await
+            })
+        };
+        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    }
+
     async fn open(world: Arc<World>, _: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for crd in signpost_apis::powerdns::crds() {
-            if let Err(error) = crds.create(&PostParams::default(), &crd).await {
-                world.violation(format!("a definition cannot be installed: {error}"));
-            }
-        }
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        for name in ["one", "two"] {
-            let namespace: Value = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-            if let Ok(namespace) = serde_json::from_value(namespace) {
-                drop(namespaces.create(&PostParams::default(), &namespace).await);
-            }
-        }
         let model = Arc::new(Mutex::new(Model::new(world.clone())));
         let twin = Twin::new(world.clone(), model.clone());
         let bed = Arc::new(Self { world: world.clone(), client, twin, model });
@@ -286,17 +301,7 @@ impl Bed for PowerDnsBed {
             Action::Recreate(record) => self.recreate(record).await,
             Action::Bulk { count, zone } => {
                 for number in 0..*count {
-                    let record = RecordObject {
-                        namespace: "one".to_owned(),
-                        object: format!("bulk-{number}"),
-                        zone: zone.clone(),
-                        cluster_zone: false,
-                        name: format!("bulk-{number}"),
-                        rtype: "A".to_owned(),
-                        ttl: 60,
-                        records: vec!["192.0.2.9".to_owned()],
-                        retain: false,
-                    };
+                    let record = plain_record(&format!("bulk-{number}"), zone);
                     self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record)).await;
                 }
             }
@@ -318,9 +323,30 @@ impl Bed for PowerDnsBed {
         }
     }
 
+    async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
+        let zone = format!("z{round}.test");
+        let zone_id: Id = (true, "one".to_owned(), zone.clone());
+        let ids: Vec<Id> = (0..40).map(|number| (false, "one".to_owned(), format!("r{round}-{number}"))).collect();
+        if delete {
+            for id in ids.iter().chain([&zone_id]) {
+                self.delete(id).await;
+            }
+            return;
+        }
+        self.put(zone_id, Spec::Zone(ZoneObject::plain(&zone))).await;
+        for id in ids {
+            let record = plain_record(&id.2, &zone);
+            self.put(id, Spec::Record(record)).await;
+        }
+    }
+
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
         install_with(operator, Arc::new(ServerWire::new(&self.twin, process)), pace(number));
         Box::new(())
+    }
+
+    async fn look(self: &Arc<Self>) {
+        standing::look(&self.world, &self.twin, &self.model());
     }
 
     fn is_restless(self: &Arc<Self>) -> bool {

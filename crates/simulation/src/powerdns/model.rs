@@ -33,8 +33,8 @@ pub struct Object {
     pub since: Instant,
     /// When it was deleted.
     pub deleted: Option<Instant>,
-    /// Whether it is gone from the API.
-    pub released: bool,
+    /// Since when it is gone from the API.
+    pub released: Option<Instant>,
     /// Every record set it has claimed.
     pub keys: BTreeSet<Key>,
 }
@@ -76,11 +76,32 @@ impl Object {
     }
 }
 
+/// A record set that must be served.
+#[derive(Debug)]
+pub struct Standing<'a> {
+    /// Which object asks for it.
+    pub id: &'a Id,
+    /// What it asks for.
+    pub record: &'a RecordObject,
+    /// The zone it is in.
+    pub zone: &'a ZoneObject,
+    /// When the zone object was made.
+    pub zone_made: Instant,
+    /// The record set.
+    pub key: Key,
+    /// Since when nothing that users did stands in its way.
+    pub since: Instant,
+}
+
 /// What users have asked for so far.
 pub struct Model {
     world: Arc<World>,
     /// The objects that users know, also those that they deleted, until another one takes their place.
     pub objects: BTreeMap<Id, Object>,
+    /// When somebody last edited a zone at the server by hand.
+    pub hands: BTreeMap<String, Instant>,
+    /// When an object that other objects may have waited for was last gone, by name and by zone.
+    freed: BTreeMap<String, Instant>,
     /// Record sets that stay although their object was deleted.
     pub retained: BTreeSet<Key>,
     /// Zones that stay although their object was deleted.
@@ -97,6 +118,8 @@ impl Model {
         Self {
             world,
             objects: BTreeMap::new(),
+            hands: BTreeMap::new(),
+            freed: BTreeMap::new(),
             retained: BTreeSet::new(),
             retained_zones: BTreeSet::new(),
             claimed: BTreeSet::new(),
@@ -126,13 +149,14 @@ impl Model {
             Spec::Zone(zone) => {
                 let name = format!("{}.", zone.name);
                 self.claimed.insert((name.clone(), name.clone(), "NS".to_owned()));
-                self.retained_zones.remove(&name);
+                // One that refuses to adopt does not take over what another object left.
                 if !zone.refuse {
+                    self.retained_zones.remove(&name);
                     self.adopters.insert(name);
                 }
             }
         }
-        self.objects.insert(id, Object { uid, spec, made, since: now, deleted: None, released: false, keys });
+        self.objects.insert(id, Object { uid, spec, made, since: now, deleted: None, released: None, keys });
     }
 
     /// A user deletes an object.
@@ -145,6 +169,50 @@ impl Model {
                 Spec::Zone(zone) => drop(self.retained_zones.insert(format!("{}.", zone.name))),
             }
         }
+    }
+
+    /// An object is gone from the API.
+    pub fn release(&mut self, id: &Id) {
+        let now = Instant::now();
+        let Some(object) = self.objects.get_mut(id).filter(|object| object.released.is_none()) else { return };
+        object.released = Some(now);
+        let names: Vec<String> = match &object.spec {
+            Spec::Record(_) => object.keys.iter().map(|key| key.1.clone()).collect(),
+            Spec::Zone(zone) => vec![format!("{}.", zone.name)],
+        };
+        self.freed.extend(names.into_iter().map(|name| (name, now)));
+    }
+
+    /// The zone object of a record set, where it is the only one of its zone, and since when both have been as they are.
+    fn settled_zone(&self, record: &RecordObject) -> Option<(&ZoneObject, &Object)> {
+        let zone = format!("{}.", record.zone);
+        let namespace = if record.cluster_zone { String::new() } else { record.namespace.clone() };
+        let object = self.objects.get(&(true, namespace, record.zone.clone()))?;
+        let Spec::Zone(spec) = &object.spec else { return None };
+        let alone =
+            self.objects.values().filter(|other| other.is_zone_of(&zone) && other.released.is_none()).count() == 1;
+        (object.deleted.is_none() && object.released.is_none() && alone).then_some((spec, object))
+    }
+
+    /// Record sets that one object alone has asked for, unchanged and in a zone that has one object; and since when.
+    pub fn standing(&self) -> Vec<Standing<'_>> {
+        let mut standing = Vec::new();
+        for (id, object) in &self.objects {
+            let Spec::Record(record) = &object.spec else { continue };
+            let Some((zone, of_zone)) = self.settled_zone(record) else { continue };
+            let key = record.key();
+            let at = |other: &Object| other.claims_at(&key.0, &key.1) && other.released.is_none();
+            let alone = self.objects.values().filter(|other| at(other)).count() == 1;
+            let possible = key.0 != key.1 || !["CNAME", "NS"].contains(&key.2.as_str());
+            let refused = record.records.iter().any(|content| content == REFUSED);
+            if object.deleted.is_some() || object.released.is_some() || !alone || !possible || refused {
+                continue;
+            }
+            let freed = [self.freed.get(&key.0), self.freed.get(&key.1)].into_iter().flatten().copied();
+            let since = freed.fold(object.since.max(of_zone.since), Instant::max);
+            standing.push(Standing { id, record, zone, zone_made: of_zone.made, key, since });
+        }
+        standing
     }
 
     /// Whether any object has ever claimed the record set.
@@ -170,14 +238,14 @@ impl Model {
 
     /// Whether a zone object has stood for long, alone and unchanged.
     pub fn zone_stands_alone(&self, zone: &str, asked: Instant) -> bool {
-        let mut objects = self.objects.values().filter(|object| object.is_zone_of(zone) && !object.released);
+        let mut objects = self.objects.values().filter(|object| object.is_zone_of(zone) && object.released.is_none());
         matches!((objects.next(), objects.next()), (Some(object), None) if self.settled(object, asked))
     }
 
     /// Whether a record set is claimed by an object that has stood for long, alone at its name, in a zone that has too.
     pub fn stands_alone(&self, key: &Key, asked: Instant) -> bool {
         let (zone, name, _) = key;
-        let mut at = self.objects.values().filter(|object| object.claims_at(zone, name) && !object.released);
+        let mut at = self.objects.values().filter(|object| object.claims_at(zone, name) && object.released.is_none());
         let (Some(object), None) = (at.next(), at.next()) else { return false };
         let Spec::Record(record) = &object.spec else { return false };
         let namespace = if record.cluster_zone { "" } else { &record.namespace };
@@ -190,12 +258,12 @@ impl Model {
 
     /// Whether an object that is not gone yet has claimed the record set, apart from this one.
     pub fn others_claim(&self, but: &Id, key: &Key) -> bool {
-        self.objects.iter().any(|(id, object)| id != but && !object.released && object.keys.contains(key))
+        self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.keys.contains(key))
     }
 
     /// Whether another zone object of the zone is not gone yet.
     pub fn others_hold(&self, but: &Id, zone: &str) -> bool {
-        self.objects.iter().any(|(id, object)| id != but && !object.released && object.is_zone_of(zone))
+        self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.is_zone_of(zone))
     }
 
     /// Whether an object asks for a content that the server refuses.

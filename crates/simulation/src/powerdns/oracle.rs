@@ -396,7 +396,9 @@ impl Look<'_> {
     fn left_behind(&self, name: &str, server: Option<(ZoneInfo, BTreeMap<Key, Set>)>, made: Option<(Instant, bool)>) {
         let (Some((_, sets)), Some((made, by_hand))) = (server, made) else { return };
         let retained = self.model.retained_zones.contains(name);
-        let never_adopted = by_hand && !self.model.was_adopted(name, made);
+        // An object that was deleted before anything was written for it did not adopt the zone.
+        let adopted = self.model.was_adopted(name, made) && self.twin.seen().taken.contains(name);
+        let never_adopted = by_hand && !adopted;
         if never_adopted {
             return;
         }

@@ -59,6 +59,8 @@ pub struct Seen {
     pub open: BTreeSet<Key>,
     /// When each zone was made, and whether by hand.
     pub zones: BTreeMap<String, (Instant, bool)>,
+    /// Zones made by hand that the operator has written to since.
+    pub taken: BTreeSet<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +137,7 @@ impl Twin {
         if !matches!(done, Some(Ok(_))) {
             return;
         }
+        lock(&self.model).hands.insert(zone.to_string(), Instant::now());
         let key = (zone.to_string(), name.to_string(), rtype.to_string());
         let claimed = lock(&self.model).was_claimed(&key);
         let mut seen = self.seen();
@@ -157,6 +160,7 @@ impl Twin {
         let new = NewZone { name: name.clone(), kind: "Native".into(), nameservers, settings };
         let (done, ..) = self.run(&name, self.server.create(&new));
         if matches!(done, Some(Ok(_))) {
+            lock(&self.model).hands.insert(name.to_string(), Instant::now());
             self.seen().zones.insert(name.to_string(), (Instant::now(), true));
         }
         self.world.note(&format!("zone by hand {name}"));
@@ -166,6 +170,8 @@ impl Twin {
     pub fn wipe(&self) {
         self.server.wipe();
         let mut seen = self.seen();
+        let now = Instant::now();
+        lock(&self.model).hands.extend(seen.zones.keys().map(|zone| (zone.clone(), now)));
         *seen = Seen::default();
         self.world.note("the server lost its database");
     }
@@ -210,6 +216,7 @@ impl Twin {
     /// A zone that somebody made by hand and that every object refuses to adopt must stay as it is.
     fn check_zone(&self, zone: &ZoneName, what: &str) {
         let name = zone.to_string();
+        self.seen().taken.insert(name.clone());
         let by_hand = self.seen().zones.get(&name).is_some_and(|(_, by_hand)| *by_hand);
         if by_hand && lock(&self.model).refused_from_the_start(&name) {
             self.world.violation(format!("foreign zone {what}: {name}"));
@@ -250,6 +257,7 @@ impl Twin {
                 seen.open.remove(key);
             }
             seen.zones.remove(&zone.to_string());
+            seen.taken.remove(&zone.to_string());
         }
         Ok(done)
     }
@@ -277,7 +285,7 @@ impl ServerWire {
         self.process.runs().await;
         let asked = Instant::now();
         let twin = self.twin.clone();
-        let fate = twin.world.weather.fate(Side::Provider, class, &name);
+        let fate = twin.world.fate(Side::Provider, class, &name);
         let sender = self.process.clone();
         let (answer, wait) = oneshot::channel();
         tokio::spawn(async move {

@@ -1,0 +1,62 @@
+//! Looks for record sets that one object has asked for and that have been unserved for longer than their own faults explain.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    model::{Model, Standing},
+    twin::{Set, Twin},
+};
+use crate::{strikes::Allowed, world::World};
+
+/// How long a record set that is asked for may be unserved.
+const ALLOWED: Allowed = Allowed {
+    // A pass of the zone that began just before, its pause, and the passes of other zones.
+    without_fault: Duration::from_secs(20),
+    // A request that hangs for its 10 seconds, the longest pause after failures, and a lease that runs out.
+    after_fault: Duration::from_mins(4),
+    // Passwords and permissions are tried again after one to ten minutes.
+    after_refusal: Duration::from_mins(12),
+};
+
+/// Looks at every record set that must be served.
+pub fn look(world: &World, twin: &Twin, model: &Model) {
+    let now = Instant::now();
+    for standing in model.standing() {
+        // What a hand edit changes is restored by a full read, which is not soon.
+        let by_hand = model.hands.contains_key(&standing.key.0);
+        if by_hand || now < standing.since + ALLOWED.without_fault || is_served(twin, &standing) {
+            continue;
+        }
+        let own = world.strikes.of(|name| concerns(name, &standing));
+        if now > own.deadline(standing.since, &ALLOWED) {
+            world.violation(format!(
+                "{:?} asks for {:?} alone and without faults of its own, and it is not served",
+                standing.id, standing.key
+            ));
+        }
+    }
+}
+
+/// Whether a request has to do with a record set: it names its zone or its object.
+fn concerns(name: &str, standing: &Standing<'_>) -> bool {
+    name.contains(&standing.zone.name) || name.contains(&format!("rrsets/{}", standing.id.2))
+}
+
+fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
+    let (zone, name, _) = &standing.key;
+    let made = twin.seen().zones.get(zone).copied();
+    let foreign = made.is_some_and(|(made, by_hand)| by_hand || made < standing.zone_made);
+    if standing.zone.refuse && foreign {
+        return true;
+    }
+    let mut records = standing.record.records.clone();
+    records.sort();
+    let wanted = Set { ttl: standing.record.ttl, records };
+    let sets = twin.contents(zone).map(|(_, sets)| sets).unwrap_or_default();
+    // Another type at the name, left by a deletion policy, may forbid this one.
+    let others =
+        sets.keys().any(|key| key.1 == *name && key != &standing.key && !["SOA", "NS"].contains(&key.2.as_str()));
+    others || sets.get(&standing.key) == Some(&wanted)
+}
