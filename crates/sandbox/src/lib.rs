@@ -1,4 +1,5 @@
-//! A Kubernetes API and an authoritative name server in one process, for the demo and the tests. See `README.md`.
+//! A Kubernetes API, an authoritative name server and the public edge of a Pangolin in one process, for the demo and the tests. See
+//! `README.md`.
 //!
 //! In: requests of an unmodified `kube::Client`, or of kubectl over loopback. Out: what kube-apiserver would answer, from
 //! memory, with a clock and identifiers that a test can fix, and with injected faults.
@@ -14,6 +15,7 @@ pub mod apply;
 mod clock;
 mod discovery;
 mod document;
+pub mod edge;
 mod faults;
 mod kinds;
 mod log;
