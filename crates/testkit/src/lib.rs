@@ -17,6 +17,7 @@ mod cluster;
 mod control_plane;
 mod dig;
 mod fault_proxy;
+pub mod pangolin;
 pub mod pihole;
 mod powerdns;
 mod process;
