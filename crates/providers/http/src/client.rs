@@ -152,6 +152,7 @@ impl Current {
             .http1_only()
             .tcp_nodelay(true)
             .pool_max_idle_per_host(options.idle_connections)
+            .pool_idle_timeout(options.idle_timeout)
             .connect_timeout(options.connect_timeout)
             .timeout(options.timeout);
         if options.insecure {

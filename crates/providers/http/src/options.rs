@@ -22,6 +22,8 @@ pub struct HttpOptions {
     pub timeout: Duration,
     /// Connections that are kept open for later requests. With 0 every request has a connection of its own.
     pub idle_connections: usize,
+    /// How long such a connection is kept: less than the server keeps it, or a request on it is lost.
+    pub idle_timeout: Duration,
     /// Largest body that is read from a successful answer, in bytes. A body of an error is cut at 64 KiB.
     pub max_body: usize,
     /// Longest `Retry-After` that is honoured.
@@ -29,7 +31,8 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Options with the system's certificates, deadlines of 3 and 10 seconds, one idle connection, 8 MiB of body.
+    /// Options with the system's certificates, deadlines of 3 and 10 seconds, one idle connection for 90 seconds, 8 MiB of
+    /// body.
     pub fn new(url: Url) -> Self {
         Self {
             url,
@@ -39,6 +42,7 @@ impl HttpOptions {
             connect_timeout: Duration::from_secs(3),
             timeout: Duration::from_secs(10),
             idle_connections: 1,
+            idle_timeout: Duration::from_secs(90),
             max_body: 8 << 20,
             longest_wait: Duration::from_hours(1),
         }

@@ -94,6 +94,20 @@ async fn without_idle_connections_every_request_has_its_own() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_idle_for_too_long_is_not_used_again() {
+    let server = serve(|_| (ok("{}"), After::GoOn)).await;
+    let client = HttpClient::new(HttpOptions { idle_timeout: Duration::from_millis(1), ..options(&server) }).unwrap();
+    // Sooner or later two requests are more than a millisecond apart.
+    for _ in 0..10_000 {
+        assert_eq!(body(&client, "/").await.unwrap(), b"{}");
+        if server.connections.load(Ordering::SeqCst) > 1 {
+            return;
+        }
+    }
+    panic!("every request was sent on the first connection");
+}
+
+#[tokio::test]
 async fn the_deadline_covers_the_body() {
     let server = serve(|path| match path {
         "/silent" => (Vec::new(), After::Hang),
