@@ -226,7 +226,7 @@ impl State {
     fn edge_target(&self, target: &TargetRow) -> EdgeTarget<String> {
         let site = self.site(target.site);
         let ip = target.text("ip").unwrap_or_default();
-        // The address goes into a URL without brackets, unless newt dials it.
+        // The address is put into a URL without brackets, unless newt dials it.
         let dialled = site.is_some_and(|site| site.kind == "newt") || !ip.contains(':');
         EdgeTarget {
             enabled: target.field("enabled") != &json!(false),
