@@ -16,6 +16,7 @@ use serde_json::Value;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("signpost-dns", &[]),
     ("signpost-planning", &["signpost-dns"]),
+    ("signpost-exposure", &["signpost-dns"]),
     ("signpost-apis", &[]),
     ("signpost-engine", &["signpost-dns", "signpost-planning"]),
     ("signpost-provider-http", &[]),
@@ -33,7 +34,7 @@ fn is_meant(entry: &str, name: &str) -> bool {
 }
 
 /// Crates without a runtime, client, clock, randomness or environment, also among their transitive dependencies.
-const PURE: &[&str] = &["signpost-dns", "signpost-planning"];
+const PURE: &[&str] = &["signpost-dns", "signpost-planning", "signpost-exposure"];
 const IMPURE_CRATES: &[&str] = &[
     "tokio",
     "async-std",

@@ -1,0 +1,111 @@
+//! The mapping of class aliases to tunnels: `alias=tunnel` per line or comma. A line that cannot be read is fatal, with its number.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+/// Aliases and the tunnels that they stand for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TunnelMapping(BTreeMap<String, String>);
+
+/// A line that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {text:?} {why}")]
+pub struct MappingError {
+    /// Which line, from 1.
+    pub line: usize,
+    /// The entry.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl TunnelMapping {
+    /// Reads a mapping. Empty lines and comments after `#` do not count. Returns every error.
+    pub fn parse(text: &str) -> Result<Self, Vec<MappingError>> {
+        let mut mapping = BTreeMap::new();
+        let mut errors = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or_default();
+            for entry in line.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+                let refused = |why: String| MappingError { line: number, text: entry.chars().take(120).collect(), why };
+                match read(entry) {
+                    Err(why) => errors.push(refused(why)),
+                    Ok((alias, tunnel)) => match mapping.get(&alias) {
+                        Some(other) if *other != tunnel => {
+                            errors.push(refused(format!("maps {alias:?} again; it already stands for {other:?}")));
+                        }
+                        Some(_) | None => {
+                            mapping.insert(alias, tunnel);
+                        }
+                    },
+                }
+            }
+        }
+        if errors.is_empty() { Ok(Self(mapping)) } else { Err(errors) }
+    }
+
+    /// The tunnel of an alias; the alias itself when it is not mapped.
+    pub fn tunnel<'a>(&'a self, alias: &'a str) -> &'a str {
+        self.0.get(alias).map_or(alias, String::as_str)
+    }
+
+    /// The aliases, in order.
+    pub fn aliases(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+fn read(entry: &str) -> Result<(String, String), String> {
+    let (alias, tunnel) = entry.split_once('=').ok_or_else(|| "has no '='; write alias=tunnel".to_owned())?;
+    let (alias, tunnel) = (alias.trim(), tunnel.trim());
+    if alias.is_empty() || tunnel.is_empty() {
+        return Err("has an empty side; write alias=tunnel".to_owned());
+    }
+    // A tunnel may be written with its namespace.
+    let name = match tunnel.split_once('/') {
+        Some((namespace, name)) if is_label(namespace) => name,
+        Some(_) => return Err(format!("has {tunnel:?}, which is not namespace/name")),
+        None => tunnel,
+    };
+    if !alias.split('.').all(is_label) || !name.split('.').all(is_label) {
+        return Err("holds characters that no Kubernetes name has; use lower-case letters, digits and '-'".to_owned());
+    }
+    Ok((alias.to_owned(), tunnel.to_owned()))
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_stand_for_tunnels_and_an_unmapped_one_for_itself() {
+        let text = "edge-eu=edge-eu-tunnel\n\n  # the other side\nedge-us = infra/us # with its namespace\na=b,c=d\n";
+        let mapping = TunnelMapping::parse(text).unwrap();
+        assert_eq!(mapping.tunnel("edge-eu"), "edge-eu-tunnel");
+        assert_eq!(mapping.tunnel("edge-us"), "infra/us");
+        assert_eq!((mapping.tunnel("c"), mapping.tunnel("staging")), ("d", "staging"));
+        assert_eq!(mapping.aliases().collect::<Vec<_>>(), ["a", "c", "edge-eu", "edge-us"]);
+    }
+
+    #[test]
+    fn every_line_that_cannot_be_read_is_reported_with_its_number() {
+        let text = "good=tunnel\nnothing\n=x\ny=\ngood=other\ngood=tunnel\nBad=x\na=b/c/d\n";
+        let errors = TunnelMapping::parse(text).unwrap_err();
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 7, 8]);
+        assert_eq!(errors[0].to_string(), "line 2: \"nothing\" has no '='; write alias=tunnel");
+        assert!(errors[3].to_string().contains("already stands for \"tunnel\""), "{}", errors[3]);
+    }
+
+    #[test]
+    fn nothing_is_an_empty_mapping() {
+        assert_eq!(TunnelMapping::parse(" \n# only a comment\n"), Ok(TunnelMapping::default()));
+    }
+}
