@@ -192,7 +192,7 @@ async fn a_refused_connection_is_a_restarting_server() {
     assert!(matches!(&error, HttpError::Unreachable { restarting: true, why } if why.contains("refused")), "{error:?}");
 }
 
-/// A server that goes away between the connection and the request: the request may not even have been written.
+/// A server that stops between the connection and the request: the request may not even have been written.
 #[tokio::test]
 async fn a_connection_dropped_at_any_moment_is_a_restarting_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -22,7 +22,7 @@ pub enum PangolinError {
         /// The name of the permission in the dashboard's API.
         permission: &'static str,
     },
-    /// The key does not reach the organisation, or there is none of that id.
+    /// The key does not reach the organisation, or no organisation has that id.
     #[error("the API key has no access to the organisation {org:?}, or there is no such organisation; check the id")]
     OtherOrganization {
         /// The configured id.

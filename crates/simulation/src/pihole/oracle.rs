@@ -251,7 +251,7 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
     }
 }
 
-/// Who asks for a host that somebody wrote a line for by hand is told so by an event.
+/// An Ingress whose host has a line written by hand gets an event about it.
 async fn told(bed: &PiholeBed, wishes: &[Wish]) {
     let events: Api<Event> = Api::all(bed.client.clone());
     let listed = events.list(&ListParams::default()).await;

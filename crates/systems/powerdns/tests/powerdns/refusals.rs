@@ -42,7 +42,7 @@ async fn a_loser_keeps_what_it_wrote_until_the_winner_is_written() {
     scene.until_set("older", "Succeeded").await;
     let created = |object: &RRset| object.metadata.creation_timestamp.clone().unwrap().0;
     let before = created(&scene.sets.get("older").await.unwrap());
-    // Creation is told in whole seconds.
+    // Creation times are whole seconds.
     let mut tries = 0;
     loop {
         scene.create("younger", "www", "A", "192.0.2.2").await;
