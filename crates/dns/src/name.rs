@@ -9,6 +9,7 @@ use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
@@ -99,10 +100,11 @@ pub enum NameError {
 
 /// An absolute name in canonical form: lower case, A-labels, no trailing dot kept (the root is `.`).
 ///
-/// `Display` prints the trailing dot; [`Fqdn::undotted`] does not. Octets that only an escape can write are stored as
-/// `\ddd`, the dot within a label too, so that `.` always separates labels. `Display` prints them as PowerDNS does.
+/// A clone shares the text. `Display` prints the trailing dot; [`Fqdn::undotted`] does not. Octets that only an escape can
+/// write are stored as `\ddd`, the dot within a label too, so that `.` always separates labels. `Display` prints them as
+/// PowerDNS does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fqdn(Box<str>);
+pub struct Fqdn(Arc<str>);
 
 impl Fqdn {
     /// Parses any name that may own or be named by a record.
@@ -119,7 +121,7 @@ impl Fqdn {
         }
         let bare = ascii.strip_suffix('.').unwrap_or(&ascii);
         check_labels(bare, text, is_plain)?;
-        Ok(Self(Box::from(bare)))
+        Ok(Self(Arc::from(bare)))
     }
 
     /// Parses a name within a record's data, such as `My\032Printer._ipp._tcp.example.org.`.
@@ -136,7 +138,7 @@ impl Fqdn {
         let stored = store_escaped(text)?;
         let bare = stored.strip_suffix('.').unwrap_or(&stored);
         check_labels(bare, text, |octet| is_plain(octet) || octet == b'\\')?;
-        let name = Self(Box::from(bare));
+        let name = Self(Arc::from(bare));
         // Printed without a backslash, it would not be read again.
         if let Some(character) = name.octets().find(|octet| !is_plain(*octet)).map(char::from)
             && !name.to_string().contains('\\')
@@ -185,7 +187,7 @@ impl Fqdn {
 
     /// The root, printed as `.`.
     pub fn root() -> Self {
-        Self(Box::from("."))
+        Self(Arc::from("."))
     }
 
     /// Whether this is the root.
@@ -226,7 +228,7 @@ impl Fqdn {
         if self.is_root() {
             return None;
         }
-        Some(self.0.split_once('.').map_or_else(Self::root, |(_, rest)| Self(Box::from(rest))))
+        Some(self.0.split_once('.').map_or_else(Self::root, |(_, rest)| Self(Arc::from(rest))))
     }
 
     /// The name itself, its parent, and so on down to the root, without trailing dots and without allocating.
@@ -273,7 +275,7 @@ impl Fqdn {
             return None;
         }
         let domain = psl::domain(self.0.as_bytes())?;
-        let text = |bytes| std::str::from_utf8(bytes).ok().map(|text| Self(Box::from(text)));
+        let text = |bytes| std::str::from_utf8(bytes).ok().map(|text| Self(Arc::from(text)));
         Some(Suffixed {
             suffix: text(domain.suffix().as_bytes())?,
             registrable: text(domain.as_bytes())?,

@@ -150,7 +150,7 @@ pub struct Identity {
     /// The object's id.
     pub id: Arc<ObjectId>,
     /// The UID of this incarnation.
-    pub uid: Box<str>,
+    pub uid: Arc<str>,
     /// The resource version; 0 where the API server's version is not a number.
     pub version: u64,
     /// The generation; 0 for kinds that have none.

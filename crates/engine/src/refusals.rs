@@ -29,7 +29,7 @@ pub struct Refusals {
 }
 
 /// Reported refusals of objects without a status: the UID and the refusals, by object and system.
-type Reported = BTreeMap<Arc<ObjectId>, BTreeMap<&'static str, (Box<str>, BTreeSet<Refusal>)>>;
+type Reported = BTreeMap<Arc<ObjectId>, BTreeMap<&'static str, (Arc<str>, BTreeSet<Refusal>)>>;
 
 impl Refusals {
     pub(crate) fn new(recorder: Recorder, metrics: Metrics) -> Self {

@@ -50,7 +50,7 @@ pub(crate) mod owned;
 mod pace;
 pub use child::{Child, ChildApplied, ChildDeleted, ChildError, Proof};
 pub use error::WriteError;
-use known::Part;
+use known::{Digest, Part};
 pub(crate) use pace::Turn;
 
 /// The field manager of everything this operator applies.
@@ -62,7 +62,7 @@ pub struct ObjectWrite {
     /// Which object.
     pub id: Arc<ObjectId>,
     /// The UID of the object.
-    pub uid: Box<str>,
+    pub uid: Arc<str>,
     /// The content.
     pub patch: ObjectPatch,
     /// The part of the operator that owns the written fields; empty for the default.
@@ -494,7 +494,7 @@ impl Writer {
         let request = Request::new(url);
         let built = match patch {
             ObjectPatch::Status(status) => {
-                let mut metadata = json!({ "name": id.name, "uid": uid });
+                let mut metadata = json!({ "name": id.name, "uid": **uid });
                 if let Some(namespace) = &id.namespace {
                     metadata["namespace"] = json!(namespace);
                 }
@@ -509,7 +509,7 @@ impl Writer {
             }
             ObjectPatch::Metadata(metadata) => {
                 let mut metadata = metadata.clone();
-                metadata["uid"] = json!(uid);
+                metadata["uid"] = json!(**uid);
                 let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
                 request.patch(&id.name, &params, &Patch::Merge(json!({ "metadata": metadata })))
             }
@@ -549,10 +549,10 @@ fn permission(verb: &'static str, kind: &Kind, subresource: &'static str) -> Per
 
 impl State {
     /// The part that a write applies, and the digest of its content.
-    fn wanted(&self, write: &ObjectWrite) -> Option<(Part, u64)> {
+    fn wanted(&self, write: &ObjectWrite) -> Option<(Part, Digest)> {
         let ObjectPatch::Status(status) = &write.patch else { return None };
         let part = Part::status(write.owner);
-        Some((part, self.known.digest(&write.id, part, &json!({ "status": status }))))
+        Some((part, self.known.digest_of_status(&write.id, status)))
     }
 
     fn has_status(&self, write: &ObjectWrite) -> bool {

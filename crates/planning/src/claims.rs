@@ -3,7 +3,7 @@
 //! In: claims as objects are created and deleted, in any order. Out: the holder of a key (oldest claim, then lowest UID, then holder) and
 //! the queue behind it. The answer depends on the claims alone, not on their order of arrival.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
@@ -13,14 +13,14 @@ pub struct Claim<H> {
     /// Since when: the object's creation.
     pub since: Timestamp,
     /// The object's UID, which decides between claims of one second.
-    pub uid: Box<str>,
+    pub uid: Arc<str>,
     /// The object.
     pub holder: H,
 }
 
 impl<H> Claim<H> {
     /// A claim of `holder` since then.
-    pub fn new(holder: H, since: Timestamp, uid: impl Into<Box<str>>) -> Self {
+    pub fn new(holder: H, since: Timestamp, uid: impl Into<Arc<str>>) -> Self {
         Self { since, uid: uid.into(), holder }
     }
 }

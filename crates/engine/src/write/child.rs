@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     FIELD_MANAGER, WriteError, Writer,
-    known::{Part, View},
+    known::{Digest, Part, View},
     owned, permission,
 };
 use crate::object::ObjectId;
@@ -243,7 +243,7 @@ impl Writer {
     }
 
     /// Notes a child that is up to date.
-    fn learn(&self, child: &Child, digest: u64, live: &Value) {
+    fn learn(&self, child: &Child, digest: Digest, live: &Value) {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         self.lock().known.answered(&child.id, uid, Part::whole(), digest, live);
     }

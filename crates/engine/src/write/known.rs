@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU64,
 };
 
 use serde_json::Value;
@@ -47,11 +48,14 @@ struct Known {
     /// The resource version of this state; 0 when it is not known.
     version: u64,
     deleting: bool,
+    /// Whether `live` is from the object's own `managedFields`.
+    by_fields: bool,
     /// The digest of the fields that we own.
-    live: Option<u64>,
-    /// The digest that we applied, and the digest of what the server stored for it.
-    reads_as: Option<(u64, u64)>,
+    live: Option<Digest>,
 }
+
+/// The digest of some content. An `Option` of it is not larger.
+pub(super) type Digest = NonZeroU64;
 
 /// The state of a child according to the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub(super) enum View {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     known: HashMap<u64, Known>,
+    /// Content that the server stores differently: the digest that we applied, and the digest of what the server stored for it.
+    reads_as: HashMap<u64, (Digest, Digest)>,
     /// Fields that only record when something happened, by kind; also the kinds whose status is reported.
     times: BTreeMap<&'static Kind, BTreeSet<&'static str>>,
     /// The owners of statuses.
@@ -92,8 +98,15 @@ impl Table {
     }
 
     /// The digest of the content to apply.
-    pub(super) fn digest(&self, id: &ObjectId, part: Part, content: &Value) -> u64 {
+    pub(super) fn digest(&self, id: &ObjectId, part: Part, content: &Value) -> Digest {
         if part.subresource.is_empty() { digest(content, &|_| false) } else { digest(content, &self.is_time(id)) }
+    }
+
+    /// The digest of a status to apply.
+    pub(super) fn digest_of_status(&self, id: &ObjectId, status: &Value) -> Digest {
+        let mut hasher = DefaultHasher::new();
+        feed_fields([("status", status)].into_iter(), &self.is_time(id), &mut hasher);
+        finish(&hasher)
     }
 
     fn is_time(&self, id: &ObjectId) -> impl Fn(&str) -> bool {
@@ -102,18 +115,23 @@ impl Table {
     }
 
     /// Whether the server has exactly this under the part of that incarnation.
-    pub(super) fn has(&self, id: &ObjectId, uid: &str, part: Part, wanted: u64) -> bool {
-        let known = self.known.get(&key(id, part));
-        known.is_some_and(|known| known.uid == hash_of(uid) && known.is(wanted))
+    pub(super) fn has(&self, id: &ObjectId, uid: &str, part: Part, wanted: Digest) -> bool {
+        let key = key(id, part);
+        self.known.get(&key).is_some_and(|known| known.uid == hash_of(uid) && self.is(key, known, wanted))
+    }
+
+    fn is(&self, key: u64, known: &Known, wanted: Digest) -> bool {
+        known.live.is_some_and(|live| live == wanted || self.reads_as.get(&key) == Some(&(wanted, live)))
     }
 
     /// The state of a child that should have this content.
-    pub(super) fn child(&self, id: &ObjectId, wanted: u64) -> View {
+    pub(super) fn child(&self, id: &ObjectId, wanted: Digest) -> View {
         if !self.views.contains(id.kind) {
             return View::Unknown;
         }
-        match self.known.get(&key(id, Part::whole())) {
-            Some(known) if !known.deleting && known.is(wanted) => View::Same,
+        let key = key(id, Part::whole());
+        match self.known.get(&key) {
+            Some(known) if !known.deleting && self.is(key, known, wanted) => View::Same,
             Some(_) => View::Unknown,
             None => View::Absent,
         }
@@ -137,26 +155,33 @@ impl Table {
             parts.extend(self.owners.iter().copied().map(Part::status));
         }
         for part in parts {
+            // The answer to our own write was the same state.
+            if self.known.get(&key(id, part)).is_some_and(|known| known.is_state(hash_of(uid), version)) {
+                continue;
+            }
             let live = applied.and_then(|object| owned::extract(object, part.subresource, part.owner));
             let live = live.map(|live| self.digest(id, part, &live));
-            self.note(id, part, Known { uid: hash_of(uid), version, deleting, live, reads_as: None });
+            self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields: true, live });
         }
     }
 
     /// Notes the object that the API server returned for an apply of `wanted` under `part`.
-    pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: u64, answer: &Value) {
+    pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: Digest, answer: &Value) {
         if !part.owner.is_empty() {
             self.owners.insert(part.owner);
         }
         let version = crate::object::version_of(answer.pointer("/metadata/resourceVersion").and_then(Value::as_str));
         let deleting = answer.pointer("/metadata/deletionTimestamp").is_some();
         // An answer without managedFields counts as what was sent.
-        let live =
-            owned::extract(answer, part.subresource, part.owner).map_or(wanted, |live| self.digest(id, part, &live));
-        let known = Known { uid: hash_of(uid), version, deleting, live: Some(live), reads_as: None };
-        self.note(id, part, known);
-        if let Some(known) = self.known.get_mut(&key(id, part)) {
-            known.reads_as = (live != wanted).then_some((wanted, live));
+        let live = owned::extract(answer, part.subresource, part.owner).map(|live| self.digest(id, part, &live));
+        let by_fields = live.is_some();
+        let live = live.unwrap_or(wanted);
+        self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields, live: Some(live) });
+        let key = key(id, part);
+        if live == wanted {
+            self.reads_as.remove(&key);
+        } else {
+            self.reads_as.insert(key, (wanted, live));
         }
     }
 
@@ -167,7 +192,10 @@ impl Table {
             Some(old) => {
                 let same = old.uid == new.uid;
                 if !same || new.version >= old.version || new.version == 0 {
-                    *old = Known { reads_as: old.reads_as.filter(|_| same), ..new };
+                    *old = new;
+                }
+                if !same {
+                    self.reads_as.remove(&key);
                 }
             }
             // An object without anything of ours takes no memory.
@@ -180,22 +208,25 @@ impl Table {
 
     /// Forgets an object that is deleted.
     pub(super) fn forget(&mut self, id: &ObjectId) {
-        self.known.remove(&key(id, Part::whole()));
-        self.known.remove(&key(id, Part::status("")));
-        for owner in &self.owners {
-            self.known.remove(&key(id, Part::status(owner)));
+        let owners = self.owners.iter().copied().map(Part::status);
+        for part in owners.chain([Part::whole(), Part::status("")]) {
+            let key = key(id, part);
+            self.known.remove(&key);
+            self.reads_as.remove(&key);
         }
     }
 
     /// Forgets everything: the cluster was restored from an older state, and versions can no longer be compared.
     pub(super) fn clear(&mut self) {
         self.known.clear();
+        self.reads_as.clear();
     }
 }
 
 impl Known {
-    fn is(&self, wanted: u64) -> bool {
-        self.live.is_some_and(|live| live == wanted || self.reads_as == Some((wanted, live)))
+    /// Whether this is what is known of that very version.
+    fn is_state(&self, uid: u64, version: u64) -> bool {
+        self.by_fields && version != 0 && (self.uid, self.version) == (uid, version)
     }
 }
 
@@ -212,10 +243,14 @@ fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
 /// A digest of a JSON value that does not depend on the order of keys, leaves out fields that only record when something happened, and
 /// treats a missing field like `null`. A list of items with a `type`, such as conditions, is compared in any order: the server keeps its
 /// own.
-fn digest(value: &Value, is_time: &dyn Fn(&str) -> bool) -> u64 {
+fn digest(value: &Value, is_time: &dyn Fn(&str) -> bool) -> Digest {
     let mut hasher = DefaultHasher::new();
     feed(value, is_time, &mut hasher);
-    hasher.finish()
+    finish(&hasher)
+}
+
+fn finish(hasher: &DefaultHasher) -> Digest {
+    Digest::new(hasher.finish()).unwrap_or(Digest::MIN)
 }
 
 fn feed(value: &Value, is_time: &dyn Fn(&str) -> bool, hasher: &mut DefaultHasher) {
@@ -235,15 +270,22 @@ fn feed(value: &Value, is_time: &dyn Fn(&str) -> bool, hasher: &mut DefaultHashe
             }
         }
         Value::Object(fields) => {
-            let mut present: Vec<_> =
-                fields.iter().filter(|(name, value)| !value.is_null() && !is_time(name)).collect();
-            present.sort_by_key(|(name, _)| *name);
-            (5_u8, present.len()).hash(hasher);
-            for (name, value) in present {
-                name.hash(hasher);
-                feed(value, is_time, hasher);
-            }
+            feed_fields(fields.iter().map(|(name, value)| (name.as_str(), value)), is_time, hasher);
         }
+    }
+}
+
+fn feed_fields<'a>(
+    fields: impl Iterator<Item = (&'a str, &'a Value)>,
+    is_time: &dyn Fn(&str) -> bool,
+    hasher: &mut DefaultHasher,
+) {
+    let mut present: Vec<_> = fields.filter(|(name, value)| !value.is_null() && !is_time(name)).collect();
+    present.sort_by_key(|(name, _)| *name);
+    (5_u8, present.len()).hash(hasher);
+    for (name, value) in present {
+        name.hash(hasher);
+        feed(value, is_time, hasher);
     }
 }
 
@@ -269,8 +311,8 @@ mod tests {
 
     const STATUS: Compared = Compared { status: true, whole: false };
 
-    fn wanted(table: &Table, status: &Value) -> u64 {
-        table.digest(&id(), Part::status(""), &json!({ "status": status }))
+    fn wanted(table: &Table, status: &Value) -> Digest {
+        table.digest_of_status(&id(), status)
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) struct PiholeMetrics {
     trouble: Family<ByReason, Gauge>,
     refusals: Family<ByReason, Gauge>,
     /// The Ingresses, by UID, whose finalizer was removed although a Pi-hole did not confirm. It may take more than one attempt.
-    given_up: Mutex<BTreeSet<Box<str>>>,
+    given_up: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl PiholeMetrics {

@@ -22,7 +22,10 @@ use signpost_dns::{Fqdn, RecordKey, ZoneName};
 use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Touched};
 use signpost_planning::{Claim, Claims, Reason};
 
-use crate::{plan::ledger::Ledger, report::status::RecordStatus};
+use crate::{
+    plan::ledger::Ledger,
+    report::status::{Decided, RecordStatus},
+};
 
 pub(crate) mod digest;
 pub(crate) mod record;
@@ -188,8 +191,7 @@ impl ZoneIndex {
             }
         }
         if let Some(zone) = key.zone() {
-            let listed = ledger.entries.keys();
-            snapshot.durable = listed.filter(|listed| state.is_durable(home, zone, listed)).cloned().collect();
+            snapshot.durable = ledger.keys().filter(|listed| state.is_durable(home, zone, listed)).cloned().collect();
         }
         snapshot
     }
@@ -210,11 +212,13 @@ impl ZoneIndex {
         {
             let mut state = self.write();
             for status in statuses {
-                let Some(old) = state.records.get(&status.judged.id).cloned() else { continue };
+                let Some(old) = state.records.get(&status.judged.id) else { continue };
                 if old.identity.uid != status.judged.uid {
                     continue;
                 }
-                if old.would_learn(&status.found) {
+                let learns = old.would_learn(&status.found);
+                if learns {
+                    let old = Arc::clone(old);
                     let mut new = (*old).clone();
                     new.learn(&status.found);
                     state.replace(&old, new);
@@ -228,11 +232,14 @@ impl ZoneIndex {
                     again.push((record.home.clone(), id));
                     continue;
                 }
-                let changed = old.status.as_ref().is_none_or(|before| !before.means_the_same(&status));
+                let decided = Decided::from(status);
+                let changed = learns || record.status.as_ref().is_none_or(|before| !before.means_the_same(&decided));
                 if changed || !self.others_write(&id) {
                     due.push(id);
                 }
-                Arc::make_mut(record).status = Some(Box::new(status));
+                if record.status.as_deref() != Some(&decided) {
+                    Arc::make_mut(record).status = Some(Box::new(decided));
+                }
             }
         }
         for (home, id) in again {

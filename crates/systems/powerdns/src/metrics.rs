@@ -131,7 +131,7 @@ fn of_zone(zone: &ZoneObject) -> Vec<(&'static str, String)> {
 fn of_record(record: &Record) -> Vec<(&'static str, String)> {
     let fqdn = record.name.as_ref().map(ToString::to_string).unwrap_or_default();
     let rtype = record.desired.as_ref().map(|desired| desired.rtype.to_string()).unwrap_or_default();
-    let sync = record.status.as_ref().map(|status| status.readiness.sync()).or(record.seen.sync);
+    let sync = record.status.as_ref().map(|decided| decided.readiness().sync()).or(record.seen.sync);
     let mut labels =
         vec![("fqdn", fqdn), ("type", rtype), ("status", state(sync)), ("name", record.identity.id.name.clone())];
     labels.extend(record.identity.id.namespace.clone().map(|namespace| ("namespace", namespace)));

@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     /// Why the zone object is not as it should be, decided without the server.
     pub(crate) zone_refusal: Option<Refusal>,
     pub(crate) atoms: Vec<Atom>,
-    /// Record sets that are decided whatever the server readiness.
+    /// Record sets that are decided whatever the server answers.
     pub(crate) decided: Vec<RecordStatus>,
     /// Record sets that are decided so once the zone is deleted, and not before.
     pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
@@ -277,7 +277,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
     let retained = |holder: &Arc<ZoneObject>| {
         holder.identity.is_deleting() && holder.spec.deletion_policy == DeletionPolicy::Retain
     };
-    let in_flight = plan.memory.ledger.entries.keys().any(|key| !plan.unlist.contains(key));
+    let in_flight = plan.memory.ledger.keys().any(|key| !plan.unlist.contains(key));
     if plan.holder.as_ref().is_some_and(retained) && !in_flight {
         plan.step = ZoneStep::Release;
     }
@@ -488,7 +488,7 @@ fn plan_names(
         let nameless = snapshot.nameless.iter().any(|record| {
             !record.identity.is_deleting() && record.applied().is_none() && record.identity.generation > 1
         });
-        let keys = plan.memory.ledger.entries.keys().filter(|_| !nameless);
+        let keys = plan.memory.ledger.keys().filter(|_| !nameless);
         let alone: Vec<RecordKey> = keys.filter(|key| !snapshot.names.contains_key(&key.name)).cloned().collect();
         for key in alone {
             // Not there, not what was to be written, or the zone object's own: not to be deleted.
@@ -502,7 +502,7 @@ fn plan_names(
     take_orphans(plan, orphans, snapshot.full, now);
 }
 
-/// What the ledger readiness is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
+/// What the ledger says is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
 fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Timestamp) {
     let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
     let mut guard = plan.memory.guard;
@@ -537,10 +537,10 @@ pub(crate) fn not_served(plan: &Plan, record: &Record) -> Option<Readiness> {
 }
 
 fn in_ledger(plan: &Plan, record: &Record) -> bool {
-    record.key().is_some_and(|key| plan.memory.ledger.entries.contains_key(&key))
+    record.key().is_some_and(|key| plan.memory.ledger.count(&key) > 0)
 }
 
-/// Whether the object's status already readiness that exactly this is served.
+/// Whether the object's status already says that exactly this is served.
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
     let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
     let same = |applied: &Applied| applied.zone == *zone && applied.key == key && applied.digest == digest;

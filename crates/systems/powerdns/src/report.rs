@@ -255,9 +255,8 @@ fn refusal_of(
                     memory.ledger.strike(&write.key, before.digest);
                 }
                 // It is not there, but it stays listed: the next try of the same content needs no other write of the zone object.
-                let entries = &memory.ledger.entries;
-                let alone = entries.get(&write.key).is_some_and(|digests| digests.len() == 1);
-                if !alone || entries.len() > REFUSED_LINES {
+                let alone = memory.ledger.count(&write.key) == 1;
+                if !alone || memory.ledger.len() > REFUSED_LINES {
                     memory.ledger.strike(&write.key, write.digest);
                 }
             }

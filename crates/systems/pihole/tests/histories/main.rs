@@ -266,7 +266,7 @@ impl Cluster {
         self.memory = report.memory.unwrap_or_default();
         for write in report.writes {
             let ObjectPatch::Metadata(patch) = write.patch else { panic!("only metadata is written") };
-            let target = self.ingresses.values_mut().find(|object| object["metadata"]["uid"] == json!(write.uid));
+            let target = self.ingresses.values_mut().find(|object| object["metadata"]["uid"] == json!(*write.uid));
             let Some(object) = target else { continue };
             let view = &patch["annotations"][MANAGED_HOSTS];
             let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();

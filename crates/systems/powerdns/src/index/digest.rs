@@ -14,6 +14,10 @@ use signpost_provider_powerdns::{COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT, Server
 pub(crate) struct Digest(u64);
 
 impl Digest {
+    /// The bounds of every digest.
+    pub(crate) const MIN: Self = Self(u64::MIN);
+    pub(crate) const MAX: Self = Self(u64::MAX);
+
     /// Reads what `Display` prints.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten().map(Self)

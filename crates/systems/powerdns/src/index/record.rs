@@ -18,7 +18,7 @@ use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::SetContent;
 
 use super::digest::Digest;
-use crate::report::status::{Found, RecordStatus};
+use crate::report::status::{Decided, Found};
 
 /// The unit that is written at once: a zone, or the objects whose zone name is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,9 +123,9 @@ impl Applied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// What the object has on the server.
-    now: Option<Box<Applied>>,
+    now: Option<Arc<Applied>>,
     /// Earlier facts, whose statuses may still be on their way back.
-    earlier: Vec<Option<Box<Applied>>>,
+    earlier: Vec<Option<Arc<Applied>>>,
 }
 
 /// So many earlier facts of an object are recognised when the watch brings their statuses late.
@@ -145,7 +145,7 @@ pub(crate) struct Seen {
     pub(crate) ready: Option<Since>,
     pub(crate) updated: Option<Timestamp>,
     pub(crate) serial: Option<u32>,
-    pub(crate) applied: Option<Box<Applied>>,
+    pub(crate) applied: Option<Arc<Applied>>,
     pub(crate) sync: Option<Sync>,
     /// What was reported although the object is served.
     pub(crate) notice: Option<Reason>,
@@ -211,7 +211,7 @@ impl Seen {
             ready: since(&status.conditions, "Ready"),
             updated: status.last_update_time.as_ref().map(|time| time.0),
             serial: status.serial.and_then(|serial| serial.try_into().ok()),
-            applied: status.applied.as_ref().and_then(Applied::parse).map(Box::new),
+            applied: status.applied.as_ref().and_then(Applied::parse).map(Arc::new),
             sync: status.sync_status.as_deref().and_then(Sync::parse),
             notice: notice(&status.conditions),
             noticed: since(&status.conditions, NOTICE).map(|since| since.at),
@@ -258,7 +258,7 @@ pub(crate) struct Record {
     pub(crate) home: ZoneKey,
     pub(crate) name: Result<Fqdn, Box<Refusal>>,
     /// What the last pass decided, until the object changes.
-    pub(crate) status: Option<Box<RecordStatus>>,
+    pub(crate) status: Option<Box<Decided>>,
 }
 
 impl Record {
@@ -295,10 +295,10 @@ impl Record {
     }
 
     /// What the object is known to have on the server: what a pass found out, or else what its status reports.
-    pub(crate) fn applied(&self) -> Option<&Applied> {
+    pub(crate) fn applied(&self) -> Option<&Arc<Applied>> {
         match &self.facts {
-            Some(facts) => facts.now.as_deref(),
-            None => self.seen.applied.as_deref(),
+            Some(facts) => facts.now.as_ref(),
+            None => self.seen.applied.as_ref(),
         }
     }
 
@@ -358,6 +358,22 @@ impl Record {
             None => Err(Box::new(Refusal::new(Reason::InvalidName, format!("{home} is not the name of a zone")))),
         };
         self.home = home;
+        self.share_names();
+    }
+
+    /// Thousands of objects report the same zone, and mostly the name that they want: the text is kept once.
+    fn share_names(&mut self) {
+        let (Some(zone), Some(applied)) = (self.home.zone(), &mut self.seen.applied) else { return };
+        if let Some(applied) = Arc::get_mut(applied) {
+            if applied.zone == *zone {
+                applied.zone = zone.clone();
+            }
+            if let Ok(name) = &self.name
+                && applied.key.name == *name
+            {
+                applied.key.name = name.clone();
+            }
+        }
     }
 
     /// The name and type it wants.

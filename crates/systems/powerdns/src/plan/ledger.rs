@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -35,8 +36,8 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 /// a line deletes something only at a name whose last object was seen to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    /// More than one digest where a set was changed again before its status could report it. Uncertain since then, or `None`.
-    pub(crate) entries: BTreeMap<RecordKey, BTreeMap<Digest, Option<Timestamp>>>,
+    /// More than one digest of a set where it was changed again before its status could report it. Uncertain since then, or `None`.
+    lines: BTreeMap<(RecordKey, Digest), Option<Timestamp>>,
     /// The zone itself is being created.
     pub(crate) zone: bool,
     /// Since when it is uncertain whether the zone will still be created.
@@ -46,12 +47,41 @@ pub(crate) struct Ledger {
 impl Ledger {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && !self.zone
+        self.lines.is_empty() && !self.zone
+    }
+
+    /// The sets that are listed.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &RecordKey> {
+        let mut last = None;
+        self.lines.keys().map(|(key, _)| key).filter(move |key| last.replace(*key) != Some(*key))
+    }
+
+    /// How many lines there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// How many contents of that set are listed.
+    pub(crate) fn count(&self, key: &RecordKey) -> usize {
+        self.of(key).count()
+    }
+
+    fn of(&self, key: &RecordKey) -> impl Iterator<Item = Digest> {
+        self.lines.range(Self::range(key)).map(|((_, digest), _)| *digest)
+    }
+
+    fn range(key: &RecordKey) -> RangeInclusive<(RecordKey, Digest)> {
+        (key.clone(), Digest::MIN)..=(key.clone(), Digest::MAX)
+    }
+
+    /// The same without any record set.
+    pub(crate) fn of_zone_alone(self) -> Self {
+        Self { lines: BTreeMap::new(), ..self }
     }
 
     /// How many bytes its lines take.
     pub(crate) fn bytes(&self, zone: &ZoneName) -> usize {
-        self.entries.iter().map(|(key, digests)| Self::line_bytes(zone, key) * digests.len()).sum()
+        self.lines.keys().map(|(key, _)| Self::line_bytes(zone, key)).sum()
     }
 
     /// How many bytes one line of a set takes, quotes and comma included.
@@ -63,32 +93,32 @@ impl Ledger {
 
     /// Whether that content of that set is listed.
     pub(crate) fn lists(&self, key: &RecordKey, digest: Digest) -> bool {
-        self.entries.get(key).is_some_and(|digests| digests.contains_key(&digest))
+        self.of(key).any(|listed| listed == digest)
     }
 
     /// Lists a content of a set that is about to be written.
     pub(crate) fn list(&mut self, key: RecordKey, digest: Digest) {
-        self.entries.entry(key).or_default().entry(digest).or_insert(None);
+        self.lines.entry((key, digest)).or_insert(None);
     }
 
     /// A request with this content ended without an answer: the server may still carry it out.
     pub(crate) fn list_uncertain(&mut self, key: RecordKey, digest: Digest, now: Timestamp) {
-        self.entries.entry(key).or_default().insert(digest, Some(now));
+        self.lines.insert((key, digest), Some(now));
     }
 
     /// Takes one content of a set off; what else was written under its key stays listed, and so does what is uncertain.
     pub(crate) fn strike(&mut self, key: &RecordKey, digest: Digest) {
-        self.keep(key, |other, _| other != digest);
+        self.keep(key, |other| other != digest);
     }
 
     /// Takes a set off, apart from what is uncertain.
     pub(crate) fn forget(&mut self, key: &RecordKey) {
-        self.keep(key, |_, _| false);
+        self.keep(key, |_| false);
     }
 
     /// The set has this content now: no other is listed, apart from what is uncertain.
     pub(crate) fn confirm(&mut self, key: &RecordKey, digest: Digest) {
-        self.keep(key, |other, _| other == digest);
+        self.keep(key, |other| other == digest);
     }
 
     /// Takes off every set in `durable`, apart from what is uncertain.
@@ -100,21 +130,18 @@ impl Ledger {
 
     /// Takes a set off whatever is known of it.
     pub(crate) fn unlist(&mut self, key: &RecordKey) -> bool {
-        self.entries.remove(key).is_some()
+        self.lines.extract_if(Self::range(key), |_, _| true).count() > 0
     }
 
-    fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest, Option<Timestamp>) -> bool) {
-        if let Some(digests) = self.entries.get_mut(key) {
-            digests.retain(|digest, since| since.is_some() || keeps(*digest, *since));
-            if digests.is_empty() {
-                self.entries.remove(key);
-            }
-        }
+    fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest) -> bool) {
+        let over =
+            |(_, digest): &(RecordKey, Digest), since: &mut Option<Timestamp>| since.is_none() && !keeps(*digest);
+        self.lines.extract_if(Self::range(key), over).for_each(drop);
     }
 
     /// Every line is uncertain from now on: it was read back, and nobody knows how its request ended.
     pub(crate) fn doubt(&mut self, now: Timestamp) {
-        for since in self.entries.values_mut().flat_map(BTreeMap::values_mut) {
+        for since in self.lines.values_mut() {
             *since = Some(now);
         }
         if self.zone {
@@ -129,23 +156,25 @@ impl Ledger {
                 *since = None;
             }
         };
-        self.entries.values_mut().flat_map(BTreeMap::values_mut).for_each(over);
+        self.lines.values_mut().for_each(over);
         over(&mut self.zone_uncertain);
     }
 
     /// Since when a request may still be carried out, the latest of all.
     pub(crate) fn uncertain_since(&self) -> Option<Timestamp> {
-        let lines = self.entries.values().flat_map(BTreeMap::values).copied();
-        lines.chain([self.zone_uncertain]).flatten().max()
+        self.lines.values().copied().chain([self.zone_uncertain]).flatten().max()
     }
 
     /// The keys listed at a name.
     pub(crate) fn at(&self, name: &Fqdn) -> Vec<RecordKey> {
-        if self.entries.is_empty() {
+        if self.lines.is_empty() {
             return Vec::new();
         }
-        let from = RecordKey::new(name.clone(), RecordType::A);
-        self.entries.range(from..).map(|(key, _)| key).take_while(|key| key.name == *name).cloned().collect()
+        let from = (RecordKey::new(name.clone(), RecordType::A), Digest::MIN);
+        let keys = self.lines.range(from..).map(|((key, _), _)| key).take_while(|key| key.name == *name);
+        let mut keys: Vec<RecordKey> = keys.cloned().collect();
+        keys.dedup();
+        keys
     }
 
     /// Reads the lines of a status; lines that cannot be understood are foreign and are dropped.
@@ -172,11 +201,11 @@ impl Ledger {
     /// The lines for a status, names relative to the zone.
     pub(crate) fn lines(&self, zone: &ZoneName) -> Vec<String> {
         let mark = self.zone.then(|| ZONE_MARK.to_owned());
-        let entries = self.entries.iter().flat_map(|(key, digests)| {
+        let lines = self.lines.keys().map(|(key, digest)| {
             let name = zone.relative(&key.name).map_or_else(|| key.name.to_string(), str::to_owned);
-            digests.keys().map(move |digest| format!("{name} {} {digest}", key.rtype))
+            format!("{name} {} {digest}", key.rtype)
         });
-        mark.into_iter().chain(entries).collect()
+        mark.into_iter().chain(lines).collect()
     }
 }
 

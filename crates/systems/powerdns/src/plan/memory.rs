@@ -36,7 +36,7 @@ pub(crate) struct ZoneMemory {
     /// Deletions that the guard paused in the pass before.
     pub(crate) guard: GuardMemory,
     /// Whose ledger this is: the uid of the zone object.
-    pub(crate) ledger_of: Option<Box<str>>,
+    pub(crate) ledger_of: Option<Arc<str>>,
     /// The generation of that object in the pass before.
     pub(crate) generation: i64,
     /// Whether this process created the zone for that object.
@@ -56,8 +56,7 @@ impl ZoneMemory {
     /// The zone was deleted with everything in it. A creation of it that may still be carried out is remembered.
     pub(crate) fn zone_deleted(&mut self) {
         let Self { ledger, ledger_of, generation, reported, .. } = std::mem::take(self);
-        let ledger = Ledger { entries: BTreeMap::new(), ..ledger };
-        *self = Self { ledger, ledger_of, generation, reported, ..Self::default() };
+        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, generation, reported, ..Self::default() };
     }
 
     /// Whether the server has exactly what the ledger lists.
@@ -68,7 +67,7 @@ impl ZoneMemory {
 
     /// Everything the ledger lists that is on the server as listed.
     pub(crate) fn ours_by_ledger(&self) -> impl Iterator<Item = RecordKey> + '_ {
-        self.ledger.entries.keys().filter(|key| self.is_ours_by_ledger(key)).cloned()
+        self.ledger.keys().filter(|key| self.is_ours_by_ledger(key)).cloned()
     }
 }
 

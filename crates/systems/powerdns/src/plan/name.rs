@@ -149,7 +149,7 @@ impl<'a> Place<'a> {
 
     /// What the object wrote at this name.
     fn wrote(&self, record: &Record) -> Option<RecordKey> {
-        let here = |applied: &&Applied| applied.zone == *self.scope.zone && applied.key.name == *self.name;
+        let here = |applied: &&Arc<Applied>| applied.zone == *self.scope.zone && applied.key.name == *self.name;
         if let Some(applied) = record.applied().filter(here) {
             let ours = !self.scope.is_secondary() || self.there.get(&applied.key) == Some(&applied.digest);
             return ours.then(|| applied.key.clone());
@@ -382,7 +382,7 @@ fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Found {
         let (key, (_, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
         let there = plan.memory.present.as_ref()?.sets.get(&key) == Some(&digest);
         let listed = there && plan.memory.ledger.lists(&key, digest);
-        listed.then(|| Found::Wrote(Box::new(Applied { zone: zone.clone(), key, digest })))
+        listed.then(|| Found::Wrote(Arc::new(Applied { zone: zone.clone(), key, digest })))
     };
     found().unwrap_or(Found::Nothing)
 }

@@ -3,6 +3,8 @@
 //! In: what a pass decided, and the zone's outcome. Out: statuses (`Available` with PowerDNS-Operator's reasons, `Ready` with
 //! ours), events, and when the zone is next.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use signpost_apis::powerdns::{FINALIZER, RRsetStatus, ZoneStatus};
@@ -40,9 +42,52 @@ pub(crate) enum Found {
     /// Nothing: whatever the object is known to have there, it still has.
     Nothing,
     /// The server has this, written for the object.
-    Wrote(Box<Applied>),
+    Wrote(Arc<Applied>),
     /// This record is not on the server, or it is another object's or nobody's from now on.
     Absent(ZoneName, RecordKey),
+}
+
+/// What the last pass decided about a record set, as the index keeps it: few bytes for one that is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decided {
+    name: Option<Fqdn>,
+    serial: Option<u32>,
+    updated: Option<Timestamp>,
+    /// Whether the pass found the object's record on the server.
+    wrote: bool,
+    release: bool,
+    /// What is to be told of it; `None` when it is served and there is nothing to tell.
+    told: Option<Box<(Readiness, Option<Refusal>)>>,
+}
+
+impl Decided {
+    pub(crate) fn readiness(&self) -> &Readiness {
+        self.told.as_ref().map_or(&Readiness::Succeeded, |told| &told.0)
+    }
+
+    fn notice(&self) -> Option<&Refusal> {
+        self.told.as_ref()?.1.as_ref()
+    }
+
+    /// Whether a status made from it would mean the same.
+    pub(crate) fn means_the_same(&self, other: &Self) -> bool {
+        (&self.told, self.wrote, self.release) == (&other.told, other.wrote, other.release)
+    }
+
+    /// What is refused, or else what was not reported yet although the object is served.
+    pub(crate) fn refusal(&self, seen: &Seen) -> Option<&Refusal> {
+        let new = |notice: &&Refusal| seen.notice != Some(notice.reason);
+        self.readiness().refusal().or(self.notice().filter(new))
+    }
+}
+
+impl From<RecordStatus> for Decided {
+    fn from(status: RecordStatus) -> Self {
+        let RecordStatus { judged: _, readiness, found, serial, updated, name, release, notice } = status;
+        let plain = readiness == Readiness::Succeeded && notice.is_none();
+        let told = (!plain).then(|| Box::new((readiness, notice)));
+        Self { name, serial, updated, wrote: matches!(found, Found::Wrote(_)), release, told }
+    }
 }
 
 /// Whether the object is served, and why not.
@@ -98,24 +143,14 @@ impl RecordStatus {
         self
     }
 
-    /// Whether a status made from it would mean the same.
-    pub(crate) fn means_the_same(&self, other: &Self) -> bool {
-        self.judged.asks_the_same(&other.judged)
-            && (&self.readiness, &self.found, &self.notice, self.release)
-                == (&other.readiness, &other.found, &other.notice, other.release)
-    }
-
-    /// What is refused, or else what was not reported yet although the object is served.
-    pub(crate) fn refusal(&self, seen: &Seen) -> Option<&Refusal> {
-        let new = |notice: &&Refusal| seen.notice != Some(notice.reason);
-        self.readiness.refusal().or(self.notice.as_ref().filter(new))
-    }
-
     /// The server has exactly what the object wants, and had it before this pass.
     pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
-        let found = Found::Wrote(Box::new(Applied { zone: zone.clone(), key: key.clone(), digest }));
+        let same = |applied: &&Arc<Applied>| (&applied.zone, &applied.key, applied.digest) == (zone, key, digest);
+        let known = record.applied().filter(same);
         // A pass before this one may have written it, and its status is still on the way.
-        let pending = record.status.as_ref().filter(|status| status.found == found);
+        let pending = record.status.as_ref().filter(|status| status.wrote && known.is_some());
+        let new = || Arc::new(Applied { zone: zone.clone(), key: key.clone(), digest });
+        let found = Found::Wrote(known.cloned().unwrap_or_else(new));
         let (serial, updated) = match pending {
             Some(status) => (status.serial, status.updated),
             None => (record.seen.serial, record.seen.updated),
@@ -188,37 +223,38 @@ fn both_conditions(
 
 /// What should be true of a record set now: its finalizers first, then its status.
 pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
-    let status = record.status.as_deref()?;
+    let decided = record.status.as_deref()?;
     let identity = record.identity.clone();
-    if status.release && identity.is_deleting() {
+    if decided.release && identity.is_deleting() {
         let finalizers = has_any_finalizer(&identity).then(|| without_finalizers(&identity));
         return Some(Wanted { identity, finalizers, status: None, refusal: None });
     }
     let lacks = record.applied().is_some() && !record.has_finalizer() && !identity.is_deleting();
     let finalizers = lacks.then(|| identity.finalizers.with(FINALIZER));
-    let refusal = status.refusal(&record.seen).cloned();
-    let status = serde_json::to_value(record_status(record, status, now)).ok();
+    let refusal = decided.refusal(&record.seen).cloned();
+    let status = serde_json::to_value(record_status(record, decided, now)).ok();
     Some(Wanted { identity, finalizers, status, refusal })
 }
 
 /// The status of a record set.
-fn record_status(record: &Record, status: &RecordStatus, now: Timestamp) -> RRsetStatus {
+fn record_status(record: &Record, decided: &Decided, now: Timestamp) -> RRsetStatus {
     let before = (record.seen.available, record.seen.ready);
-    let generation = status.judged.generation;
-    let mut conditions = both_conditions(&status.readiness, generation, before, now);
-    if let Some(Refusal { reason, message }) = &status.notice {
+    // An object of another generation has nothing decided about it.
+    let generation = record.identity.generation;
+    let mut conditions = both_conditions(decided.readiness(), generation, before, now);
+    if let Some(Refusal { reason, message }) = decided.notice() {
         let at = record.seen.noticed.filter(|_| record.seen.notice == Some(*reason)).unwrap_or(now);
         let notice = conditions::condition(NOTICE, true, reason.as_str(), message, Some(generation), at);
         conditions.insert(1, notice);
     }
     RRsetStatus {
-        dns_entry_name: status.name.as_ref().map(ToString::to_string),
-        last_update_time: status.updated.map(whole_seconds),
-        sync_status: Some(status.readiness.sync().as_str().to_owned()),
+        dns_entry_name: decided.name.as_ref().map(ToString::to_string),
+        last_update_time: decided.updated.map(whole_seconds),
+        sync_status: Some(decided.readiness().sync().as_str().to_owned()),
         conditions,
         observed_generation: Some(generation),
-        serial: status.serial.map(i64::from),
-        applied: record.applied().map(Applied::to_status),
+        serial: decided.serial.map(i64::from),
+        applied: record.applied().map(|applied| applied.to_status()),
     }
 }
 
