@@ -23,6 +23,7 @@ use crate::driver::{Outcome, RetryClass};
 
 mod statuses;
 pub use statuses::Statuses;
+pub(crate) use statuses::Waiter;
 
 /// A larger set of touched objects becomes a full pass.
 const TOUCHED_LIMIT: usize = 4096;

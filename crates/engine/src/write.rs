@@ -301,6 +301,11 @@ impl Writer {
         self.inner.pace.turn().await
     }
 
+    /// A turn for a status that somebody waits for.
+    pub(crate) fn turn_now(&self) -> Turn {
+        self.inner.pace.turn_now()
+    }
+
     /// Declares a kind whose status is written here, and its fields that only record when something happened.
     pub(crate) fn reported(&self, kind: &'static Kind, times: &[&'static str]) {
         self.lock().known.reported(kind, times);

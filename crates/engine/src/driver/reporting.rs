@@ -1,7 +1,8 @@
 //! Finalizers and statuses, after serving and beside the passes.
 //!
 //! ```text
-//!  Statuses (object ids, each once) ─► a turn (see `write/pace.rs`) ─► wanted(id): computed only now, so the newest state is written
+//!  Statuses (object ids, each once; first those that somebody waits for)
+//!      └─► a turn (see `write/pace.rs`) ─► wanted(id): computed only now, so the newest state is written
 //!                                                                    ├► finalizers, then to the end of the queue again
 //!                                                                    ├► status, unless the server has it
 //!                                                                    └► all of a key written ─► all_written(key)
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Driver, System, Wanted};
 use crate::{
     object::ObjectId,
+    queue::Waiter,
     write::{ObjectWrite, Turn, WriteError},
 };
 
@@ -36,8 +38,17 @@ enum Written {
     Done(bool),
     /// The finalizers are written; the status is written in the next turn.
     Finalizers,
-    /// Retried after this long.
-    Later(Duration),
+}
+
+/// How soon a write that failed is tried again; `None` when that is useless.
+fn retry_after(error: &WriteError) -> Option<Duration> {
+    match error {
+        WriteError::Gone | WriteError::Invalid(_) => None,
+        WriteError::Conflict => Some(Duration::from_secs(5)),
+        WriteError::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
+        WriteError::Transient(_) => Some(Duration::from_secs(2)),
+        WriteError::Forbidden(_) => Some(Duration::from_mins(1)),
+    }
 }
 
 impl<S: System> Driver<S> {
@@ -77,31 +88,42 @@ impl<S: System> Driver<S> {
 
     /// Waits until an object is queued and may be written.
     async fn turn(&self) -> Turn {
-        self.queue.statuses().ready().await;
-        self.outlets.writer.turn().await
-    }
-
-    fn begin_write(self: &Arc<Self>, writes: &mut JoinSet<()>, turn: Turn) {
-        if let Some((id, key)) = self.queue.statuses().take() {
-            let driver = Arc::clone(self);
-            writes.spawn(async move { driver.write_status(id, key, turn).await });
+        let (statuses, writer) = (self.queue.statuses(), &self.outlets.writer);
+        statuses.ready().await;
+        tokio::select! {
+            biased;
+            () = statuses.urgent() => writer.turn_now(),
+            turn = writer.turn() => turn,
         }
     }
 
-    async fn write_status(&self, id: Arc<ObjectId>, key: S::Key, turn: Turn) {
+    fn begin_write(self: &Arc<Self>, writes: &mut JoinSet<()>, turn: Turn) {
+        if let Some((id, key, waiters)) = self.queue.statuses().take() {
+            let driver = Arc::clone(self);
+            writes.spawn(async move { driver.write_status(id, key, waiters, turn).await });
+        }
+    }
+
+    async fn write_status(&self, id: Arc<ObjectId>, key: S::Key, waiters: Vec<Waiter>, turn: Turn) {
         let statuses = self.queue.statuses();
-        let wrote = match self.write_wanted(&id, &turn).await {
-            Written::Done(wrote) => wrote,
-            Written::Finalizers => {
-                statuses.requeue(id, key);
+        let (wrote, end) = match self.write_wanted(&id, &turn).await {
+            Ok(Written::Done(wrote)) => (wrote, Ok(())),
+            Ok(Written::Finalizers) => {
+                statuses.requeue(id, key, waiters);
                 return;
             }
-            Written::Later(after) => {
-                statuses.enqueue_after(id.clone(), key.clone(), after);
-                false
+            Err(error) => {
+                if let Some(after) = retry_after(&error) {
+                    statuses.enqueue_after(id.clone(), key.clone(), after);
+                }
+                (false, Err(error))
             }
         };
         drop(turn);
+        for waiter in waiters {
+            // Who does not wait any more has been cut off.
+            let _ = waiter.send(end.clone());
+        }
         if statuses.done(&id, &key, wrote)
             && let Some((touch, after)) = self.system.all_written(&key, &id)
         {
@@ -109,19 +131,21 @@ impl<S: System> Driver<S> {
         }
     }
 
-    async fn write_wanted(&self, id: &Arc<ObjectId>, turn: &Turn) -> Written {
+    async fn write_wanted(&self, id: &Arc<ObjectId>, turn: &Turn) -> Result<Written, WriteError> {
         let mut wrote = false;
+        let gone = |wrote| if wrote { Ok(Written::Done(true)) } else { Err(WriteError::Gone) };
         for attempt in 0..TRIES {
-            let Some(wanted) = self.system.wanted(id, self.outlets.clock.now()) else { return Written::Done(wrote) };
+            let Some(wanted) = self.system.wanted(id, self.outlets.clock.now()) else { return gone(wrote) };
             let Wanted { identity, finalizers, status, refusal } = wanted;
             let (write, more) = match (finalizers, status) {
                 (Some(finalizers), status) => (ObjectWrite::finalizers(&identity, &finalizers), status.is_some()),
                 (None, Some(status)) => (ObjectWrite::status(&identity, status), false),
-                (None, None) => return Written::Done(wrote),
+                (None, None) => return Ok(Written::Done(wrote)),
             };
             match turn.write(&self.outlets.writer, &write).await {
-                // The server has it already, or the object is deleted.
-                Ok(Value::Null) | Err(WriteError::Gone) => return Written::Done(wrote),
+                // The server has it already.
+                Ok(Value::Null) => return Ok(Written::Done(wrote)),
+                Err(WriteError::Gone) => return gone(wrote),
                 Ok(answer) => {
                     wrote = true;
                     self.system.written(id, &answer);
@@ -129,22 +153,21 @@ impl<S: System> Driver<S> {
                         if let Some(refusal) = &refusal {
                             self.outlets.refusals.report(S::NAME, &identity, refusal);
                         }
-                        return Written::Done(true);
+                        return Ok(Written::Done(true));
                     }
                     if more {
-                        return Written::Finalizers;
+                        return Ok(Written::Finalizers);
                     }
                 }
                 Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(10 << attempt)).await,
-                Err(WriteError::Throttled(after)) => return Written::Later(after.unwrap_or(Duration::from_secs(1))),
-                Err(WriteError::Transient(_)) => return Written::Later(Duration::from_secs(2)),
-                Err(WriteError::Forbidden(_)) => return Written::Later(Duration::from_mins(1)),
-                Err(WriteError::Invalid(why)) => {
-                    tracing::error!(object = %id, why, "the API server rejects a status as invalid; check that the CRDs are those of this version");
-                    return Written::Done(wrote);
+                Err(error) => {
+                    if let WriteError::Invalid(why) = &error {
+                        tracing::error!(object = %id, why, "the API server rejects a status as invalid; check that the CRDs are those of this version");
+                    }
+                    return Err(error);
                 }
             }
         }
-        Written::Later(Duration::from_secs(5))
+        Err(WriteError::Conflict)
     }
 }

@@ -1,7 +1,7 @@
 //! Objects whose finalizers or status may have to be written: each once, in order of arrival.
 //!
 //! In: object ids with the key they belong to, from reports and from indexes. Out: one id at a time for the driver, and whether it was the
-//! last of its key.
+//! last of its key. An object that somebody waits for is first in the queue.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -9,9 +9,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
-use crate::object::ObjectId;
+use crate::{object::ObjectId, write::WriteError};
+
+/// The end of a write that somebody waits for.
+pub(crate) type Waiter = oneshot::Sender<Result<(), WriteError>>;
 
 /// The objects of one system. Cloning gives another handle to the same queue.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ struct State<K> {
     in_progress: BTreeMap<Arc<ObjectId>, bool>,
     /// Objects waiting or in progress, by key, and whether any was written.
     keys: BTreeMap<K, (usize, bool)>,
+    /// Who waits for the next write of an object.
+    waiters: BTreeMap<Arc<ObjectId>, Vec<Waiter>>,
 }
 
 impl<K: Ord + Clone> Statuses<K> {
@@ -53,6 +61,7 @@ impl<K: Ord + Clone> Statuses<K> {
             numbered: 0,
             in_progress: BTreeMap::new(),
             keys: BTreeMap::new(),
+            waiters: BTreeMap::new(),
         };
         Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
     }
@@ -69,6 +78,20 @@ impl<K: Ord + Clone> Statuses<K> {
         }
         drop(state);
         self.shared.wake.notify_one();
+    }
+
+    /// Writes what is wanted of an object now, before all others, and returns when the API server has it.
+    ///
+    /// It is one write like any other of the queue: no two writes of an object overlap, and none that was made up earlier ends later.
+    pub async fn write_now(&self, id: Arc<ObjectId>, key: K) -> Result<(), WriteError> {
+        let (waiter, end) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            state.waiters.entry(id.clone()).or_default().push(waiter);
+            state.enqueue(id, key);
+        }
+        self.shared.wake.notify_one();
+        end.await.unwrap_or_else(|_| Err(WriteError::Transient("this replica stops".to_owned())))
     }
 
     /// Queues an object once `delay` has passed.
@@ -106,27 +129,47 @@ impl<K: Ord + Clone> Statuses<K> {
         }
     }
 
+    /// Waits until somebody waits for the next object.
+    pub(crate) async fn urgent(&self) {
+        loop {
+            let wake = self.shared.wake.notified();
+            if self.lock().is_urgent() {
+                return;
+            }
+            wake.await;
+        }
+    }
+
+    /// How many objects are queued now.
+    pub fn queued(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Whether any object is queued now.
     pub(crate) fn has_any(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Takes the next object. It must be ended with [`Statuses::done`] or [`Statuses::requeue`].
-    pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K)> {
+    /// Takes the next object, and who waits for it. It must be ended with [`Statuses::done`] or [`Statuses::requeue`].
+    pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K, Vec<Waiter>)> {
         let mut state = self.lock();
         let (id, key) = state.waiting.pop_front()?;
         state.queued.remove(&id);
         state.in_progress.insert(id.clone(), false);
-        Some((id, key))
+        let waiters = state.waiters.remove(&id).unwrap_or_default();
+        Some((id, key, waiters))
     }
 
-    /// Puts an object that is not done yet at the end of the queue.
-    pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K) {
+    /// Puts an object that is not done yet at the end of the queue, or first where somebody waits for it.
+    pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K, waiters: Vec<Waiter>) {
         let mut state = self.lock();
         state.in_progress.remove(&id);
         state.keys.entry(key.clone()).or_default().1 = true;
+        if !waiters.is_empty() {
+            state.waiters.entry(id.clone()).or_default().extend(waiters);
+        }
         state.queued.insert(id.clone());
-        state.waiting.push_back((id, key));
+        state.place(id, key);
         drop(state);
         self.shared.wake.notify_one();
     }
@@ -155,8 +198,26 @@ impl<K: Ord + Clone> State<K> {
             *again = true;
         } else if self.queued.insert(id.clone()) {
             self.keys.entry(key.clone()).or_default().0 += 1;
+            self.place(id, key);
+        } else if self.waiters.contains_key(&id)
+            && let Some(place) = self.waiting.iter().position(|(other, _)| *other == id)
+            && let Some(entry) = self.waiting.remove(place)
+        {
+            self.waiting.push_front(entry);
+        }
+    }
+
+    /// Puts an object into the queue: first where somebody waits for it, otherwise last.
+    fn place(&mut self, id: Arc<ObjectId>, key: K) {
+        if self.waiters.contains_key(&id) {
+            self.waiting.push_front((id, key));
+        } else {
             self.waiting.push_back((id, key));
         }
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.waiting.front().is_some_and(|(id, _)| self.waiters.contains_key(id))
     }
 
     fn bring_due(&mut self, now: Instant) {
@@ -182,7 +243,7 @@ mod tests {
     async fn an_object_is_queued_once_and_again_while_it_is_written() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("a"), 1)]);
-        let (first, key) = statuses.take().unwrap();
+        let (first, key, _) = statuses.take().unwrap();
         assert_eq!(first, id("a"));
         statuses.enqueue([(id("a"), 1)]);
         assert_eq!(statuses.take().unwrap().0, id("b"));
@@ -196,7 +257,7 @@ mod tests {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("c"), 2)]);
         let taken: Vec<_> = std::iter::from_fn(|| statuses.take()).collect();
-        let done: Vec<bool> = taken.iter().map(|(id, key)| statuses.done(id, key, id.name == "a")).collect();
+        let done: Vec<bool> = taken.iter().map(|(id, key, _)| statuses.done(id, key, id.name == "a")).collect();
         assert_eq!(done, [false, true, false]);
     }
 
@@ -204,12 +265,41 @@ mod tests {
     async fn an_object_with_new_finalizers_waits_behind_the_others() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
-        let (first, key) = statuses.take().unwrap();
-        statuses.requeue(first, key);
+        let (first, key, waiters) = statuses.take().unwrap();
+        statuses.requeue(first, key, waiters);
         assert_eq!(statuses.take().unwrap().0, id("b"));
         assert!(!statuses.done(&id("b"), &1, false));
         assert_eq!(statuses.take().unwrap().0, id("a"));
         assert!(statuses.done(&id("a"), &1, false), "its finalizers were written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_somebody_waits_for_is_first_and_its_end_is_reported() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
+        let wait = |statuses: &Statuses<u8>| {
+            tokio::spawn({
+                let statuses = statuses.clone();
+                async move { statuses.write_now(id("b"), 1).await }
+            })
+        };
+        let first = wait(&statuses);
+        statuses.urgent().await;
+        let (taken, key, waiters) = statuses.take().unwrap();
+        assert_eq!((taken.name.as_str(), waiters.len()), ("b", 1));
+        // Who comes while it is written waits for the next write of it.
+        let second = wait(&statuses);
+        tokio::task::yield_now().await;
+        for waiter in waiters {
+            waiter.send(Ok(())).unwrap();
+        }
+        assert_eq!(first.await.unwrap(), Ok(()));
+        assert!(!statuses.done(&taken, &key, true) && !second.is_finished());
+        let (taken, _, waiters) = statuses.take().unwrap();
+        assert_eq!((taken.name.as_str(), waiters.len()), ("b", 1));
+        drop(waiters);
+        assert!(matches!(second.await.unwrap(), Err(WriteError::Transient(_))), "nobody writes any more");
+        assert_eq!(statuses.take().unwrap().0, id("a"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,6 +85,14 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// A turn beside all others, for a write that cannot wait.
+    pub(super) fn turn_now(self: &Arc<Self>) -> Turn {
+        self.lock().taken += 1;
+        Turn { pace: Arc::clone(self) }
+    }
+}
+
 impl State {
     fn roll(&mut self, now: Instant) {
         let passed = now.duration_since(self.window);

@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use signpost_apis::powerdns::{AdoptionPolicy, FINALIZER};
+use signpost_apis::powerdns::{AdoptionPolicy, FINALIZER, ZoneStatus};
 use signpost_dns::{RecordKey, RecordType, ZoneName};
 use signpost_engine::{ObjectWrite, WriteError};
 use signpost_planning::Refusal;
@@ -19,7 +19,7 @@ use crate::{
     PowerDnsSystem,
     index::{
         digest::Digest,
-        record::{Record, ZoneKey, ZoneObject, has_any_finalizer, without_finalizers},
+        record::{Record, ZoneKey, ZoneObject, has_any_finalizer},
     },
     plan::{
         Atom, Extent, Plan, Waiting, ZoneStep,
@@ -136,7 +136,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
 async fn unlist(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(), WriteError> {
     let before = plan.memory.ledger.clone();
     let listed = plan.unlist.iter().filter(|key| plan.memory.ledger.unlist(key)).count();
-    match (&plan.holder, plan.key.zone()) {
+    match (&mut plan.holder, plan.key.zone()) {
         (Some(holder), Some(zone)) if listed > 0 => write_ledger(system, zone, holder, &mut plan.memory, before).await,
         _ => Ok(()),
     }
@@ -152,7 +152,11 @@ async fn work(
 ) -> (ZoneOutcome, Vec<AtomOutcome>, bool) {
     let nothing = |plan: &Plan| vec![AtomOutcome::Deferred; plan.atoms.len()];
     let done = match plan.holder.clone() {
-        Some(holder) => take_step(system, zone, &holder, plan).await,
+        Some(mut holder) => {
+            let done = take_step(system, zone, &mut holder, plan).await;
+            plan.holder = Some(holder);
+            done
+        }
         None => Ok(()),
     };
     // Settings that the server refuses are no reason to keep the records of a zone that is there from it.
@@ -180,7 +184,7 @@ async fn work(
     if let Err(error) = secure_serial(system, zone, plan).await {
         return (ZoneOutcome::Failed(error), nothing(plan), false);
     }
-    let outcomes = write_records(system, zone, plan.holder.as_ref(), &plan.atoms, &mut plan.memory).await;
+    let outcomes = write_records(system, zone, plan.holder.as_mut(), &plan.atoms, &mut plan.memory).await;
     let deleted = plan.step == ZoneStep::Delete;
     // An outcome is there already where the plan keeps the object although the zone is deleted.
     if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&plan.holder, &plan.step)
@@ -207,7 +211,7 @@ async fn secure_serial(system: &PowerDnsSystem, zone: &ZoneName, plan: &mut Plan
         }
         present.info = info;
     }
-    let floor = plan.holder.as_ref().and_then(|holder| serial_floor(holder, memory));
+    let floor = plan.holder.as_ref().and_then(|holder| serial_floor(holder));
     for write in plan.atoms.iter_mut().filter_map(|atom| atom.write.as_mut()) {
         write.content = with_safe_serial(memory.present.as_ref(), floor, &write.key, &write.content);
     }
@@ -219,16 +223,21 @@ async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
     if !has_any_finalizer(identity) {
         return ZoneOutcome::Released;
     }
-    match system.writer.release(&ObjectWrite::finalizers(identity, &without_finalizers(identity))).await {
-        Ok(_) | Err(WriteError::Gone) => ZoneOutcome::Released,
-        Err(error) => ZoneOutcome::NotWritten(error),
+    // In the queue of its statuses, so that none of them reaches another object that is created under the same name.
+    system.index.release_zone(identity, true);
+    match system.queue.statuses().write_now(identity.id.clone(), zone.key.clone()).await {
+        Ok(()) | Err(WriteError::Gone) => ZoneOutcome::Released,
+        Err(error) => {
+            system.index.release_zone(identity, false);
+            ZoneOutcome::NotWritten(error)
+        }
     }
 }
 
 async fn take_step(
     system: &PowerDnsSystem,
     zone: &ZoneName,
-    holder: &Arc<ZoneObject>,
+    holder: &mut Arc<ZoneObject>,
     plan: &mut Plan,
 ) -> Result<(), ZoneOutcome> {
     let identity = &holder.identity;
@@ -263,7 +272,7 @@ async fn take_step(
 async fn create(
     system: &PowerDnsSystem,
     zone: &ZoneName,
-    holder: &Arc<ZoneObject>,
+    holder: &mut Arc<ZoneObject>,
     new: &NewZone,
     memory: &mut ZoneMemory,
 ) -> Result<(), ZoneOutcome> {
@@ -303,7 +312,7 @@ fn may_be_late(error: &ServerError) -> bool {
 async fn write_records(
     system: &PowerDnsSystem,
     zone: &ZoneName,
-    holder: Option<&Arc<ZoneObject>>,
+    holder: Option<&mut Arc<ZoneObject>>,
     atoms: &[Atom],
     memory: &mut ZoneMemory,
 ) -> Vec<AtomOutcome> {
@@ -475,22 +484,19 @@ fn remember_done(zone: &ZoneName, atom: &Atom, serial: Option<u32>, memory: &mut
 async fn write_ledger(
     system: &PowerDnsSystem,
     zone: &ZoneName,
-    holder: &Arc<ZoneObject>,
+    holder: &mut Arc<ZoneObject>,
     memory: &mut ZoneMemory,
     before: Ledger,
 ) -> Result<(), WriteError> {
-    let mut status = memory.reported.clone().unwrap_or_else(|| (*holder.status).clone());
-    status.in_flight = memory.ledger.lines(zone);
-    let value = serde_json::to_value(&status).map_err(|error| WriteError::Invalid(error.to_string()))?;
-    system.index.zone_reported(&holder.identity.id, &status);
-    match system.writer.write(&ObjectWrite::status(&holder.identity, value)).await {
-        Ok(answer) => {
-            // Whoever reads the ledger from the index from now on finds these lines, whatever becomes of this pass.
-            system.index.written(&holder.identity.id, &answer);
-            memory.reported = Some(status);
+    let status = Arc::new(ZoneStatus { in_flight: memory.ledger.lines(zone), ..holder.decided().clone() });
+    system.index.want_zone(&holder.identity, Some(status.clone()));
+    match system.queue.statuses().write_now(holder.identity.id.clone(), holder.key.clone()).await {
+        Ok(()) => {
+            Arc::make_mut(holder).wanted = Some(status);
             Ok(())
         }
         Err(error) => {
+            system.index.want_zone(&holder.identity, holder.wanted.clone());
             memory.ledger = before;
             Err(error)
         }

@@ -10,7 +10,7 @@
 //! concerns. Everything is behind one lock, nothing in here waits.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -24,13 +24,13 @@ use signpost_planning::{Claim, Claims, Reason};
 
 use crate::{
     plan::ledger::Ledger,
-    report::status::{Decided, RecordStatus},
+    report::status::{Decided, RecordStatus, ZoneDecision},
 };
 
 pub(crate) mod digest;
 pub(crate) mod record;
 
-use record::{Record, ZoneKey, ZoneObject, status_hash};
+use record::{Record, ZoneKey, ZoneObject};
 
 /// The queue of this system.
 pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
@@ -53,25 +53,11 @@ struct State {
     zones: BTreeMap<Arc<ObjectId>, Arc<ZoneObject>>,
     /// Zone objects by the zone that they claim, oldest first.
     claims: Claims<ZoneKey, Arc<ObjectId>>,
-    /// What the status of a zone object should be, as last reported, and what somebody else made of it.
-    reported: BTreeMap<Arc<ObjectId>, Reported>,
     records: HashMap<Arc<ObjectId>, Arc<Record>>,
     homes: BTreeMap<ZoneKey, Home>,
     /// Record sets by the zone object they refer to.
     followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
 }
-
-/// A zone object's status, hashed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Reported {
-    wanted: u64,
-    strayed: Option<u64>,
-    /// What was reported before and is perhaps still on its way back to us, newest last.
-    earlier: VecDeque<u64>,
-}
-
-/// So many earlier statuses of a zone object are known again when the watch brings them late.
-const EARLIER: usize = 64;
 
 impl ZoneIndex {
     /// After a restore of the cluster, versions do not tell which of two states is newer.
@@ -99,6 +85,8 @@ struct Home {
     names: BTreeMap<Fqdn, Vec<Arc<ObjectId>>>,
     /// Names that lost an object since the last pass.
     left: BTreeSet<Fqdn>,
+    /// Whether a record set was written.
+    written: bool,
 }
 
 /// What a pass of one zone looks at.
@@ -253,29 +241,50 @@ impl ZoneIndex {
         self.partial_view && id.namespace.is_none()
     }
 
-    /// Remembers what a zone object's status should be, so that its echo is not taken for a foreign change.
-    pub(crate) fn zone_reported(&self, id: &Arc<ObjectId>, status: &ZoneStatus) {
-        let wanted = status_hash(status);
+    /// Takes what a pass decided about a zone object. Returns the object when its status may have to be written.
+    pub(crate) fn settle_zone(&self, decision: ZoneDecision) -> Option<Arc<ObjectId>> {
+        let ZoneDecision { judged, status } = decision;
         let mut state = self.write();
-        let found = state.zones.get(id).map(|zone| status_hash(&*zone.status));
-        let Some(reported) = state.reported.get_mut(id) else {
-            let earlier = found.into_iter().collect();
-            state.reported.insert(id.clone(), Reported { wanted, strayed: None, earlier });
-            return;
-        };
-        if reported.wanted != wanted {
-            if reported.earlier.len() == EARLIER {
-                reported.earlier.pop_front();
-            }
-            reported.earlier.push_back(reported.wanted);
-            (reported.wanted, reported.strayed) = (wanted, None);
+        let zone = state.zone_mut(&judged)?;
+        let changed = *zone.decided() != status;
+        zone.wanted = Some(Arc::new(status));
+        let id = zone.identity.id.clone();
+        (changed || !self.others_write(&id)).then_some(id)
+    }
+
+    /// Sets what the status of a zone object should be, before the end of the pass.
+    pub(crate) fn want_zone(&self, zone: &Identity, wanted: Option<Arc<ZoneStatus>>) {
+        if let Some(zone) = self.write().zone_mut(zone) {
+            zone.wanted = wanted;
         }
+    }
+
+    /// Sets whether a zone object may be deleted.
+    pub(crate) fn release_zone(&self, zone: &Identity, release: bool) {
+        if let Some(zone) = self.write().zone_mut(zone) {
+            zone.release = release;
+        }
+    }
+
+    /// The zone object as it is known now.
+    pub(crate) fn zone(&self, id: &ObjectId) -> Option<Arc<ZoneObject>> {
+        self.read().zones.get(id).cloned()
+    }
+
+    /// Whether a record set under the key was written since this was last asked.
+    pub(crate) fn take_written(&self, key: &ZoneKey) -> bool {
+        self.write().homes.get_mut(key).is_some_and(|home| std::mem::take(&mut home.written))
     }
 
     /// Folds the object that the API server answered to a write of ours, without waiting for the watch. Returns what
     /// its new status refuses.
     pub(crate) fn written(&self, id: &ObjectId, object: &Value) -> Option<Reason> {
         let before = self.record(id);
+        if let Some(before) = &before
+            && let Some(home) = self.write().homes.get_mut(&before.home)
+        {
+            home.written = true;
+        }
         if id.is::<RRset>() {
             fold::<RRset>(object, |object| {
                 self.record_applied(object, &object.spec, object.status.as_ref(), Source::Answer);
@@ -316,12 +325,13 @@ impl ZoneIndex {
         status: Option<&ZoneStatus>,
         source: Source,
     ) {
-        let new = ZoneObject::of(Identity::of(object), spec, status);
+        let mut new = ZoneObject::of(Identity::of(object), spec, status);
         let id = new.identity.id.clone();
         if !self.minds(&new.key) {
             return;
         }
         let mut touched: Vec<(ZoneKey, Touch<Arc<ObjectId>>)> = Vec::new();
+        let mut report = None;
         {
             let mut state = self.write();
             let old = state.zones.get(&id).cloned();
@@ -331,14 +341,22 @@ impl ZoneIndex {
             if source == Source::Answer && old.as_ref().is_none_or(|old| old.identity.uid != new.identity.uid) {
                 return;
             }
+            // Our last finalizer was removed: the object is deleted, and the watch brings that.
+            if source == Source::Answer && new.identity.is_deleting() && new.identity.finalizers.iter().next().is_none()
+            {
+                return;
+            }
             let unchanged = old.as_ref().is_some_and(|old| {
                 new.identity.asks_the_same(&old.identity) && (new.has_finalizer() || !old.has_finalizer())
             });
-            let strays = state.stray(&new);
-            if unchanged {
-                touched.extend(strays.then(|| (new.key.clone(), Touch::One(id.clone()))));
-            } else {
+            if let Some(old) = old.as_ref().filter(|old| old.identity.uid == new.identity.uid) {
+                (new.wanted, new.release) = (old.wanted.clone(), old.release);
+            }
+            if !unchanged {
                 touched.push((new.key.clone(), Touch::All));
+            } else if new.wanted.is_some() && !self.others_write(&id) {
+                // Somebody may have changed its status.
+                report = Some((id.clone(), new.key.clone()));
             }
             let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
             let key = new.key.clone();
@@ -356,6 +374,7 @@ impl ZoneIndex {
         for (key, touch) in touched {
             self.queue.touch(key, touch);
         }
+        self.queue.statuses().enqueue(report);
     }
 
     fn zone_deleted(&self, id: &ObjectId) {
@@ -363,7 +382,6 @@ impl ZoneIndex {
         {
             let mut state = self.write();
             let Some(old) = state.zones.remove(id) else { return };
-            state.reported.remove(id);
             state.claims.remove(&old.key, &old.identity.id);
             touched.push(old.key.clone());
             touched.extend(state.rehome(&old.identity.id));
@@ -478,20 +496,10 @@ fn fold<K: serde::de::DeserializeOwned>(object: &Value, applied: impl FnOnce(&K)
 }
 
 impl State {
-    /// Whether a zone object's status is not what was reported. One that is unchanged although it was written over,
-    /// because somebody else owns a field of it, counts once; what was reported before and comes late does not count.
-    fn stray(&mut self, zone: &ZoneObject) -> bool {
-        let Some(reported) = self.reported.get_mut(&zone.identity.id) else { return false };
-        let seen = status_hash(&*zone.status);
-        if reported.wanted == seen {
-            reported.earlier.clear();
-        } else if reported.earlier.contains(&seen) {
-            return false;
-        }
-        let strayed = (reported.wanted != seen).then_some(seen);
-        let changed = strayed.is_some() && reported.strayed != strayed;
-        reported.strayed = strayed;
-        changed
+    /// The zone object, while it is the one that was judged.
+    fn zone_mut(&mut self, judged: &Identity) -> Option<&mut ZoneObject> {
+        let zone = self.zones.get_mut(&judged.id).filter(|zone| zone.identity.uid == judged.uid)?;
+        Some(Arc::make_mut(zone))
     }
 
     fn claimants_of(&self, key: &ZoneKey) -> Vec<Arc<ZoneObject>> {

@@ -42,7 +42,7 @@ use crate::{
     metrics::{Measured, PowerDnsMetrics},
     observe::probe,
     plan::memory::ZoneMemory,
-    report::status::RecordStatus,
+    report::status::Decision,
 };
 
 /// The name of the system.
@@ -131,6 +131,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     };
     let system = PowerDnsSystem {
         index,
+        queue: queue.clone(),
         server: Arc::new(Fenced::new(server, operator.writer())),
         writer: operator.writer(),
         clock: operator.clock(),
@@ -145,6 +146,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
 /// The system.
 pub(crate) struct PowerDnsSystem {
     pub(crate) index: Arc<ZoneIndex>,
+    pub(crate) queue: Zones,
     pub(crate) server: Arc<dyn ZoneServer>,
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -169,7 +171,7 @@ impl System for PowerDnsSystem {
     type Observed = plan::Observed;
     type Plan = plan::Plan;
     type Applied = apply::ApplyResult;
-    type Status = RecordStatus;
+    type Status = Decision;
     type Measured = Measured;
 
     async fn observe(&self, job: &Job<ZoneKey, Arc<ObjectId>>, memory: ZoneMemory) -> plan::Observed {
@@ -188,12 +190,24 @@ impl System for PowerDnsSystem {
         report::report(applied, now)
     }
 
-    fn settle(&self, _key: &ZoneKey, statuses: Vec<RecordStatus>) -> Vec<Arc<ObjectId>> {
-        self.index.settle(statuses)
+    fn settle(&self, _key: &ZoneKey, statuses: Vec<Decision>) -> Vec<Arc<ObjectId>> {
+        let mut due = Vec::new();
+        let mut records = Vec::with_capacity(statuses.len());
+        for decision in statuses {
+            match decision {
+                Decision::Zone(zone) => due.extend(self.index.settle_zone(*zone)),
+                Decision::Record(record) => records.push(record),
+            }
+        }
+        due.extend(self.index.settle(records));
+        due
     }
 
     fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
-        report::status::wanted(&*self.index.record(id)?, now)
+        match self.index.zone(id) {
+            Some(zone) => report::status::zone_wanted(&zone),
+            None => report::status::wanted(&*self.index.record(id)?, now),
+        }
     }
 
     fn written(&self, id: &ObjectId, object: &Value) {
@@ -202,14 +216,11 @@ impl System for PowerDnsSystem {
         }
     }
 
-    fn all_written(&self, _key: &ZoneKey, last: &Arc<ObjectId>) -> Option<(Touch<Arc<ObjectId>>, Duration)> {
-        Some((Touch::One(last.clone()), SETTLE))
+    fn all_written(&self, key: &ZoneKey, last: &Arc<ObjectId>) -> Option<(Touch<Arc<ObjectId>>, Duration)> {
+        self.index.take_written(key).then(|| (Touch::One(last.clone()), SETTLE))
     }
 
     fn measure(&self, measured: Measured) {
-        for (id, status) in &measured.zones {
-            self.index.zone_reported(id, status);
-        }
         for reason in measured.refused {
             self.metrics.refused(reason);
         }

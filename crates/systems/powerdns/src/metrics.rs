@@ -9,8 +9,7 @@ use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder},
     metrics::{MetricType, counter::Counter, family::Family},
 };
-use signpost_apis::powerdns::ZoneStatus;
-use signpost_engine::{ObjectId, metrics::Metrics};
+use signpost_engine::metrics::Metrics;
 use signpost_planning::Reason;
 
 use crate::{
@@ -31,8 +30,6 @@ pub(crate) struct PowerDnsMetrics {
 /// What a pass measured.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// The statuses that zone objects are given.
-    pub(crate) zones: Vec<(Arc<ObjectId>, ZoneStatus)>,
     /// Zone objects that are refused for another reason than before.
     pub(crate) refused: Vec<Reason>,
 }

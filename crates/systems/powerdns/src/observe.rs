@@ -72,17 +72,13 @@ fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
 
 /// The ledger is the holder's: another holder starts with its own. True when it was read now.
 fn load_ledger(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) -> bool {
-    let Some(holder) = snapshot.claimants.first() else {
-        memory.reported = None;
-        return false;
-    };
+    let Some(holder) = snapshot.claimants.first() else { return false };
     if memory.ledger_of.as_ref() == Some(&holder.identity.uid) {
         return false;
     }
     memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
     memory.ledger.doubt(now);
     memory.ledger_of = Some(holder.identity.uid.clone());
-    memory.reported = None;
     memory.created = false;
     true
 }

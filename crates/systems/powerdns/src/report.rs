@@ -25,7 +25,7 @@ pub(crate) mod status;
 mod zone;
 
 use retry::Retries;
-use status::{Found, Readiness, RecordStatus};
+use status::{Decision, Found, Readiness, RecordStatus};
 use zone::{ZoneReport, ZoneState, still_refused, zone_failure, zone_readiness};
 
 /// The shortest time until a pass that nothing but the clock asks for.
@@ -55,7 +55,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
         guarded,
         again: asked,
         pace,
-        extent: Extent { full, left, shared },
+        extent: Extent { full, left, .. },
     } = applied;
     let mut retry = Retries { fixed: asked, ..Retries::default() };
     let readiness = zone_readiness(&outcome, &mut retry);
@@ -79,7 +79,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     if let Some(holder) = &holder {
         if watched {
             let more_comes = !full && atoms.iter().any(is_awaited);
-            pass.report_holder(&mut zones, holder, shared, more_comes);
+            pass.report_holder(&mut zones, holder, more_comes);
         }
         for loser in losers.iter().filter(|loser| !loser.identity.is_deleting()) {
             zones.loser(loser, holder, &pass.key, now);
@@ -100,9 +100,10 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     let outcome = retry.outcome((watched && full).then_some(pace.resync));
     let retries = matches!(outcome, Outcome::Retry { .. });
     let again = next_full_pass(&memory, &pace, retries, now).filter(|_| watched);
-    let ZoneReport { writes, refusals, measured } = zones;
+    let ZoneReport { decisions, refusals, measured } = zones;
+    let statuses = decisions.into_iter().chain(statuses.into_iter().map(Decision::Record)).collect();
     let touches = again.map(|after| (key, Touch::All, after)).into_iter().collect();
-    Report { memory: watched.then_some(memory), statuses, writes, refusals, measured, touches, ..Report::new(outcome) }
+    Report { memory: watched.then_some(memory), statuses, refusals, measured, touches, ..Report::new(outcome) }
 }
 
 /// What was written for record sets makes them write their statuses, and then there is a pass for the zone.
@@ -141,8 +142,7 @@ impl Pass {
     /// A pass over some record sets does not look at the zone: what was wrong with it before still is.
     fn carry_refusal(&mut self, holder: &ZoneObject, atoms: &[(Atom, AtomOutcome)]) {
         let wrote = atoms.iter().any(|(_, became)| matches!(became, AtomOutcome::Done { .. }));
-        let reported = self.memory.reported.as_ref().unwrap_or(&holder.status);
-        if let Some(refusal) = still_refused(reported, holder.identity.generation, wrote) {
+        if let Some(refusal) = still_refused(holder.decided(), holder.identity.generation, wrote) {
             self.readiness = Readiness::Failed(refusal);
         }
     }
@@ -213,7 +213,7 @@ impl Pass {
         self.statuses.push(status);
     }
 
-    fn report_holder(&mut self, zones: &mut ZoneReport, holder: &Arc<ZoneObject>, shared: bool, more_comes: bool) {
+    fn report_holder(&mut self, zones: &mut ZoneReport, holder: &ZoneObject, more_comes: bool) {
         let Self { key, memory, readiness, now, .. } = self;
         let Some(zone) = key.zone() else {
             zones.unnamed(holder, readiness, *now);
@@ -222,7 +222,7 @@ impl Pass {
         // The status that drops the mark reports the zone's identifier, which takes its place.
         let certain = memory.ledger.zone_uncertain.is_none();
         memory.ledger.zone &= !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
-        zones.holder(holder, &ZoneState { zone, readiness, shared, more_comes, now: *now }, memory);
+        zones.holder(holder, &ZoneState { zone, readiness, more_comes, now: *now }, memory);
     }
 }
 
@@ -318,19 +318,27 @@ mod tests {
         }
     }
 
+    /// The status that the zone object of a report is to have.
+    fn status_of(report: &Report<PowerDnsSystem>) -> &ZoneStatus {
+        let [Decision::Zone(decision)] = &*report.statuses else { panic!("{:?}", report.statuses) };
+        &decision.status
+    }
+
     #[test]
-    fn a_zone_status_that_strayed_is_said_again_unless_others_say_their_part_about_it_too() {
+    fn a_zone_that_needs_nothing_keeps_its_status_whatever_somebody_made_of_it() {
         let first = quiet_pass(&ZoneStatus::default(), ZoneMemory::default(), false);
-        let [(_, reported)] = &*first.measured.zones else { panic!("one status") };
+        let reported = status_of(&first);
         let strayed = ZoneStatus { sync_status: Some("Failed".into()), ..reported.clone() };
-        let again = |seen: &ZoneStatus, shared| {
-            let second = quiet_pass(seen, first.memory.clone().unwrap(), shared);
-            assert_eq!(second.writes.len(), second.measured.zones.len());
-            second.measured.zones.into_iter().map(|(_, status)| status).collect::<Vec<_>>()
+        let second = |seen: &ZoneStatus| {
+            let mut pass = quiet(seen, first.memory.clone().unwrap(), false);
+            Arc::make_mut(pass.holder.as_mut().unwrap()).wanted = Some(Arc::new(reported.clone()));
+            report(pass, Timestamp::from_second(60).unwrap())
         };
-        assert_eq!(again(reported, false), []);
-        assert_eq!(again(&strayed, false), std::slice::from_ref(reported));
-        assert_eq!(again(&strayed, true), []);
+        for seen in [reported, &strayed] {
+            let second = second(seen);
+            assert_eq!(status_of(&second), reported);
+            assert!(second.writes.is_empty() && second.measured.refused.is_empty());
+        }
     }
 
     #[test]
@@ -355,12 +363,12 @@ mod tests {
                 ..quiet(&ZoneStatus::default(), ZoneMemory::default(), false)
             };
             let first = report(failed, Timestamp::UNIX_EPOCH);
-            let [(_, reported)] = &*first.measured.zones else { panic!("one status") };
+            let reported = status_of(&first);
             let extent = Extent { full: false, left: false, shared: false };
-            let partial = ApplyResult { atoms, extent, ..quiet(reported, first.memory.unwrap(), false) };
+            let partial = ApplyResult { atoms, extent, ..quiet(reported, first.memory.clone().unwrap(), false) };
             let later = Timestamp::from_second(60).unwrap();
             let second = report(partial, later);
-            assert_eq!(!second.writes.is_empty(), over, "{error}");
+            assert_eq!(status_of(&second) != reported, over, "{error}");
             assert!(second.measured.refused.is_empty(), "{error}");
             assert_eq!(second.refusals[0].1.is_empty(), over, "{error}");
         }

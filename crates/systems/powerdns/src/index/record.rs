@@ -72,7 +72,12 @@ pub(crate) struct ZoneObject {
     pub(crate) identity: Identity,
     pub(crate) key: ZoneKey,
     pub(crate) spec: Arc<ZoneSpec>,
+    /// Its status as it was last seen.
     pub(crate) status: Arc<ZoneStatus>,
+    /// What its status should be, as it was last decided.
+    pub(crate) wanted: Option<Arc<ZoneStatus>>,
+    /// Whether the object may be deleted: nothing of it has to be taken off the server any more.
+    pub(crate) release: bool,
 }
 
 impl ZoneObject {
@@ -81,11 +86,17 @@ impl ZoneObject {
         self.identity.finalizers.has(FINALIZER)
     }
 
+    /// What its status should be, or else what it is.
+    pub(crate) fn decided(&self) -> &ZoneStatus {
+        self.wanted.as_deref().unwrap_or(&self.status)
+    }
+
     pub(crate) fn of(identity: Identity, spec: &ZoneSpec, status: Option<&ZoneStatus>) -> Self {
         let name = spec.zone_name.as_deref().unwrap_or(&identity.id.name);
         let mut status = status.cloned().unwrap_or_default();
         only_ours(&mut status.conditions);
-        Self { key: ZoneKey::of(name), identity, spec: Arc::new(spec.clone()), status: Arc::new(status) }
+        let (spec, status) = (Arc::new(spec.clone()), Arc::new(status));
+        Self { key: ZoneKey::of(name), identity, spec, status, wanted: None, release: false }
     }
 }
 
@@ -194,14 +205,6 @@ fn notice(conditions: &[Condition]) -> Option<Reason> {
 fn only_ours(conditions: &mut Vec<Condition>) {
     conditions.retain(|condition| ["Available", NOTICE, "Ready"].contains(&condition.type_.as_str()));
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
-}
-
-/// A hash of a status as it would be written.
-pub(crate) fn status_hash(status: &impl serde::Serialize) -> u64 {
-    use std::hash::{DefaultHasher, Hasher};
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&serde_json::to_vec(status).unwrap_or_default());
-    hasher.finish()
 }
 
 impl Seen {

@@ -9,7 +9,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::{Fqdn, RecordKey, RecordType};
 use signpost_planning::GuardMemory;
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings};
@@ -41,8 +40,6 @@ pub(crate) struct ZoneMemory {
     pub(crate) generation: i64,
     /// Whether this process created the zone for that object.
     pub(crate) created: bool,
-    /// The status the zone object was last given.
-    pub(crate) reported: Option<ZoneStatus>,
 }
 
 impl ZoneMemory {
@@ -55,8 +52,8 @@ impl ZoneMemory {
 
     /// The zone was deleted with everything in it. A creation of it that may still be carried out is remembered.
     pub(crate) fn zone_deleted(&mut self) {
-        let Self { ledger, ledger_of, generation, reported, .. } = std::mem::take(self);
-        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, generation, reported, ..Self::default() };
+        let Self { ledger, ledger_of, generation, .. } = std::mem::take(self);
+        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, generation, ..Self::default() };
     }
 
     /// Whether the server has exactly what the ledger lists.

@@ -84,8 +84,8 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
 
 /// The serial that secondaries have seen of the zone: theirs must never be above the one that is served. A zone whose
 /// content comes from elsewhere has its serial from there.
-pub(crate) fn serial_floor(holder: &ZoneObject, memory: &ZoneMemory) -> Option<u32> {
-    let last = memory.reported.as_ref().and_then(|reported| reported.serial).or(holder.status.serial);
+pub(crate) fn serial_floor(holder: &ZoneObject) -> Option<u32> {
+    let last = holder.decided().serial.or(holder.status.serial);
     last.and_then(|serial| u32::try_from(serial).ok()).filter(|_| !holder.spec.kind.is_secondary())
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn is_older(serial: u32, than: u32) -> bool {
 /// that lost the zone has such a serial.
 pub(crate) fn behind(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> Option<u32> {
     let info = &memory.present.as_ref()?.info;
-    let floor = serial_floor(holder, memory).filter(|floor| is_older(info.serial, *floor))?;
+    let floor = serial_floor(holder).filter(|floor| is_older(info.serial, *floor))?;
     // The server takes the time for a serial, whatever it is given.
     let fixed = info.soa_edit_api == SoaEditApi::Epoch.as_str() && is_older(epoch(now), floor);
     (!fixed).then_some(floor)
@@ -112,7 +112,7 @@ fn epoch(now: Timestamp) -> u32 {
 /// How the serial is to move. `None` leaves it as the server has it: the setting asked for would take the serial back.
 fn counting(holder: &ZoneObject, memory: &ZoneMemory, now: Timestamp) -> (Option<SoaEditApi>, Option<Refusal>) {
     let wanted = holder.spec.soa_edit_api;
-    let floor = serial_floor(holder, memory);
+    let floor = serial_floor(holder);
     let primary = !holder.spec.kind.is_secondary();
     let served = memory.present.as_ref().map(|present| present.info.serial).filter(|_| primary);
     let known = [floor, served].into_iter().flatten().find(|serial| is_older(epoch(now), *serial));
@@ -420,7 +420,7 @@ mod tests {
             let (holder, memory) = seen_at(serial, "DEFAULT", Present { soa: soa.clone(), ..present(false, false) });
             let parts = apex(&zone(), &holder, &memory, false, Timestamp::UNIX_EPOCH);
             let write = parts.into_iter().find_map(|part| part.unwrap().write)?;
-            let floor = serial_floor(&holder, &memory);
+            let floor = serial_floor(&holder);
             let content = with_safe_serial(memory.present.as_ref(), floor, &write.key, &write.content);
             Some((content.ttl, content.records[0].to_string()))
         };

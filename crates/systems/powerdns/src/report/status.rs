@@ -20,6 +20,23 @@ use crate::{
     },
 };
 
+/// What a pass decided about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// About a record set.
+    Record(RecordStatus),
+    /// About a zone object.
+    Zone(Box<ZoneDecision>),
+}
+
+/// What a pass decided about a zone object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ZoneDecision {
+    /// The object as it was judged.
+    pub(crate) judged: Identity,
+    pub(crate) status: ZoneStatus,
+}
+
 /// What a pass decided about a record set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordStatus {
@@ -236,6 +253,17 @@ pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
     Some(Wanted { identity, finalizers, status, refusal })
 }
 
+/// What should be true of a zone object now.
+pub(crate) fn zone_wanted(zone: &ZoneObject) -> Option<Wanted> {
+    let identity = zone.identity.clone();
+    if zone.release && identity.is_deleting() {
+        let finalizers = has_any_finalizer(&identity).then(|| without_finalizers(&identity));
+        return Some(Wanted { identity, finalizers, status: None, refusal: None });
+    }
+    let status = serde_json::to_value(zone.wanted.as_deref()?).ok()?;
+    Some(Wanted { identity, finalizers: None, status: Some(status), refusal: None })
+}
+
 /// The status of a record set.
 fn record_status(record: &Record, decided: &Decided, now: Timestamp) -> RRsetStatus {
     let before = (record.seen.available, record.seen.ready);
@@ -266,7 +294,7 @@ pub(crate) fn zone_status(
     in_flight: Vec<String>,
     now: Timestamp,
 ) -> ZoneStatus {
-    let before = &zone.status.conditions;
+    let before = &zone.decided().conditions;
     let since = (since(before, "Available"), since(before, "Ready"));
     let mut status = ZoneStatus {
         sync_status: Some(readiness.sync().as_str().to_owned()),
@@ -274,7 +302,7 @@ pub(crate) fn zone_status(
         observed_generation: Some(zone.identity.generation),
         in_flight,
         name: zone.key.zone().map(ToString::to_string),
-        ..(*zone.status).clone()
+        ..zone.decided().clone()
     };
     if let Some(info) = info {
         status.id = Some(info.id.clone());

@@ -1,17 +1,17 @@
 //! What is reported of zone objects, and of the zone itself.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::ZoneStatus;
 use signpost_dns::ZoneName;
-use signpost_engine::{Identity, ObjectWrite, Touched, WriteError};
+use signpost_engine::{Identity, Touched, WriteError};
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_powerdns::ErrorClass;
 
 use super::{
     retry::Retries,
-    status::{Readiness, zone_status},
+    status::{Decision, Readiness, ZoneDecision, zone_status},
 };
 use crate::{
     apply::ZoneOutcome,
@@ -26,7 +26,7 @@ use crate::{
 /// What is reported of zone objects.
 #[derive(Default)]
 pub(crate) struct ZoneReport {
-    pub(crate) writes: Vec<ObjectWrite>,
+    pub(crate) decisions: Vec<Decision>,
     pub(crate) refusals: Vec<(Identity, Vec<Refusal>)>,
     pub(crate) measured: Measured,
 }
@@ -35,7 +35,6 @@ pub(crate) struct ZoneReport {
 pub(crate) struct ZoneState<'a> {
     pub(crate) zone: &'a ZoneName,
     pub(crate) readiness: &'a Readiness,
-    pub(crate) shared: bool,
     /// Whether another pass follows as soon as the record sets have their statuses.
     pub(crate) more_comes: bool,
     pub(crate) now: Timestamp,
@@ -43,36 +42,29 @@ pub(crate) struct ZoneState<'a> {
 
 impl ZoneReport {
     /// Reports the object that has the zone.
-    pub(crate) fn holder(&mut self, holder: &Arc<ZoneObject>, state: &ZoneState<'_>, memory: &mut ZoneMemory) {
-        let ZoneState { zone, readiness, shared, more_comes, now } = *state;
-        let mut base = (**holder).clone();
-        if let Some(reported) = &memory.reported {
-            base.status = Arc::new(reported.clone());
-        }
-        // What somebody else made of it is put right. Where other processes report their part about the same object,
-        // that would be a quarrel without end: there, only what has changed is reported.
-        let seen = if shared { base.status.clone() } else { holder.status.clone() };
+    pub(crate) fn holder(&mut self, holder: &ZoneObject, state: &ZoneState<'_>, memory: &ZoneMemory) {
+        let ZoneState { zone, readiness, more_comes, now } = *state;
+        let base = holder.decided();
         let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *readiness == Readiness::Succeeded);
-        let mut status = zone_status(&base, readiness, info, ledger_lines(zone, &base.status, memory), now);
+        let mut status = zone_status(holder, readiness, info, ledger_lines(zone, base, memory), now);
         // The serial that secondaries have seen is remembered until the server's is above it.
         if let Some(floor) = behind(holder, memory, now) {
             status.serial = Some(i64::from(floor));
         }
         // A serial alone is reported with the end of the ledger, in one write.
         let serials = |of: &ZoneStatus| (of.serial, of.notified_serial, of.edited_serial);
-        let (serial, notified_serial, edited_serial) = serials(&base.status);
-        let only_serials = ZoneStatus { serial, notified_serial, edited_serial, ..status.clone() } == *base.status;
-        if more_comes && only_serials && serials(&status) != serials(&base.status) {
+        let (serial, notified_serial, edited_serial) = serials(base);
+        let only_serials = ZoneStatus { serial, notified_serial, edited_serial, ..status.clone() } == *base;
+        if more_comes && only_serials && serials(&status) != serials(base) {
             return;
         }
-        memory.reported = Some(status.clone());
-        self.push(&base, &seen, status, readiness);
+        self.push(holder, status, readiness);
     }
 
     /// Reports the object of a zone whose name is not one.
     pub(crate) fn unnamed(&mut self, holder: &ZoneObject, readiness: &Readiness, now: Timestamp) {
         let status = zone_status(holder, readiness, None, Vec::new(), now);
-        self.push(holder, &holder.status, status, readiness);
+        self.push(holder, status, readiness);
     }
 
     /// Reports an object that claims a zone which another one has.
@@ -82,23 +74,18 @@ impl ZoneReport {
         let readiness = Readiness::Failed(refusal.clone());
         // It has no zone, so it has no identifier of one either.
         let status = ZoneStatus { id: None, serial: None, ..zone_status(loser, &readiness, None, Vec::new(), now) };
-        self.push(loser, &loser.status, status, &readiness);
+        self.push(loser, status, &readiness);
         self.refusals.push((loser.identity.clone(), vec![refusal]));
     }
 
-    /// Reports a status unless it was reported before and is seen; the writer leaves out what the API server has already.
-    fn push(&mut self, zone: &ZoneObject, seen: &ZoneStatus, status: ZoneStatus, readiness: &Readiness) {
-        if status == *zone.status && status == *seen {
-            return;
-        }
-        let Ok(value) = serde_json::to_value(&status) else { return };
+    /// Reports a status; what the API server has already is not written.
+    fn push(&mut self, zone: &ZoneObject, status: ZoneStatus, readiness: &Readiness) {
         if let Some(refusal) = readiness.refusal()
-            && zone.status.conditions != status.conditions
+            && zone.decided().conditions != status.conditions
         {
             self.measured.refused.push(refusal.reason);
         }
-        self.writes.push(ObjectWrite::status(&zone.identity, value));
-        self.measured.zones.push((zone.identity.id.clone(), status));
+        self.decisions.push(Decision::Zone(Box::new(ZoneDecision { judged: zone.identity.clone(), status })));
     }
 }
 
