@@ -23,7 +23,7 @@ static HEAP: dhat::Alloc = dhat::Alloc;
 
 const OBJECTS: usize = 400;
 /// Bytes per record set: index, queue, memory of the zone and digests of statuses. As measured, plus ten percent.
-const LIMIT: usize = 2_850;
+const LIMIT: usize = 1_980;
 
 struct Running {
     stop: CancellationToken,
