@@ -11,13 +11,14 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use signpost_apis::powerdns::{AdoptionPolicy, FINALIZER, ZoneStatus};
 use signpost_dns::{RecordKey, RecordType, ZoneName};
-use signpost_engine::{ObjectWrite, WriteError};
+use signpost_engine::{Identity, ObjectWrite, WriteError};
 use signpost_planning::Refusal;
 use signpost_provider_powerdns::{ErrorClass, NewZone, ServerError};
 
 use crate::{
     PowerDnsSystem,
     index::{
+        ZoneIndex,
         digest::Digest,
         record::{Record, ZoneKey, ZoneObject, has_any_finalizer},
     },
@@ -224,12 +225,34 @@ async fn release(system: &PowerDnsSystem, zone: &ZoneObject) -> ZoneOutcome {
         return ZoneOutcome::Released;
     }
     // In the queue of its statuses, so that none of them reaches another object that is created under the same name.
-    system.index.release_zone(identity, true);
+    let mut releasing = Releasing::begin(&system.index, identity);
     match system.queue.statuses().write_now(identity.id.clone(), zone.key.clone()).await {
-        Ok(()) | Err(WriteError::Gone) => ZoneOutcome::Released,
-        Err(error) => {
-            system.index.release_zone(identity, false);
-            ZoneOutcome::NotWritten(error)
+        Ok(()) | Err(WriteError::Gone) => {
+            releasing.done = true;
+            ZoneOutcome::Released
+        }
+        Err(error) => ZoneOutcome::NotWritten(error),
+    }
+}
+
+/// Lets a zone object be deleted while the pass that decided so waits for it. A pass that is cut off has decided nothing.
+struct Releasing<'a> {
+    index: &'a ZoneIndex,
+    identity: &'a Identity,
+    done: bool,
+}
+
+impl<'a> Releasing<'a> {
+    fn begin(index: &'a ZoneIndex, identity: &'a Identity) -> Self {
+        index.release_zone(identity, true);
+        Self { index, identity, done: false }
+    }
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.index.release_zone(self.identity, false);
         }
     }
 }

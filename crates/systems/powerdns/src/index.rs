@@ -341,20 +341,17 @@ impl ZoneIndex {
             if source == Source::Answer && old.as_ref().is_none_or(|old| old.identity.uid != new.identity.uid) {
                 return;
             }
-            // Our last finalizer was removed: the object is deleted, and the watch brings that.
-            if source == Source::Answer && new.identity.is_deleting() && new.identity.finalizers.iter().next().is_none()
-            {
-                return;
-            }
             let unchanged = old.as_ref().is_some_and(|old| {
-                new.identity.asks_the_same(&old.identity) && (new.has_finalizer() || !old.has_finalizer())
+                // With the answer to the release, our finalizer is gone: the object is deleted, and the watch brings that.
+                let kept = new.has_finalizer() || !old.has_finalizer() || (source == Source::Answer && old.release);
+                new.identity.asks_the_same(&old.identity) && kept
             });
             if let Some(old) = old.as_ref().filter(|old| old.identity.uid == new.identity.uid) {
                 (new.wanted, new.release) = (old.wanted.clone(), old.release);
             }
             if !unchanged {
                 touched.push((new.key.clone(), Touch::All));
-            } else if new.wanted.is_some() && !self.others_write(&id) {
+            } else if new.wanted.is_some() && source == Source::Watch && !self.others_write(&id) {
                 // Somebody may have changed its status.
                 report = Some((id.clone(), new.key.clone()));
             }
@@ -445,7 +442,8 @@ impl ZoneIndex {
                 state.list(&new);
             }
             if unchanged {
-                if new.status.is_some() && !self.others_write(&id) {
+                // Somebody may have changed its status; the answer to our own write is what we wanted.
+                if new.status.is_some() && source == Source::Watch && !self.others_write(&id) {
                     report = Some((id.clone(), new.home.clone()));
                 }
             } else {
