@@ -18,13 +18,21 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("signpost-planning", &["signpost-dns"]),
     ("signpost-exposure", &["signpost-dns"]),
     ("signpost-apis", &[]),
+    ("signpost-inventory", &["signpost-dns"]),
     ("signpost-engine", &["signpost-dns", "signpost-planning"]),
     ("signpost-provider-http", &[]),
     ("signpost-provider-", &["signpost-dns", "signpost-provider-http"]),
     ("signpost-sandbox", &["signpost-dns"]),
     (
         "signpost-system-",
-        &["signpost-apis", "signpost-dns", "signpost-engine", "signpost-planning", "signpost-provider-"],
+        &[
+            "signpost-apis",
+            "signpost-dns",
+            "signpost-engine",
+            "signpost-inventory",
+            "signpost-planning",
+            "signpost-provider-",
+        ],
     ),
 ];
 
@@ -34,7 +42,7 @@ fn is_meant(entry: &str, name: &str) -> bool {
 }
 
 /// Crates without a runtime, client, clock, randomness or environment, also among their transitive dependencies.
-const PURE: &[&str] = &["signpost-dns", "signpost-planning", "signpost-exposure"];
+const PURE: &[&str] = &["signpost-dns", "signpost-planning", "signpost-exposure", "signpost-inventory"];
 const IMPURE_CRATES: &[&str] = &[
     "tokio",
     "async-std",

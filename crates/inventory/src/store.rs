@@ -1,0 +1,214 @@
+//! The store: one writer at a time, readers on snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use jiff::Timestamp;
+use signpost_dns::{Fqdn, RecordType};
+
+use crate::changes::{Batch, Change, Stream, Subscription};
+use crate::conflict::{self, Conflict};
+use crate::filter::Filter;
+use crate::page::{self, Cursor, Page};
+use crate::sorted::{Edit, Sorted};
+use crate::view::{At, Entry, Owner, View};
+
+/// The views of one owner, in order.
+type Views = Box<[Arc<View>]>;
+
+/// Every name of the operator. Shared by reference; all methods take `&self`.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// The views of each owner, in order. Its lock is held for a whole replacement.
+    owners: Mutex<BTreeMap<Arc<Owner>, Views>>,
+    /// What readers take. Its lock is held to copy or to set one pointer.
+    current: RwLock<Arc<Snapshot>>,
+    stream: Arc<Stream>,
+}
+
+/// How many views a replacement changed. Views that differ in the time of their check only do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Views that were not there.
+    pub added: usize,
+    /// Views that are different now.
+    pub modified: usize,
+    /// Views that are not there any more.
+    pub removed: usize,
+}
+
+impl Inventory {
+    /// An empty inventory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All names as of now. It does not change any more.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces every view of an owner at once. Without entries, the owner is removed.
+    pub fn replace(&self, owner: &Owner, entries: Vec<Entry>, now: Timestamp) -> Replaced {
+        let mut owners = lock(&self.owners);
+        let (owner, before) = owners.remove_entry(owner).unwrap_or_else(|| (Arc::new(owner.clone()), Box::default()));
+        let (views, changes, edits) = merge(&owner, &before, ordered(entries), now.into());
+        if !views.is_empty() {
+            owners.insert(owner, views.into_boxed_slice());
+        }
+        let mut replaced = Replaced::default();
+        for change in &changes {
+            match change {
+                Change::Added(_) => replaced.added += 1,
+                Change::Modified(_) => replaced.modified += 1,
+                Change::Removed(_) => replaced.removed += 1,
+            }
+        }
+        if !edits.is_empty() {
+            self.publish(edits, changes);
+        }
+        replaced
+    }
+
+    /// Removes an owner and all of its views.
+    pub fn remove(&self, owner: &Owner, now: Timestamp) -> Replaced {
+        self.replace(owner, Vec::new(), now)
+    }
+
+    /// The owners of a system.
+    pub fn owners(&self, system: &str) -> Vec<Owner> {
+        lock(&self.owners).keys().filter(|owner| owner.system == system).map(|owner| Owner::clone(owner)).collect()
+    }
+
+    /// All names as of now, and from there on every change.
+    pub fn subscribe(self: &Arc<Self>) -> (Arc<Snapshot>, Subscription) {
+        let snapshot = self.snapshot();
+        let subscription = Subscription::new(self.clone(), self.stream.clone(), snapshot.version);
+        (snapshot, subscription)
+    }
+
+    /// Called with the lock of the owners held, so that versions are in order.
+    fn publish(&self, edits: Vec<Edit>, changes: Vec<Change>) {
+        let before = self.snapshot();
+        let version = before.version + u64::from(!changes.is_empty());
+        let snapshot = Arc::new(Snapshot { version, views: before.views.edited(edits) });
+        // The replaced snapshot is freed after the lock.
+        let replaced = {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, snapshot)
+        };
+        drop((before, replaced));
+        if !changes.is_empty() {
+            self.stream.push(Batch { version, changes: changes.into_boxed_slice() });
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Entries in the order of their views. Of entries that differ in nothing but the times of a check, the first is kept.
+fn ordered(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by(Entry::order);
+    entries.dedup_by(|later, kept| later.same(kept));
+    entries
+}
+
+/// The views of an owner after a replacement, what changed for readers, and what changes in the order. A view that is the same is kept.
+fn merge(
+    owner: &Arc<Owner>,
+    before: &[Arc<View>],
+    entries: Vec<Entry>,
+    now: At,
+) -> (Vec<Arc<View>>, Vec<Change>, Vec<Edit>) {
+    let mut views: Vec<Arc<View>> = Vec::with_capacity(entries.len());
+    let (mut changes, mut edits) = (Vec::new(), Vec::new());
+    let mut before = before.iter().peekable();
+    let remove = |view: &Arc<View>, changes: &mut Vec<Change>, edits: &mut Vec<Edit>| {
+        changes.push(Change::Removed(view.clone()));
+        edits.push(Edit::Remove(view.clone()));
+    };
+    for entry in entries {
+        let again = |view: &Arc<View>| (&view.name, view.rtype) == (&entry.name, entry.rtype);
+        let ordinal = views.last().filter(|view| again(view)).map_or(0, |view| view.ordinal + 1);
+        let mut view = View { entry, owner: owner.clone(), ordinal, last_change: now };
+        while let Some(gone) = before.next_if(|old| old.place() < view.place()) {
+            remove(gone, &mut changes, &mut edits);
+        }
+        let Some(old) = before.next_if(|old| old.place() == view.place()) else {
+            let view = Arc::new(view);
+            changes.push(Change::Added(view.clone()));
+            edits.push(Edit::Insert(view.clone()));
+            views.push(view);
+            continue;
+        };
+        let same = old.same(&view);
+        if same && (old.last_seen, old.checked_at) == (view.last_seen, view.checked_at) {
+            views.push(old.clone());
+            continue;
+        }
+        if same {
+            view.last_change = old.last_change;
+        }
+        let view = Arc::new(view);
+        if !same {
+            changes.push(Change::Modified(view.clone()));
+        }
+        edits.push(Edit::Replace(old.clone(), view.clone()));
+        views.push(view);
+    }
+    for gone in before {
+        remove(gone, &mut changes, &mut edits);
+    }
+    (views, changes, edits)
+}
+
+/// All names at one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    pub(crate) version: u64,
+    views: Sorted,
+}
+
+impl Snapshot {
+    /// Counts the changes since the start.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many views there are.
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every view, by name, type and owner.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.iter()
+    }
+
+    /// The views of a name, of all types and owners.
+    pub fn get<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = &'a Arc<View>> {
+        self.views.from(|view| view.name < *name).take_while(move |view| view.name == *name)
+    }
+
+    /// The views of a name and a type, of all owners.
+    pub fn get_typed<'a>(&'a self, name: &'a Fqdn, rtype: Option<RecordType>) -> impl Iterator<Item = &'a Arc<View>> {
+        self.get(name).filter(move |view| view.rtype == rtype)
+    }
+
+    /// A page of the views that a filter keeps: those after the cursor, at most `limit` of them and [`crate::MAX_PAGE`].
+    pub fn page(&self, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Page {
+        page::page(&self.views, filter, after, limit)
+    }
+
+    /// Names that two objects want with different targets, by name and type.
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict> {
+        conflict::conflicts(self.views.iter())
+    }
+}

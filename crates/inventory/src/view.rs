@@ -1,0 +1,371 @@
+//! What is known of one name and type from one owner.
+//!
+//! [`Entry`] is what a system projects, [`View`] what readers get: the entry, its owner and its last change. What many entries have in common
+//! (origin, groups, portals, labels) is in one shared [`Provenance`].
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use signpost_dns::{Fqdn, RecordType};
+
+use crate::values::Values;
+
+/// Seconds since 1970; [`At::NEVER`] where something has not happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct At(u32);
+
+impl At {
+    /// Has not happened.
+    pub const NEVER: Self = Self(0);
+
+    /// The time, unless it is [`At::NEVER`].
+    pub fn timestamp(self) -> Option<Timestamp> {
+        (self != Self::NEVER).then(|| Timestamp::from_second(i64::from(self.0)).ok()).flatten()
+    }
+}
+
+impl From<Timestamp> for At {
+    fn from(time: Timestamp) -> Self {
+        Self(u32::try_from(time.as_second().max(0)).unwrap_or(u32::MAX))
+    }
+}
+
+/// Whose views are replaced at once: a system, and a key within it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The system, such as `portal`.
+    pub system: &'static str,
+    key: Arc<str>,
+}
+
+impl Owner {
+    /// An owner. A line break in `key` becomes a blank.
+    pub fn new(system: &'static str, key: &str) -> Self {
+        let key = if key.contains('\n') { Arc::from(key.replace('\n', " ")) } else { Arc::from(key) };
+        Self { system, key }
+    }
+
+    /// The key within the system, such as `namespace/name`.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.system, self.key)
+    }
+}
+
+/// The object that a name comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// Its kind.
+    pub kind: Box<str>,
+    /// Its namespace; empty for an object of the whole cluster.
+    pub namespace: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// How a name became known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// An entry that a user wrote in a DNS object.
+    #[default]
+    Manual,
+    /// Found on an object of the cluster that nobody publishes here.
+    ExternalDns,
+    /// Taken over from a remote portal.
+    Remote,
+    /// Wanted from or published by a system of this operator.
+    System,
+}
+
+impl Source {
+    /// As in statuses and in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::ExternalDns => "external-dns",
+            Self::Remote => "remote",
+            Self::System => "system",
+        }
+    }
+}
+
+/// How far a name has come within this operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// It is known; nobody here publishes it.
+    #[default]
+    Known,
+    /// It is to be published.
+    Wanted,
+    /// It was written to its server.
+    Published,
+    /// It is not published; the refusal has the reason.
+    Refused,
+}
+
+impl Stage {
+    /// As in statuses and in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::Wanted => "wanted",
+            Self::Published => "published",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What the resolvers answered for a name, compared with its targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SyncStatus {
+    /// It was not checked.
+    #[default]
+    Unchecked,
+    /// The answer is the expected one.
+    Sync,
+    /// The name does not exist, or the answer differs from the targets.
+    NotFound,
+    /// The lookup failed.
+    Error,
+    /// The lookup took too long.
+    Timeout,
+}
+
+impl SyncStatus {
+    /// As in statuses and in the API; empty when not checked.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unchecked => "",
+            Self::Sync => "sync",
+            Self::NotFound => "notFound",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// Why a name has its [`SyncStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SyncReason {
+    /// It was not checked.
+    #[default]
+    Unchecked,
+    /// The answer has the targets.
+    Match,
+    /// The name exists, and no targets are expected.
+    Exists,
+    /// The name does not exist (NXDOMAIN).
+    NoSuchName,
+    /// The name exists without a record of this type.
+    NoData,
+    /// The answer differs from the targets.
+    Mismatch,
+    /// The CNAME records lead back to themselves, or there are too many of them.
+    CnameLoop,
+    /// The server failed (SERVFAIL).
+    ServFail,
+    /// The server refused to answer (REFUSED).
+    Refused,
+    /// The server answered with another error code.
+    ErrorCode,
+    /// No server could be reached.
+    Unreachable,
+    /// The answer could not be read.
+    BadAnswer,
+    /// No answer within the time limit.
+    Timeout,
+    /// The entry itself is wrong, so it was not looked up.
+    InvalidEntry,
+}
+
+impl SyncReason {
+    /// As in statuses and in the API; empty when not checked.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unchecked => "",
+            Self::Match => "Match",
+            Self::Exists => "Exists",
+            Self::NoSuchName => "NoSuchName",
+            Self::NoData => "NoData",
+            Self::Mismatch => "Mismatch",
+            Self::CnameLoop => "CnameLoop",
+            Self::ServFail => "ServFail",
+            Self::Refused => "Refused",
+            Self::ErrorCode => "ErrorCode",
+            Self::Unreachable => "Unreachable",
+            Self::BadAnswer => "BadAnswer",
+            Self::Timeout => "Timeout",
+            Self::InvalidEntry => "InvalidEntry",
+        }
+    }
+}
+
+/// Why a name is not published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The reason, from the closed list of the operator.
+    pub reason: &'static str,
+    /// What happened, and what to do next.
+    pub message: Box<str>,
+}
+
+/// What the entries of an owner have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Provenance {
+    /// The object that they come from.
+    pub origin: Origin,
+    /// How the names became known.
+    pub source: Source,
+    /// Their groups.
+    pub groups: Vec<Arc<str>>,
+    /// The portals that show them.
+    pub portals: Vec<Arc<str>>,
+    /// Their labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// The server that they are published to, such as `powerdns`; empty where nobody here publishes them.
+    pub publisher: Box<str>,
+}
+
+/// A name as a system projects it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The name.
+    pub name: Fqdn,
+    /// The type; `None` where any type will do.
+    pub rtype: Option<RecordType>,
+    /// The expected values; empty where the name must merely exist.
+    pub targets: Values,
+    /// What the resolvers answered.
+    pub observed: Values,
+    /// Where the name comes from.
+    pub provenance: Arc<Provenance>,
+    /// What the name is for.
+    pub description: Option<Arc<str>>,
+    /// Why it is not published.
+    pub refusal: Option<Box<Refusal>>,
+    /// Since when it is wanted: a time that a restart does not change, such as the creation of its object.
+    pub first_seen: At,
+    /// When it was last seen.
+    pub last_seen: At,
+    /// When it was last looked up.
+    pub checked_at: At,
+    /// How far it has come.
+    pub stage: Stage,
+    /// What the resolvers answered, in a word.
+    pub status: SyncStatus,
+    /// Why.
+    pub reason: SyncReason,
+    /// Whether the targets are a claim: other targets of another object for the same name and type are a conflict.
+    pub claims: bool,
+}
+
+impl Entry {
+    /// A name that is known and not checked.
+    pub fn new(name: Fqdn, rtype: Option<RecordType>, provenance: Arc<Provenance>) -> Self {
+        Self {
+            name,
+            rtype,
+            provenance,
+            targets: Values::default(),
+            observed: Values::default(),
+            description: None,
+            refusal: None,
+            first_seen: At::NEVER,
+            last_seen: At::NEVER,
+            checked_at: At::NEVER,
+            stage: Stage::default(),
+            status: SyncStatus::default(),
+            reason: SyncReason::default(),
+            claims: false,
+        }
+    }
+
+    /// Whether both are the same but for the times of the last check.
+    pub fn same(&self, other: &Self) -> bool {
+        self.order(other) == Ordering::Equal
+    }
+
+    /// By name and type, then by everything else but the times of the last check.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let Self {
+            name,
+            rtype,
+            targets,
+            observed,
+            provenance,
+            description,
+            refusal,
+            first_seen,
+            last_seen: _,
+            checked_at: _,
+            stage,
+            status,
+            reason,
+            claims,
+        } = self;
+        let provenances = || {
+            if Arc::ptr_eq(provenance, &other.provenance) { Ordering::Equal } else { provenance.cmp(&other.provenance) }
+        };
+        (name, rtype)
+            .cmp(&(&other.name, &other.rtype))
+            .then_with(provenances)
+            .then_with(|| (first_seen, targets, observed).cmp(&(&other.first_seen, &other.targets, &other.observed)))
+            .then_with(|| (description, refusal).cmp(&(&other.description, &other.refusal)))
+            .then_with(|| {
+                (stage, status, reason, claims).cmp(&(&other.stage, &other.status, &other.reason, &other.claims))
+            })
+    }
+}
+
+/// A name as readers get it.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub(crate) entry: Entry,
+    pub(crate) owner: Arc<Owner>,
+    /// Tells views of one name, type and owner apart, from 0.
+    pub(crate) ordinal: u32,
+    pub(crate) last_change: At,
+}
+
+impl View {
+    /// Whose view it is.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// When something other than the time of a check last changed.
+    pub fn last_change(&self) -> At {
+        self.last_change
+    }
+
+    /// The position among all views: by name, type and owner.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { name: self.entry.name.undotted(), rtype: self.entry.rtype, owner: &self.owner, ordinal: self.ordinal }
+    }
+}
+
+impl Deref for View {
+    type Target = Entry;
+
+    fn deref(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+/// The sort key of a view.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) rtype: Option<RecordType>,
+    pub(crate) owner: &'a Owner,
+    pub(crate) ordinal: u32,
+}
