@@ -22,6 +22,7 @@ use crate::{
 
 /// What a pass decided about an object.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // A pass decides about thousands of record sets and one zone: only the zone is boxed.
 pub(crate) enum Decision {
     /// About a record set.
     Record(RecordStatus),
