@@ -1,4 +1,16 @@
 //! Kubernetes types: ours with CEL and printer columns, and slim foreign ones.
 
+pub mod externaldns;
 pub mod ingress;
 pub mod powerdns;
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads `null` as an absent field.
+pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
