@@ -1,13 +1,14 @@
-//! `networking.k8s.io/v1` Ingress with only the fields that a DNS operator reads: identity, annotations, dates and rule hosts.
+//! `networking.k8s.io/v1` Ingress and IngressClass with only the fields that this operator reads: identity, annotations, dates, class, hosts,
+//! paths and backends.
 //!
-//! In: an Ingress as the API server sends it. Out: a struct of a few hundred bytes. Every field is optional, so that no valid Ingress is
+//! In: an object as the API server sends it. Out: a struct of a few hundred bytes. Every field is optional, so that no valid object is
 //! unreadable.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::core::NamespaceResourceScope;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::null_is_default;
@@ -23,26 +24,112 @@ pub struct Ingress {
     pub spec: IngressSpec,
 }
 
-/// The part of the specification that names hosts.
+/// The part of the specification that names hosts and backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct IngressSpec {
+    /// The class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress_class_name: Option<String>,
+    /// What answers requests that no rule matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_backend: Option<IngressBackend>,
     /// One entry per virtual host.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<IngressRule>,
 }
 
-/// One rule; only its host matters here.
+/// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IngressRule {
     /// The virtual host; absent means "any host".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Its paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<IngressHttp>,
 }
+
+/// The paths of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressHttp {
+    /// In their order.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub paths: Vec<IngressPath>,
+}
+
+/// One path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IngressPath {
+    /// The path; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `Exact`, `Prefix` or `ImplementationSpecific`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_type: Option<String>,
+    /// What answers.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub backend: IngressBackend,
+}
+
+/// What answers: a Service, or another object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressBackend {
+    /// A Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<IngressService>,
+    /// Another object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<IngressResource>,
+}
+
+/// A Service of the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressService {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// Its port.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub port: IngressPort,
+}
+
+/// A port, by number or name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressPort {
+    /// By number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i32>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Another object of the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressResource {
+    /// Its kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The annotation that named a class before `ingressClassName` existed.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 impl Ingress {
     /// The value of one annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The class, by its field or by the older annotation.
+    pub fn class(&self) -> Option<&str> {
+        let named = self.spec.ingress_class_name.as_deref().filter(|class| !class.is_empty());
+        named.or_else(|| self.annotation(CLASS_ANNOTATION).filter(|class| !class.is_empty()))
     }
 
     /// The hosts of all rules that name one, in order.
@@ -80,8 +167,56 @@ impl kube::Resource for Ingress {
     }
 }
 
+/// An IngressClass, reduced to its controller.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IngressClass {
+    /// Identity and dates.
+    #[serde(default, deserialize_with = "lean_meta")]
+    pub metadata: ObjectMeta,
+    /// The controller.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub spec: IngressClassSpec,
+}
+
+/// The specification of an IngressClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressClassSpec {
+    /// Who serves Ingresses of this class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+}
+
+impl kube::Resource for IngressClass {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "IngressClass".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "networking.k8s.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "ingressclasses".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// Reads only the metadata this operator uses: managed fields are most of an Ingress's bytes.
-fn lean_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+pub(crate) fn lean_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Lean {
@@ -132,6 +267,25 @@ mod tests {
         assert_eq!(ingress.annotation("pihole.io/register"), Some("true"));
         assert!(ingress.metadata.managed_fields.is_none() && ingress.metadata.labels.is_none());
         assert_eq!(ingress.metadata.resource_version.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn classes_paths_and_backends_are_read() {
+        let ingress: Ingress = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "app", "annotations": {"kubernetes.io/ingress.class": "old"} },
+            "spec": { "defaultBackend": {"resource": {"kind": "Bucket", "name": "b"}}, "rules": [{"host": "a.test", "http": {"paths": [
+                {"path": "/a", "pathType": "Exact", "backend": {"service": {"name": "app", "port": {"name": "web"}}}}]}}] }
+        }))
+        .unwrap();
+        assert_eq!(ingress.class(), Some("old"));
+        let path = &ingress.spec.rules[0].http.as_ref().unwrap().paths[0];
+        assert_eq!((path.path.as_deref(), path.path_type.as_deref()), (Some("/a"), Some("Exact")));
+        assert_eq!(path.backend.service.as_ref().unwrap().port.name.as_deref(), Some("web"));
+        assert_eq!(ingress.spec.default_backend.unwrap().resource.unwrap().kind, "Bucket");
+        let class: IngressClass =
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": {"controller": "x/y"}}))
+                .unwrap();
+        assert_eq!(class.spec.controller.as_deref(), Some("x/y"));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 pub mod externaldns;
 pub mod ingress;
+pub mod pangolin;
 pub mod powerdns;
+pub mod service;
 
 use serde::{Deserialize, Deserializer};
 
