@@ -1,0 +1,243 @@
+//! All configured resolvers: each is asked, with one limit for how many questions are open at once.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use tokio::sync::Semaphore;
+
+use crate::Lookup;
+use crate::answer::{Answer, LookupError, Reply};
+use crate::server::Server;
+use crate::system;
+use crate::upstream::{PORT, Upstream};
+
+/// Most name servers of a zone that are asked.
+const MOST_AUTHORITATIVE: usize = 8;
+/// Most name servers of zones whose state is remembered.
+const MOST_REMEMBERED: usize = 1024;
+
+/// Which resolvers to ask, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The resolvers; each is asked for every name.
+    pub resolvers: Vec<Upstream>,
+    /// Most questions at once, over all resolvers.
+    pub concurrency: usize,
+    /// How long a resolver may take for a name.
+    pub deadline: Duration,
+    /// The file with the servers of `system`.
+    pub system: PathBuf,
+    /// The port of the name servers of a zone.
+    pub authoritative_port: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            resolvers: vec![Upstream::System],
+            concurrency: 10,
+            deadline: Duration::from_secs(5),
+            system: "/etc/resolv.conf".into(),
+            authoritative_port: PORT,
+        }
+    }
+}
+
+/// Whether a resolver answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The resolver as it is configured.
+    pub resolver: Arc<str>,
+    /// The last failure, while its servers do not answer.
+    pub failure: Option<String>,
+}
+
+/// The configured resolvers.
+#[derive(Debug)]
+pub struct Resolvers {
+    configured: Vec<(Arc<str>, Kind)>,
+    /// Who is asked where the name servers of a zone are.
+    guide: Vec<Arc<Server>>,
+    /// The name servers of zones that were asked before.
+    authoritative: Mutex<BTreeMap<SocketAddr, Arc<Server>>>,
+    open: Semaphore,
+    deadline: Duration,
+    authoritative_port: u16,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The next one is asked when one does not answer.
+    Servers(Vec<Arc<Server>>),
+    Authoritative,
+}
+
+impl Resolvers {
+    /// Reads the servers of `system` from its file; a file that cannot be read has none.
+    pub fn new(options: &Options) -> Self {
+        let server = |address: &SocketAddr| Arc::new(Server::new(*address, &address.to_string(), options.deadline));
+        let kind = |upstream: &Upstream| match upstream {
+            Upstream::Server(address) => Kind::Servers(vec![server(address)]),
+            Upstream::System => {
+                let text = std::fs::read_to_string(&options.system).unwrap_or_default();
+                Kind::Servers(system::servers(&text).iter().map(server).collect())
+            }
+            Upstream::Authoritative => Kind::Authoritative,
+        };
+        let resolvers: Vec<(Arc<str>, Kind)> =
+            options.resolvers.iter().map(|upstream| (upstream.to_string().into(), kind(upstream))).collect();
+        let first = resolvers.iter().find_map(|(_, kind)| match kind {
+            Kind::Servers(servers) => Some(servers.clone()),
+            Kind::Authoritative => None,
+        });
+        let guide = first.unwrap_or_else(|| match kind(&Upstream::System) {
+            Kind::Servers(servers) => servers,
+            Kind::Authoritative => Vec::new(),
+        });
+        Self {
+            configured: resolvers,
+            guide,
+            authoritative: Mutex::default(),
+            open: Semaphore::new(options.concurrency.max(1)),
+            deadline: options.deadline,
+            authoritative_port: options.authoritative_port,
+        }
+    }
+
+    /// Whether the resolvers answer. The name servers of zones are not part of it.
+    pub fn health(&self) -> Vec<Health> {
+        let servers = |kind: &Kind| match kind {
+            Kind::Servers(servers) => servers.clone(),
+            Kind::Authoritative => self.guide.clone(),
+        };
+        let health = |(resolver, kind): &(Arc<str>, Kind)| {
+            let failures: Vec<String> = servers(kind).iter().filter_map(|server| server.last_failure()).collect();
+            let down = failures.len() == servers(kind).len();
+            Health { resolver: resolver.clone(), failure: failures.into_iter().next().filter(|_| down) }
+        };
+        self.configured.iter().map(health).collect()
+    }
+
+    async fn replies(&self, resolver: &Arc<str>, kind: &Kind, name: &Fqdn, rtype: RecordType) -> Vec<Reply> {
+        let results = match kind {
+            Kind::Servers(servers) => vec![self.first_answer(resolver, servers, name, rtype).await],
+            Kind::Authoritative => match self.name_servers(resolver, name).await {
+                Ok(servers) => join_all(servers.iter().map(|server| self.ask_authoritative(server, name, rtype))).await,
+                Err(error) => vec![Err(error)],
+            },
+        };
+        results.into_iter().map(|result| Reply { resolver: resolver.clone(), result }).collect()
+    }
+
+    /// The answer of the first server that has one. What a server answers counts, also a failure; only silence does not.
+    async fn first_answer(
+        &self,
+        resolver: &Arc<str>,
+        servers: &[Arc<Server>],
+        name: &Fqdn,
+        rtype: RecordType,
+    ) -> Result<Answer, LookupError> {
+        let why = "the file has no nameserver line".to_owned();
+        let mut last = LookupError::NoServer { resolver: resolver.clone(), why };
+        for server in servers {
+            match self.ask(server, name, rtype, true).await {
+                Err(error) if error.is_outage() || matches!(error, LookupError::Timeout { .. }) => last = error,
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask(
+        &self,
+        server: &Server,
+        name: &Fqdn,
+        rtype: RecordType,
+        recursive: bool,
+    ) -> Result<Answer, LookupError> {
+        // The semaphore is never closed.
+        let _open = self.open.acquire().await;
+        server.ask(name, rtype, recursive).await
+    }
+
+    /// The name servers of the zone that a name is in.
+    async fn name_servers(&self, resolver: &Arc<str>, name: &Fqdn) -> Result<Vec<Arc<Server>>, LookupError> {
+        let missing = |why: String| LookupError::NoServer { resolver: resolver.clone(), why };
+        let mut zone = Err(missing("no resolver knows the zones".into()));
+        for guide in &self.guide {
+            let _open = self.open.acquire().await;
+            zone = guide.zone_of(name).await;
+            if zone.is_ok() {
+                break;
+            }
+        }
+        let zone = zone?.ok_or_else(|| missing(format!("{name} is in no zone")))?;
+        let servers = self.first_answer(resolver, &self.guide, &zone, RecordType::Ns).await?;
+        let hosts = servers.values.iter().filter_map(Rdata::target).take(MOST_AUTHORITATIVE);
+        let addresses = join_all(hosts.map(|host| async move {
+            let (four, six) = futures::future::join(
+                self.first_answer(resolver, &self.guide, host, RecordType::A),
+                self.first_answer(resolver, &self.guide, host, RecordType::Aaaa),
+            )
+            .await;
+            let values = [four, six].into_iter().flatten().flat_map(|answer| answer.values);
+            values.filter_map(|value| address(&value)).map(|ip| (ip, host.clone())).collect::<Vec<_>>()
+        }))
+        .await;
+        let found: BTreeMap<IpAddr, Fqdn> = addresses.into_iter().flatten().take(MOST_AUTHORITATIVE).collect();
+        if found.is_empty() {
+            return Err(missing(format!("the name servers of {zone} have no address")));
+        }
+        let mut known = self.authoritative.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() > MOST_REMEMBERED {
+            known.clear();
+        }
+        let server = |(ip, host): (IpAddr, Fqdn)| {
+            let address = SocketAddr::new(ip, self.authoritative_port);
+            let new = || Arc::new(Server::new(address, &format!("{} ({ip})", host.undotted()), self.deadline));
+            known.entry(address).or_insert_with(new).clone()
+        };
+        Ok(found.into_iter().map(server).collect())
+    }
+
+    /// Asks a name server of the zone. Where its answer leads out of the zone, the guide continues.
+    async fn ask_authoritative(&self, server: &Server, name: &Fqdn, rtype: RecordType) -> Result<Answer, LookupError> {
+        let mut answer = self.ask(server, name, rtype, false).await?;
+        if answer.values.is_empty()
+            && let Some(last) = answer.chain.last().cloned()
+        {
+            let rest = self.first_answer(&answer.server, &self.guide, &last, rtype).await?;
+            if rest.chain.iter().any(|hop| hop == name || answer.chain.contains(hop)) {
+                return Err(LookupError::CnameLoop { server: answer.server, last });
+            }
+            answer.rcode = rest.rcode;
+            answer.ttl = [answer.ttl, rest.ttl].into_iter().flatten().min();
+            answer.took += rest.took;
+            answer.chain.extend(rest.chain);
+            answer.values = rest.values;
+        }
+        Ok(answer)
+    }
+}
+
+fn address(value: &Rdata) -> Option<IpAddr> {
+    match value {
+        Rdata::A(address) => Some((*address).into()),
+        Rdata::Aaaa(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+impl Lookup for Resolvers {
+    fn lookup<'a>(&'a self, name: &'a Fqdn, rtype: RecordType) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            let all = self.configured.iter().map(|(resolver, kind)| self.replies(resolver, kind, name, rtype));
+            join_all(all).await.into_iter().flatten().collect()
+        })
+    }
+}

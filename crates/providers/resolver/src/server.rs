@@ -1,0 +1,144 @@
+//! One name server: asked within a deadline, left alone while it does not answer, chains followed to their end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::op::Message;
+use hickory_proto::rr::{Name, RecordType as WireType};
+use signpost_dns::{Fqdn, RecordType};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, LookupError, Rcode};
+use crate::breaker::Breaker;
+use crate::exchange::{Failure, exchange};
+use crate::wire::{self, MOST_HOPS, Unreadable};
+
+/// How long a server may take for the question that tells whether it answers at all.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// A name server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    label: Arc<str>,
+    breaker: Breaker,
+    deadline: Duration,
+}
+
+impl Server {
+    pub(crate) fn new(address: SocketAddr, label: &str, deadline: Duration) -> Self {
+        Self { address, label: label.into(), breaker: Breaker::default(), deadline }
+    }
+
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.breaker.last_failure()
+    }
+
+    /// Asks for the values of a name, over as many CNAME records as it takes.
+    pub(crate) async fn ask(&self, name: &Fqdn, rtype: RecordType, recursive: bool) -> Result<Answer, LookupError> {
+        let started = Instant::now();
+        let until = started + self.deadline;
+        let mut chain: Vec<Fqdn> = Vec::new();
+        let mut ttl = None;
+        loop {
+            let at = chain.last().unwrap_or(name).clone();
+            let (wire_name, wire_type) = Self::question(&at, rtype)?;
+            let message = self.exchange(&wire_name, wire_type, recursive, until).await?;
+            let read = wire::read(&message, &wire_name, wire_type).map_err(|error| self.unreadable(error))?;
+            ttl = [ttl, read.ttl].into_iter().flatten().min();
+            let led_on = !read.hops.is_empty();
+            for hop in read.hops {
+                if chain.len() >= MOST_HOPS || hop == *name || chain.contains(&hop) {
+                    return Err(LookupError::CnameLoop { server: self.label.clone(), last: hop });
+                }
+                chain.push(hop);
+            }
+            let rcode = wire::rcode(&message);
+            if read.values.is_empty() && rcode == Rcode::NoError && led_on && recursive {
+                continue;
+            }
+            let (server, took) = (self.label.clone(), started.elapsed());
+            return Ok(Answer { rcode, chain, values: read.values, ttl, server, took });
+        }
+    }
+
+    /// The zone that a name is in.
+    pub(crate) async fn zone_of(&self, name: &Fqdn) -> Result<Option<Fqdn>, LookupError> {
+        let (wire_name, wire_type) = Self::question(name, RecordType::Soa)?;
+        let message = self.exchange(&wire_name, wire_type, true, Instant::now() + self.deadline).await?;
+        Ok(wire::zone(&message))
+    }
+
+    fn question(name: &Fqdn, rtype: RecordType) -> Result<(Name, WireType), LookupError> {
+        let bad = |why: &str| LookupError::BadQuestion {
+            name: name.clone(),
+            rtype: rtype.as_str().to_owned(),
+            why: why.to_owned(),
+        };
+        let wire_name = wire::wire_name(name).ok_or_else(|| bad("the name cannot be sent"))?;
+        let wire_type = wire::wire_type(rtype).ok_or_else(|| bad("the type has no number"))?;
+        Ok((wire_name, wire_type))
+    }
+
+    async fn exchange(
+        &self,
+        name: &Name,
+        rtype: WireType,
+        recursive: bool,
+        until: Instant,
+    ) -> Result<Message, LookupError> {
+        let server = || self.label.clone();
+        let paused = |(why, retry_after)| LookupError::Paused { server: server(), why, retry_after };
+        self.breaker.admit().map_err(paused)?;
+        // A caller that gives up leaves no trial behind.
+        let admitted = Admitted(&self.breaker);
+        let result = exchange(self.address, name, rtype, recursive, until).await;
+        std::mem::forget(admitted);
+        match result {
+            Ok(message) => {
+                self.breaker.succeeded();
+                Ok(message)
+            }
+            Err(Failure::Unreadable(why)) => {
+                self.breaker.succeeded();
+                Err(LookupError::BadAnswer { server: server(), why })
+            }
+            Err(Failure::Timeout) if self.answers_at_all().await => {
+                self.breaker.succeeded();
+                Err(LookupError::Timeout { server: server(), after: self.deadline })
+            }
+            Err(Failure::Timeout) => Err(self.unreachable("it answers nothing".into())),
+            Err(Failure::Network(error)) => Err(self.unreachable(error.to_string())),
+        }
+    }
+
+    /// Whether the server answers something that every server can answer at once, if only with a refusal. A name that takes too long is then not
+    /// the server's failure.
+    async fn answers_at_all(&self) -> bool {
+        let until = Instant::now() + PROBE;
+        exchange(self.address, &Name::root(), WireType::NS, false, until).await.is_ok()
+    }
+
+    fn unreachable(&self, why: String) -> LookupError {
+        self.breaker.failed(why.clone());
+        LookupError::Unreachable { server: self.label.clone(), why }
+    }
+
+    fn unreadable(&self, error: Unreadable) -> LookupError {
+        let server = self.label.clone();
+        match error {
+            Unreadable::Loop(last) => LookupError::CnameLoop { server, last },
+            Unreadable::Value(why) => LookupError::BadAnswer { server, why },
+        }
+    }
+}
+
+/// Tells the breaker when a question is given up.
+struct Admitted<'a>(&'a Breaker);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.abandoned();
+    }
+}

@@ -1,0 +1,400 @@
+//! A server that lies, is silent, truncates, loops, answers late, with the wrong id, from the wrong address, or with far too much.
+
+// A test reports a failed step by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::rdata::{A, CNAME};
+use hickory_proto::rr::{Name, RData, Record, RecordType as WireType};
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_provider_resolver::{Answer, Lookup, LookupError, Options, Rcode, Reply, Resolvers, Upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
+
+/// Longer than any exchange on a loaded machine.
+const PATIENT: Duration = Duration::from_mins(1);
+
+fn name(text: &str) -> Fqdn {
+    Fqdn::parse(text).unwrap()
+}
+
+fn address(last: u8) -> Rdata {
+    Rdata::A(Ipv4Addr::new(192, 0, 2, last))
+}
+
+/// The answer to a question, with these records.
+fn answer(question: &Message, records: Vec<Record>) -> Message {
+    let mut answer = question.clone().into_response();
+    answer.metadata.recursion_available = true;
+    answer.add_answers(records);
+    answer
+}
+
+fn record(owner: &str, data: RData) -> Record {
+    let mut owner = Name::from_ascii(owner).unwrap();
+    owner.set_fqdn(true);
+    Record::from_rdata(owner, 60, data)
+}
+
+fn a(owner: &str, last: u8) -> Record {
+    record(owner, RData::A(A(Ipv4Addr::new(192, 0, 2, last))))
+}
+
+fn cname(owner: &str, target: &str) -> Record {
+    let mut target = Name::from_ascii(target).unwrap();
+    target.set_fqdn(true);
+    record(owner, RData::CNAME(CNAME(target)))
+}
+
+/// What a server sends for a datagram, from its own socket.
+type Datagrams = Arc<dyn Fn(&Message, usize) -> Vec<Vec<u8>> + Send + Sync>;
+
+/// A server on a loopback port. Returns its address and how many questions it got.
+async fn server(datagrams: Datagrams, streamed: Option<Datagrams>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (listener, socket) = loop {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()).await {
+            break (listener, socket);
+        }
+    };
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = asked.clone();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 4096];
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let number = counter.fetch_add(1, Ordering::SeqCst);
+            let question = Message::from_vec(&buffer[..length]).unwrap();
+            for datagram in datagrams(&question, number) {
+                socket.send_to(&datagram, from).await.unwrap();
+            }
+        }
+    });
+    if let Some(streamed) = streamed {
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let length = stream.read_u16().await.unwrap();
+                let mut buffer = vec![0; usize::from(length)];
+                stream.read_exact(&mut buffer).await.unwrap();
+                for message in streamed(&Message::from_vec(&buffer).unwrap(), 0) {
+                    let length = u16::try_from(message.len()).unwrap();
+                    stream.write_all(&length.to_be_bytes()).await.unwrap();
+                    stream.write_all(&message).await.unwrap();
+                }
+            }
+        });
+    }
+    (address, asked)
+}
+
+fn resolvers(address: SocketAddr, deadline: Duration) -> Resolvers {
+    Resolvers::new(&Options { resolvers: vec![Upstream::Server(address)], deadline, ..Options::default() })
+}
+
+async fn ask(resolvers: &Resolvers, text: &str, rtype: RecordType) -> Result<Answer, LookupError> {
+    let replies: [Reply; 1] = resolvers.lookup(&name(text), rtype).await.try_into().unwrap();
+    let [Reply { result, .. }] = replies;
+    result
+}
+
+#[tokio::test]
+async fn an_answer_has_values_ttl_code_and_server() {
+    let datagrams: Datagrams = Arc::new(|question, _| {
+        vec![answer(question, vec![a("www.example.org.", 2), a("www.example.org.", 1)]).to_vec().unwrap()]
+    });
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!((answer.rcode, answer.ttl), (Rcode::NoError, Some(60)));
+    assert_eq!(answer.values, [address(1), address(2)], "sorted");
+    assert_eq!(*answer.server, *at.to_string());
+}
+
+#[tokio::test]
+async fn records_of_another_name_are_not_taken() {
+    let datagrams: Datagrams =
+        Arc::new(|question, _| vec![answer(question, vec![a("evil.example.net.", 66)]).to_vec().unwrap()]);
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!((answer.rcode, answer.values), (Rcode::NoError, vec![]));
+}
+
+#[tokio::test]
+async fn forged_answers_are_dropped_until_the_true_one_arrives() {
+    let datagrams: Datagrams = Arc::new(|question, _| {
+        let mut wrong_id = answer(question, vec![a("www.example.org.", 66)]);
+        wrong_id.metadata.id = question.metadata.id.wrapping_add(1);
+        let mut other = answer(question, vec![a("www.example.org.", 66)]);
+        other.queries[0].name = Name::from_ascii("other.example.org.").unwrap();
+        let not_an_answer = question.to_vec().unwrap();
+        let right = answer(question, vec![a("www.example.org.", 1)]);
+        vec![
+            wrong_id.to_vec().unwrap(),
+            other.to_vec().unwrap(),
+            not_an_answer,
+            b"junk".to_vec(),
+            right.to_vec().unwrap(),
+        ]
+    });
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.values, [address(1)]);
+}
+
+#[tokio::test]
+async fn an_answer_from_another_address_is_dropped() {
+    // The server hears the question and another socket answers it first.
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let forger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mut buffer = vec![0; 4096];
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let question = Message::from_vec(&buffer[..length]).unwrap();
+            let forged = answer(&question, vec![a("www.example.org.", 66)]).to_vec().unwrap();
+            forger.send_to(&forged, from).await.unwrap();
+            let right = answer(&question, vec![a("www.example.org.", 1)]).to_vec().unwrap();
+            socket.send_to(&right, from).await.unwrap();
+        }
+    });
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.values, [address(1)]);
+}
+
+#[tokio::test]
+async fn a_lost_question_is_sent_again() {
+    let datagrams: Datagrams = Arc::new(|question, number| match number {
+        0 => vec![],
+        _ => vec![answer(question, vec![a("www.example.org.", 1)]).to_vec().unwrap()],
+    });
+    let (at, asked) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.values, [address(1)]);
+    assert!(asked.load(Ordering::SeqCst) >= 2);
+}
+
+#[tokio::test]
+async fn a_silent_server_is_unreachable_and_then_is_not_asked_for_a_while() {
+    let (at, asked) = server(Arc::new(|_, _| vec![]), None).await;
+    let resolvers = resolvers(at, Duration::from_millis(100));
+    for _ in 0..5 {
+        let error = ask(&resolvers, "www.example.org", RecordType::A).await.unwrap_err();
+        assert!(matches!(error, LookupError::Unreachable { .. }) && error.is_outage(), "{error}");
+    }
+    let before = asked.load(Ordering::SeqCst);
+    let error = ask(&resolvers, "www.example.org", RecordType::A).await.unwrap_err();
+    assert!(matches!(error, LookupError::Paused { .. }) && error.is_outage(), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), before, "a paused server is not asked");
+    assert!(resolvers.health()[0].failure.is_some());
+}
+
+#[tokio::test]
+async fn names_that_take_too_long_are_a_timeout_of_the_name_and_not_of_the_server() {
+    let root = WireType::NS;
+    let datagrams: Datagrams = Arc::new(move |question, _| {
+        let mut refused = answer(question, vec![]);
+        refused.metadata.response_code = ResponseCode::Refused;
+        (question.queries[0].query_type == root).then(|| refused.to_vec().unwrap()).into_iter().collect()
+    });
+    let (at, _) = server(datagrams, None).await;
+    let resolvers = resolvers(at, Duration::from_millis(100));
+    for _ in 0..8 {
+        let error = ask(&resolvers, "slow.example.org", RecordType::A).await.unwrap_err();
+        assert!(matches!(error, LookupError::Timeout { .. }) && !error.is_outage(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_closed_port_is_unreachable() {
+    let at = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
+    assert!(matches!(error, LookupError::Unreachable { .. }) && error.is_outage(), "{error}");
+}
+
+#[tokio::test]
+async fn a_truncated_answer_is_asked_again_over_tcp() {
+    let cut: Datagrams = Arc::new(|question, _| {
+        let mut cut = answer(question, vec![a("www.example.org.", 1), a("www.example.org.", 2)]);
+        cut.metadata.truncation = true;
+        let mut octets = cut.to_vec().unwrap();
+        // Within a record, as some servers do.
+        octets.truncate(octets.len() - 20);
+        vec![octets]
+    });
+    let whole: Datagrams = Arc::new(|question, _| {
+        let records = (0..2000_u16).map(|n| {
+            let [high, low] = n.to_be_bytes();
+            record("www.example.org.", RData::A(A(Ipv4Addr::new(10, 0, high, low))))
+        });
+        vec![answer(question, records.collect()).to_vec().unwrap()]
+    });
+    let (at, _) = server(cut, Some(whole)).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.values.len(), 2000);
+}
+
+#[tokio::test]
+async fn an_answer_that_promises_more_records_than_it_has_is_refused() {
+    let cut: Datagrams = Arc::new(|question, _| {
+        let mut cut = answer(question, vec![]);
+        cut.metadata.truncation = true;
+        vec![cut.to_vec().unwrap()]
+    });
+    let liar: Datagrams = Arc::new(|question, _| {
+        let mut octets = answer(question, vec![a("www.example.org.", 1)]).to_vec().unwrap();
+        octets[6..8].copy_from_slice(&10_000_u16.to_be_bytes());
+        vec![octets]
+    });
+    let (at, _) = server(cut, Some(liar)).await;
+    let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
+    assert!(matches!(error, LookupError::BadAnswer { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn aliases_are_followed_hop_by_hop_over_several_answers() {
+    let datagrams: Datagrams = Arc::new(|question, _| {
+        let records = match question.queries[0].name.to_string().as_str() {
+            "www.example.org." => {
+                vec![cname("www.example.org.", "a.example.org."), cname("a.example.org.", "b.example.net.")]
+            }
+            "b.example.net." => vec![a("b.example.net.", 7)],
+            other => panic!("{other} was not expected"),
+        };
+        vec![answer(question, records).to_vec().unwrap()]
+    });
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.chain, [name("a.example.org"), name("b.example.net")]);
+    assert_eq!(answer.values, [address(7)]);
+}
+
+#[tokio::test]
+async fn a_question_for_the_alias_itself_is_not_followed() {
+    let datagrams: Datagrams = Arc::new(|question, _| {
+        vec![
+            answer(
+                question,
+                vec![cname("www.example.org.", "A.example.org."), cname("a.example.org.", "b.example.org.")],
+            )
+            .to_vec()
+            .unwrap(),
+        ]
+    });
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::Cname).await.unwrap();
+    assert_eq!((answer.values, answer.chain), (vec![Rdata::Cname(name("a.example.org"))], vec![]));
+}
+
+#[tokio::test]
+async fn a_loop_of_aliases_ends_in_one_answer_and_over_several() {
+    let within: Datagrams = Arc::new(|question, _| {
+        vec![
+            answer(
+                question,
+                vec![cname("www.example.org.", "a.example.org."), cname("a.example.org.", "www.example.org.")],
+            )
+            .to_vec()
+            .unwrap(),
+        ]
+    });
+    let across: Datagrams = Arc::new(|question, _| {
+        let asked = question.queries[0].name.to_string();
+        let next = if asked.starts_with("www") { "a.example.org." } else { "www.example.org." };
+        vec![answer(question, vec![cname(&asked, next)]).to_vec().unwrap()]
+    });
+    let endless: Datagrams = Arc::new(|question, number| {
+        let asked = question.queries[0].name.to_string();
+        vec![answer(question, vec![cname(&asked, &format!("n{number}.example.org."))]).to_vec().unwrap()]
+    });
+    for datagrams in [within, across, endless] {
+        let (at, asked) = server(datagrams, None).await;
+        let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
+        assert!(matches!(error, LookupError::CnameLoop { .. }), "{error}");
+        assert!(asked.load(Ordering::SeqCst) < 40);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_edns_is_asked_without_it() {
+    let datagrams: Datagrams = Arc::new(|question, _| {
+        let mut answer = answer(question, vec![a("www.example.org.", 1)]);
+        if question.edns.is_some() {
+            answer.edns = None;
+            answer.answers.clear();
+            answer.metadata.response_code = ResponseCode::FormErr;
+        }
+        vec![answer.to_vec().unwrap()]
+    });
+    let (at, _) = server(datagrams, None).await;
+    let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+    assert_eq!(answer.values, [address(1)]);
+}
+
+#[tokio::test]
+async fn response_codes_are_kept_apart() {
+    for (code, expected) in [
+        (ResponseCode::NXDomain, Rcode::NxDomain),
+        (ResponseCode::ServFail, Rcode::ServFail),
+        (ResponseCode::Refused, Rcode::Refused),
+        (ResponseCode::NotAuth, Rcode::Other(9)),
+    ] {
+        let datagrams: Datagrams = Arc::new(move |question, _| {
+            let mut failed = answer(question, vec![]);
+            failed.metadata.response_code = code;
+            vec![failed.to_vec().unwrap()]
+        });
+        let (at, _) = server(datagrams, None).await;
+        let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
+        assert_eq!(answer.rcode, expected);
+    }
+}
+
+#[tokio::test]
+async fn no_more_questions_are_open_than_allowed() {
+    // Nobody is answered before three questions are there; a fourth would have come by then.
+    let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let at = socket.local_addr().unwrap();
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 4096];
+        let mut waiting: Vec<(Message, SocketAddr)> = Vec::new();
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let question = Message::from_vec(&buffer[..length]).unwrap();
+            if !waiting.iter().any(|(open, _)| open.queries == question.queries) {
+                waiting.push((question, from));
+            }
+            seen.fetch_max(waiting.len(), Ordering::SeqCst);
+            if waiting.len() >= 3 {
+                for (question, from) in waiting.drain(..) {
+                    let owner = question.queries[0].name.to_string();
+                    socket.send_to(&answer(&question, vec![a(&owner, 1)]).to_vec().unwrap(), from).await.unwrap();
+                }
+            }
+        }
+    });
+    let options =
+        Options { resolvers: vec![Upstream::Server(at)], concurrency: 3, deadline: PATIENT, ..Options::default() };
+    let resolvers = Resolvers::new(&options);
+    let names: Vec<Fqdn> = (0..30).map(|n| name(&format!("n{n}.example.org"))).collect();
+    let all = futures::future::join_all(names.iter().map(|name| resolvers.lookup(name, RecordType::A))).await;
+    assert!(all.iter().flatten().all(|reply| reply.result.is_ok()));
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_system_without_a_name_server_has_nobody_to_ask() {
+    let folder = std::env::temp_dir().join(format!("signpost-resolv-{}", std::process::id()));
+    std::fs::write(&folder, "nameserver\n").unwrap();
+    let options = Options { resolvers: vec![Upstream::System], system: folder.clone(), ..Options::default() };
+    let error = ask(&Resolvers::new(&options), "www.example.org", RecordType::A).await.unwrap_err();
+    std::fs::remove_file(&folder).unwrap();
+    assert!(matches!(error, LookupError::NoServer { .. }) && error.is_outage(), "{error}");
+}

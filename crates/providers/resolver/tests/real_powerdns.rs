@@ -1,0 +1,106 @@
+//! Every type against a real PowerDNS: what was published is what is read, in the same canonical form.
+
+// A test reports a failed step by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
+use signpost_provider_powerdns::{
+    Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, Secret, SetContent, ZoneServer, ZoneSettings,
+};
+use signpost_provider_resolver::{Answer, Lookup, Options, Rcode, Resolvers, Upstream};
+use signpost_testkit::PowerDns;
+
+const ZONE: &str = "resolver.example";
+
+const RECORDS: &[(&str, &str, &[&str])] = &[
+    ("www", "A", &["192.0.2.1", "192.0.2.2"]),
+    ("www", "AAAA", &["2001:db8::1"]),
+    ("one", "CNAME", &["two.resolver.example."]),
+    ("two", "CNAME", &["www.resolver.example."]),
+    ("text", "TXT", &["\"v=spf1 -all\"", "\"a\" \"b\""]),
+    ("mail", "MX", &["10 mx1.example.net.", "20 mx2.example.net."]),
+    ("_sip._tcp", "SRV", &["10 5 5060 sip.example.net."]),
+    ("caa", "CAA", &["0 issue \"letsencrypt.org\""]),
+    ("ptr", "PTR", &["host.example.net."]),
+    ("https", "HTTPS", &["1 . alpn=h2,h3 ipv4hint=192.0.2.1"]),
+    ("svcb", "SVCB", &["2 svc.example.net. port=8443"]),
+    ("tlsa", "TLSA", &["3 1 1 0b9fa5a59eed715c26c1020c711b4f6ec42d58b0015e14337a39dad301c5afc3"]),
+    ("sshfp", "SSHFP", &["4 2 123456789abcdef67890123456789abcdef67890123456789abcdef123456789"]),
+    ("*.wild", "A", &["192.0.2.9"]),
+    ("ns1", "A", &["127.0.0.1"]),
+    ("sub", "NS", &["ns1.resolver.example."]),
+];
+
+async fn publish(server: &PowerDns) {
+    let client = PowerDnsClient::new(ClientOptions {
+        url: server.api_url().parse().unwrap(),
+        key: Secret::Value(server.api_key()),
+        vhost: "localhost".into(),
+        timeout: Duration::from_mins(1),
+        insecure: false,
+        ca_path: None,
+        concurrency: 4,
+    })
+    .unwrap();
+    let zone = ZoneName::parse(ZONE).unwrap();
+    let new = NewZone {
+        name: zone.clone(),
+        kind: "Native".into(),
+        nameservers: vec![Fqdn::parse("ns1.resolver.example").unwrap()],
+        settings: ZoneSettings::default(),
+    };
+    client.create(&new).await.unwrap();
+    let change = |(name, rtype, records): &(&str, &str, &[&str])| {
+        let records = records.iter().map(|record| Box::from(*record)).collect();
+        let content = Arc::new(SetContent { ttl: 300, records, comment: None });
+        let action = Action::Replace { content, comment: CommentChange::Keep };
+        Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
+    };
+    client.patch(&zone, &RECORDS.iter().map(change).collect::<Vec<_>>()).await.unwrap();
+}
+
+async fn ask(resolvers: &Resolvers, name: &str, rtype: &str) -> Answer {
+    let name = Fqdn::parse(&format!("{name}.{ZONE}")).unwrap();
+    let mut replies = resolvers.lookup(&name, rtype.parse().unwrap()).await;
+    assert_eq!(replies.len(), 1, "{replies:?}");
+    replies.remove(0).result.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_published_is_read_in_the_same_form() {
+    let Some(server) = PowerDns::shared_sqlite().await else { return };
+    publish(server).await;
+    let options = Options {
+        resolvers: vec![Upstream::Server(server.dns_addr())],
+        deadline: Duration::from_mins(1),
+        ..Options::default()
+    };
+    let resolvers = Resolvers::new(&options);
+    for (name, rtype, records) in RECORDS.iter().filter(|(_, rtype, _)| *rtype != "NS") {
+        let rtype: RecordType = rtype.parse().unwrap();
+        let mut expected: Vec<Rdata> = records.iter().map(|text| Rdata::parse(&rtype, text).unwrap()).collect();
+        expected.sort_unstable();
+        let answer = ask(&resolvers, name, rtype.as_str()).await;
+        assert_eq!((answer.rcode, answer.ttl), (Rcode::NoError, Some(300)), "{name} {rtype}");
+        assert_eq!(answer.values, expected, "{name} {rtype}");
+    }
+    let two_hops = ask(&resolvers, "one", "A").await;
+    let chain: Vec<&str> = two_hops.chain.iter().map(Fqdn::undotted).collect();
+    assert_eq!((chain, two_hops.values.len()), (vec!["two.resolver.example", "www.resolver.example"], 2));
+    assert_eq!(ask(&resolvers, "any.wild", "A").await.values.len(), 1);
+    assert_eq!(ask(&resolvers, "missing", "A").await.rcode, Rcode::NxDomain);
+    let no_data = ask(&resolvers, "text", "A").await;
+    assert_eq!((no_data.rcode, no_data.values), (Rcode::NoError, vec![]));
+    assert!(no_data.ttl.is_some(), "how long the negative answer may be kept");
+
+    let port = server.dns_addr().port();
+    let each = vec![Upstream::Server(server.dns_addr()), Upstream::Authoritative];
+    let both = Resolvers::new(&Options { resolvers: each, authoritative_port: port, ..options });
+    let replies = both.lookup(&Fqdn::parse("www.resolver.example").unwrap(), RecordType::A).await;
+    let servers: Vec<String> = replies.iter().map(|reply| reply.result.clone().unwrap().server.to_string()).collect();
+    assert_eq!(servers, [server.dns_addr().to_string(), "ns1.resolver.example (127.0.0.1)".to_owned()]);
+    assert!(replies.iter().all(|reply| reply.result.as_ref().unwrap().values.len() == 2), "{replies:?}");
+}
