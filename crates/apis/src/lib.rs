@@ -3,6 +3,7 @@
 pub mod externaldns;
 pub mod ingress;
 pub mod pangolin;
+pub mod portal;
 pub mod powerdns;
 pub mod service;
 

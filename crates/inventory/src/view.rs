@@ -141,6 +141,13 @@ pub enum SyncStatus {
 }
 
 impl SyncStatus {
+    /// The status of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Unchecked, Self::Sync, Self::NotFound, Self::Error, Self::Timeout]
+            .into_iter()
+            .find(|it| it.as_str() == text)
+    }
+
     /// As in statuses and in the API; empty when not checked.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -188,6 +195,29 @@ pub enum SyncReason {
 }
 
 impl SyncReason {
+    /// Every reason.
+    pub const ALL: [Self; 14] = [
+        Self::Unchecked,
+        Self::Match,
+        Self::Exists,
+        Self::NoSuchName,
+        Self::NoData,
+        Self::Mismatch,
+        Self::CnameLoop,
+        Self::ServFail,
+        Self::Refused,
+        Self::ErrorCode,
+        Self::Unreachable,
+        Self::BadAnswer,
+        Self::Timeout,
+        Self::InvalidEntry,
+    ];
+
+    /// The reason of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
     /// As in statuses and in the API; empty when not checked.
     pub fn as_str(self) -> &'static str {
         match self {

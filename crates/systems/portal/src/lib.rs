@@ -1,0 +1,168 @@
+//! DNS objects looked up and judged, Portal and Component objects, and every name in the inventory.
+//!
+//! ```text
+//!  DNS ─► collect ─► aggregate ─► look up ─► judge ─► views in the inventory ─► status, events
+//!                                    ▲                     └─► Component from the annotations
+//!                        resolvers ──┘                          a key is one object
+//! ```
+//!
+//! Every replica fills the inventory from the watch; only the leader looks names up and writes. A resolver that does not work keeps the last
+//! verdicts.
+
+mod apply;
+pub mod index;
+mod metrics;
+mod observe;
+pub mod plan;
+pub mod report;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use signpost_apis::portal::{Component, DNS, GROUP, Portal};
+use signpost_engine::{
+    Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
+    SystemSpec, Wanted, Watch, Writer,
+};
+use signpost_inventory::Inventory;
+use signpost_provider_resolver::{Lookup, Resolvers};
+
+use crate::index::{Key, Keys, Objects};
+use crate::metrics::PortalMetrics;
+
+pub use settings::{Pace, PortalConfig};
+
+/// The name of the system.
+pub(crate) const NAME: &str = "portal";
+
+/// What the system tells about itself.
+pub const SPEC: SystemSpec = SystemSpec {
+    name: NAME,
+    title: "Portal",
+    about: "DNS objects to verdicts on their names, and Component objects",
+    settings: settings::SETTINGS,
+    servers: &[],
+    hints: &[],
+    crds: signpost_apis::portal::crds,
+    rules: &[
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["dns", "portals"],
+            verbs: &["list", "watch"],
+            why: "read which names should exist",
+        },
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["components"],
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+            why: "components that annotations of DNS objects ask for",
+        },
+        Rule {
+            own_namespace: true,
+            group: GROUP,
+            resources: &["portals"],
+            verbs: &["get", "create", "patch"],
+            why: "create the main portal",
+        },
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["dns/status", "portals/status", "components/status"],
+            verbs: &["patch"],
+            why: "report the result",
+        },
+    ],
+    configure,
+    demo: None,
+};
+
+fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
+    let config = PortalConfig::read(settings)?;
+    Some(Box::new(move |operator: &mut Operator| {
+        install(operator, &config);
+        Ok(())
+    }))
+}
+
+/// Adds the system to an operator, with the resolvers of its settings. Must be called inside a tokio runtime.
+pub fn install(operator: &mut Operator, config: &PortalConfig) {
+    let resolver = Arc::new(Resolvers::new(&config.resolvers));
+    install_with(operator, resolver, &Arc::new(Inventory::new()), config.pace.clone());
+}
+
+/// Fields of a status that only tell when something happened.
+const TIMES: &[&str] = &["lastReconcileTime", "lastSeen", "checkedAt", "lastStatusChange"];
+
+/// Adds the system to an operator, with any resolver and inventory. Must be called inside a tokio runtime.
+pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventory: &Arc<Inventory>, pace: Pace) {
+    let queue: Keys = Queue::new();
+    let writer = operator.writer();
+    let leads = {
+        let writer = writer.clone();
+        Box::new(move || writer.may_write())
+    };
+    let objects = Arc::new(Objects::new(queue.clone(), inventory.clone(), operator.clock(), leads));
+    let watch = || Watch::required().reported(TIMES);
+    operator.watch::<Portal>(NAME, watch(), objects.clone() as Arc<dyn Index<Portal>>);
+    operator.watch::<DNS>(NAME, watch(), objects.clone() as Arc<dyn Index<DNS>>);
+    operator.watch::<Component>(NAME, watch().children(), objects.clone() as Arc<dyn Index<Component>>);
+    let metrics = PortalMetrics::register(&operator.metrics(), inventory);
+    let options = DriveOptions {
+        // Many objects wait for answers at the same time; the resolvers limit the questions.
+        concurrency: 64,
+        deadline: pace.budget + Duration::from_secs(30),
+        gather: Gather::default(),
+    };
+    let system = PortalSystem { objects, resolver, writer, clock: operator.clock(), metrics, pace };
+    operator.drive(system, queue, options);
+}
+
+/// The system.
+pub struct PortalSystem {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) resolver: Arc<dyn Lookup>,
+    pub(crate) writer: Writer,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: PortalMetrics,
+    pub(crate) pace: Pace,
+}
+
+impl System for PortalSystem {
+    const NAME: &'static str = NAME;
+    type Key = Key;
+    type Object = ();
+    type Memory = plan::Memory;
+    type Observed = plan::Observed;
+    type Plan = plan::Plan;
+    type Applied = apply::ApplyResult;
+    type Status = report::Decision;
+    type Measured = ();
+
+    async fn observe(&self, job: &Job<Key, ()>, memory: plan::Memory) -> plan::Observed {
+        observe::observe(self, job, memory).await
+    }
+
+    fn plan(observed: plan::Observed, now: Timestamp) -> plan::Plan {
+        plan::plan(observed, now)
+    }
+
+    async fn apply(&self, plan: plan::Plan) -> apply::ApplyResult {
+        apply::apply(self, plan).await
+    }
+
+    fn report(applied: apply::ApplyResult, now: Timestamp) -> Report<Self> {
+        report::report(applied, now)
+    }
+
+    fn settle(&self, _key: &Key, statuses: Vec<report::Decision>) -> Vec<Arc<ObjectId>> {
+        statuses.into_iter().filter_map(|decision| self.objects.settle(decision)).collect()
+    }
+
+    fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
+        report::wanted(&self.objects.get(id)?, now)
+    }
+}

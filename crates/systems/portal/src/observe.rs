@@ -1,0 +1,86 @@
+//! The index and the answers of the resolvers as plain data.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use signpost_dns::{Fqdn, RecordType};
+use signpost_engine::Job;
+use signpost_inventory::SyncStatus;
+use tokio::time::{Instant, timeout_at};
+
+use crate::PortalSystem;
+use crate::index::Key;
+use crate::plan::judge::{Answers, questions};
+use crate::plan::{Memory, Observed, ObservedDns, Pauses, Verdicts, due, is_checked, view};
+
+pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: Memory) -> Observed {
+    let objects = &system.objects;
+    let id = match &job.key {
+        Key::Main => {
+            let namespace = &system.pace.namespace;
+            let missing = !namespace.is_empty() && !objects.has_main(namespace);
+            return Observed::Main(missing.then(|| namespace.clone()));
+        }
+        Key::Object(id) => id,
+    };
+    let Some(known) = objects.get(id).filter(|known| !known.identity.is_deleting()) else { return Observed::Nothing };
+    let namespace = id.namespace.as_deref();
+    if let Some(portal) = known.portal() {
+        return Observed::Portal(known.identity.clone(), *portal);
+    }
+    if let Some(component) = known.component() {
+        let has_portal = objects.portal(namespace, &component.portal).is_some();
+        return Observed::Component(known.identity.clone(), Box::new(component.clone()), has_portal);
+    }
+    let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
+    let now = system.clock.now();
+    let portal = objects.portal(namespace, &facts.portal);
+    // After a start, the verdicts of the last status count. Names in sync were looked up a refresh ago at most.
+    let verdicts = memory.verdicts.unwrap_or_else(|| {
+        let names = facts.groups.iter().flat_map(|group| &group.names);
+        let seeded = names.filter_map(|wanted| {
+            let mut checked = view::seeded(&facts.seed, wanted)?;
+            if checked.verdict.status == SyncStatus::Sync {
+                checked.next = checked.at.checked_add(system.pace.refresh).unwrap_or(now);
+            }
+            Some((wanted.subject()?, checked))
+        });
+        seeded.collect::<Verdicts>()
+    });
+    let mut asked: Vec<(Fqdn, RecordType)> = Vec::new();
+    if is_checked(&facts, portal, system.pace.check) {
+        let mut seen = BTreeSet::new();
+        let wanted = due(&facts, &verdicts, now).into_iter().filter_map(|wanted| wanted.question.as_ref().ok());
+        asked.extend(wanted.flat_map(questions).filter(|question| seen.insert(question.clone())));
+    }
+    let (count, answers) = (asked.len(), look_up(system, asked).await);
+    let owned = objects.owned_by(&known.identity.uid);
+    Observed::Dns(Box::new(ObservedDns {
+        left: count - answers.len(),
+        identity: known.identity,
+        portal,
+        verdicts,
+        check: system.pace.check,
+        answers,
+        owned: owned.into_iter().map(|(id, state)| (id.name.clone(), state)).collect(),
+        pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
+        facts,
+    }))
+}
+
+/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over.
+async fn look_up(system: &PortalSystem, asked: Vec<(Fqdn, RecordType)>) -> Answers {
+    let until = Instant::now() + system.pace.budget;
+    let mut answers = Answers::new();
+    let mut replies = futures::stream::iter(asked)
+        .map(|(name, rtype)| async move {
+            let replies = system.resolver.lookup(&name, rtype).await;
+            ((name, rtype), replies)
+        })
+        .buffer_unordered(system.pace.lookups);
+    while let Ok(Some((question, replies))) = timeout_at(until, replies.next()).await {
+        system.metrics.looked_up(&replies);
+        answers.insert(question, replies);
+    }
+    answers
+}

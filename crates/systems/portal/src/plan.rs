@@ -1,0 +1,272 @@
+//! What follows from the objects and the answers: verdicts, views, components. Pure.
+//!
+//! ```text
+//!  entries ─► collect ─► aggregate ─► questions ─(lookup)─► judge ─► verdicts ─► views · status · component
+//! ```
+
+pub mod component;
+pub mod entries;
+pub mod judge;
+pub mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use signpost_apis::portal::ComponentState;
+use signpost_engine::Identity;
+use signpost_inventory::{Entry, SyncReason, SyncStatus};
+
+use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
+use component::Wish;
+use entries::{Subject, Wanted};
+use judge::{Answers, Judged, Verdict, judge};
+
+/// A verdict, and when the name is looked up next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// When the name was looked up.
+    pub at: Timestamp,
+    /// When it is looked up next.
+    pub next: Timestamp,
+    /// How often in a row it was not in sync.
+    pub failures: u32,
+}
+
+/// The verdicts of a DNS object.
+pub type Verdicts = BTreeMap<Subject, Checked>;
+
+/// What is remembered of a key between its passes.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// The verdicts; `None` before the first pass.
+    pub verdicts: Option<Verdicts>,
+}
+
+/// The times between lookups.
+#[derive(Clone, Copy, Debug)]
+pub struct Pauses {
+    /// For a name that is in sync.
+    pub refresh: Duration,
+    /// The first one for a name that is not.
+    pub again: Duration,
+}
+
+/// What is known of a DNS object and its names.
+#[derive(Debug)]
+pub struct ObservedDns {
+    /// Which object.
+    pub identity: Identity,
+    /// What it asks for.
+    pub facts: DnsFacts,
+    /// The portal that it refers to.
+    pub portal: Option<PortalFacts>,
+    /// The verdicts so far.
+    pub verdicts: Verdicts,
+    /// Whether names are looked up.
+    pub check: bool,
+    /// The answers of this pass.
+    pub answers: Answers,
+    /// How many names should have been looked up and were not, because the pass took too long.
+    pub left: usize,
+    /// The components that it owns.
+    pub owned: Vec<(String, ComponentState)>,
+    /// The times between lookups.
+    pub pauses: Pauses,
+}
+
+/// The input of a plan.
+#[derive(Debug)]
+pub enum Observed {
+    /// A DNS object.
+    Dns(Box<ObservedDns>),
+    /// A portal.
+    Portal(Identity, PortalFacts),
+    /// A component, and whether its portal exists.
+    Component(Identity, Box<ComponentFacts>, bool),
+    /// Whether the main portal must be created, in this namespace.
+    Main(Option<String>),
+    /// The object does not exist any more.
+    Nothing,
+}
+
+/// What to do about the component of a DNS object.
+#[derive(Debug, Default)]
+pub struct ComponentPlan {
+    /// The component to create or change, with the state that it has or gets.
+    pub apply: Option<(Wish, ComponentState)>,
+    /// The names of components to delete.
+    pub delete: Vec<String>,
+}
+
+/// A name whose status changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The name.
+    pub name: String,
+    /// The status before.
+    pub before: SyncStatus,
+    /// The verdict now.
+    pub now: Verdict,
+}
+
+/// What is decided about a DNS object.
+#[derive(Debug)]
+pub struct DnsPlan {
+    /// Which object.
+    pub identity: Identity,
+    /// What it asks for.
+    pub facts: DnsFacts,
+    /// The portal that it refers to.
+    pub portal: Option<PortalFacts>,
+    /// Whether names are looked up.
+    pub check: bool,
+    /// The verdicts.
+    pub verdicts: Verdicts,
+    /// Why no resolver answered for some name.
+    pub outage: Option<String>,
+    /// Names whose status changed.
+    pub turns: Vec<Turn>,
+    /// The views for the inventory.
+    pub views: Vec<Entry>,
+    /// What to do about its component.
+    pub component: ComponentPlan,
+    /// When the next lookup is due.
+    pub next: Option<Timestamp>,
+}
+
+/// What is decided.
+#[derive(Debug)]
+pub enum Plan {
+    /// About a DNS object.
+    Dns(Box<DnsPlan>),
+    /// A portal is reported.
+    Portal(Identity, PortalFacts),
+    /// A component is reported.
+    Component(Identity, Box<ComponentFacts>, bool),
+    /// The main portal is created in this namespace.
+    Main(String),
+    /// Nothing.
+    Nothing,
+}
+
+/// Decides.
+pub fn plan(observed: Observed, now: Timestamp) -> Plan {
+    match observed {
+        Observed::Dns(observed) => Plan::Dns(Box::new(plan_dns(*observed, now))),
+        Observed::Portal(identity, facts) => Plan::Portal(identity, facts),
+        Observed::Component(identity, facts, has_portal) => Plan::Component(identity, facts, has_portal),
+        Observed::Main(Some(namespace)) => Plan::Main(namespace),
+        Observed::Main(None) | Observed::Nothing => Plan::Nothing,
+    }
+}
+
+/// The names of a DNS object that are looked up: none for remote names, for a portal without names, or without checks.
+pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) -> bool {
+    check && !facts.remote && portal.is_none_or(|portal| portal.dns)
+}
+
+/// The names that are due for a lookup: the one that waited longest first.
+pub fn due<'a>(facts: &'a DnsFacts, verdicts: &Verdicts, now: Timestamp) -> Vec<&'a Wanted> {
+    let names = facts.groups.iter().flat_map(|group| &group.names);
+    let next = |wanted: &Wanted| match verdicts.get(&wanted.subject()?) {
+        Some(checked) if checked.next > now => None,
+        Some(checked) => Some(checked.next),
+        None => Some(Timestamp::UNIX_EPOCH),
+    };
+    let mut due: Vec<(Timestamp, &Wanted)> = names.filter_map(|wanted| Some((next(wanted)?, wanted))).collect();
+    due.sort_by_key(|(next, _)| *next);
+    due.into_iter().map(|(_, wanted)| wanted).collect()
+}
+
+fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
+    let ObservedDns { identity, facts, portal, verdicts: before, check, answers, left, owned, pauses } = observed;
+    let checked = is_checked(&facts, portal, check);
+    let (mut verdicts, mut turns, mut outage) = (Verdicts::new(), Vec::new(), None);
+    for wanted in facts.groups.iter().flat_map(|group| &group.names).filter(|_| checked) {
+        let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
+        let last = before.get(&subject);
+        match judge(question, &answers) {
+            Judged::Verdict(verdict) => {
+                let checked = judged(verdict, last, pauses, now);
+                if let Some(last) = last.filter(|last| last.verdict.status != checked.verdict.status) {
+                    let (name, now) = (wanted.shown.clone(), checked.verdict.clone());
+                    turns.push(Turn { name, before: last.verdict.status, now });
+                }
+                verdicts.insert(subject, checked);
+            }
+            Judged::Outage(why) => {
+                outage = Some(why);
+                // The last verdict is kept. The resolver is asked again soon.
+                let next = later(now, pauses.again.saturating_mul(2));
+                verdicts.extend(last.map(|last| (subject, Checked { next, ..last.clone() })));
+            }
+            Judged::NotAsked => verdicts.extend(last.map(|last| (subject, last.clone()))),
+        }
+    }
+    turns.dedup();
+    let soonest = verdicts.values().map(|checked| checked.next).min();
+    let unknown = facts
+        .groups
+        .iter()
+        .flat_map(|group| &group.names)
+        .any(|wanted| checked && wanted.subject().is_some_and(|subject| !verdicts.contains_key(&subject)));
+    let next = match (left, unknown) {
+        (0, false) => soonest,
+        (0, true) => Some(later(now, pauses.again)),
+        _ => Some(now),
+    };
+    let shows = portal.is_none_or(|portal| portal.dns);
+    let of = |wanted: &Wanted| wanted.subject().and_then(|subject| verdicts.get(&subject).cloned());
+    let views = if shows { view::views(&identity, &facts, of, now) } else { Vec::new() };
+    let component = plan_component(&facts, portal, owned);
+    DnsPlan { identity, facts, portal, check, verdicts, outage, turns, views, component, next }
+}
+
+/// A verdict with the time of the next lookup. A name that is not in sync is looked up sooner: first after `again`, then with doubled pauses, and
+/// never later than its answer may be kept.
+fn judged(verdict: Verdict, last: Option<&Checked>, pauses: Pauses, now: Timestamp) -> Checked {
+    if verdict.status == SyncStatus::Sync {
+        return Checked { verdict, at: now, next: later(now, pauses.refresh), failures: 0 };
+    }
+    let failures = last.map_or(0, |last| last.failures).saturating_add(1);
+    let doubled = pauses.again.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX));
+    let kept = verdict.ttl.map_or(pauses.refresh, |ttl| Duration::from_secs(ttl.into()).max(pauses.again));
+    let next = later(now, doubled.min(kept).min(pauses.refresh));
+    Checked { verdict, at: now, next, failures }
+}
+
+fn later(now: Timestamp, pause: Duration) -> Timestamp {
+    now.checked_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+/// The component of a DNS object. Without a portal, or when the portal shows no components, everything is left as it is.
+fn plan_component(
+    facts: &DnsFacts,
+    portal: Option<PortalFacts>,
+    owned: Vec<(String, ComponentState)>,
+) -> ComponentPlan {
+    let wish = component::wish(&facts.annotations, &facts.portal, &facts.groups);
+    if wish.is_some() && !portal.is_some_and(|portal| portal.status_page) {
+        return ComponentPlan::default();
+    }
+    // A state that a user declared is kept, also when the component gets another name.
+    let apply = wish.map(|wish| {
+        let same = owned.iter().find(|(name, _)| *name == wish.name).or(owned.first());
+        let state = same.map_or(wish.state, |(_, state)| *state);
+        (wish, state)
+    });
+    let kept = apply.as_ref().map(|(wish, _)| wish.name.clone());
+    let delete = owned.into_iter().map(|(name, _)| name).filter(|name| Some(name) != kept.as_ref()).collect();
+    ComponentPlan { apply, delete }
+}
+
+/// The verdict on an entry that cannot be read.
+pub(crate) fn invalid(why: &str) -> Verdict {
+    Verdict::new(SyncStatus::Error, SyncReason::InvalidEntry, [why].iter().collect())
+}

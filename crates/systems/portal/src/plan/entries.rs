@@ -1,0 +1,183 @@
+//! The first two steps of the chain: the entries of a DNS object collected, and aggregated into groups in a fixed order.
+//!
+//! In: `spec.groups` as users write them. Out: names, types and expected values as types. An entry that cannot be read carries its own error, and
+//! the others are not affected.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use signpost_apis::portal::{DnsEntry, DnsGroup, TargetMatch};
+use signpost_dns::{Fqdn, Rdata, RecordType, Text};
+use signpost_inventory::Values;
+
+/// What the answer must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Anything.
+    Existence,
+    /// These values.
+    Records(Vec<Rdata>),
+    /// These addresses, or those of these hosts.
+    Addresses {
+        /// Addresses.
+        ips: Vec<IpAddr>,
+        /// Hosts whose addresses are expected.
+        hosts: Vec<Fqdn>,
+    },
+}
+
+/// A name and what is expected of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The name.
+    pub name: Fqdn,
+    /// The type; `None` where any type will do.
+    pub rtype: Option<RecordType>,
+    /// What the answer must have.
+    pub expected: Expected,
+    /// How the two are compared.
+    pub how: TargetMatch,
+}
+
+/// What a verdict is remembered under.
+pub type Subject = (Fqdn, Option<RecordType>, Values, TargetMatch);
+
+/// An entry, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name as it is shown: folded, or as it was written when it is not a name.
+    pub shown: String,
+    /// The question, or what is wrong with the entry.
+    pub question: Result<Question, String>,
+    /// The targets in canonical form, or as they were written.
+    pub targets: Values,
+    /// What the name is for.
+    pub description: Option<Arc<str>>,
+    /// Its labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl Wanted {
+    /// What its verdict is remembered under; `None` for an entry that cannot be read.
+    pub fn subject(&self) -> Option<Subject> {
+        let question = self.question.as_ref().ok()?;
+        Some((question.name.clone(), question.rtype, self.targets.clone(), question.how))
+    }
+}
+
+/// A group, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Its names, sorted.
+    pub names: Vec<Wanted>,
+}
+
+/// CollectManualEntries: the groups of the spec.
+pub fn collect(groups: &[DnsGroup]) -> impl Iterator<Item = &DnsGroup> {
+    groups.iter()
+}
+
+/// AggregateFQDNs: groups sorted by name, names sorted within them. Groups of the same name are one group; an entry that is repeated counts once.
+pub fn aggregate<'a>(groups: impl Iterator<Item = &'a DnsGroup>) -> Vec<Group> {
+    let mut by_name: BTreeMap<&str, Group> = BTreeMap::new();
+    for group in groups {
+        let empty = || Group { name: group.name.as_str().into(), description: None, names: Vec::new() };
+        let into = by_name.entry(group.name.as_str()).or_insert_with(empty);
+        into.description = into.description.take().or_else(|| group.description.clone());
+        into.names.extend(group.entries.iter().map(read));
+    }
+    let sorted = |mut group: Group| {
+        group.names.sort_by(|a, b| (&a.shown, a.rtype(), &a.targets).cmp(&(&b.shown, b.rtype(), &b.targets)));
+        group.names.dedup();
+        group
+    };
+    by_name.into_values().map(sorted).collect()
+}
+
+impl Wanted {
+    fn rtype(&self) -> Option<RecordType> {
+        self.question.as_ref().ok().and_then(|question| question.rtype)
+    }
+}
+
+/// An entry as types.
+fn read(entry: &DnsEntry) -> Wanted {
+    let question = question(entry);
+    let targets = match &question {
+        Ok((_, targets)) => targets.iter().collect(),
+        Err(_) => entry.targets.iter().collect(),
+    };
+    let shown = match &question {
+        Ok((question, _)) => question.name.undotted().to_owned(),
+        Err(_) => entry.fqdn.clone(),
+    };
+    let labels = entry.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    Wanted {
+        shown,
+        targets,
+        question: question.map(|(question, _)| question),
+        description: entry.description.as_deref().map(Into::into),
+        labels: labels.collect(),
+    }
+}
+
+/// The question of an entry and its targets in canonical form, or what is wrong with it and what to write instead.
+fn question(entry: &DnsEntry) -> Result<(Question, Vec<String>), String> {
+    let name = Fqdn::parse(entry.fqdn.trim()).map_err(|error| error.to_string())?;
+    let given = entry.record_type.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let rtype = given.map(|text| text.parse::<RecordType>().map_err(|error| error.to_string())).transpose()?;
+    let targets: Vec<&str> = entry.targets.iter().map(|target| target.trim()).filter(|t| !t.is_empty()).collect();
+    let how = entry.match_.unwrap_or_default();
+    if targets.is_empty() {
+        return Ok((Question { name, rtype, expected: Expected::Existence, how }, Vec::new()));
+    }
+    if let Some(rtype) = rtype.filter(|rtype| !matches!(rtype, RecordType::A | RecordType::Aaaa)) {
+        let mut records = targets.iter().map(|target| record(rtype, target)).collect::<Result<Vec<_>, _>>()?;
+        records.sort_unstable();
+        let texts = records.iter().map(ToString::to_string).collect();
+        return Ok((Question { name, rtype: Some(rtype), expected: Expected::Records(records), how }, texts));
+    }
+    let (mut ips, mut hosts) = (Vec::new(), Vec::new());
+    for target in targets {
+        match (target.parse::<IpAddr>(), rtype) {
+            (Ok(IpAddr::V6(_)), Some(RecordType::A)) => {
+                return Err(format!("{target} is not an IPv4 address; use type AAAA"));
+            }
+            (Ok(IpAddr::V4(_)), Some(RecordType::Aaaa)) => {
+                return Err(format!("{target} is not an IPv6 address; use type A"));
+            }
+            (Ok(ip), _) => ips.push(ip),
+            (Err(_), _) => {
+                let host = Fqdn::parse_hostname(target);
+                hosts.push(
+                    host.map_err(|error| format!("the target {target:?} is neither an address nor a host: {error}"))?,
+                );
+            }
+        }
+    }
+    ips.sort_unstable();
+    hosts.sort_unstable();
+    let inferred = match (&ips[..], &hosts[..]) {
+        (ips, []) if ips.iter().all(IpAddr::is_ipv4) => Some(RecordType::A),
+        (ips, []) if ips.iter().all(IpAddr::is_ipv6) => Some(RecordType::Aaaa),
+        _ => None,
+    };
+    let texts =
+        ips.iter().map(ToString::to_string).chain(hosts.iter().map(|host| host.undotted().to_owned())).collect();
+    Ok((Question { name, rtype: rtype.or(inferred), expected: Expected::Addresses { ips, hosts }, how }, texts))
+}
+
+/// A target as a value. Text need not be in quotes.
+fn record(rtype: RecordType, target: &str) -> Result<Rdata, String> {
+    match Rdata::parse(&rtype, target) {
+        Err(_) if rtype == RecordType::Txt && !target.contains('"') => {
+            Text::new(target).map(Rdata::Txt).map_err(|error| error.to_string())
+        }
+        result => result.map_err(|error| error.to_string()),
+    }
+}

@@ -1,0 +1,198 @@
+//! ResolveDNS without the lookup: which questions to ask for a name, and the verdict on their answers.
+//!
+//! | answer                                   | status   | reason |
+//! |------------------------------------------|----------|--------|
+//! | has the targets, or exists without any   | sync     | Match, Exists |
+//! | NXDOMAIN, no record of the type, other   | notFound | NoSuchName, NoData, Mismatch |
+//! | SERVFAIL, REFUSED, a loop, unreadable    | error    | ServFail, Refused, CnameLoop, BadAnswer, ErrorCode |
+//! | none within the time limit               | timeout  | Timeout |
+//! | none, because the resolver does not work | the last verdict is kept | |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use signpost_apis::portal::TargetMatch;
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_inventory::{SyncReason, SyncStatus, Values};
+use signpost_provider_resolver::{Answer, LookupError, Rcode, Reply};
+
+use super::entries::{Expected, Question};
+
+/// The answers to questions.
+pub type Answers = BTreeMap<(Fqdn, RecordType), Vec<Reply>>;
+
+/// What the resolvers answered for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// In a word.
+    pub status: SyncStatus,
+    /// Why.
+    pub reason: SyncReason,
+    /// What was answered.
+    pub observed: Values,
+    /// How long the answer is kept, in seconds.
+    pub ttl: Option<u32>,
+}
+
+impl Verdict {
+    pub(crate) fn new(status: SyncStatus, reason: SyncReason, observed: Values) -> Self {
+        Self { status, reason, observed, ttl: None }
+    }
+}
+
+/// The judgement of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// A verdict.
+    Verdict(Verdict),
+    /// No resolver works; the last verdict is kept.
+    Outage(String),
+    /// It was not asked for in this pass.
+    NotAsked,
+}
+
+/// The questions to ask for a name.
+pub fn questions(question: &Question) -> Vec<(Fqdn, RecordType)> {
+    let types: Vec<RecordType> = match (question.rtype, &question.expected) {
+        (Some(rtype), _) => vec![rtype],
+        (None, Expected::Addresses { .. }) => vec![RecordType::A, RecordType::Aaaa],
+        (None, _) => vec![RecordType::A],
+    };
+    let hosts: &[Fqdn] = match &question.expected {
+        Expected::Addresses { hosts, .. } => hosts,
+        Expected::Existence | Expected::Records(_) => &[],
+    };
+    let names = std::iter::once(&question.name).chain(hosts);
+    names.flat_map(|name| types.iter().map(move |rtype| (name.clone(), *rtype))).collect()
+}
+
+/// The verdict on a name: the worst of what the resolvers that work answered.
+pub fn judge(question: &Question, answers: &Answers) -> Judged {
+    let asked = questions(question);
+    if asked.iter().any(|key| !answers.contains_key(key)) {
+        return Judged::NotAsked;
+    }
+    let own: Vec<&[Reply]> = asked
+        .iter()
+        .filter(|(name, _)| *name == question.name)
+        .filter_map(|key| answers.get(key).map(Vec::as_slice))
+        .collect();
+    let servers = own.iter().map(|replies| replies.len()).max().unwrap_or(0);
+    let mut worst: Option<Verdict> = None;
+    let mut outage = String::from("no resolver is configured");
+    for number in 0..servers {
+        let replies: Vec<&Reply> = own.iter().filter_map(|replies| replies.get(number)).collect();
+        if let Some(error) = replies.iter().filter_map(|reply| reply.result.as_ref().err()).find(|e| e.is_outage()) {
+            outage = error.to_string();
+            continue;
+        }
+        let results = replies.iter().map(|reply| reply.result.as_ref());
+        let verdict = match results.collect::<Result<Vec<&Answer>, &LookupError>>() {
+            Ok(answered) => compare(question, &answered, answers),
+            Err(error) => failure(error),
+        };
+        if worst.as_ref().is_none_or(|worst| rank(verdict.status) > rank(worst.status)) {
+            worst = Some(verdict);
+        }
+    }
+    worst.map_or(Judged::Outage(outage), Judged::Verdict)
+}
+
+fn rank(status: SyncStatus) -> u8 {
+    match status {
+        SyncStatus::Unchecked => 0,
+        SyncStatus::Sync => 1,
+        SyncStatus::Timeout => 2,
+        SyncStatus::Error => 3,
+        SyncStatus::NotFound => 4,
+    }
+}
+
+fn failure(error: &LookupError) -> Verdict {
+    let (status, reason) = match error {
+        LookupError::Timeout { .. } => (SyncStatus::Timeout, SyncReason::Timeout),
+        LookupError::CnameLoop { .. } => (SyncStatus::Error, SyncReason::CnameLoop),
+        LookupError::BadAnswer { .. } => (SyncStatus::Error, SyncReason::BadAnswer),
+        LookupError::BadQuestion { .. } => (SyncStatus::Error, SyncReason::InvalidEntry),
+        LookupError::Unreachable { .. } | LookupError::Paused { .. } | LookupError::NoServer { .. } => {
+            (SyncStatus::Error, SyncReason::Unreachable)
+        }
+    };
+    Verdict::new(status, reason, [error.to_string()].iter().collect())
+}
+
+/// The verdict on the answers of one server to the questions for a name.
+fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verdict {
+    let ttl = answered.iter().filter_map(|answer| answer.ttl).min();
+    let verdict = |status, reason, observed: Values| Verdict { status, reason, observed, ttl };
+    let chain: Vec<&Fqdn> = answered.iter().flat_map(|answer| &answer.chain).collect();
+    let led = || chain.iter().map(|hop| format!("CNAME {hop}")).collect::<Values>();
+    let failed =
+        answered.iter().map(|answer| answer.rcode).find(|rcode| !matches!(rcode, Rcode::NoError | Rcode::NxDomain));
+    if let Some(rcode) = failed {
+        let reason = match rcode {
+            Rcode::ServFail => SyncReason::ServFail,
+            Rcode::Refused => SyncReason::Refused,
+            _ => SyncReason::ErrorCode,
+        };
+        return verdict(SyncStatus::Error, reason, [rcode.to_string()].iter().collect());
+    }
+    if answered.iter().all(|answer| answer.rcode == Rcode::NxDomain) {
+        return verdict(SyncStatus::NotFound, SyncReason::NoSuchName, led());
+    }
+    let values: Vec<&Rdata> = answered.iter().flat_map(|answer| &answer.values).collect();
+    let texts = || values.iter().map(|value| shown(value)).collect::<Values>();
+    if question.expected == Expected::Existence && (question.rtype.is_none() || !values.is_empty()) {
+        return verdict(SyncStatus::Sync, SyncReason::Exists, texts());
+    }
+    if values.is_empty() {
+        return verdict(SyncStatus::NotFound, SyncReason::NoData, led());
+    }
+    if matches(question, &values, &chain, answers) {
+        return verdict(SyncStatus::Sync, SyncReason::Match, texts());
+    }
+    verdict(SyncStatus::NotFound, SyncReason::Mismatch, texts())
+}
+
+/// Whether the values are as expected.
+fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], answers: &Answers) -> bool {
+    let observed: BTreeSet<Vec<u8>> = values.iter().map(|value| meaning(value)).collect();
+    let expected: BTreeSet<Vec<u8>> = match &question.expected {
+        Expected::Existence => return true,
+        Expected::Records(records) => records.iter().map(meaning).collect(),
+        Expected::Addresses { ips, hosts } => {
+            if ips.is_empty() && hosts.iter().any(|host| chain.contains(&host)) {
+                return true;
+            }
+            let of_hosts = questions(question).into_iter().filter(|(name, _)| *name != question.name);
+            let replies = of_hosts.filter_map(|key| answers.get(&key)).flatten();
+            let found = replies.filter_map(|reply| reply.result.as_ref().ok()).flat_map(|answer| &answer.values);
+            let ips = ips.iter().map(|ip| match ip {
+                IpAddr::V4(ip) => Rdata::A(*ip),
+                IpAddr::V6(ip) => Rdata::Aaaa(*ip),
+            });
+            found.map(meaning).chain(ips.map(|ip| meaning(&ip))).collect()
+        }
+    };
+    match question.how {
+        TargetMatch::Exact => observed == expected,
+        TargetMatch::Subset => observed.is_subset(&expected),
+        TargetMatch::Any => !observed.is_disjoint(&expected),
+    }
+}
+
+/// What counts when values are compared. The parts of a text are joined, as everyone who reads one does.
+fn meaning(value: &Rdata) -> Vec<u8> {
+    match value {
+        Rdata::Txt(text) => text.joined(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+/// A value as users write it: names and addresses as in the targets.
+fn shown(value: &Rdata) -> String {
+    match value {
+        Rdata::Aaaa(ip) => ip.to_string(),
+        other => other.to_string(),
+    }
+}
