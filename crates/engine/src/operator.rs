@@ -200,6 +200,11 @@ impl Operator {
         self.recorder.clone()
     }
 
+    /// The reporter of refusals of this replica, for objects whose status has no room for them.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals.clone()
+    }
+
     /// The checks of this replica.
     pub fn health(&self) -> Health {
         self.health.clone()
