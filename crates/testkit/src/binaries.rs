@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
 /// A server or tool that tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
@@ -18,6 +20,10 @@ pub enum Binary {
     PowerDns,
     /// Creates the database of the SQLite backend.
     Sqlite,
+    /// external-dns 0.22.
+    ExternalDns22,
+    /// external-dns 0.21.
+    ExternalDns21,
 }
 
 impl Binary {
@@ -30,6 +36,8 @@ impl Binary {
             Self::Kubectl => "kubectl",
             Self::PowerDns => "pdns_server",
             Self::Sqlite => "sqlite3",
+            Self::ExternalDns22 => "external-dns-0.22",
+            Self::ExternalDns21 => "external-dns-0.21",
         }
     }
 
@@ -40,7 +48,7 @@ impl Binary {
         match self {
             Self::ApiServer | Self::ControllerManager | Self::Kubectl => Some((1, 34)),
             Self::Etcd => Some((3, 5)),
-            Self::PowerDns | Self::Sqlite => None,
+            Self::PowerDns | Self::Sqlite | Self::ExternalDns22 | Self::ExternalDns21 => None,
         }
     }
 
@@ -82,6 +90,13 @@ fn find(
         .and_then(in_dir)
         .or_else(|| path.into_iter().find_map(in_dir).filter(|found| binary.is_new_enough(found)))
         .or_else(|| in_dir(cache?.join("bin")))
+}
+
+/// CRDs of others, as `dev/setup crds` took them from their Go modules: `dnsendpoint` or `istio`. `None` when they are not in the cache.
+pub fn foreign_crds(name: &str) -> Option<Vec<CustomResourceDefinition>> {
+    let text = std::fs::read_to_string(cache_dir()?.join("crds").join(format!("{name}.yaml"))).ok()?;
+    let crds = serde_saphyr::from_multiple(&text);
+    Some(crds.unwrap_or_else(|error| panic!("the CRDs of {name} in the cache cannot be read: {error}")))
 }
 
 /// `SIGNPOST_CACHE`, or `.cache/signpost` in the home directory.

@@ -3,6 +3,7 @@
 //! ```text
 //!   sandbox_cluster() ──► Cluster ◄── real_cluster()      etcd · kube-apiserver · kube-controller-manager
 //!   PowerDns::start() ──► API + DNS port                   one set per test binary, stopped with the test process
+//!   ExternalDns::start() ► DNSEndpoints of a cluster to a PowerDNS
 //!   FaultProxy ─────────► the same server, misbehaving     (also after a panic or SIGKILL)
 //!   dig() · eventually() · skip()
 //! ```
@@ -16,6 +17,7 @@ mod binaries;
 mod cluster;
 mod control_plane;
 mod dig;
+mod external_dns;
 mod fault_proxy;
 pub mod pangolin;
 pub mod pihole;
@@ -23,9 +25,10 @@ mod powerdns;
 mod process;
 mod wait;
 
-pub use binaries::{Binary, find_binary};
+pub use binaries::{Binary, find_binary, foreign_crds};
 pub use cluster::{Cluster, real_cluster, sandbox_cluster};
 pub use dig::{Answer, DigError, dig, dig_signed, try_dig};
+pub use external_dns::{ExternalDns, ExternalDnsOptions, ExternalDnsVersion};
 pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
 pub use pihole::TlsFront;
 pub use powerdns::{Backend, PowerDns, PowerDnsOptions};

@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 const TOOLS: &[&str] = &[
     "bash", "sh", "env", "dirname", "mkdir", "rm", "mv", "mktemp", "tail", "sed", "grep", "wc", "awk", "paste", "cat",
-    "chmod", "flock", "ls",
+    "chmod", "flock", "ls", "cmp",
 ];
 
-/// Builds a "server" that prints a version, or fails as `$NOTES/go` demands.
+/// Builds a "server" that prints a version, or fails as `$NOTES/go` demands. Every module is one folder.
 const GO: &str = r#"#!/bin/sh
 if [ "$1" = env ]; then
   case $2 in GOVERSION) echo "${GO_VERSION:-go1.26.8}" ;; *) echo /somewhere ;; esac
   exit 0
 fi
+if [ "$1" = list ]; then echo "$NOTES/module"; exit 0; fi
 echo "a/package"
 echo "$$" >>"$NOTES/go.pids"
 case $(cat "$NOTES/go" 2>/dev/null) in
@@ -29,8 +30,18 @@ case $(cat "$NOTES/go" 2>/dev/null) in
   throttled-once) echo works >"$NOTES/go"; echo "example.org/module: 429 Too Many Requests" >&2; exit 1 ;;
   hang) "$REAL_SLEEP" 600 & echo "$!" >>"$NOTES/go.pids"; wait ;;
 esac
+if [ "$1" = mod ]; then
+  mkdir -p "$NOTES/module/config/crd/standard" "$NOTES/module/kubernetes"
+  echo "kind: endpoints" >"$NOTES/module/config/crd/standard/dnsendpoints.externaldns.k8s.io.yaml"
+  echo "kind: gateways" >"$NOTES/module/kubernetes/customresourcedefinitions.gen.yaml"
+  exit 0
+fi
 while [ "$1" != -o ]; do shift; done
-case $2 in *etcd) version="etcd Version: 3.6.16" ;; *) version="Kubernetes v1.36.3" ;; esac
+case $2 in
+  *etcd) version="etcd Version: 3.6.16" ;;
+  *external-dns-0.2?) version="external-dns v0.${2##*0.}.0 (commit: unknown)" ;;
+  *) version="Kubernetes v1.36.3" ;;
+esac
 printf '#!/bin/sh\necho "%s"\n' "$version" >"$2"
 chmod +x "$2"
 "#;
@@ -216,7 +227,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn a_wrong_argument_is_wrong_usage() {
     let run = Machine::new().setup(&["etcd", "kubernetes"]);
-    run.printed(2, &["unknown argument kubernetes", "etcd kube powerdns", "--help"]);
+    run.printed(2, &["unknown argument kubernetes", "etcd kube powerdns crds external-dns", "--help"]);
     Machine::new().setup(&["--help"]).printed(0, &["Exit codes", "SIGNPOST_CACHE", "KUBEBUILDER_ASSETS"]);
 }
 
@@ -232,6 +243,41 @@ fn a_server_is_built_once_and_a_given_one_is_not_built() {
     let assets = machine.cache().join("bin").display().to_string();
     let given = Machine::new().without("go").set("KUBEBUILDER_ASSETS", assets);
     given.setup(&["etcd"]).printed(0, &["from KUBEBUILDER_ASSETS"]);
+}
+
+#[test]
+fn each_external_dns_is_built_from_its_own_module() {
+    let machine = Machine::new();
+    machine.setup(&["--check", "external-dns"]).printed(
+        1,
+        &["missing  external-dns-0.22 0.22.0", "missing  external-dns-0.21 0.21.0", "dev/setup external-dns"],
+    );
+    let done = ["external-dns-0.22 0.22.0: done", "external-dns-0.21 0.21.0: done"];
+    machine.setup(&["external-dns"]).printed(0, &done);
+    machine
+        .setup(&["--check", "external-dns"])
+        .printed(0, &["ok       external-dns-0.22", "ok       external-dns-0.21"]);
+    assert_eq!(machine.notes("go.pids").lines().count(), 2, "each is built once");
+    // Another version under the same name does not count.
+    machine.script("external-dns-0.22", "#!/bin/sh\necho 'v0.22.9'\n");
+    machine.setup(&["--check", "external-dns"]).printed(0, &["(0.22.0)"]);
+}
+
+#[test]
+fn definitions_of_others_are_copied_once_and_again_when_their_versions_change() {
+    let machine = Machine::new();
+    machine.setup(&["--check", "crds"]).printed(1, &["dnsendpoint.yaml", "istio.yaml", "dev/setup crds"]);
+    machine.setup(&["crds"]).printed(0, &["CRDs of external-dns and Istio: done"]);
+    let read = |name: &str| std::fs::read_to_string(machine.cache().join("crds").join(name)).unwrap();
+    assert_eq!((read("dnsendpoint.yaml").trim(), read("istio.yaml").trim()), ("kind: endpoints", "kind: gateways"));
+    machine.setup(&["crds"]).printed(0, &["there already"]);
+    std::fs::write(machine.cache().join("crds/go.sum"), "older versions").unwrap();
+    machine.setup(&["--check", "crds"]).printed(1, &["dev/external-dns-0.22"]);
+    machine.setup(&["crds"]).printed(0, &["done"]);
+    machine.is_clean();
+    let machine = Machine::with("go", "throttled");
+    machine.setup(&["crds"]).printed(1, &["crds failed", "429 Too Many Requests", "run: dev/setup crds"]);
+    machine.is_clean();
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! A real external-dns that publishes the DNSEndpoints of a cluster on a PowerDNS. A test can stop it; dropping it stops it too.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::binaries::{Binary, find_binary};
+use crate::process::{Process, Spec, free_port, scratch_dir};
+use crate::skip;
+
+/// A version of external-dns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExternalDnsVersion {
+    /// 0.22.
+    V22,
+    /// 0.21.
+    V21,
+}
+
+impl ExternalDnsVersion {
+    fn binary(self) -> Binary {
+        match self {
+            Self::V22 => Binary::ExternalDns22,
+            Self::V21 => Binary::ExternalDns21,
+        }
+    }
+}
+
+/// How to start an external-dns.
+#[derive(Clone, Debug)]
+pub struct ExternalDnsOptions {
+    /// `--domain-filter`: the zone.
+    pub zone: String,
+    /// `--txt-owner-id`.
+    pub owner: String,
+    /// `--policy`.
+    pub policy: &'static str,
+    /// Between two passes. An event starts one too, a few seconds later.
+    pub interval: Duration,
+    /// Further arguments, such as `--label-filter=…`.
+    pub more: Vec<String>,
+}
+
+impl ExternalDnsOptions {
+    /// For a zone and an owner id: policy `sync`, a pass each second.
+    pub fn new(zone: &str, owner: &str) -> Self {
+        let interval = Duration::from_secs(1);
+        Self { zone: zone.to_owned(), owner: owner.to_owned(), policy: "sync", interval, more: Vec::new() }
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn with(mut self, argument: impl Into<String>) -> Self {
+        self.more.push(argument.into());
+        self
+    }
+}
+
+/// A running external-dns.
+#[derive(Debug)]
+pub struct ExternalDns {
+    process: Process,
+}
+
+impl ExternalDns {
+    /// Starts one for a PowerDNS by the URL and the key of its API. `None` after reporting a skip, when this version is not installed.
+    pub fn start(
+        version: ExternalDnsVersion,
+        kubeconfig: &Path,
+        (server, key): (&str, &str),
+        options: &ExternalDnsOptions,
+    ) -> Option<Self> {
+        let binary = version.binary();
+        let Some(program) = find_binary(binary) else {
+            let why = format!("{} is not installed; run dev/setup external-dns to get it", binary.name());
+            skip("external-dns", &why);
+            return None;
+        };
+        let mut args = vec![
+            "--source=crd".to_owned(),
+            "--provider=pdns".to_owned(),
+            "--pdns-server-id=localhost".to_owned(),
+            "--registry=txt".to_owned(),
+            "--events".to_owned(),
+            "--min-event-sync-interval=100ms".to_owned(),
+            "--log-level=debug".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--pdns-server={server}"),
+            format!("--pdns-api-key={key}"),
+            format!("--domain-filter={}", options.zone),
+            format!("--txt-owner-id={}", options.owner),
+            format!("--policy={}", options.policy),
+            format!("--interval={}ms", options.interval.as_millis()),
+            format!("--metrics-address=127.0.0.1:{}", free_port()),
+        ];
+        args.extend(options.more.iter().cloned());
+        let spec = Spec { name: "external-dns", program, args, dir: scratch_dir("external-dns") };
+        Some(Self { process: Process::start(&spec) })
+    }
+
+    /// Panics with the end of its log when it has ended by itself.
+    pub fn must_run(&mut self) {
+        if let Some(ended) = self.process.ended() {
+            panic!("{ended}");
+        }
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.process.log()).unwrap_or_default()).into_owned()
+    }
+}
