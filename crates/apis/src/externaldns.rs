@@ -117,7 +117,10 @@ pub fn crd() -> CustomResourceDefinition {
     }});
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("dnsendpoints.{GROUP}") },
+        "metadata": {
+            "name": format!("dnsendpoints.{GROUP}"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, in the place of external-dns's own definition" },
+        },
         "spec": {
             "group": GROUP, "scope": "Namespaced",
             "names": { "kind": "DNSEndpoint", "listKind": "DNSEndpointList", "plural": "dnsendpoints", "singular": "dnsendpoint" },

@@ -93,7 +93,7 @@ async fn every_example_and_yaml_block_of_the_docs_is_accepted() {
     let client = sandbox.client();
     let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
         Api::all(client.clone());
-    for crd in signpost::crds::all() {
+    for crd in signpost::crds::all().into_iter().chain([signpost_apis::externaldns::crd()]) {
         crds.create(&kube::api::PostParams::default(), &crd).await.unwrap();
     }
     let discovery = Discovery::new(client.clone()).run().await.unwrap();

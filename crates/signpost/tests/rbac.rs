@@ -15,13 +15,14 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use serde_json::{Value, json};
 use signpost::systems::SYSTEMS;
 use signpost::{manifest, rbac};
+use signpost_apis::externaldns;
 use signpost_dns::ZoneName;
 use signpost_engine::lease::LeaseOptions;
 use signpost_engine::{Operator, OperatorOptions};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
 use signpost_system_pihole::{Instance, Policy};
-use signpost_system_powerdns::Pace;
+use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::pihole::PiholeSpec;
 use signpost_testkit::{Cluster, eventually};
 use tokio::task::JoinHandle;
@@ -43,7 +44,8 @@ impl TestOperator {
             OperatorOptions { lease: Some(lease), namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
         let mut operator = Operator::new(client, options);
         let (powerdns, pihole, spec) = (MemoryServer::new(), MemoryPihole::new(), PiholeSpec::start().await);
-        signpost_system_powerdns::install_with(&mut operator, Arc::new(powerdns.clone()), Pace::default());
+        let pace = Pace { endpoints: Some(EndpointSource::default()), ..Pace::default() };
+        signpost_system_powerdns::install_with(&mut operator, Arc::new(powerdns.clone()), pace);
         let mut policy = Policy::new(OwnerId::parse("rbac").unwrap(), "192.0.2.1".parse().unwrap());
         namespace.clone_into(&mut policy.namespace);
         policy.finalizer = true;
@@ -63,10 +65,10 @@ impl TestOperator {
 
     async fn served(&self, zone: &str) {
         let zone = ZoneName::parse(zone).unwrap();
-        eventually("the record set and both Pi-holes", Duration::from_secs(30), || async {
+        eventually("the record set, the endpoint and both Pi-holes", Duration::from_secs(30), || async {
             let sets = self.powerdns.contents(&zone).map_or(0, |contents| contents.sets.len());
             let seen = (sets, self.pihole.listing().hosts.len(), self.spec.records().len());
-            if seen == (3, 1, 1) { Ok(()) } else { Err(seen) }
+            if seen == (4, 1, 1) { Ok(()) } else { Err(seen) }
         })
         .await;
     }
@@ -102,16 +104,29 @@ struct Objects {
     zones: Api<DynamicObject>,
     rrsets: Api<DynamicObject>,
     ingresses: Api<DynamicObject>,
+    endpoints: Api<DynamicObject>,
+}
+
+impl Objects {
+    async fn observed(&self) {
+        eventually("the DNSEndpoint is observed", Duration::from_secs(30), || async {
+            let status = self.endpoints.get("app").await.unwrap().data["status"].clone();
+            if status["observedGeneration"] == 1 { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
 }
 
 async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     let client = cluster.client();
     cluster.install(&signpost::crds::all()).await;
+    cluster.install(&[externaldns::crd()]).await;
     let group = "dns.cav.enablers.ob";
     let objects = Objects {
         zones: api(&client, namespace, group, "v1alpha2", "Zone", "zones"),
         rrsets: api(&client, namespace, group, "v1alpha2", "RRset", "rrsets"),
         ingresses: api(&client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses"),
+        endpoints: api(&client, namespace, externaldns::GROUP, externaldns::VERSION, "DNSEndpoint", "dnsendpoints"),
     };
     let version = "dns.cav.enablers.ob/v1alpha2";
     put(&objects.zones, &json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": zone}, "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}})).await;
@@ -119,6 +134,13 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
         put(&objects.rrsets, &json!({"apiVersion": version, "kind": "RRset", "metadata": {"name": name},
             "spec": {"type": "A", "name": host, "ttl": 60, "records": ["192.0.2.1"], "zoneRef": {"name": zone, "kind": "Zone"}}})).await;
     }
+    let endpoint = json!({"dnsName": format!("app.{zone}"), "recordType": "A", "targets": ["192.0.2.2"]});
+    put(
+        &objects.endpoints,
+        &json!({"apiVersion": externaldns::API_VERSION, "kind": "DNSEndpoint", "metadata": {"name": "app"},
+        "spec": {"endpoints": [endpoint]}}),
+    )
+    .await;
     put(&objects.ingresses, &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": "app", "annotations": {"pihole.io/register": "true"}},
         "spec": {"rules": [{"host": "app.rbac.lan"}, {"host": "*.rbac.lan"}], "defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}})).await;
@@ -126,14 +148,17 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
 }
 
 async fn delete_all(objects: &Objects, zone: &str) {
-    for (api, name) in
-        [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)]
-    {
+    let all = [
+        (&objects.ingresses, "app"),
+        (&objects.endpoints, "app"),
+        (&objects.rrsets, "www"),
+        (&objects.rrsets, "again"),
+        (&objects.zones, zone),
+    ];
+    for (api, name) in all {
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
-    for (api, name) in
-        [(&objects.ingresses, "app"), (&objects.rrsets, "www"), (&objects.rrsets, "again"), (&objects.zones, zone)]
-    {
+    for (api, name) in all {
         eventually("the object to go", Duration::from_secs(30), || async {
             api.get_opt(name).await.unwrap().map_or(Ok(()), Err)
         })
@@ -157,6 +182,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
     let operator = TestOperator::start(account, &namespace).await;
     operator.served("rbac.example").await;
+    objects.observed().await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
@@ -182,6 +208,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     })
     .await;
     let before_deletes = sandbox.take_log();
+    objects.observed().await;
     delete_all(&objects, "rbac.example").await;
     operator.stop().await;
     let tests_own = |verb: &str| matches!(verb, "get" | "delete");

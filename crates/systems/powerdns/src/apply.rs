@@ -354,8 +354,13 @@ async fn write_records(
         if new.len() > room {
             end = room_for(atoms, room);
         }
-        for (key, digest) in new.into_iter().take(room) {
-            memory.ledger.list(key, digest);
+        let listed = atoms.iter().filter_map(|atom| atom.write.as_ref()).filter(|write| write.ledger).take(room);
+        for write in listed {
+            if write.endpoint {
+                memory.ledger.list_endpoint(write.key.clone(), write.digest);
+            } else {
+                memory.ledger.list(write.key.clone(), write.digest);
+            }
         }
         if let Err(error) = write_ledger(system, zone, holder, memory, before).await {
             tracing::warn!(%zone, %error, "the ledger could not be written");
@@ -473,6 +478,7 @@ fn remember_done(zone: &ZoneName, atom: &Atom, serial: Option<u32>, memory: &mut
     let is_apex = |key: &RecordKey, rtype| key.rtype == rtype && key.name == *zone.name();
     for key in &atom.deletes {
         present.sets.remove(key);
+        present.registry.remove(key);
         present.commented.remove(key);
         present.beside.remove(key);
         if is_apex(key, RecordType::Ns) {
@@ -511,7 +517,11 @@ async fn write_ledger(
     memory: &mut ZoneMemory,
     before: Ledger,
 ) -> Result<(), WriteError> {
-    let status = Arc::new(ZoneStatus { in_flight: memory.ledger.lines(zone), ..holder.decided().clone() });
+    let mut status = ZoneStatus { in_flight: memory.ledger.lines(zone), ..holder.decided().clone() };
+    if system.pace.endpoints.is_some() {
+        status.endpoints = memory.ledger.endpoint_lines(zone);
+    }
+    let status = Arc::new(status);
     system.index.want_zone(&holder.identity, Some(status.clone()));
     match system.queue.statuses().write_now(holder.identity.id.clone(), holder.key.clone()).await {
         Ok(()) => {
@@ -563,7 +573,8 @@ mod tests {
             let digest = Digest::of_content(RecordType::A, &content);
             let comment = signpost_provider_powerdns::CommentChange::Keep;
             let key = RecordKey::new(name.clone(), RecordType::A);
-            let write = crate::plan::Write { key, content: content.clone(), digest, comment, ledger: true };
+            let (content, ledger) = (content.clone(), true);
+            let write = crate::plan::Write { key, content, digest, comment, ledger, endpoint: false };
             Atom { name, deletes: vec![], write: Some(write), waiting: vec![] }
         };
         (0..count).map(atom).collect()

@@ -3,7 +3,7 @@
 //! ```text
 //!  Zone, ClusterZone ──► zones ──► claimants by zone name (oldest first)
 //!  RRset, ClusterRRset ─► records ─► by home zone ─► by owner name
-//!                                  └► by the zone object they refer to
+//!  DNSEndpoint, each endpoint ─►─┘ └► by the zone object they refer to
 //! ```
 //!
 //! In: watch events and the answers to our own writes. Out: snapshots for a pass, and touches of the zones an event
@@ -19,7 +19,7 @@ use kube::Resource;
 use serde_json::Value;
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetSpec, RRsetStatus, Zone, ZoneSpec, ZoneStatus};
 use signpost_dns::{Fqdn, RecordKey, ZoneName};
-use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Touched};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Selector, Touch, Touched};
 use signpost_planning::{Claim, Claims, Reason};
 
 use crate::{
@@ -28,8 +28,10 @@ use crate::{
 };
 
 pub(crate) mod digest;
+mod endpoints;
 pub(crate) mod record;
 
+use endpoints::EndpointObject;
 use record::{Record, ZoneKey, ZoneObject};
 
 /// The queue of this system.
@@ -46,6 +48,8 @@ pub(crate) struct ZoneIndex {
     only: Option<ZoneName>,
     /// Whether other processes watch other namespaces of the same cluster.
     partial_view: bool,
+    /// DNSEndpoints with these annotations count.
+    pub(crate) endpoint_filter: Selector,
 }
 
 #[derive(Default)]
@@ -57,6 +61,7 @@ struct State {
     homes: BTreeMap<ZoneKey, Home>,
     /// Record sets by the zone object they refer to.
     followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
+    endpoints: BTreeMap<Arc<ObjectId>, EndpointObject>,
 }
 
 impl ZoneIndex {
@@ -68,6 +73,9 @@ impl ZoneIndex {
         }
         for record in state.records.values_mut() {
             Arc::make_mut(record).identity.version = 0;
+        }
+        for object in state.endpoints.values_mut() {
+            object.identity.version = 0;
         }
     }
 }
@@ -110,7 +118,7 @@ pub(crate) struct ZoneSnapshot {
 
 impl ZoneIndex {
     pub(crate) fn new(queue: Zones, only: Option<ZoneName>, partial_view: bool) -> Self {
-        Self { state: RwLock::default(), queue, only, partial_view }
+        Self { state: RwLock::default(), queue, only, partial_view, endpoint_filter: Selector::default() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -223,7 +231,7 @@ impl ZoneIndex {
                 let decided = Decided::from(status);
                 let changed = learns || record.status.as_ref().is_none_or(|before| !before.means_the_same(&decided));
                 if changed || !self.others_write(&id) {
-                    due.push(id);
+                    due.push(record.reported_on().clone());
                 }
                 if record.status.as_deref() != Some(&decided) {
                     Arc::make_mut(record).status = Some(Box::new(decided));
@@ -366,6 +374,7 @@ impl ZoneIndex {
             if moved {
                 state.claims.insert(key, claim);
                 touched.extend(state.rehome(&id).into_iter().map(|key| (key, Touch::All)));
+                touched.extend(state.rehome_endpoints().into_iter().map(|key| (key, Touch::All)));
             }
         }
         for (key, touch) in touched {
@@ -382,6 +391,7 @@ impl ZoneIndex {
             state.claims.remove(&old.key, &old.identity.id);
             touched.push(old.key.clone());
             touched.extend(state.rehome(&old.identity.id));
+            touched.extend(state.rehome_endpoints());
         }
         for key in touched {
             self.queue.touch(key, Touch::All);
@@ -458,22 +468,10 @@ impl ZoneIndex {
     }
 
     fn record_deleted(&self, id: &ObjectId) {
-        let touched = {
-            let mut state = self.write();
-            let Some(old) = state.records.remove(id) else { return };
-            state.unlist(&old);
-            let home = state.homes.entry(old.home.clone()).or_default();
-            home.left.extend(old.names().cloned());
-            // A replica that does not lead takes no snapshot: from here on, everything is looked at instead.
-            let touch = if home.left.len() > MAX_LEFT {
-                home.left.clear();
-                Touch::All
-            } else {
-                Touch::One(old.identity.id.clone())
-            };
-            (old.home.clone(), touch)
-        };
-        self.queue.touch(touched.0, touched.1);
+        let removed = self.write().remove_record(id);
+        if let Some((home, touch)) = removed {
+            self.queue.touch(home, touch);
+        }
     }
 }
 
@@ -513,6 +511,22 @@ impl State {
         })
     }
 
+    /// Removes a record set. Returns what is to be looked at.
+    fn remove_record(&mut self, id: &ObjectId) -> Option<(ZoneKey, Touch<Arc<ObjectId>>)> {
+        let old = self.records.remove(id)?;
+        self.unlist(&old);
+        let home = self.homes.entry(old.home.clone()).or_default();
+        home.left.extend(old.names().cloned());
+        // A replica that does not lead takes no snapshot: from here on, everything is looked at instead.
+        let touch = if home.left.len() > MAX_LEFT {
+            home.left.clear();
+            Touch::All
+        } else {
+            Touch::One(old.identity.id.clone())
+        };
+        Some((old.home.clone(), touch))
+    }
+
     /// Puts a record set in the place of what was known of it before.
     fn replace(&mut self, old: &Record, mut new: Record) {
         let referred = self.zones.get(&new.zone).map(|zone| zone.key.clone());
@@ -530,7 +544,7 @@ impl State {
         let followers: Vec<Arc<ObjectId>> = self.followers.get(zone).into_iter().flatten().cloned().collect();
         let mut keys = BTreeSet::new();
         for id in followers {
-            let Some(old) = self.records.get(&id).cloned() else { continue };
+            let Some(old) = self.records.get(&id).filter(|record| record.endpoint.is_none()).cloned() else { continue };
             let mut new = (*old).clone();
             new.settle_in(referred.as_ref());
             keys.insert(old.home.clone());

@@ -1,4 +1,4 @@
-//! Zone, ClusterZone, RRset and ClusterRRset to a PowerDNS server.
+//! Zone, ClusterZone, RRset and ClusterRRset, and DNSEndpoint where asked, to a PowerDNS server.
 //!
 //! ```text
 //!  four kinds ─► ZoneIndex ─► one key per zone ─► observe ─► plan ─► apply ─► report
@@ -19,17 +19,20 @@ mod report;
 mod settings;
 
 pub use index::record::ZoneKey;
-pub use settings::{Pace, PowerDnsConfig};
+pub use settings::{EndpointSource, Pace, PowerDnsConfig};
 pub use signpost_provider_powerdns::{MemoryServer, OptionsError, PowerDnsClient, Secret, ZoneServer};
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use signpost_apis::powerdns::{ClusterRRset, ClusterZone, GROUP, RRset, Zone};
+use signpost_apis::{
+    externaldns::{self, DnsEndpoint},
+    powerdns::{ClusterRRset, ClusterZone, GROUP, RRset, Zone},
+};
 use signpost_engine::{
-    Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
-    SystemSpec, Touch, Wanted, Watch, Writer,
+    Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Refusals, Report, Rule, Settings,
+    System, SystemSpec, Touch, Wanted, Watch, Writer,
     health::{Check, Health},
     settings::Problem,
 };
@@ -72,6 +75,20 @@ pub const SPEC: SystemSpec = SystemSpec {
             verbs: &["patch"],
             why: "report what was done",
         },
+        Rule {
+            own_namespace: false,
+            group: externaldns::GROUP,
+            resources: &["dnsendpoints"],
+            verbs: &["list", "watch"],
+            why: "read what is wanted, with PDNS_DNSENDPOINTS=true",
+        },
+        Rule {
+            own_namespace: false,
+            group: externaldns::GROUP,
+            resources: &["dnsendpoints/status"],
+            verbs: &["patch"],
+            why: "report which generation is published, with PDNS_DNSENDPOINTS=true",
+        },
     ],
     configure,
     demo: Some(demo::DEMO),
@@ -113,7 +130,11 @@ const TIMES: &[&str] = &["lastUpdateTime", "serial"];
 /// Adds the system to an operator, with any server behind it. Must be called inside a tokio runtime.
 pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: Pace) {
     let queue: Zones = Queue::new();
-    let index = Arc::new(ZoneIndex::new(queue.clone(), pace.only.clone(), pace.partial_view));
+    let mut index = ZoneIndex::new(queue.clone(), pace.only.clone(), pace.partial_view);
+    if let Some(source) = &pace.endpoints {
+        index.endpoint_filter = source.annotations.clone();
+    }
+    let index = Arc::new(index);
     let metrics = PowerDnsMetrics::register(&operator.metrics(), &index);
     let zones = || Watch::required().reported(&[]);
     let records = || Watch::required().reported(TIMES);
@@ -121,6 +142,14 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     operator.watch::<ClusterZone>(NAME, zones(), index.clone() as Arc<dyn Index<ClusterZone>>);
     operator.watch::<RRset>(NAME, records(), index.clone() as Arc<dyn Index<RRset>>);
     operator.watch::<ClusterRRset>(NAME, records(), index.clone() as Arc<dyn Index<ClusterRRset>>);
+    if let Some(source) = &pace.endpoints {
+        // Required: without a complete view, every record set that was written for an endpoint would look unwanted.
+        let mut endpoints = Watch::required().reported(&[]);
+        if let Some(labels) = &source.labels {
+            endpoints = endpoints.labels(labels);
+        }
+        operator.watch::<DnsEndpoint>(NAME, endpoints, index.clone() as Arc<dyn Index<DnsEndpoint>>);
+    }
     operator.health().set(NAME, Check::failing("the PowerDNS server has not answered yet"));
     operator.spawn(probe::probe(server.clone(), operator.health(), pace.probe));
     let options = DriveOptions {
@@ -136,6 +165,7 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
         writer: operator.writer(),
         clock: operator.clock(),
         health: operator.health(),
+        refusals: operator.refusals(),
         metrics,
         reads: Semaphore::new(READS_AT_ONCE),
         pace: Arc::new(pace),
@@ -151,6 +181,7 @@ pub(crate) struct PowerDnsSystem {
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Health,
+    pub(crate) refusals: Refusals,
     pub(crate) metrics: PowerDnsMetrics,
     /// Zones that are read whole at the same time.
     pub(crate) reads: Semaphore,
@@ -200,12 +231,17 @@ impl System for PowerDnsSystem {
             }
         }
         due.extend(self.index.settle(records));
+        // The status of a DNSEndpoint has no room for a reason.
+        for (object, refusals) in self.index.endpoint_refusals(&due) {
+            self.refusals.set(NAME, &object, &refusals);
+        }
         due
     }
 
     fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
         match self.index.zone(id) {
             Some(zone) => report::status::zone_wanted(&zone),
+            None if id.is::<DnsEndpoint>() => self.index.endpoint_wanted(id),
             None => report::status::wanted(&*self.index.record(id)?, now),
         }
     }

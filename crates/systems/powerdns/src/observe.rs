@@ -13,7 +13,7 @@ use signpost_provider_powerdns::ServerError;
 use crate::{
     PowerDnsSystem,
     index::ZoneSnapshot,
-    index::record::{ZoneKey, ZoneObject},
+    index::record::{Record, ZoneKey, ZoneObject},
     plan::{
         Observed, ServerView,
         ledger::Ledger,
@@ -38,7 +38,8 @@ pub(crate) async fn observe(
         let mut snapshot = system.index.snapshot(&job.key, touched, &memory.ledger);
         sort_claimants(&mut snapshot.claimants, &memory);
         left |= snapshot.left;
-        let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, now));
+        let endpoints = pace.endpoints.is_some();
+        let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, endpoints, now));
         if !loaded {
             break ZoneSnapshot { left, ..snapshot };
         }
@@ -49,7 +50,8 @@ pub(crate) async fn observe(
         return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, pace };
     };
     let server = if needs_server(&snapshot) {
-        look(system, &mut memory, zone, snapshot.full).await.unwrap_or_else(|error| {
+        let check = snapshot.full || meets_external_dns(&snapshot, &memory);
+        look(system, &mut memory, zone, check).await.unwrap_or_else(|error| {
             tracing::debug!(%zone, %error, "the server could not be asked");
             ServerView::Unreachable(error)
         })
@@ -70,13 +72,32 @@ fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
     });
 }
 
+/// Whether an endpoint is to be written for the first time in a zone that external-dns writes to as well: it may have taken the name since
+/// the zone was read.
+fn meets_external_dns(snapshot: &ZoneSnapshot, memory: &ZoneMemory) -> bool {
+    let shared = memory.present.as_ref().is_some_and(|present| !present.registry.is_empty());
+    let is_new = |record: &Arc<Record>| {
+        record.endpoint.is_some() && record.key().is_some_and(|key| memory.ledger.count(&key) == 0)
+    };
+    shared && snapshot.names.values().flatten().any(is_new)
+}
+
 /// The ledger is the holder's: another holder starts with its own. True when it was read now.
-fn load_ledger(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) -> bool {
+fn load_ledger(
+    memory: &mut ZoneMemory,
+    snapshot: &ZoneSnapshot,
+    zone: &ZoneName,
+    endpoints: bool,
+    now: Timestamp,
+) -> bool {
     let Some(holder) = snapshot.claimants.first() else { return false };
     if memory.ledger_of.as_ref() == Some(&holder.identity.uid) {
         return false;
     }
     memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
+    if endpoints {
+        memory.ledger.add_endpoints(zone, &holder.status.endpoints);
+    }
     memory.ledger.doubt(now);
     memory.ledger_of = Some(holder.identity.uid.clone());
     memory.created = false;

@@ -29,6 +29,7 @@ use crate::{
 pub(crate) mod ledger;
 pub(crate) mod memory;
 mod name;
+pub(crate) mod registry;
 pub(crate) mod zone;
 
 use memory::ZoneMemory;
@@ -87,8 +88,13 @@ pub(crate) struct Plan {
     pub(crate) soa_elsewhere: bool,
     /// When to come back although nothing failed.
     pub(crate) again: Option<Duration>,
+    /// Bytes of the zone object that are left for lines of endpoints.
+    pub(crate) endpoint_room: usize,
     pub(crate) pace: Arc<Pace>,
 }
+
+/// Bytes that the lines of endpoints may take of a zone object; the rest is for what is in flight.
+const MAX_ENDPOINTS: usize = 700_000;
 
 /// How much of a zone a pass is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +141,8 @@ pub(crate) struct Write {
     pub(crate) comment: CommentChange,
     /// Whether it must be in the ledger first.
     pub(crate) ledger: bool,
+    /// Whether it is for an endpoint of a DNSEndpoint.
+    pub(crate) endpoint: bool,
 }
 
 /// What an atom decides.
@@ -181,6 +189,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         extent: Extent { full: snapshot.full, left: snapshot.left, shared: snapshot.shared },
         soa_elsewhere: false,
         again: None,
+        endpoint_room: 0,
         memory,
         pace,
     };
@@ -269,7 +278,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
         } else if let Some(own) = record.refusal() {
             // What is wrong with the object itself has nothing to do with the server.
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(own.clone())));
-        } else if !is_settled(record, zone) {
+        } else if !is_settled(record, zone) && !is_listed(plan, record) {
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(refusal.clone())));
         }
     }
@@ -356,6 +365,13 @@ impl Plan {
         }
     }
 
+    /// Takes so many bytes of what is left for lines of endpoints; false when they are not left.
+    pub(crate) fn take_room(&mut self, bytes: usize) -> bool {
+        let left = self.endpoint_room.checked_sub(bytes);
+        self.endpoint_room = left.unwrap_or(self.endpoint_room);
+        left.is_some()
+    }
+
     /// A record set that writes the start of authority raises its serial as well: the zone need not.
     pub(crate) fn keep_one_soa(&mut self) {
         let writes = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key.rtype == RecordType::Soa);
@@ -431,12 +447,12 @@ fn hand_over(
     heir: &ZoneObject,
     missing: &Readiness,
 ) {
-    let follows = |record: &&Arc<Record>| *record.zone == *heir.identity.id && !record.identity.is_deleting();
+    let follows = |record: &&Arc<Record>| record.is_of(&heir.identity.id) && !record.identity.is_deleting();
     let wanted: BTreeSet<RecordKey> = records(snapshot).filter(follows).filter_map(|record| record.key()).collect();
     // A zone always has a start of authority.
     let stays = |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone::holds(zone, heir, key);
     for (name, records) in &snapshot.names {
-        for record in records.iter().filter(|record| *record.zone == *holder.identity.id) {
+        for record in records.iter().filter(|record| record.is_of(&holder.identity.id)) {
             let status = RecordStatus::released(record, zone, missing.clone());
             let here = record.applied().filter(|applied| applied.zone == *zone);
             match here {
@@ -476,6 +492,9 @@ fn plan_names(
         plan.decided
             .push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
     }
+    if plan.pace.endpoints.is_some() {
+        plan.endpoint_room = MAX_ENDPOINTS.saturating_sub(plan.memory.ledger.bytes(zone));
+    }
     let mut orphans = Vec::new();
     let scope = Scope { zone, holder, barred, shared: snapshot.shared, now };
     for (name, records) in &snapshot.names {
@@ -485,7 +504,7 @@ fn plan_names(
     if snapshot.full && !snapshot.shared {
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone::holds(zone, holder, key));
         // An object that was given an invalid name before its status reported what it wrote: any of these may be its own.
-        let nameless = snapshot.nameless.iter().any(|record| {
+        let nameless = snapshot.nameless.iter().filter(|record| record.endpoint.is_none()).any(|record| {
             !record.identity.is_deleting() && record.applied().is_none() && record.identity.generation > 1
         });
         let keys = plan.memory.ledger.keys().filter(|_| !nameless);
@@ -527,13 +546,36 @@ fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Times
 /// Why a record set is not served whatever is in it: its zone object is missing or does not have the zone.
 pub(crate) fn not_served(plan: &Plan, record: &Record) -> Option<Readiness> {
     match &plan.holder {
-        Some(holder) if holder.identity.id == record.zone => None,
-        Some(holder) if plan.losers.iter().any(|loser| loser.identity.id == record.zone) => {
+        Some(holder) if record.is_of(&holder.identity.id) => None,
+        Some(holder) if plan.losers.iter().any(|loser| record.is_of(&loser.identity.id)) => {
             let message = format!("{} does not own the zone: {} does", record.zone, holder.identity.id);
             Some(Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message)))
         }
+        _ if record.endpoint.is_some() => Some(endpoint_not_served(plan, record)),
         _ => Some(Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("there is no {}", record.zone)))),
     }
+}
+
+fn endpoint_not_served(plan: &Plan, record: &Record) -> Readiness {
+    if let Some(refusal) = record.refusal() {
+        return Readiness::Failed(refusal.clone());
+    }
+    let name = &record.written_name;
+    let Some(holder) = &plan.holder else {
+        let message = format!("{name}: there is no Zone or ClusterZone with this name in it");
+        return Readiness::Pending(Refusal::new(Reason::ZoneMissing, message));
+    };
+    let message = format!(
+        "{name}: zone {} belongs to {}, which serves its own namespace only; use a ClusterZone, or move the DNSEndpoint",
+        plan.key, holder.identity.id
+    );
+    Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message))
+}
+
+/// Whether the ledger lists that exactly this is on the server for an endpoint, as it was last known.
+fn is_listed(plan: &Plan, record: &Record) -> bool {
+    let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
+    record.endpoint.is_some() && plan.memory.ledger.lists_endpoint(&key, digest)
 }
 
 fn in_ledger(plan: &Plan, record: &Record) -> bool {

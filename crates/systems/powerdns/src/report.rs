@@ -79,7 +79,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     if let Some(holder) = &holder {
         if watched {
             let more_comes = !full && atoms.iter().any(is_awaited);
-            pass.report_holder(&mut zones, holder, more_comes);
+            pass.report_holder(&mut zones, holder, more_comes, pace.endpoints.is_some());
         }
         for loser in losers.iter().filter(|loser| !loser.identity.is_deleting()) {
             zones.loser(loser, holder, &pass.key, now);
@@ -108,7 +108,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
 
 /// What was written for record sets makes them write their statuses, and then there is a pass for the zone.
 fn is_awaited((atom, became): &(Atom, AtomOutcome)) -> bool {
-    let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(_));
+    let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(record) if record.endpoint.is_none());
     matches!(became, AtomOutcome::Done { .. }) && atom.waiting.iter().any(for_record)
 }
 
@@ -213,7 +213,7 @@ impl Pass {
         self.statuses.push(status);
     }
 
-    fn report_holder(&mut self, zones: &mut ZoneReport, holder: &ZoneObject, more_comes: bool) {
+    fn report_holder(&mut self, zones: &mut ZoneReport, holder: &ZoneObject, more_comes: bool, endpoints: bool) {
         let Self { key, memory, readiness, now, .. } = self;
         let Some(zone) = key.zone() else {
             zones.unnamed(holder, readiness, *now);
@@ -222,7 +222,7 @@ impl Pass {
         // The status that drops the mark reports the zone's identifier, which takes its place.
         let certain = memory.ledger.zone_uncertain.is_none();
         memory.ledger.zone &= !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
-        zones.holder(holder, &ZoneState { zone, readiness, more_comes, now: *now }, memory);
+        zones.holder(holder, &ZoneState { zone, readiness, more_comes, endpoints, now: *now }, memory);
     }
 }
 
@@ -390,6 +390,7 @@ mod tests {
             digest: refused,
             comment: CommentChange::Keep,
             ledger: true,
+            endpoint: false,
         };
         let atom = Atom { name, deletes: vec![], write: Some(write), waiting: vec![] };
         let became = AtomOutcome::Refused("no".to_owned());

@@ -3,7 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use signpost_dns::ZoneName;
-use signpost_engine::settings::{Problem, Setting, Settings};
+use signpost_engine::{
+    Selector,
+    settings::{Problem, Setting, Settings},
+};
 use signpost_provider_powerdns::{ClientOptions, Secret};
 
 /// How the system runs.
@@ -48,6 +51,19 @@ pub struct Pace {
     /// Whether only the objects of one namespace are seen: a ClusterZone's record sets are then not all known, and
     /// nothing is deleted because no object of it is seen.
     pub partial_view: bool,
+    /// Which DNSEndpoints are published; `None` when none are.
+    pub endpoints: Option<EndpointSource>,
+}
+
+/// Which DNSEndpoints are published, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointSource {
+    /// `PDNS_DNSENDPOINTS_LABELS`: only objects with these labels.
+    pub labels: Option<String>,
+    /// `PDNS_DNSENDPOINTS_ANNOTATIONS`: only objects with these annotations.
+    pub annotations: Selector,
+    /// `PDNS_DNSENDPOINTS_TAKE_OVER`: names that the registry of external-dns owns are taken over.
+    pub take_over: bool,
 }
 
 impl Default for Pace {
@@ -61,6 +77,7 @@ impl Default for Pace {
             zones_at_once: 8,
             only: None,
             partial_view: false,
+            endpoints: None,
         }
     }
 }
@@ -85,7 +102,47 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Time between two checks of each zone's serial, to find changes made by others: 60, 60s, 5m",
     )
     .or("60"),
+    Setting::switch(
+        "PDNS_DNSENDPOINTS",
+        "false",
+        "Publish DNSEndpoint objects (externaldns.k8s.io) in the zones of this operator, as external-dns would: true or false",
+    ),
+    Setting::new(
+        "PDNS_DNSENDPOINTS_LABELS",
+        "SELECTOR",
+        "Only DNSEndpoints with these labels, as external-dns's --label-filter takes them",
+    ),
+    Setting::new(
+        "PDNS_DNSENDPOINTS_ANNOTATIONS",
+        "SELECTOR",
+        "Only DNSEndpoints with these annotations, as external-dns's --annotation-filter takes them",
+    ),
+    Setting::switch(
+        "PDNS_DNSENDPOINTS_TAKE_OVER",
+        "false",
+        "Take over the names of DNSEndpoints that the TXT registry of an external-dns owns: true or false",
+    ),
 ];
+
+/// Reads which DNSEndpoints are published.
+fn read_endpoints(settings: &mut Settings) -> Option<EndpointSource> {
+    const FURTHER: [&str; 3] =
+        ["PDNS_DNSENDPOINTS_LABELS", "PDNS_DNSENDPOINTS_ANNOTATIONS", "PDNS_DNSENDPOINTS_TAKE_OVER"];
+    if !settings.switch("PDNS_DNSENDPOINTS", false) {
+        for name in FURTHER.into_iter().filter(|name| settings.given(name).is_some()).collect::<Vec<_>>() {
+            settings.problem(name, "it has no effect without PDNS_DNSENDPOINTS=true");
+        }
+        return None;
+    }
+    let read = |text: &str| Selector::parse(text).map_err(|error| error.to_string());
+    let [labels, annotations, take_over] = FURTHER;
+    settings.parse(labels, read);
+    Some(EndpointSource {
+        labels: settings.given(labels).map(str::to_owned),
+        annotations: settings.parse(annotations, read).unwrap_or_default(),
+        take_over: settings.switch(take_over, false),
+    })
+}
 
 impl PowerDnsConfig {
     /// Reads the settings; `None` when something is wrong with them, which is then among their problems.
@@ -111,6 +168,7 @@ impl PowerDnsConfig {
         }
         // Other processes may own names of a shared zone in namespaces that are not watched here.
         config.pace.partial_view = settings.given("WATCH_NAMESPACE").is_some();
+        config.pace.endpoints = read_endpoints(settings);
         for Problem { setting, message } in config.validate() {
             // A setting that could not be read is reported once.
             if settings.problems().iter().all(|known| known.setting != setting) {
@@ -223,6 +281,37 @@ mod tests {
         assert!(PowerDnsConfig::read(&mut settings).is_none());
         let problems: Vec<&str> = settings.problems().iter().map(|problem| problem.setting.as_str()).collect();
         assert_eq!(problems, ["PDNS_API_TIMEOUT", "PDNS_API_URL", "PDNS_API_KEY"]);
+    }
+
+    #[test]
+    fn endpoints_are_published_only_when_asked_and_filters_are_checked() {
+        let read = |more: &[(&'static str, &'static str)]| {
+            let given = [("PDNS_API_URL", "http://dns:8081"), ("PDNS_API_KEY", "k")];
+            let mut settings = Settings::new(given.into_iter().chain(more.iter().copied()));
+            let config = PowerDnsConfig::read(&mut settings);
+            (config.map(|config| config.pace.endpoints), settings.problems().to_vec())
+        };
+        assert_eq!(read(&[]).0, Some(None));
+        let on = ("PDNS_DNSENDPOINTS", "true");
+        assert_eq!(read(&[on]).0, Some(Some(EndpointSource::default())));
+        let (source, _) = read(&[
+            on,
+            ("PDNS_DNSENDPOINTS_LABELS", "router.io/region in (weu)"),
+            ("PDNS_DNSENDPOINTS_ANNOTATIONS", "example.org/controller=weu"),
+            ("PDNS_DNSENDPOINTS_TAKE_OVER", "true"),
+        ]);
+        let source = source.flatten().unwrap();
+        assert_eq!((source.labels.as_deref(), source.take_over), (Some("router.io/region in (weu)"), true));
+        assert_eq!(Ok(source.annotations), Selector::parse("example.org/controller=weu"));
+        for (more, setting, word) in [
+            (&[("PDNS_DNSENDPOINTS_LABELS", "a=b")][..], "PDNS_DNSENDPOINTS_LABELS", "without PDNS_DNSENDPOINTS=true"),
+            (&[on, ("PDNS_DNSENDPOINTS_LABELS", "a in b")], "PDNS_DNSENDPOINTS_LABELS", "is not a selector"),
+            (&[on, ("PDNS_DNSENDPOINTS_ANNOTATIONS", "=")], "PDNS_DNSENDPOINTS_ANNOTATIONS", "is not a selector"),
+        ] {
+            let (config, problems) = read(more);
+            assert!(config.is_none() && problems.len() == 1, "{problems:?}");
+            assert!(problems[0].setting == setting && problems[0].message.contains(word), "{problems:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn atom(name: &str, deletes: &[RecordType], write: Option<(RecordType, &str)>) -
             content: Arc::new(content),
             comment: CommentChange::Keep,
             ledger: false,
+            endpoint: false,
         }
     });
     Atom {

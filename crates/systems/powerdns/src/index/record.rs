@@ -243,10 +243,12 @@ impl Desired {
     }
 }
 
-/// An RRset or ClusterRRset.
+/// An RRset, a ClusterRRset, or one endpoint of a DNSEndpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
+    /// The DNSEndpoint that it is an endpoint of.
+    pub(crate) endpoint: Option<Arc<ObjectId>>,
     /// The zone object it refers to.
     pub(crate) zone: Arc<ObjectId>,
     /// `spec.name` as written: what it means depends on the zone.
@@ -271,7 +273,8 @@ impl Record {
             ZoneRefKind::Zone => ObjectId::new::<Zone>(id.namespace.as_deref(), &spec.zone_ref.name),
             ZoneRefKind::ClusterZone => ObjectId::new::<ClusterZone>(None, &spec.zone_ref.name),
         };
-        let mut desired = desired(spec).map_err(Box::new);
+        let mut desired =
+            desired("spec.", &spec.type_, spec.ttl, &spec.records, spec.comment.as_deref()).map_err(Box::new);
         if id.namespace.is_none() && spec.zone_ref.kind == ZoneRefKind::Zone {
             let message = "a ClusterRRset belongs to a ClusterZone; set spec.zoneRef.kind to ClusterZone";
             desired = Err(Box::new(Refusal::new(Reason::InvalidSpec, message)));
@@ -281,6 +284,7 @@ impl Record {
             home: ZoneKey::of(&spec.zone_ref.name),
             name: Err(Box::new(Refusal::new(Reason::ZoneMissing, "the zone is not known yet"))),
             identity,
+            endpoint: None,
             zone: Arc::new(zone),
             written_name: spec.name.as_str().into(),
             desired,
@@ -289,6 +293,43 @@ impl Record {
             seen: status.map(Seen::of).unwrap_or_default(),
             facts: None,
             status: None,
+        }
+    }
+
+    /// One endpoint of a DNSEndpoint. `name` is absolute.
+    pub(crate) fn of_endpoint(
+        identity: Identity,
+        object: Arc<ObjectId>,
+        name: &str,
+        desired: Result<Desired, Refusal>,
+    ) -> Self {
+        Self {
+            home: ZoneKey::of(name),
+            name: Err(Box::new(Refusal::new(Reason::ZoneMissing, "the zone is not known yet"))),
+            identity,
+            endpoint: Some(object),
+            zone: Arc::new(ObjectId::new::<ClusterZone>(None, name.trim_end_matches('.'))),
+            written_name: name.into(),
+            desired: desired.map_err(Box::new),
+            retain: false,
+            owned: false,
+            seen: Seen::default(),
+            facts: None,
+            status: None,
+        }
+    }
+
+    /// The object whose status reports it.
+    pub(crate) fn reported_on(&self) -> &Arc<ObjectId> {
+        self.endpoint.as_ref().unwrap_or(&self.identity.id)
+    }
+
+    /// Whether it belongs into the zone of this object. An RRset refers to one zone object; an endpoint belongs to any ClusterZone, and to
+    /// any Zone of its namespace.
+    pub(crate) fn is_of(&self, zone: &ObjectId) -> bool {
+        match self.endpoint {
+            Some(_) => zone.namespace.is_none() || zone.namespace == self.identity.id.namespace,
+            None => *self.zone == *zone,
         }
     }
 
@@ -423,7 +464,7 @@ impl Record {
     pub(crate) fn stays_behind(&self, holder: Option<&ZoneObject>) -> bool {
         let retained =
             |zone: &ZoneObject| zone.identity.is_deleting() && zone.spec.deletion_policy == DeletionPolicy::Retain;
-        let under = |holder: &ZoneObject| holder.identity.id == self.zone && !retained(holder);
+        let under = |holder: &ZoneObject| self.is_of(&holder.identity.id) && !retained(holder);
         self.retain || (self.owned && !holder.is_some_and(under))
     }
 
@@ -473,32 +514,43 @@ fn least_octets(text: &str) -> usize {
     12 + text.len() / 4
 }
 
-fn desired(spec: &RRsetSpec) -> Result<Desired, Refusal> {
+/// What is wanted of records as an object has them; `at` is where they are, for messages.
+pub(crate) fn desired(
+    at: &str,
+    rtype: &str,
+    ttl: i64,
+    records: &[String],
+    comment: Option<&str>,
+) -> Result<Desired, Refusal> {
     let rtype: RecordType =
-        spec.type_.parse().map_err(|error| Refusal::new(Reason::InvalidType, format!("spec.type: {error}")))?;
-    let seconds = u32::try_from(spec.ttl).ok().and_then(|ttl| Ttl::new(ttl).ok());
+        rtype.parse().map_err(|error| Refusal::new(Reason::InvalidType, format!("{at}type: {error}")))?;
+    let seconds = u32::try_from(ttl).ok().and_then(|ttl| Ttl::new(ttl).ok());
     let Some(ttl) = seconds else {
-        let message = format!("spec.ttl: {} is out of range; use 0 to 2147483647", spec.ttl);
+        let message = format!("{at}ttl: {ttl} is out of range; use 0 to 2147483647");
         return Err(Refusal::new(Reason::InvalidTtl, message));
     };
     // The owner name plays no part in reading the records.
-    let set = RecordSet::parse(Fqdn::root(), rtype, ttl, &spec.records).map_err(|error| {
+    let set = RecordSet::parse(Fqdn::root(), rtype, ttl, records).map_err(|error| {
         let reason = match &error {
             RecordSetError::Record { source: RdataError::Unquoted { .. }, .. } => Reason::UnquotedText,
             RecordSetError::Record { .. } | RecordSetError::MixedTypes { .. } => Reason::InvalidRecord,
             RecordSetError::Empty => Reason::NoRecords,
             RecordSetError::Singleton { .. } => Reason::TooManyRecords,
         };
-        Refusal::new(reason, format!("spec.{error}"))
+        Refusal::new(reason, format!("{at}{error}"))
     })?;
     if set.records.iter().any(Rdata::has_automatic_hint) {
-        let message = "spec.records: a hint of auto is not supported, because a PowerDNS on LMDB can no longer read a zone with such a record; write the addresses, or leave the hint out";
+        let message = format!(
+            "{at}records: a hint of auto is not supported, because a PowerDNS on LMDB can no longer read a zone with such a record; write the addresses, or leave the hint out"
+        );
         return Err(Refusal::new(Reason::Unsupported, message));
     }
-    let comment = spec.comment.as_deref().filter(|comment| !comment.is_empty());
+    let comment = comment.filter(|comment| !comment.is_empty());
     let content = content(ttl.seconds(), &set.records.into_iter().collect::<Vec<_>>(), comment);
     if content.records.iter().map(|record| least_octets(record)).sum::<usize>() > MAX_MESSAGE {
-        let message = "spec.records: together they are larger than a DNS message can be (64 kB), so no server can answer with them; spread them over several names";
+        let message = format!(
+            "{at}records: together they are larger than a DNS message can be (64 kB), so no server can answer with them; spread them over several names"
+        );
         return Err(Refusal::new(Reason::Unsupported, message));
     }
     Ok(Desired::new(rtype, content))
@@ -514,12 +566,9 @@ pub(crate) fn content(ttl: u32, records: &[Rdata], comment: Option<&str>) -> Set
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn of(rtype: &str, records: &[String]) -> Result<Desired, Refusal> {
-        let zone = json!({ "name": "example.com", "kind": "Zone" });
-        let spec = json!({ "type": rtype, "name": "www", "ttl": 300, "records": records, "zoneRef": zone });
-        desired(&serde_json::from_value(spec).unwrap())
+        desired("spec.", rtype, 300, records, None)
     }
 
     #[test]

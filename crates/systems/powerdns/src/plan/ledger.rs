@@ -34,14 +34,27 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 /// object reports the same. Then the object, if it still exists, finds its record in place; if it was deleted
 /// in that moment, the record stays behind. Too little is deleted, never too much: in such a zone (`ZoneSnapshot::shared`)
 /// a line deletes something only at a name whose last object was seen to go.
+///
+/// A line of an endpoint stays as long as its record set does: a DNSEndpoint has neither a finalizer nor a status of ours, so that nothing
+/// else proves who wrote the record set once the object is deleted. These lines are a list of their own on the zone object, which is
+/// unchanged while DNSEndpoints are not published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    /// More than one digest of a set where it was changed again before its status could report it. Uncertain since then, or `None`.
-    lines: BTreeMap<(RecordKey, Digest), Option<Timestamp>>,
+    /// More than one digest of a set where it was changed again before its status could report it.
+    lines: BTreeMap<(RecordKey, Digest), Line>,
     /// The zone itself is being created.
     pub(crate) zone: bool,
     /// Since when it is uncertain whether the zone will still be created.
     pub(crate) zone_uncertain: Option<Timestamp>,
+}
+
+/// What is known of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Line {
+    /// Since when it is uncertain whether the server will still carry its request out.
+    uncertain: Option<Timestamp>,
+    /// Whether it was written for an endpoint of a DNSEndpoint.
+    endpoint: bool,
 }
 
 impl Ledger {
@@ -98,12 +111,22 @@ impl Ledger {
 
     /// Lists a content of a set that is about to be written.
     pub(crate) fn list(&mut self, key: RecordKey, digest: Digest) {
-        self.lines.entry((key, digest)).or_insert(None);
+        self.lines.entry((key, digest)).or_default();
+    }
+
+    /// Lists a content of a set that an endpoint has on the server, or is about to have there.
+    pub(crate) fn list_endpoint(&mut self, key: RecordKey, digest: Digest) {
+        self.lines.entry((key, digest)).or_default().endpoint = true;
+    }
+
+    /// Whether that content of that set is listed for an endpoint.
+    pub(crate) fn lists_endpoint(&self, key: &RecordKey, digest: Digest) -> bool {
+        self.lines.get(&(key.clone(), digest)).is_some_and(|line| line.endpoint)
     }
 
     /// A request with this content ended without an answer: the server may still carry it out.
     pub(crate) fn list_uncertain(&mut self, key: RecordKey, digest: Digest, now: Timestamp) {
-        self.lines.insert((key, digest), Some(now));
+        self.lines.entry((key, digest)).or_default().uncertain = Some(now);
     }
 
     /// Takes one content of a set off; what else was written under its key stays listed, and so does what is uncertain.
@@ -134,15 +157,14 @@ impl Ledger {
     }
 
     fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest) -> bool) {
-        let over =
-            |(_, digest): &(RecordKey, Digest), since: &mut Option<Timestamp>| since.is_none() && !keeps(*digest);
+        let over = |(_, digest): &(RecordKey, Digest), line: &mut Line| line.uncertain.is_none() && !keeps(*digest);
         self.lines.extract_if(Self::range(key), over).for_each(drop);
     }
 
     /// Every line is uncertain from now on: it was read back, and nobody knows how its request ended.
     pub(crate) fn doubt(&mut self, now: Timestamp) {
-        for since in self.lines.values_mut() {
-            *since = Some(now);
+        for line in self.lines.values_mut() {
+            line.uncertain = Some(now);
         }
         if self.zone {
             self.zone_uncertain = Some(now);
@@ -156,13 +178,13 @@ impl Ledger {
                 *since = None;
             }
         };
-        self.lines.values_mut().for_each(over);
+        self.lines.values_mut().for_each(|line| over(&mut line.uncertain));
         over(&mut self.zone_uncertain);
     }
 
     /// Since when a request may still be carried out, the latest of all.
     pub(crate) fn uncertain_since(&self) -> Option<Timestamp> {
-        self.lines.values().copied().chain([self.zone_uncertain]).flatten().max()
+        self.lines.values().map(|line| line.uncertain).chain([self.zone_uncertain]).flatten().max()
     }
 
     /// The keys listed at a name.
@@ -179,39 +201,70 @@ impl Ledger {
 
     /// Reads the lines of a status; lines that cannot be understood are foreign and are dropped.
     pub(crate) fn parse(zone: &ZoneName, lines: &[String]) -> Self {
-        let mut ledger = Self::default();
-        for line in lines {
-            if line == ZONE_MARK {
-                ledger.zone = true;
-                continue;
-            }
-            let mut words = line.split(' ');
-            let (Some(name), Some(rtype), Some(digest), None) =
-                (words.next(), words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            if let (Ok(name), Ok(rtype), Some(digest)) = (zone.resolve(name), rtype.parse(), Digest::parse(digest)) {
-                ledger.list(RecordKey::new(name, rtype), digest);
-            }
+        let mut ledger = Self { zone: lines.iter().any(|line| line == ZONE_MARK), ..Self::default() };
+        for (key, digest) in lines.iter().filter_map(|line| parse_line(zone, line)) {
+            ledger.list(key, digest);
         }
         ledger
+    }
+
+    /// Adds the lines that a status has of endpoints.
+    pub(crate) fn add_endpoints(&mut self, zone: &ZoneName, lines: &[String]) {
+        for (key, digest) in lines.iter().filter_map(|line| parse_line(zone, line)) {
+            self.list_endpoint(key, digest);
+        }
     }
 
     /// The lines for a status, names relative to the zone.
     pub(crate) fn lines(&self, zone: &ZoneName) -> Vec<String> {
         let mark = self.zone.then(|| ZONE_MARK.to_owned());
-        let lines = self.lines.keys().map(|(key, digest)| {
+        mark.into_iter().chain(self.texts(zone, false)).collect()
+    }
+
+    /// The lines of endpoints for a status.
+    pub(crate) fn endpoint_lines(&self, zone: &ZoneName) -> Vec<String> {
+        self.texts(zone, true).collect()
+    }
+
+    fn texts(&self, zone: &ZoneName, endpoint: bool) -> impl Iterator<Item = String> {
+        let lines = self.lines.iter().filter(move |(_, line)| line.endpoint == endpoint);
+        lines.map(|((key, digest), _)| {
             let name = zone.relative(&key.name).map_or_else(|| key.name.to_string(), str::to_owned);
             format!("{name} {} {digest}", key.rtype)
-        });
-        mark.into_iter().chain(lines).collect()
+        })
     }
+}
+
+fn parse_line(zone: &ZoneName, line: &str) -> Option<(RecordKey, Digest)> {
+    let mut words = line.split(' ');
+    let (Some(name), Some(rtype), Some(digest), None) = (words.next(), words.next(), words.next(), words.next()) else {
+        return None;
+    };
+    Some((RecordKey::new(zone.resolve(name).ok()?, rtype.parse().ok()?), Digest::parse(digest)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_endpoints_are_a_list_of_their_own() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let digest = Digest::parse("0123456789abcdef").unwrap();
+        let key = |name: &str| RecordKey::new(zone.resolve(name).unwrap(), RecordType::A);
+        let mut ledger = Ledger::default();
+        ledger.list(key("www"), digest);
+        ledger.list(key("app"), digest);
+        ledger.list_endpoint(key("app"), digest);
+        assert_eq!(ledger.lines(&zone), ["www A 0123456789abcdef"]);
+        assert_eq!(ledger.endpoint_lines(&zone), ["app A 0123456789abcdef"]);
+        let mut read = Ledger::parse(&zone, &ledger.lines(&zone));
+        read.add_endpoints(&zone, &ledger.endpoint_lines(&zone));
+        assert_eq!(read, ledger);
+        // A request without an answer is not forgotten to be an endpoint's.
+        read.list_uncertain(key("app"), digest, Timestamp::UNIX_EPOCH);
+        assert!(read.lists_endpoint(&key("app"), digest) && !read.lists_endpoint(&key("www"), digest));
+    }
 
     #[test]
     fn a_ledger_reads_back_what_it_wrote_and_drops_nonsense() {

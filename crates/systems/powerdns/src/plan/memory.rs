@@ -13,7 +13,10 @@ use signpost_dns::{Fqdn, RecordKey, RecordType};
 use signpost_planning::GuardMemory;
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings};
 
-use super::ledger::Ledger;
+use super::{
+    ledger::Ledger,
+    registry::{self, Registry},
+};
 use crate::index::digest::Digest;
 
 /// What is remembered of one zone.
@@ -81,6 +84,8 @@ pub(crate) struct Present {
     pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
     /// TTL and text of the start of authority; a zone without one is not served.
     pub(crate) soa: Option<(u32, Box<str>)>,
+    /// What external-dns owns.
+    pub(crate) registry: Registry,
 }
 
 /// Settings of a zone that the server refused.
@@ -108,13 +113,14 @@ pub(crate) struct Reading<'a> {
     beside: BTreeMap<RecordKey, Arc<[Comment]>>,
     apex_ns: Option<(u32, BTreeSet<String>)>,
     soa: Option<(u32, Box<str>)>,
+    registered: Vec<registry::Entry>,
 }
 
 impl<'a> Reading<'a> {
     /// Begins to read the zone with this name.
     pub(crate) fn new(apex: &'a Fqdn) -> Self {
         let (sets, commented, beside) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { apex, sets, commented, beside, apex_ns: None, soa: None }
+        Self { apex, sets, commented, beside, apex_ns: None, soa: None, registered: Vec::new() }
     }
 
     /// Takes the next record set.
@@ -141,13 +147,15 @@ impl<'a> Reading<'a> {
                 _ => {}
             }
         }
+        self.registered.extend(registry::read(set));
         self.sets.insert(key, Digest::of_server(set));
     }
 
     /// The zone, when all of it was read.
     pub(crate) fn finish(self, info: ZoneInfo) -> Present {
-        let Self { apex: _, sets, commented, beside, apex_ns, soa } = self;
-        Present { info, sets, commented, beside, apex_ns, soa }
+        let Self { apex: _, sets, commented, beside, apex_ns, soa, registered } = self;
+        let registry = Registry::of(registered, &sets);
+        Present { info, sets, commented, beside, apex_ns, soa, registry }
     }
 }
 

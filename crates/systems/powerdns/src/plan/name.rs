@@ -15,7 +15,7 @@ use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Candidates, Claim, Reason, Refusal, admit};
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, CommentChange, SetContent};
 
-use super::{Atom, Plan, Waiting, Write, memory::Present, not_served, unexplained, zone};
+use super::{Atom, Plan, Waiting, Write, ledger::Ledger, memory::Present, not_served, unexplained, zone};
 use crate::{
     index::{
         digest::Digest,
@@ -51,7 +51,7 @@ impl Scope<'_> {
     }
 
     fn serves(&self, record: &Record) -> bool {
-        self.holder.is_some_and(|holder| holder.identity.id == record.zone && !holder.identity.is_deleting())
+        self.holder.is_some_and(|holder| record.is_of(&holder.identity.id) && !holder.identity.is_deleting())
     }
 }
 
@@ -137,9 +137,17 @@ impl<'a> Place<'a> {
             self.losers.push(loses(Readiness::Failed(record.refusal().cloned().unwrap_or_else(unexplained))));
             return;
         };
+        if let Some(refusal) = owned_by_external_dns(plan, record, &key) {
+            self.losers.push(loses(Readiness::Failed(refusal)));
+            return;
+        }
         let of_zone = self.scope.holder.filter(|_| self.scope.is_of_zone(&key)).map(|holder| &holder.identity.id);
-        let first = of_zone.or_else(|| self.wants.get(&key).map(|first| &first.identity.id));
+        let first = of_zone.or_else(|| self.wants.get(&key).map(|first| first.reported_on()));
         match first {
+            // Several objects may ask for the same records, for example one for each external-dns.
+            Some(_) if record.endpoint.is_some() && self.wants.get(&key).is_some_and(|first| agree(first, record)) => {
+                self.losers.push(loses(Readiness::Succeeded));
+            }
             Some(first) => self.losers.push(loses(Readiness::Failed(claimed(&key, &first.to_string())))),
             None => {
                 self.wants.insert(key, record.clone());
@@ -189,7 +197,7 @@ impl<'a> Place<'a> {
     /// before its status could report what it wrote. Returns what is there; the rest is forgotten.
     fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
         // The ledger is of one zone object: nothing was written through it for an object that refers to another one.
-        let of_holder = |record: &Record| self.scope.holder.is_none_or(|holder| holder.identity.id == record.zone);
+        let of_holder = |record: &Record| self.scope.holder.is_none_or(|holder| record.is_of(&holder.identity.id));
         let claims = |record: &Arc<Record>, key: &RecordKey| {
             let asks = of_holder(record) && record.key().as_ref() == Some(key);
             let named = asks || self.wrote(record).as_ref() == Some(key);
@@ -272,8 +280,14 @@ impl<'a> Place<'a> {
         for (key, record) in std::mem::take(&mut self.wants) {
             let Some((content, digest)) = record.wanted(plan.memory.no_comments) else { continue };
             let old = self.wrote(&record).filter(|old| *old != key && self.unwanted.contains(old));
-            if self.there.get(&key) == Some(&digest) && old.is_none() {
+            let registered = taken_over(plan, &record, &key);
+            if self.there.get(&key) == Some(&digest) && old.is_none() && registered.is_none() {
                 plan.memory.rejected.remove(&key);
+                if record.endpoint.is_some() {
+                    // No status of an object prunes what else was listed for it.
+                    plan.memory.ledger.list_endpoint(key.clone(), digest);
+                    plan.memory.ledger.confirm(&key, digest);
+                }
                 let status = RecordStatus::settled(&record, self.scope.zone, &key, digest, self.scope.now);
                 plan.decided.push(status.with_comment_notice(&record, content));
                 heirs.in_place.insert(key);
@@ -292,18 +306,29 @@ impl<'a> Place<'a> {
             let reported = record.seen.applied.as_ref().is_some_and(|applied| {
                 applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
             });
+            let endpoint = record.endpoint.is_some();
+            let ledger = if endpoint {
+                !plan.memory.ledger.lists_endpoint(&key, digest)
+            } else {
+                !(reported || plan.memory.ledger.lists(&key, digest))
+            };
+            if endpoint && ledger && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
+                plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
+                continue;
+            }
             let write = Write {
                 content: content.clone(),
                 digest,
                 comment: comment_change(plan.memory.present.as_ref(), &key, content),
-                ledger: !(reported || plan.memory.ledger.lists(&key, digest)),
+                ledger,
+                endpoint,
                 key: key.clone(),
             };
             heirs.written.insert(key, plan.atoms.len());
             plan.atoms.push(Atom {
                 name: self.name.clone(),
                 // It may need their place.
-                deletes: old.into_iter().chain(std::mem::take(orphans)).collect(),
+                deletes: old.into_iter().chain(std::mem::take(orphans)).chain(registered).collect(),
                 write: Some(write),
                 waiting: vec![Waiting::Holds(record)],
             });
@@ -334,7 +359,7 @@ impl<'a> Place<'a> {
         for (record, readiness) in &self.losers {
             let old = self.wrote(record);
             let mut status = RecordStatus::carried(record, readiness.clone());
-            if old.is_none() && self.scope.barred.is_some() {
+            if old.is_none() && self.scope.barred.is_some() && record.endpoint.is_none() {
                 status.found = unsaid(plan, zone, record);
             }
             let lost = || RecordStatus::absent(record, zone, readiness.clone());
@@ -367,10 +392,12 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
     let (key, (content, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
     let mut at = present.at(name);
     let (Some((there, served)), None) = (at.next(), at.next()) else { return None };
-    let served = *there == key && served == digest && record.zone == holder.identity.id;
+    let served = *there == key && served == digest && record.is_of(&holder.identity.id);
     let wrote = record.applied().is_none_or(|applied| applied.zone == *scope.zone && applied.key == key);
     let own = scope.is_of_zone(&key) || plan.memory.rejected.contains_key(&key);
-    let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key);
+    let listed = plan.memory.ledger.at(name).iter().all(|listed| *listed == key)
+        && (record.endpoint.is_none()
+            || (plan.memory.ledger.lists_endpoint(&key, digest) && plan.memory.ledger.count(&key) == 1));
     (served && wrote && listed && !own && !record.identity.is_deleting()).then(|| {
         RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content)
     })
@@ -385,6 +412,36 @@ fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Found {
         listed.then(|| Found::Wrote(Arc::new(Applied { zone: zone.clone(), key, digest })))
     };
     found().unwrap_or(Found::Nothing)
+}
+
+/// Why an endpoint is left to external-dns: its registry has the name, and it is not ours already.
+fn owned_by_external_dns(plan: &Plan, record: &Record, key: &RecordKey) -> Option<Refusal> {
+    let source = plan.pace.endpoints.as_ref().filter(|_| record.endpoint.is_some())?;
+    let entry = plan.memory.present.as_ref()?.registry.owner_of(key)?;
+    let message = format!(
+        "{key} is owned by the external-dns with the owner id {:?}, by the TXT record {}. Withdraw it there, or set PDNS_DNSENDPOINTS_TAKE_OVER=true",
+        entry.owner, entry.at
+    );
+    let ours = plan.memory.is_ours_by_ledger(key);
+    (!source.take_over && !ours).then(|| Refusal::new(Reason::ForeignRecord, message))
+}
+
+/// The TXT record of external-dns that is deleted with the write of an endpoint, so that external-dns gives the name up.
+fn taken_over(plan: &Plan, record: &Record, key: &RecordKey) -> Option<RecordKey> {
+    let source = plan.pace.endpoints.as_ref().filter(|_| record.endpoint.is_some())?;
+    source.take_over.then(|| plan.memory.present.as_ref()?.registry.entry_alone(key)).flatten()
+}
+
+/// Whether two objects ask for the same records.
+fn agree(one: &Record, other: &Record) -> bool {
+    one.wanted(false).map(|(_, digest)| digest) == other.wanted(false).map(|(_, digest)| digest)
+}
+
+fn no_room(key: &RecordKey) -> Refusal {
+    let message = format!(
+        "{key}: the zone object has no room for more records of DNSEndpoints (about 10,000). Use RRsets for the rest, or more zones"
+    );
+    Refusal::new(Reason::Unsupported, message)
 }
 
 fn claimed(key: &RecordKey, holder: &str) -> Refusal {

@@ -176,7 +176,7 @@ pub(crate) fn apex(
         }
         let content = Arc::new(content);
         // The zone's finalizer is on before anything is written, so its own sets need no ledger.
-        let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false };
+        let write = Write { key, content, digest, comment: CommentChange::Keep, ledger: false, endpoint: false };
         Ok(Atom { name: apex.clone(), deletes: vec![], write: Some(write), waiting: vec![Waiting::Zone] })
     };
     let wanted = [apex_soa(zone, holder, memory, soa_elsewhere, now), apex_ns(holder, memory)];

@@ -168,7 +168,11 @@ impl RecordStatus {
         // A pass before this one may have written it, and its status is still on the way.
         let pending = record.status.as_ref().filter(|status| status.wrote && known.is_some());
         let new = || Arc::new(Applied { zone: zone.clone(), key: key.clone(), digest });
-        let found = Found::Wrote(known.cloned().unwrap_or_else(new));
+        // What an endpoint has on the server is in the ledger.
+        let found = match record.endpoint {
+            Some(_) => Found::Nothing,
+            None => Found::Wrote(known.cloned().unwrap_or_else(new)),
+        };
         let (serial, updated) = match pending {
             Some(status) => (status.serial, status.updated),
             None => (record.seen.serial, record.seen.updated),

@@ -37,16 +37,21 @@ pub(crate) struct ZoneState<'a> {
     pub(crate) readiness: &'a Readiness,
     /// Whether another pass follows as soon as the record sets have their statuses.
     pub(crate) more_comes: bool,
+    /// Whether DNSEndpoints are published, so that the ledger has their lines.
+    pub(crate) endpoints: bool,
     pub(crate) now: Timestamp,
 }
 
 impl ZoneReport {
     /// Reports the object that has the zone.
     pub(crate) fn holder(&mut self, holder: &ZoneObject, state: &ZoneState<'_>, memory: &ZoneMemory) {
-        let ZoneState { zone, readiness, more_comes, now } = *state;
+        let ZoneState { zone, readiness, more_comes, endpoints, now } = *state;
         let base = holder.decided();
         let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *readiness == Readiness::Succeeded);
         let mut status = zone_status(holder, readiness, info, ledger_lines(zone, base, memory), now);
+        if endpoints {
+            status.endpoints = memory.ledger.endpoint_lines(zone);
+        }
         // The serial that secondaries have seen is remembered until the server's is above it.
         if let Some(floor) = behind(holder, memory, now) {
             status.serial = Some(i64::from(floor));

@@ -17,14 +17,17 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use signpost_apis::powerdns::{RRset, Zone};
+use signpost_apis::{
+    externaldns::{self, DnsEndpoint},
+    powerdns::{RRset, Zone},
+};
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_provider_powerdns::{
     Action, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo, SetContent,
     ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
 };
 use signpost_sandbox::{Fault, FaultPlan, Session};
-use signpost_system_powerdns::Pace;
+use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
 use crate::rig::{PATIENCE, start_with, zone_spec};
@@ -145,12 +148,18 @@ impl Dice {
 struct Play {
     zones: Api<Zone>,
     sets: Api<RRset>,
+    endpoints: Api<DnsEndpoint>,
     /// What the objects say: name → (type, record).
     wanted: BTreeMap<String, (&'static str, String)>,
     dice: Dice,
 }
 
 const TYPES: [&str; 3] = ["A", "TXT", "CNAME"];
+
+/// Half of the names are published by DNSEndpoints.
+fn is_endpoint(name: &str) -> bool {
+    name.ends_with(['3', '4', '5'])
+}
 
 impl Play {
     fn record(&mut self) -> (&'static str, String) {
@@ -167,6 +176,10 @@ impl Play {
     /// One thing a user does.
     async fn act(&mut self) {
         let name = format!("name-{}", self.dice.roll(6));
+        if is_endpoint(&name) {
+            self.act_on_endpoint(name).await;
+            return;
+        }
         if self.wanted.contains_key(&name) && self.dice.roll(3) == 0 {
             self.wanted.remove(&name);
             let _ = self.sets.delete(&name, &DeleteParams::default()).await;
@@ -193,6 +206,50 @@ impl Play {
     }
 }
 
+impl Play {
+    /// The same with a DNSEndpoint: it is created, edited or deleted.
+    async fn act_on_endpoint(&mut self, name: String) {
+        if self.wanted.contains_key(&name) && self.dice.roll(3) == 0 {
+            self.wanted.remove(&name);
+            self.endpoints.delete(&name, &DeleteParams::default()).await.unwrap();
+            return;
+        }
+        let (rtype, record) = self.record();
+        let endpoint = json!({ "dnsName": format!("{name}.crash.example"), "recordType": rtype, "targets": [record] });
+        let object = json!({
+            "apiVersion": externaldns::API_VERSION, "kind": "DNSEndpoint",
+            "metadata": { "name": name }, "spec": { "endpoints": [endpoint] },
+        });
+        let params = PatchParams::apply("user").force();
+        self.endpoints.patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
+        self.wanted.insert(name, (rtype, record));
+    }
+
+    /// Whether every object reports what it should, and the zone object lists exactly what is published for DNSEndpoints.
+    async fn is_settled(&self) -> Result<(), String> {
+        let list = kube::api::ListParams::default();
+        let sets = self.sets.list(&list).await.unwrap().items;
+        let endpoints = self.endpoints.list(&list).await.unwrap().items;
+        let settled = |set: &RRset| {
+            let status = set.status.clone().unwrap_or_default();
+            status.sync_status.as_deref() == Some("Succeeded") && status.observed_generation == set.metadata.generation
+        };
+        let status = self.zones.get("crash.example").await.unwrap().status.unwrap_or_default();
+        let listed: Vec<&str> = status.endpoints.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+        let ours = self.wanted.iter().filter(|(name, _)| is_endpoint(name));
+        let expected: Vec<String> = ours.map(|(name, (rtype, _))| format!("{name} {rtype}")).collect();
+        let all = sets.len() + endpoints.len() == self.wanted.len()
+            && sets.iter().all(settled)
+            && endpoints.iter().all(DnsEndpoint::is_observed);
+        if all && status.in_flight.is_empty() && listed == expected {
+            Ok(())
+        } else {
+            let sets: Vec<_> = sets.iter().map(|set| (&set.metadata.name, &set.status)).collect();
+            Err(format!("zone {status:?}\nsets {sets:?}\nendpoints {endpoints:?}"))
+        }
+    }
+}
+
 fn served(server: &MemoryServer, zone: &ZoneName) -> BTreeMap<RecordKey, Vec<String>> {
     let sets = server.contents(zone).map(|contents| contents.sets).unwrap_or_default();
     let ours = sets.into_iter().filter(|set| set.name != *zone.name());
@@ -207,6 +264,7 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     let mut play = Play {
         zones: Api::namespaced(cluster.client(), namespace),
         sets: Api::namespaced(cluster.client(), namespace),
+        endpoints: Api::namespaced(cluster.client(), namespace),
         wanted: BTreeMap::new(),
         dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
     };
@@ -215,7 +273,8 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     let foreign = RecordKey::new(Fqdn::parse("foreign.crash.example").unwrap(), RecordType::A);
     // No clock comes to help: what is left undone is done because something happens, or never.
     let grace = Duration::from_millis(500);
-    let pace = || Pace { resync: Duration::from_hours(1), grace, ..Pace::default() };
+    let endpoints = Some(EndpointSource::default());
+    let pace = || Pace { resync: Duration::from_hours(1), grace, endpoints: endpoints.clone(), ..Pace::default() };
 
     let mut planted = false;
     for nth in 0..3 {
@@ -278,25 +337,8 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     }
     eventually(&format!("schedule {seed} ends right"), PATIENCE, || async {
         let there = served(&server, &zone);
-        let ledger = play.zones.get("crash.example").await.unwrap().status.unwrap_or_default().in_flight;
-        let objects = play.sets.list(&kube::api::ListParams::default()).await.unwrap().items;
-        let settled = objects.len() == play.wanted.len()
-            && objects.iter().all(|set| {
-                let status = set.status.clone().unwrap_or_default();
-                status.sync_status.as_deref() == Some("Succeeded")
-                    && status.observed_generation == set.metadata.generation
-            });
-        if there == wanted && ledger.is_empty() && settled {
-            Ok(())
-        } else {
-            Err(format!(
-                "wanted {wanted:?}\nserved {there:?}\nledger {ledger:?}\nobjects {:?}",
-                objects
-                    .iter()
-                    .map(|o| (&o.metadata.name, &o.metadata.deletion_timestamp, &o.status))
-                    .collect::<Vec<_>>()
-            ))
-        }
+        play.is_settled().await?;
+        if there == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nserved {there:?}")) }
     })
     .await;
     replica.stop().await;
@@ -309,6 +351,7 @@ async fn schedules(seeds: std::ops::Range<u64>) {
         .map(|seed| async move {
             let cluster = sandbox_cluster().await;
             cluster.install(&signpost_apis::powerdns::crds()).await;
+            cluster.install(&[externaldns::crd()]).await;
             let namespace = cluster.namespace("crash").await;
             schedule(&cluster, &namespace, seed).await;
         })

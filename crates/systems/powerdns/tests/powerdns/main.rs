@@ -24,6 +24,8 @@
 //! | all of it one after the other | `walkthrough::a_walk_through_everything` |
 //! | they switch to this operator | `switch::what_powerdns_operator_left_is_taken_up_without_a_write_to_the_server`, `what_powerdns_operator_gave_up_is_served`, `a_zone_of_powerdns_operator_goes_with_all_that_it_owns` |
 //!
+//! DNSEndpoints as a source: `endpoints`, and beside a real external-dns: `external_dns`.
+//!
 //! # What such an operator must not do, in `regressions` unless said otherwise
 //!
 //! | flaw | test |
@@ -51,6 +53,8 @@
 
 mod crash;
 mod departures;
+mod endpoints;
+mod external_dns;
 mod faults;
 mod fence;
 mod https;
