@@ -7,6 +7,7 @@
 mod change;
 mod converge;
 mod cutter;
+mod inventory;
 mod measurement;
 mod memory;
 mod operator;
@@ -24,7 +25,9 @@ use signpost_testkit::{Backend, Cluster, PowerDns, PowerDnsOptions};
 
 use measurement::Measurements;
 
-const BENCHES: [&str; 4] = ["converge", "change", "memory", "pihole"];
+/// The one that needs neither servers nor an operator.
+const IN_MEMORY: &str = "inventory";
+const BENCHES: [&str; 5] = [IN_MEMORY, "converge", "change", "memory", "pihole"];
 
 /// Benchmarks on the real servers.
 #[derive(Debug, Parser)]
@@ -140,6 +143,14 @@ fn seconds(duration: Duration) -> f64 {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
+    let (mut measurements, mut earlier) = (Measurements::default(), Measurements::labelled("before: "));
+    let chosen = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
+    if chosen(IN_MEMORY) {
+        inventory::run(&mut measurements).context(IN_MEMORY)?;
+    }
+    if args.only.as_deref() == Some(IN_MEMORY) {
+        return conclude(&measurements, &args.json, tempfile::tempdir()?, Ok(()));
+    }
     for operator in args.before.iter().chain([&args.operator]) {
         anyhow::ensure!(operator.exists(), "{} does not exist; `make bench` builds the operator", operator.display());
     }
@@ -152,9 +163,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     let powerdns = PowerDns::start(Backend::Sqlite, options).await.context("no PowerDNS; run dev/setup")?;
     let mut bench = Bench { cluster, powerdns, operator: args.operator.clone(), started, logs: tempfile::tempdir()? };
 
-    let (mut measurements, mut earlier) = (Measurements::default(), Measurements::labelled("before: "));
     let mut ending = Ok(());
-    for name in BENCHES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
+    for name in BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name)) {
         if let Some(before) = &args.before {
             bench.operator.clone_from(before);
             ending = bench.run(name, &mut earlier).await.context("with the operator of --before");

@@ -1,0 +1,165 @@
+//! `inventory`: 100,000 names of 100 owners in memory. Measured: a filtered page, a substring search, the memory of a name beyond its strings,
+//! and the replacement of an owner of 10,000 names beside eight readers. It needs no server and no operator.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use signpost_dns::{Fqdn, RecordType};
+use signpost_inventory::{
+    At, Entry, Filter, Inventory, Origin, Owner, Provenance, Search, SyncReason, SyncStatus, View,
+};
+
+use crate::measurement::{Goal, Measurement, Measurements};
+
+const NAMES: usize = 100_000;
+const LARGE: usize = 10_000;
+const READERS: usize = 8;
+const REPEATED: usize = 500;
+
+pub(crate) fn run(measurements: &mut Measurements) -> anyhow::Result<()> {
+    let inventory = Arc::new(Inventory::new());
+    let empty = rss()?;
+    let large = Owner::new("portal", "bench/large");
+    inventory.replace(&large, entries("large", LARGE, 0)?, now());
+    for number in 1..=100 {
+        let owner = format!("owner-{number}");
+        inventory.replace(&Owner::new("portal", &format!("bench/{owner}")), entries(&owner, 900, number)?, now());
+    }
+    let snapshot = inventory.snapshot();
+    anyhow::ensure!(snapshot.len() == NAMES, "{} names instead of {NAMES}", snapshot.len());
+    let strings: usize = snapshot.iter().map(|view| strings(view)).sum();
+    let beyond = (rss()? - empty).saturating_sub(strings) / NAMES;
+    drop(snapshot);
+
+    let broken = Filter { status: Some(SyncStatus::NotFound), group: Some("group-3".into()), ..Filter::default() };
+    let page = slowest_percent(|turn| {
+        let snapshot = inventory.snapshot();
+        let after = (turn % 2 == 1).then(|| snapshot.page(&Filter::default(), None, 1_000).next).flatten();
+        let started = Instant::now();
+        let page = snapshot.page(&broken, after.as_ref(), 100);
+        assert_eq!(page.views.len(), 100);
+        started.elapsed()
+    });
+    let search = slowest_percent(|turn| {
+        let search = Some(Search::new(&format!("{}.owner-{}.", turn % 10, turn % 100 + 1)));
+        let started = Instant::now();
+        let page = inventory.snapshot().page(&Filter { search, ..Filter::default() }, None, 100);
+        assert!(page.total > 50, "{} found", page.total);
+        started.elapsed()
+    });
+    let conflicts = slowest_percent(|_| {
+        let started = Instant::now();
+        assert_eq!(inventory.snapshot().conflicts().count(), 0);
+        started.elapsed()
+    });
+    let alone = beside_readers(&inventory, &large, 0)?;
+    let replaced = beside_readers(&inventory, &large, READERS)?;
+    measurements.extend([
+        Measurement::new("inventory.page_p99", milliseconds(page), "ms", Goal::AtMost(10.0)),
+        Measurement::new("inventory.search_p99", milliseconds(search), "ms", Goal::AtMost(30.0)),
+        Measurement::new("inventory.conflicts_p99", milliseconds(conflicts), "ms", Goal::None),
+        Measurement::new("inventory.bytes_beyond_strings", as_f64(beyond), "bytes", Goal::AtMost(200.0)),
+        Measurement::new("inventory.replace_10000_alone_median", milliseconds(alone), "ms", Goal::None),
+        Measurement::new("inventory.replace_10000_median", milliseconds(replaced), "ms", Goal::AtMost(20.0)),
+    ]);
+    Ok(())
+}
+
+/// The median time of a replacement of every name of the large owner while readers read pages without a pause.
+fn beside_readers(inventory: &Arc<Inventory>, large: &Owner, readers: usize) -> anyhow::Result<Duration> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..readers)
+        .map(|_| {
+            let (inventory, stop) = (inventory.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let page = inventory.snapshot().page(&Filter::default(), None, 100);
+                    assert!(page.total == NAMES);
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for turn in 0..40 {
+        let entries = entries("large", LARGE, turn + 1)?;
+        let started = Instant::now();
+        let replaced = inventory.replace(large, entries, now());
+        times.push(started.elapsed());
+        anyhow::ensure!(replaced.modified == LARGE, "{replaced:?}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.join().ok().context("a reader failed")?;
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
+
+/// Names with one address each, every tenth not found. `turn` changes the description of all.
+fn entries(owner: &str, count: usize, turn: usize) -> anyhow::Result<Vec<Entry>> {
+    let provenance: Vec<Arc<Provenance>> = (0..4)
+        .map(|group| {
+            Arc::new(Provenance {
+                origin: Origin { kind: "DNS".into(), namespace: "bench".into(), name: owner.into() },
+                groups: vec![format!("group-{group}").into()],
+                portals: vec!["main".into()],
+                ..Provenance::default()
+            })
+        })
+        .collect();
+    let description: Arc<str> = format!("turn {turn}").into();
+    (0..count)
+        .map(|number| {
+            let name = Fqdn::parse(&format!("service-{number:05}.{owner}.example.org"))?;
+            let address = [format!("10.{}.{}.{}", number / 65_536, number / 256 % 256, number % 256)];
+            let found = number % 10 != 3;
+            Ok(Entry {
+                targets: address.iter().collect(),
+                observed: found.then_some(&address[0]).into_iter().collect(),
+                description: Some(description.clone()),
+                status: if found { SyncStatus::Sync } else { SyncStatus::NotFound },
+                reason: if found { SyncReason::Match } else { SyncReason::NoSuchName },
+                first_seen: At::from(now()),
+                claims: true,
+                ..Entry::new(name, Some(RecordType::A), provenance[number % 4].clone())
+            })
+        })
+        .collect()
+}
+
+/// The bytes of the strings that only this view has.
+fn strings(view: &View) -> usize {
+    let values = |values: &signpost_inventory::Values| values.iter().map(str::len).sum::<usize>();
+    view.name.undotted().len() + values(&view.targets) + values(&view.observed)
+}
+
+/// Any time will do: the inventory does not measure it.
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::constant(1_800_000_000, 0)
+}
+
+/// The time that 99 % of the runs do not exceed.
+fn slowest_percent(mut run: impl FnMut(usize) -> Duration) -> Duration {
+    let mut times: Vec<Duration> = (0..REPEATED).map(&mut run).collect();
+    times.sort_unstable();
+    times[REPEATED * 99 / 100]
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+#[allow(clippy::cast_precision_loss)] // a few hundred
+fn as_f64(number: usize) -> f64 {
+    number as f64
+}
+
+/// Resident memory of this process, in bytes.
+fn rss() -> anyhow::Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes * 1_024)
+}
