@@ -3,7 +3,8 @@
 use signpost_engine::{Settings, SystemSpec};
 
 /// Every system.
-pub const SYSTEMS: &[SystemSpec] = &[signpost_system_powerdns::SPEC, signpost_system_pihole::SPEC];
+pub const SYSTEMS: &[SystemSpec] =
+    &[signpost_system_powerdns::SPEC, signpost_system_pihole::SPEC, signpost_system_portal::SPEC];
 
 /// The systems of a list of names (`powerdns,pihole`). The error names an unknown one.
 pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {

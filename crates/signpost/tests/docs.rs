@@ -128,7 +128,7 @@ async fn every_example_and_yaml_block_of_the_docs_is_accepted() {
             }
         }
     }
-    for kind in ["Zone", "ClusterZone", "RRset", "ClusterRRset", "Ingress"] {
+    for kind in ["Zone", "ClusterZone", "RRset", "ClusterRRset", "Ingress", "DNS", "Portal"] {
         assert!(kinds.contains(kind), "no example of {kind} was applied");
     }
     assert!(accepted >= 20, "only {accepted} objects were applied");

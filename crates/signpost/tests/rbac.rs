@@ -21,6 +21,7 @@ use signpost_engine::lease::LeaseOptions;
 use signpost_engine::{Operator, OperatorOptions};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
+use signpost_provider_resolver::Memory;
 use signpost_system_pihole::{Instance, Policy};
 use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::pihole::PiholeSpec;
@@ -57,6 +58,8 @@ impl TestOperator {
             Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
         ];
         signpost_system_pihole::install_instances(&mut operator, policy, instances);
+        let pace = signpost_system_portal::Pace { namespace: namespace.to_owned(), ..Default::default() };
+        signpost_system_portal::install_with(&mut operator, Arc::new(Memory::default()), &Arc::default(), pace);
         let stop = CancellationToken::new();
         let ended = stop.clone();
         let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
@@ -144,7 +147,30 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     put(&objects.ingresses, &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": "app", "annotations": {"pihole.io/register": "true"}},
         "spec": {"rules": [{"host": "app.rbac.lan"}, {"host": "*.rbac.lan"}], "defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}})).await;
+    let dns = api(&client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
+    put(
+        &dns,
+        &json!({"apiVersion": "sreportal.io/v1alpha1", "kind": "DNS",
+        "metadata": {"name": "names", "annotations": {"sreportal.io/component": "Names"}},
+        "spec": {"portalRef": "main", "groups": [{"name": "all", "entries": [{"fqdn": "www.rbac.example"}]}]}}),
+    )
+    .await;
     objects
+}
+
+/// The component of the DNS object is created, reported, and deleted when the annotation is removed.
+async fn component_comes_and_goes(client: &Client, namespace: &str) {
+    let components = api(client, namespace, "sreportal.io", "v1alpha1", "Component", "components");
+    let count = async |reported: usize| {
+        let all = components.list(&kube::api::ListParams::default()).await.unwrap().items;
+        let seen = all.iter().filter(|component| component.data["status"]["computedStatus"].is_string()).count();
+        if seen == reported && all.len() == reported { Ok(()) } else { Err(all) }
+    };
+    eventually("the component is reported", Duration::from_secs(30), || count(1)).await;
+    let dns = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
+    let patch = json!({"metadata": {"annotations": {"sreportal.io/component": null}}});
+    dns.patch("names", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    eventually("the component is deleted", Duration::from_secs(30), || count(0)).await;
 }
 
 async fn delete_all(objects: &Objects, zone: &str) {
@@ -183,6 +209,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let operator = TestOperator::start(account, &namespace).await;
     operator.served("rbac.example").await;
     objects.observed().await;
+    component_comes_and_goes(&client, &namespace).await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
@@ -203,6 +230,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     sandbox.take_log(); // the test's own requests up to here
     let operator = TestOperator::start(sandbox.client(), &namespace).await;
     operator.served("rbac.example").await;
+    component_comes_and_goes(&cluster.client(), &namespace).await;
     eventually("an event", Duration::from_secs(30), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
@@ -217,6 +245,10 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     let mut used = BTreeSet::new();
     for entry in before_deletes.into_iter().chain(later).filter(|entry| !entry.info.resource.is_empty()) {
         let info = entry.info;
+        // The test itself removes an annotation.
+        if (info.verb.as_str(), info.resource.as_str(), info.subresource.as_str()) == ("patch", "dns", "") {
+            continue;
+        }
         let resource = if info.subresource.is_empty() {
             info.resource.clone()
         } else {
@@ -233,7 +265,10 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     // Not used in a short run: a second write of the same event, and the cluster-scoped kinds.
     // An apply that creates an object is one PATCH, and the API server asks for both verbs.
     let rare = |verb: &str, resource: &str| {
-        [("patch", "events"), ("create", "configmaps")].contains(&(verb, resource)) || resource.starts_with("cluster")
+        let created = ["configmaps", "components", "portals"].map(|resource| ("create", resource));
+        created.contains(&(verb, resource))
+            || (verb, resource) == ("patch", "events")
+            || resource.starts_with("cluster")
     };
     for rule in rbac::rules(SYSTEMS) {
         for resource in rule.resources {

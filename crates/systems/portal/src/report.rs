@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
-use signpost_apis::portal::{ComponentState, DailyStatus, FqdnGroupStatus, FqdnStatus, OriginRef};
+use signpost_apis::portal::{ComponentState, DailyStatus, FqdnGroupStatus, FqdnStatus};
 use signpost_engine::clock::whole_seconds;
 use signpost_engine::{
     Event, EventKind, Identity, Outcome, Report, RetryClass, Touched, Wanted as WantedState, conditions,
@@ -111,11 +111,7 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
                 observed: verdict.iter().flat_map(|verdict| verdict.observed.iter()).map(str::to_owned).collect(),
                 last_seen: Some(whole_seconds(now)),
                 checked_at: checked.as_ref().map(|checked| whole_seconds(checked.at)),
-                origin_ref: Some(OriginRef {
-                    kind: "DNS".into(),
-                    namespace: plan.identity.id.namespace.clone().unwrap_or_default(),
-                    name: plan.identity.id.name.clone(),
-                }),
+                origin_ref: None,
             });
         }
         let (name, description) = (group.name.to_string(), group.description.clone());

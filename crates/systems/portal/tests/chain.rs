@@ -272,4 +272,25 @@ on_both! {
         bed.annotate("a", None).await;
         bed.has_components(&["Search"]).await;
     }
+
+    async fn ten_thousand_names_in_one_object_are_all_looked_up(cluster) {
+        let bed = Bed::new(cluster).await;
+        let names = (0..10_000).map(|number| format!("n{number}.example.org"));
+        let entry = |name: String| {
+            bed.answers(&name, "A", &["192.0.2.1"]);
+            json!({ "fqdn": name, "recordType": "A", "targets": ["192.0.2.1"] })
+        };
+        let mut entries: Vec<Value> = names.map(entry).collect();
+        entries.push(json!({ "fqdn": "broken.example.org", "recordType": "A", "targets": ["192.0.2.1"] }));
+        bed.dns("large", json!([{ "name": "all", "entries": entries }]), json!({})).await;
+        let status = eventually("every name is looked up", PATIENCE * 5, || async {
+            let status = bed.status("large").await;
+            let counts = (status.total, status.sync, status.broken);
+            if counts == (Some(10_001), Some(10_000), Some(1)) { Ok(status) } else { Err(counts) }
+        }).await;
+        let listed = i64::try_from(status.groups[0].fqdns.len()).unwrap();
+        assert_eq!(status.omitted.unwrap() + listed, 10_001, "what does not fit is counted");
+        assert!(status.groups[0].fqdns.iter().any(|fqdn| fqdn.fqdn == "broken.example.org"), "broken names are listed");
+        assert_eq!((bed.inventory.snapshot().len(), bed.in_inventory(SyncStatus::Sync)), (10_001, 10_000));
+    }
 }

@@ -18,6 +18,10 @@ use signpost_provider_resolver::{Answer, LookupError, Rcode, Reply};
 
 use super::entries::{Expected, Question};
 
+/// Values of an answer that are kept, and characters of each.
+const MOST_OBSERVED: usize = 20;
+const LONGEST_OBSERVED: usize = 255;
+
 /// The answers to questions.
 pub type Answers = BTreeMap<(Fqdn, RecordType), Vec<Reply>>;
 
@@ -126,7 +130,7 @@ fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verd
     let ttl = answered.iter().filter_map(|answer| answer.ttl).min();
     let verdict = |status, reason, observed: Values| Verdict { status, reason, observed, ttl };
     let chain: Vec<&Fqdn> = answered.iter().flat_map(|answer| &answer.chain).collect();
-    let led = || chain.iter().map(|hop| format!("CNAME {hop}")).collect::<Values>();
+    let led = || capped(chain.iter().map(|hop| format!("CNAME {hop}")));
     let failed =
         answered.iter().map(|answer| answer.rcode).find(|rcode| !matches!(rcode, Rcode::NoError | Rcode::NxDomain));
     if let Some(rcode) = failed {
@@ -141,7 +145,7 @@ fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verd
         return verdict(SyncStatus::NotFound, SyncReason::NoSuchName, led());
     }
     let values: Vec<&Rdata> = answered.iter().flat_map(|answer| &answer.values).collect();
-    let texts = || values.iter().map(|value| shown(value)).collect::<Values>();
+    let texts = || capped(values.iter().map(|value| shown(value)));
     if question.expected == Expected::Existence && (question.rtype.is_none() || !values.is_empty()) {
         return verdict(SyncStatus::Sync, SyncReason::Exists, texts());
     }
@@ -152,6 +156,13 @@ fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verd
         return verdict(SyncStatus::Sync, SyncReason::Match, texts());
     }
     verdict(SyncStatus::NotFound, SyncReason::Mismatch, texts())
+}
+
+/// An answer may have thousands of long values; the first ones are enough to see what is wrong.
+fn capped(values: impl ExactSizeIterator<Item = String>) -> Values {
+    let more = values.len().saturating_sub(MOST_OBSERVED);
+    let cut = |value: String| value.chars().take(LONGEST_OBSERVED).collect::<String>();
+    values.take(MOST_OBSERVED).map(cut).chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
 /// Whether the values are as expected.

@@ -214,3 +214,16 @@ fn a_broken_name_is_looked_up_sooner_and_never_later_than_its_ttl() {
     let good = Verdict::new(Status::Sync, Reason::Match, [""].iter().collect());
     assert_eq!(judged(good, None, pauses, now).next.duration_since(now).as_secs(), 300);
 }
+
+#[test]
+fn of_a_huge_answer_the_first_values_are_kept() {
+    let wanted = question("www.example.org", "A", &["192.0.2.1"]);
+    let many: Vec<String> = (0..200).map(|number| format!("198.51.100.{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let key = (name("www.example.org"), RecordType::A);
+    let Judged::Verdict(verdict) = judge(&wanted, &Answers::from([(key, vec![reply(found("A", &many))])])) else {
+        panic!()
+    };
+    assert_eq!(verdict.observed.len(), 21);
+    assert_eq!(verdict.observed.iter().last(), Some("and 180 more"));
+}
