@@ -43,6 +43,7 @@ case $2 in
   *) version="Kubernetes v1.36.3" ;;
 esac
 printf '#!/bin/sh\necho "%s"\n' "$version" >"$2"
+case $2 in *external-dns*) printf '#!/bin/sh\necho "%s" >&2\n' "$version" >"$2" ;; esac
 chmod +x "$2"
 "#;
 const APT_GET: &str = r#"#!/bin/sh
