@@ -280,10 +280,18 @@ impl<'a> Place<'a> {
         for (key, record) in std::mem::take(&mut self.wants) {
             let Some((content, digest)) = record.wanted(plan.memory.no_comments) else { continue };
             let old = self.wrote(&record).filter(|old| *old != key && self.unwanted.contains(old));
+            let endpoint = record.endpoint.is_some();
+            let unlisted = endpoint && !plan.memory.ledger.lists_endpoint(&key, digest);
+            if unlisted && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
+                plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
+                // It may be the old type of the same object.
+                orphans.clear();
+                continue;
+            }
             let registered = taken_over(plan, &record, &key);
             if self.there.get(&key) == Some(&digest) && old.is_none() && registered.is_none() {
                 plan.memory.rejected.remove(&key);
-                if record.endpoint.is_some() {
+                if endpoint {
                     // No status of an object prunes what else was listed for it.
                     plan.memory.ledger.list_endpoint(key.clone(), digest);
                     plan.memory.ledger.confirm(&key, digest);
@@ -306,16 +314,7 @@ impl<'a> Place<'a> {
             let reported = record.seen.applied.as_ref().is_some_and(|applied| {
                 applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
             });
-            let endpoint = record.endpoint.is_some();
-            let ledger = if endpoint {
-                !plan.memory.ledger.lists_endpoint(&key, digest)
-            } else {
-                !(reported || plan.memory.ledger.lists(&key, digest))
-            };
-            if endpoint && ledger && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
-                plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
-                continue;
-            }
+            let ledger = if endpoint { unlisted } else { !(reported || plan.memory.ledger.lists(&key, digest)) };
             let write = Write {
                 content: content.clone(),
                 digest,
