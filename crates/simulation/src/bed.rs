@@ -36,10 +36,6 @@ pub trait Bed: Send + Sync + Sized + 'static {
     fn churn(self: &Arc<Self>, round: usize, delete: bool) -> impl Future<Output = ()>;
     /// Adds the system to an operator of a process. What is returned lives as long as the operator runs.
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
-    /// Whether something is refused for good and tried again from time to time, so that there is no rest.
-    fn is_restless(self: &Arc<Self>) -> bool {
-        false
-    }
     /// Looks for names that have been asked for and unserved for longer than the faults of their own requests explain.
     fn look(self: &Arc<Self>) -> impl Future<Output = ()> + Send;
     /// Compares what is with what should be, and reports each difference as a violation.

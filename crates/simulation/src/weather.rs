@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     dice::hash,
-    history::{Fault, Only, Side, Spell},
+    history::{Fault, LATEST, Only, Side, Spell},
 };
 
 /// What a request is, as far as spells look at it.
@@ -160,6 +160,10 @@ impl Weather {
                 fate = struck(fate, spell.fault, side, class, own >> 8);
             }
         }
+        if side == Side::Provider {
+            // Two spells together make it no later than one may.
+            fate.before = fate.before.min(Duration::from_millis(LATEST));
+        }
         fate
     }
 
@@ -229,5 +233,21 @@ fn may_refuse(side: Side, class: Class, code: u16) -> bool {
         },
         422 => class == Class::Records,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_spells_make_a_request_to_a_provider_no_later_than_one_may() {
+        let weather = Weather::new(1);
+        for _ in 0..2 {
+            let fault = Fault::Slow { before: LATEST, after: 0 };
+            weather.begin(Spell { side: Side::Provider, on: Only::Any, fault, share: 100, lasts: 60_000 });
+        }
+        let fate = weather.fate(Side::Provider, Class::Records, "PATCH");
+        assert_eq!(fate.before, Duration::from_millis(LATEST));
     }
 }

@@ -102,6 +102,10 @@ impl PowerDnsBed {
     async fn delete(&self, id: &Id) {
         let (zone, namespace, name) = id;
         let kind = kind_of(*zone, namespace);
+        let there = self.api(kind, namespace).get_opt(name).await.ok().flatten();
+        if *zone && there.is_some_and(|there| there.metadata.finalizers.is_some_and(|list| !list.is_empty())) {
+            self.twin.seen().taken.insert(format!("{name}."));
+        }
         // Noted first: the operator may let it go before the user is told.
         self.model().delete(id);
         let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
@@ -347,10 +351,6 @@ impl Bed for PowerDnsBed {
 
     async fn look(self: &Arc<Self>) {
         standing::look(&self.world, &self.twin, &self.model());
-    }
-
-    fn is_restless(self: &Arc<Self>) -> bool {
-        self.model().is_refused()
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

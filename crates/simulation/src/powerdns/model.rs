@@ -266,14 +266,6 @@ impl Model {
         self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.is_zone_of(zone))
     }
 
-    /// Whether an object asks for a content that the server refuses.
-    pub fn is_refused(&self) -> bool {
-        let refused = |record: &RecordObject| record.records.iter().any(|content| content == REFUSED);
-        self.objects
-            .values()
-            .any(|object| object.deleted.is_none() && matches!(&object.spec, Spec::Record(record) if refused(record)))
-    }
-
     /// Whether an object that was not deleted claims the record set.
     pub fn is_claimed(&self, key: &Key) -> bool {
         self.objects.values().any(|object| object.deleted.is_none() && object.keys.contains(key))

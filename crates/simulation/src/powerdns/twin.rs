@@ -59,7 +59,7 @@ pub struct Seen {
     pub open: BTreeSet<Key>,
     /// When each zone was made, and whether by hand.
     pub zones: BTreeMap<String, (Instant, bool)>,
-    /// Zones made by hand that the operator has written to since.
+    /// Zones that the operator has written to, or whose object was deleted with its finalizer on.
     pub taken: BTreeSet<String>,
 }
 
@@ -200,6 +200,9 @@ impl Twin {
         let model = lock(&self.model);
         for (key, old) in &before {
             let new = after.get(key);
+            if key.2 == "SOA" && new.is_none() {
+                self.world.violation(format!("start of authority deleted: {key:?}"));
+            }
             if new == Some(old) || key.2 == "SOA" {
                 continue;
             }

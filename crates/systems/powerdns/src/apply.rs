@@ -451,7 +451,9 @@ fn remember(
             }
             AtomOutcome::Failed(error) => {
                 lost |= error.is_uncertain() || *error == ServerError::NoZone;
-                if let (Some(write), true) = (&atom.write, may_be_late(error)) {
+                // What the zone object itself asks for is never deleted by the ledger, so it is not listed either.
+                let of_zone = atom.waiting.contains(&Waiting::Zone);
+                if let (Some(write), true) = (&atom.write, may_be_late(error) && !of_zone) {
                     memory.ledger.list_uncertain(write.key.clone(), write.digest, now);
                 }
             }
@@ -559,6 +561,20 @@ mod tests {
         remember(&zone, &[atom], &[done], &mut memory, Timestamp::UNIX_EPOCH);
         assert_eq!(memory.present.unwrap().apex_ns, None);
     }
+
+    #[test]
+    fn what_a_zone_object_asks_for_is_not_listed_when_its_request_ends_without_an_answer() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let late = [AtomOutcome::Failed(ServerError::Timeout { after: Duration::from_secs(10) })];
+        let mut atoms = new_names(1, 1);
+        for (waiting, lines) in [(vec![Waiting::Zone], 0), (vec![], 1)] {
+            atoms[0].waiting = waiting;
+            let mut memory = ZoneMemory::default();
+            remember(&zone, &atoms, &late, &mut memory, Timestamp::UNIX_EPOCH);
+            assert_eq!(memory.ledger.len(), lines);
+        }
+    }
+
     /// New names, so that every atom needs a line in the ledger.
     fn new_names(count: usize, label: usize) -> Vec<Atom> {
         let zone = ZoneName::parse("example.com").unwrap();

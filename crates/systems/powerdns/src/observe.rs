@@ -30,6 +30,10 @@ pub(crate) async fn observe(
 ) -> Observed {
     let pace = system.pace.clone();
     let now = system.clock.now();
+    if memory.ledger.is_over(now, pace.grace) {
+        // What has arrived meanwhile is only known by a read: the serial need not have moved.
+        memory.present = None;
+    }
     // Without memory every record set has to be looked at, since the server will be read.
     let claimed = !system.index.claimants(&job.key).is_empty();
     let mut touched = if memory.present.is_none() && claimed { &Touched::All } else { &job.touched };

@@ -175,6 +175,11 @@ impl Pass {
             }
             _ => {
                 let refusal = refusal_of(atom, became, pace, self.now, &mut self.memory, &mut self.retry);
+                if matches!(became, AtomOutcome::Refused(_))
+                    && self.statuses.iter().any(|status| gives_way(status, atom))
+                {
+                    self.retry.fixed = Some(SHORT);
+                }
                 for waiting in &atom.waiting {
                     self.report_waiting(atom, became, waiting, refusal.as_ref());
                 }
@@ -224,6 +229,12 @@ impl Pass {
         memory.ledger.zone &= !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
         zones.holder(holder, &ZoneState { zone, readiness, more_comes, endpoints, now: *now }, memory);
     }
+}
+
+/// Whether an object gave way to what the atom was to write, so that it can be served now that the server refuses the atom.
+fn gives_way(status: &RecordStatus, atom: &Atom) -> bool {
+    let conflict = |refusal: &Refusal| refusal.reason == Reason::CnameConflict;
+    atom.write.is_some() && status.name.as_ref() == Some(&atom.name) && status.readiness.refusal().is_some_and(conflict)
 }
 
 /// Why the atom is not done; `None` when it is.

@@ -69,6 +69,11 @@ impl Ledger {
         self.lines.keys().map(|(key, _)| key).filter(move |key| last.replace(*key) != Some(*key))
     }
 
+    /// The sets that are listed for record set objects alone.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = &RecordKey> {
+        self.lines.iter().filter(|(_, line)| !line.endpoint).map(|((key, _), _)| key)
+    }
+
     /// How many lines there are.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
@@ -169,6 +174,12 @@ impl Ledger {
         if self.zone {
             self.zone_uncertain = Some(now);
         }
+    }
+
+    /// Whether the grace period of a request without an answer has ended since the pass before.
+    pub(crate) fn is_over(&self, now: Timestamp, grace: Duration) -> bool {
+        let since = self.lines.values().map(|line| line.uncertain).chain([self.zone_uncertain]).flatten();
+        since.min().is_some_and(|since| now.duration_since(since).unsigned_abs() >= grace)
     }
 
     /// Requests that ended without an answer so long ago are over.
@@ -311,7 +322,9 @@ mod tests {
         assert!(ledger.lists(&key, late) && !ledger.lists(&key, other));
         ledger.expire(sent + Duration::from_secs(59), grace);
         assert_eq!(ledger.uncertain_since(), Some(sent));
+        assert!(!ledger.is_over(sent + Duration::from_secs(59), grace) && ledger.is_over(sent + grace, grace));
         ledger.expire(sent + grace, grace);
+        assert!(!ledger.is_over(sent + grace, grace));
         ledger.forget(&key);
         assert!(ledger.is_empty() && ledger.uncertain_since().is_none());
     }

@@ -59,10 +59,10 @@ impl ZoneMemory {
         *self = Self { ledger: ledger.of_zone_alone(), ledger_of, generation, ..Self::default() };
     }
 
-    /// Whether the server has exactly what the ledger lists.
+    /// Whether the server has exactly what the ledger lists. A start of authority is the zone's: without one, the zone is not served.
     pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
         let there = self.present.as_ref().and_then(|present| present.sets.get(key));
-        there.is_some_and(|digest| self.ledger.lists(key, *digest))
+        key.rtype != RecordType::Soa && there.is_some_and(|digest| self.ledger.lists(key, *digest))
     }
 
     /// Everything the ledger lists that is on the server as listed.

@@ -220,12 +220,14 @@ impl<'a> Place<'a> {
         orphans
     }
 
-    /// What may exist side by side. What is on the server comes before what was, and that before what is new.
+    /// What may exist side by side. What is on the server comes before what was, and that before what is new. What the server
+    /// refuses comes last: it keeps nothing else from its name.
     fn admit(&mut self, plan: &Plan, orphans: &mut Vec<RecordKey>) {
         let mut candidates: Candidates<String> = BTreeMap::new();
         for (key, record) in &self.wants {
             let since = match (self.there.contains_key(key), self.kept(record)) {
                 (true, _) => Timestamp::MIN,
+                (false, _) if orphans.is_empty() && self.has_nothing(plan, key, record) => Timestamp::MAX,
                 (false, true) => Timestamp::UNIX_EPOCH,
                 (false, false) => record.identity.created,
             };
@@ -256,6 +258,12 @@ impl<'a> Place<'a> {
                 self.leave_alone(refused.key);
             }
         }
+    }
+
+    /// Whether the server refuses what the object wants and has nothing else of the object at this name.
+    fn has_nothing(&self, plan: &Plan, key: &RecordKey, record: &Record) -> bool {
+        let there = || self.wrote(record).is_some_and(|old| self.there.contains_key(&old));
+        self.rejected(plan, key, record).is_some() && !there()
     }
 
     /// Nobody takes over what is there: whoever wrote it takes it along when it is deleted.
@@ -356,6 +364,7 @@ impl<'a> Place<'a> {
             }
         }
         for (record, readiness) in &self.losers {
+            plan.forget.extend(self.idle_line(plan, record, heirs));
             let old = self.wrote(record);
             let mut status = RecordStatus::carried(record, readiness.clone());
             if old.is_none() && self.scope.barred.is_some() && record.endpoint.is_none() {
@@ -382,6 +391,17 @@ impl<'a> Place<'a> {
         for (key, waiting) in going {
             plan.atoms.insert(start, Atom { name: self.name.clone(), deletes: vec![key], write: None, waiting });
         }
+    }
+}
+
+impl Place<'_> {
+    /// The line of an object that is not written now and has nothing on the server: a later try lists it again.
+    fn idle_line(&self, plan: &Plan, record: &Record, heirs: &Heirs) -> Option<RecordKey> {
+        let of_object = record.endpoint.is_none() && !self.scope.shared;
+        let key = record.key().filter(|key| of_object && plan.memory.ledger.count(key) > 0)?;
+        let wanted = heirs.written.contains_key(&key) || heirs.in_place.contains(&key);
+        let needed = wanted || plan.memory.rejected.contains_key(&key) || plan.memory.is_ours_by_ledger(&key);
+        (!needed && !plan.forget.contains(&key)).then_some(key)
     }
 }
 

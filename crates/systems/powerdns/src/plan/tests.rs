@@ -13,7 +13,7 @@ use crate::{
     index::ZoneIndex,
     plan::{
         ledger::Ledger,
-        memory::{Present, plain_info},
+        memory::{Present, Rejection, plain_info},
     },
 };
 
@@ -39,13 +39,14 @@ struct Scene {
     world: ZoneIndex,
     sets: Vec<ServerSet>,
     ledger: Vec<String>,
+    rejected: Vec<(RecordKey, Rejection)>,
     present: bool,
 }
 
 impl Scene {
     fn new() -> Self {
         let world = ZoneIndex::new(Queue::new(), None, false);
-        let scene = Self { world, sets: vec![], ledger: vec![], present: true };
+        let scene = Self { world, sets: vec![], ledger: vec![], rejected: vec![], present: true };
         scene.zone(json!({}))
     }
 
@@ -93,6 +94,14 @@ impl Scene {
         self
     }
 
+    /// The server has refused this.
+    fn refused(mut self, name: &str, rtype: &str, record: &str) -> Self {
+        let key = RecordKey::new(zone().resolve(name).unwrap(), rtype.parse().unwrap());
+        let until = now() + Duration::from_mins(5);
+        self.rejected.push((key, Rejection { digest: digest(rtype, record), words: "no".to_owned(), until }));
+        self
+    }
+
     fn plan(&self) -> Plan {
         self.plan_with(signpost_planning::GuardMemory::default())
     }
@@ -116,8 +125,9 @@ impl Scene {
             ..Present::of(&ZoneContents { info: plain_info(zone()), sets })
         });
         let key = ZoneKey::Zone(zone());
-        let memory =
-            ZoneMemory { ledger: Ledger::parse(&zone(), &self.ledger), present, guard, ..ZoneMemory::default() };
+        let (ledger, rejected) = (Ledger::parse(&zone(), &self.ledger), self.rejected.iter().cloned().collect());
+        // The generation of the zone object: another one would forget what was refused.
+        let memory = ZoneMemory { ledger, rejected, present, guard, generation: 1, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
         let snapshot = self.world.snapshot(&key, touched, &memory.ledger);
         plan(Observed { snapshot, key, server, memory, pace: pace() }, now())
@@ -262,6 +272,35 @@ fn a_successor_of_another_type_finds_its_place_after_the_deletion() {
 }
 
 #[test]
+fn a_refused_set_gives_way_to_a_younger_one_of_another_type_unless_it_is_served() {
+    let both = || {
+        Scene::new().object("old", 1, "www", "A", "192.0.2.1", json!({})).object(
+            "young",
+            2,
+            "www",
+            "CNAME",
+            "web.example.org.",
+            json!({}),
+        )
+    };
+    assert_eq!(both().words(), "+www.example.com. A (ledger) for old\nyoung: CnameConflict\n");
+    let refused = both().refused("www", "A", "192.0.2.1");
+    assert_eq!(refused.words(), "+www.example.com. CNAME (ledger) for young\nold: CnameConflict\n");
+    let served = both().refused("www", "A", "192.0.2.1").on_server("www", "CNAME", "web.example.org.");
+    assert_eq!(served.words(), "old: CnameConflict\nyoung: ok, keeps its record\n");
+    // An edit that is refused leaves what the object has, which keeps its place.
+    let edited = |more| Scene::new().object("old", 1, "www", "A", "192.0.2.9", more).refused("www", "A", "192.0.2.9");
+    for (rtype, record) in [("A", "192.0.2.1"), ("TXT", "\"x\"")] {
+        let scene = edited(wrote("www", rtype, record)).on_server("www", rtype, record);
+        let scene = scene.object("young", 2, "www", "CNAME", "web.example.org.", json!({}));
+        assert_eq!(scene.words(), "old: ProviderRejected, keeps its record\nyoung: CnameConflict\n");
+    }
+    // Both are refused: neither is tried again yet.
+    let neither = both().refused("www", "A", "192.0.2.1").refused("www", "CNAME", "web.example.org.");
+    assert_eq!(neither.plan().atoms, []);
+}
+
+#[test]
 fn an_object_that_cannot_be_understood_keeps_what_it_wrote() {
     let scene = Scene::new().object("www", 1, "www", "A", "nonsense", wrote("www", "A", "192.0.2.1")).on_server(
         "www",
@@ -292,6 +331,26 @@ fn the_ledger_alone_deletes_only_what_it_says_was_written() {
     let mut forgotten: Vec<String> = scene.plan().forget.iter().map(ToString::to_string).collect();
     forgotten.sort();
     assert_eq!(forgotten, ["absent.example.com. A", "theirs.example.com. A"]);
+}
+
+#[test]
+fn the_ledger_never_deletes_a_start_of_authority() {
+    let scene = || Scene::new().on_server("@", "SOA", SERVED_SOA).in_ledger("@", "SOA", SERVED_SOA);
+    assert_eq!(scene().words(), "", "at a name without objects");
+    let apex = scene().object("apex", 1, "@", "A", "192.0.2.1", json!({}));
+    assert_eq!(apex.words(), "+example.com. A (ledger) for apex\n", "nor at one with an object");
+    assert_eq!(apex.plan().forget.len(), 1);
+}
+
+#[test]
+fn the_ledger_keeps_no_line_for_a_loser_that_has_nothing_on_the_server() {
+    let scene = Scene::new()
+        .object("old", 1, "www", "CNAME", "web.example.org.", wrote("www", "CNAME", "web.example.org."))
+        .object("young", 2, "www", "A", "192.0.2.1", json!({}))
+        .on_server("www", "CNAME", "web.example.org.")
+        .in_ledger("www", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "old: ok, keeps its record\nyoung: CnameConflict\n");
+    assert_eq!(scene.plan().forget.iter().map(ToString::to_string).collect::<Vec<_>>(), ["www.example.com. A"]);
 }
 
 #[test]
@@ -397,7 +456,7 @@ fn owner() -> serde_json::Value {
 fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     let mut owned = deleting(wrote("www", "A", "192.0.2.1"));
     owned["metadata"]["ownerReferences"] = owner();
-    let scene = |world| Scene { world, sets: vec![], ledger: vec![], present: true };
+    let scene = |world| Scene { world, sets: vec![], ledger: vec![], rejected: vec![], present: true };
     let alone = scene(ZoneIndex::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
         .on_server("www", "A", "192.0.2.1");

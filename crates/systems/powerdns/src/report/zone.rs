@@ -94,14 +94,16 @@ impl ZoneReport {
     }
 }
 
-/// The lines of the ledger for a status. A ledger that only shrinks is not worth a write; one that is done with is.
+/// The lines of the ledger for a status. A ledger that only shrinks is not worth a write; one that is done with is, also where
+/// lines of what the server refuses are left: a line that stays would claim what somebody else writes later.
 fn ledger_lines(zone: &ZoneName, reported: &ZoneStatus, memory: &ZoneMemory) -> Vec<String> {
     let lines = memory.ledger.lines(zone);
+    let is_done = || !memory.ledger.zone && memory.ledger.in_flight().all(|key| memory.rejected.contains_key(key));
     let shrinks = || {
         let reported: BTreeSet<&String> = reported.in_flight.iter().collect();
         lines.iter().all(|line| reported.contains(line))
     };
-    if !lines.is_empty() && shrinks() { reported.in_flight.clone() } else { lines }
+    if !is_done() && shrinks() { reported.in_flight.clone() } else { lines }
 }
 
 /// What a zone that could not be made or changed means for its record sets.

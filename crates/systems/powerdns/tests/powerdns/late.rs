@@ -57,6 +57,29 @@ async fn an_edit_that_takes_effect_after_its_object_is_gone_is_cleaned_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_patch_that_does_not_move_the_serial_is_cleaned_up() {
+    let scene = Scene::new().await;
+    // With EPOCH, several changes in one second have one serial.
+    scene.server.set_clock(Arc::new(|| 1_700_000_000));
+    scene.zone(json!({ "soa_edit_api": "EPOCH" })).await;
+    let replica = scene.start(Pace { grace: GRACE, full_read: Duration::from_hours(2), ..fast() });
+    scene.until_zone("Succeeded").await;
+    let hangs = scene.fault_while(|call| matches!(call, Call::Patch(..)), Fault::Late(timeout()));
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_late().await;
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    hangs.store(false, Ordering::SeqCst);
+    scene.looks(2).await;
+    let serial = scene.serial();
+    assert!(scene.server.carry_out_late() > 0);
+    assert_eq!((scene.serial(), scene.served().unwrap().len()), (serial, 1));
+    scene.end_grace();
+    scene.until_served(0).await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uncertain_lines_leave_the_ledger_after_the_grace_period() {
     let (scene, replica) = Scene::served_by(Pace { grace: Duration::from_secs(1), ..fast() }).await;
     let once = scene.fault_once(|call| matches!(call, Call::Patch(..)), Fault::After(timeout()));

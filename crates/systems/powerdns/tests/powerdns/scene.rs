@@ -109,6 +109,22 @@ impl Scene {
         self.sets.create(&PostParams::default(), &RRset::new(object, spec)).await.unwrap();
     }
 
+    /// Creates a record set in a later second than another one: creation times are whole seconds.
+    pub async fn create_younger(&self, object: &str, than: &str, name: &str, rtype: &str, record: &str) {
+        let created = async |object: &str| self.sets.get(object).await.unwrap().metadata.creation_timestamp.unwrap().0;
+        let before = created(than).await;
+        eventually(&format!("{object} is younger than {than}"), PATIENCE, || async {
+            self.create(object, name, rtype, record).await;
+            if created(object).await > before {
+                return Ok(());
+            }
+            self.delete(object).await;
+            self.until_gone(object).await;
+            Err(before)
+        })
+        .await;
+    }
+
     pub async fn status(&self, object: &str) -> RRsetStatus {
         self.sets.get(object).await.unwrap().status.unwrap_or_default()
     }
