@@ -9,14 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use serde::{Deserialize, Serialize};
 
-use crate::ingress::lean_meta;
-use crate::null_is_default;
+use crate::{labelled_meta, null_is_default};
 
 /// A Service, reduced to its ports and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// Identity, annotations, finalizers and dates; labels, owners and managed fields are dropped while reading.
-    #[serde(default, deserialize_with = "lean_meta")]
+    /// Identity, labels, annotations, finalizers and dates; owners and managed fields are dropped while reading.
+    #[serde(default, deserialize_with = "labelled_meta")]
     pub metadata: ObjectMeta,
     /// Type, ports and addresses.
     #[serde(default, deserialize_with = "null_is_default")]
@@ -88,6 +87,18 @@ pub struct LoadBalancerIngress {
     /// The host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+}
+
+impl Service {
+    /// Whether it is of type LoadBalancer.
+    pub fn is_load_balancer(&self) -> bool {
+        self.spec.type_.as_deref() == Some("LoadBalancer")
+    }
+
+    /// The value of one label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
 }
 
 impl kube::Resource for Service {
