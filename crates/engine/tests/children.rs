@@ -58,6 +58,29 @@ async fn merge(cluster: &Cluster, namespace: &str, name: &str, patch: Value) {
 }
 
 on_both! {
+    async fn any_of_several_proofs_is_enough_and_a_lost_label_is_added_again(cluster) {
+        let namespace = cluster.namespace("children").await;
+        let writer = writer(cluster.client());
+        let owner = make(&cluster, &namespace, json!({ "metadata": { "name": "owner" } })).await;
+        let owner = OwnerReference {
+            api_version: "v1".into(), kind: "ConfigMap".into(), name: "owner".into(), uid: owner.uid().unwrap(), ..OwnerReference::default()
+        };
+        let labels = Proof::Labels([("a", "1"), ("b", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        let proof = Proof::Any(vec![labels.clone(), Proof::Owner(Box::new(owner))]);
+        let child = Child::new::<ConfigMap>(Some(&namespace), "x", proof);
+        let content = json!({ "data": { "k": "v" } });
+        assert_eq!(writer.apply_child(&child, &content).await, Ok(ChildApplied::Made));
+        merge(&cluster, &namespace, "x", json!({ "metadata": { "labels": { "b": null } } })).await;
+        // Without a watch, the writer remembers its own write; another process reads the object.
+        let fresh = self::writer(cluster.client());
+        assert_eq!(fresh.apply_child(&child, &content).await, Ok(ChildApplied::Changed));
+        assert_eq!(read(&cluster, &namespace, "x").await.unwrap().labels()["b"], "2");
+        make(&cluster, &namespace, json!({ "metadata": { "name": "y", "labels": { "a": "1" } } })).await;
+        let other = Child::new::<ConfigMap>(Some(&namespace), "y", labels);
+        let refused = fresh.delete_child(&other).await.unwrap_err();
+        assert!(matches!(&refused, ChildError::NotOurs { proof, .. } if proof == "labels a=1,b=2"), "{refused}");
+    }
+
     async fn a_child_is_created_once_and_not_sent_again_unchanged(cluster) {
         let namespace = cluster.namespace("children").await;
         let (proxy, writer) = through_proxy(&cluster).await;

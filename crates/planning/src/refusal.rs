@@ -105,6 +105,36 @@ reasons! {
     NameRepeatsZone,
     /// The record set is served, but the provider does not store its comment.
     CommentNotKept,
+    /// An older object of the kind is used instead of this one.
+    SingletonViolation,
+    /// A field of the object has a value that cannot be used.
+    ValidationFailed,
+    /// There is no valid ClusterIdentity.
+    ClusterIdentityNotAvailable,
+    /// There is no valid DNSConfiguration.
+    DNSConfigurationNotAvailable,
+    /// The namespace has no DNSPolicy.
+    DNSPolicyNotFound,
+    /// There is no such Gateway.
+    GatewayNotFound,
+    /// An older object owns the host.
+    HostConflict,
+    /// A foreign object has the name that is needed.
+    NameTaken,
+    /// No external-dns controller is selected.
+    NoControllers,
+    /// A kind that is needed is not installed in the cluster.
+    KindNotInstalled,
+    /// The API server rejects a DNSEndpoint.
+    DNSEndpointGenerationFailed,
+    /// The API server rejects an Istio Gateway.
+    IstioGatewayGenerationFailed,
+    /// An adopted region has no external-dns controller.
+    AdoptedRegionNotFound,
+    /// The object works, but does not have the name that others expect.
+    UnusualName,
+    /// The name is published, but external-dns cannot store its ownership record.
+    TxtNameTooLong,
 }
 
 /// A text that is not the name of a reason.
@@ -226,6 +256,21 @@ mod tests {
                 "ForeignLineMissing",
                 "NameRepeatsZone",
                 "CommentNotKept",
+                "SingletonViolation",
+                "ValidationFailed",
+                "ClusterIdentityNotAvailable",
+                "DNSConfigurationNotAvailable",
+                "DNSPolicyNotFound",
+                "GatewayNotFound",
+                "HostConflict",
+                "NameTaken",
+                "NoControllers",
+                "KindNotInstalled",
+                "DNSEndpointGenerationFailed",
+                "IstioGatewayGenerationFailed",
+                "AdoptedRegionNotFound",
+                "UnusualName",
+                "TxtNameTooLong",
             ]
         );
     }

@@ -13,7 +13,7 @@
 //! `managedFields` shows which fields we own: a field that others added is kept, one that others changed is corrected, and one that is no
 //! longer applied is removed.
 
-use std::{fmt, future::Future};
+use std::{collections::BTreeMap, fmt, future::Future};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -62,6 +62,8 @@ pub enum Proof {
         /// Its value.
         value: String,
     },
+    /// All of these labels.
+    Labels(BTreeMap<String, String>),
     /// An annotation with this value.
     Annotation {
         /// Its key.
@@ -73,15 +75,25 @@ pub enum Proof {
     Owner(Box<OwnerReference>),
     /// It was applied by this operator, according to its `managedFields`.
     Applied,
+    /// One of these is enough of an existing object; all of them are added to the applied one. So a lost label of ours is added again.
+    Any(Vec<Proof>),
 }
 
 impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label { key, value } => write!(f, "label {key}={value}"),
+            Self::Labels(labels) => {
+                let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                write!(f, "labels {}", labels.join(","))
+            }
             Self::Annotation { key, value } => write!(f, "annotation {key}={value}"),
             Self::Owner(owner) => write!(f, "owner {} {} ({})", owner.kind, owner.name, owner.uid),
             Self::Applied => write!(f, "field manager {FIELD_MANAGER}"),
+            Self::Any(proofs) => {
+                let proofs: Vec<String> = proofs.iter().map(ToString::to_string).collect();
+                write!(f, "{}", proofs.join(" or "))
+            }
         }
     }
 }
@@ -91,12 +103,14 @@ impl Proof {
         let metadata = &live["metadata"];
         match self {
             Self::Label { key, value } => metadata["labels"][key] == value.as_str(),
+            Self::Labels(labels) => labels.iter().all(|(key, value)| metadata["labels"][key] == value.as_str()),
             Self::Annotation { key, value } => metadata["annotations"][key] == value.as_str(),
             Self::Owner(owner) => {
                 let owners = metadata["ownerReferences"].as_array();
                 owners.is_some_and(|owners| owners.iter().any(|other| other["uid"] == owner.uid.as_str()))
             }
             Self::Applied => owned::entry(live, "", "").is_some(),
+            Self::Any(proofs) => proofs.iter().any(|proof| proof.holds_for(live)),
         }
     }
 
@@ -107,6 +121,7 @@ impl Proof {
         };
         match self {
             Self::Label { key, value } => set("labels", key, value),
+            Self::Labels(labels) => labels.iter().for_each(|(key, value)| set("labels", key, value)),
             Self::Annotation { key, value } => set("annotations", key, value),
             Self::Owner(owner) => {
                 let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
@@ -116,6 +131,7 @@ impl Proof {
                 }
             }
             Self::Applied => {}
+            Self::Any(proofs) => proofs.iter().for_each(|proof| proof.put_into(metadata)),
         }
     }
 }

@@ -1,0 +1,37 @@
+//! Writes what was planned, through the engine's writer: creates and corrections first, deletions after.
+
+use futures::{StreamExt, stream};
+use signpost_engine::{Child, ChildError};
+
+use crate::{RouterSystem, metrics::Measured, plan::Plan};
+
+/// The results of a pass.
+#[derive(Debug)]
+pub(crate) struct ApplyResult {
+    pub(crate) plan: Plan,
+    pub(crate) errors: Vec<ChildError>,
+    pub(crate) measured: Measured,
+}
+
+/// Deletions at the same time, per pass.
+const DELETIONS: usize = 8;
+
+/// Executes a plan.
+pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult {
+    let measured = crate::report::measured(&plan);
+    let applied = system.writer.apply_children(std::mem::take(&mut plan.apply)).await;
+    let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
+    let may_delete = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
+    // What replaces an object must be there first. A foreign name is no reason to keep what is stale.
+    if errors.iter().all(may_delete) {
+        let delete = |child: Child| {
+            let writer = system.writer.clone();
+            async move { writer.delete_child(&child).await }
+        };
+        let children = std::mem::take(&mut plan.delete);
+        let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
+        // One that became foreign is not ours to delete.
+        errors.extend(deleted.into_iter().filter_map(Result::err).filter(|error| !may_delete(error)));
+    }
+    ApplyResult { plan, errors, measured }
+}

@@ -1,0 +1,210 @@
+//! The state of the cluster in small maps, and which keys each change concerns.
+//!
+//! ```text
+//! ClusterIdentity, DNSConfiguration ─► the one that is used ─► every key
+//! DNSPolicy ─► the routes of its namespace          ServiceRoute ─► itself, its gateway, others that want its host
+//! Gateway ───► itself, its target, its routes       Service ──────► the targets whose controller it serves
+//! DNSEndpoint, Istio Gateway ─► the object that they were generated for
+//! ```
+//!
+//! Objects are not kept. A host belongs to the oldest route that asks for it.
+
+pub(crate) mod facts;
+pub(crate) mod world;
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use signpost_apis::{
+    externaldns::DnsEndpoint,
+    istio::IstioGateway,
+    router::{self, ClusterIdentity, DNSConfiguration, DNSPolicy, ServiceRoute},
+    service::Service,
+};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Wanted};
+
+use crate::{
+    index::{
+        facts::{ChildFacts, Id, Known, Seen, ServiceFacts, Target},
+        world::{Touches, World},
+    },
+    report::status::{self, Decision},
+    settings::RouterConfig,
+};
+
+/// What is decided at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RouterKey {
+    /// The ClusterIdentities and DNSConfigurations.
+    Cluster,
+    /// The DNSPolicies of a namespace.
+    Policies(Arc<str>),
+    /// The Istio Gateway of a Gateway.
+    Gateway(Id),
+    /// The address records of the gateways of one controller and postfix.
+    Target(Target),
+    /// The DNSEndpoints of a ServiceRoute.
+    Route(Id),
+}
+
+impl fmt::Display for RouterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("cluster"),
+            Self::Policies(namespace) => write!(f, "policies {namespace}"),
+            Self::Gateway(id) | Self::Route(id) => write!(f, "{id}"),
+            Self::Target(target) => write!(f, "target {} {}", target.controller, target.postfix),
+        }
+    }
+}
+
+/// The queue of the system. Every pass is about the whole key.
+pub(crate) type Keys = Queue<RouterKey, ()>;
+
+/// The index.
+#[derive(Debug)]
+pub(crate) struct RouterIndex {
+    world: Mutex<World>,
+    queue: Keys,
+}
+
+impl RouterIndex {
+    pub(crate) fn new(queue: Keys, config: &RouterConfig) -> Self {
+        Self { world: Mutex::new(World::new(&config.gateway_namespace)), queue }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World, &mut Touches)) {
+        let mut touches = Touches::default();
+        change(&mut self.lock(), &mut touches);
+        let Touches { now, later, statuses } = touches;
+        for key in now {
+            self.queue.touch(key, Touch::All);
+        }
+        for (key, delay) in later {
+            self.queue.touch_after(key, Touch::All, delay);
+        }
+        self.queue.statuses().enqueue(statuses);
+    }
+
+    /// Stores the decisions of a pass; returns the objects whose status may have to be written.
+    pub(crate) fn settle(&self, key: &RouterKey, decisions: Vec<Decision>) -> Vec<Id> {
+        let mut due = BTreeSet::new();
+        self.change(|world, touches| {
+            for decision in decisions {
+                world.settle(key, decision, &mut due, touches);
+            }
+        });
+        due.into_iter().collect()
+    }
+
+    /// The wanted state of an object.
+    pub(crate) fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
+        let world = self.lock();
+        if id.is::<ClusterIdentity>() {
+            status::of_identity(world.identities.get(id)?, now)
+        } else if id.is::<DNSConfiguration>() {
+            status::of_configuration(world.configurations.get(id)?, now)
+        } else if id.is::<DNSPolicy>() {
+            status::of_policy(world.policies.get(id)?, now)
+        } else if id.is::<router::Gateway>() {
+            let gateway = world.gateways.get(id)?;
+            status::of_gateway(gateway, world.targets.get(&Target::of(&gateway.spec))?, now)
+        } else {
+            let route = world.routes.get(id)?;
+            status::of_route(
+                &route.known,
+                |name| world.is_observed(route.known.identity.id.namespace.as_deref(), name),
+                now,
+            )
+        }
+    }
+}
+
+/// An object of ours as the watch shows it.
+fn known<S>(identity: Identity, spec: S, seen: Seen) -> Known<S> {
+    Known { identity, spec: Arc::new(spec), seen, verdict: None }
+}
+
+/// The index of one of our kinds: an object, and where it goes.
+macro_rules! fold {
+    ($kind:ty, $put:ident, $remove:ident) => {
+        impl Index<$kind> for RouterIndex {
+            fn applied(&self, object: &$kind) {
+                let conditions = object.status.as_ref().map(|status| Seen::of(&status.conditions)).unwrap_or_default();
+                let known = known(Identity::of(object), object.spec.clone(), conditions);
+                self.change(|world, touches| world.$put(known, touches));
+            }
+
+            fn deleted(&self, id: &ObjectId) {
+                self.change(|world, touches| world.$remove(id, touches));
+            }
+        }
+    };
+}
+
+fold!(ClusterIdentity, put_identity, remove_identity);
+fold!(DNSConfiguration, put_configuration, remove_configuration);
+fold!(router::Gateway, put_gateway, remove_gateway);
+fold!(DNSPolicy, put_policy, remove_policy);
+fold!(ServiceRoute, put_route, remove_route);
+
+impl Index<Service> for RouterIndex {
+    fn applied(&self, object: &Service) {
+        let id = ObjectId::of(object);
+        let facts = ServiceFacts::of(object);
+        self.change(|world, touches| world.put_service(&id, facts, touches));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.change(|world, touches| world.put_service(id, None, touches));
+    }
+}
+
+impl Index<DnsEndpoint> for RouterIndex {
+    fn applied(&self, object: &DnsEndpoint) {
+        let id = ObjectId::of(object);
+        let facts = ChildFacts::of(object);
+        self.change(|world, touches| world.put_child(id, facts, touches));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.change(|world, touches| world.put_child(id.clone(), None, touches));
+    }
+
+    /// The kind may have been installed just now.
+    fn listed(&self) {
+        self.change(|world, touches| world.touch_publishers(touches));
+    }
+}
+
+impl Index<IstioGateway> for RouterIndex {
+    fn applied(&self, object: &IstioGateway) {
+        let id = ObjectId::of(object);
+        self.change(|world, touches| world.put_istio(id, true, touches));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.change(|world, touches| world.put_istio(id.clone(), false, touches));
+    }
+
+    /// The kind may have been installed just now.
+    fn listed(&self) {
+        self.change(|world, touches| world.touch_gateways(touches));
+    }
+}
+
+/// How long a change of a generated object waits for more of them: most are our own.
+pub(crate) const ECHO: Duration = Duration::from_millis(100);
+/// How long a gateway waits for more hosts after one changed.
+pub(crate) const FEW_HOSTS: Duration = Duration::from_millis(50);
+/// How long it waits while hosts keep changing.
+pub(crate) const MANY_HOSTS: Duration = Duration::from_secs(1);

@@ -1,0 +1,356 @@
+//! The few facts that are kept of an object.
+//!
+//! In: objects as the watch delivers them. Out: specs, conditions without their messages, and what a generated DNSEndpoint is.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use signpost_apis::{
+    externaldns::DnsEndpoint,
+    router::{self, ROUTING_GROUP, ServiceRoute},
+    service::Service,
+};
+use signpost_dns::Fqdn;
+use signpost_engine::{Finalizers, Identity, ObjectId};
+
+use crate::{plan::names, report::status::Verdict};
+
+/// The id of an object.
+pub(crate) type Id = Arc<ObjectId>;
+
+/// The label of everything that this system generates; the value is that of service-router-operator, so that its objects are taken over.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub(crate) const OPERATOR: &str = "service-router-operator";
+/// The controller that publishes a DNSEndpoint.
+pub(crate) const CONTROLLER: &str = "router.io/controller";
+/// The region of that controller.
+pub(crate) const REGION: &str = "router.io/region";
+/// The route of a DNSEndpoint.
+pub(crate) const SERVICE_ROUTE: &str = "router.io/serviceroute";
+/// The namespace of that route.
+pub(crate) const SOURCE_NAMESPACE: &str = "router.io/source-namespace";
+/// The Gateway of an Istio Gateway.
+pub(crate) const GATEWAY: &str = "router.io/gateway";
+/// The Istio controller of a gateway's DNSEndpoint.
+pub(crate) const ISTIO_CONTROLLER: &str = "router.io/istio-controller";
+/// The postfix of a gateway's DNSEndpoint.
+pub(crate) const TARGET_POSTFIX: &str = "router.io/target-postfix";
+/// What a DNSEndpoint is for.
+pub(crate) const RESOURCE_TYPE: &str = "router.io/resource-type";
+/// The value of [`RESOURCE_TYPE`] of a gateway's DNSEndpoint.
+pub(crate) const GATEWAY_SERVICE: &str = "gateway-service";
+/// The label of Istio's gateway pods and Services.
+pub(crate) const ISTIO: &str = "istio";
+
+/// Entrances of one load balancer beyond this are left out.
+const MOST_POINTS: usize = 256;
+
+/// An object of ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Known<S> {
+    pub(crate) identity: Identity,
+    pub(crate) spec: Arc<S>,
+    pub(crate) seen: Seen,
+    /// The decision of the last pass.
+    pub(crate) verdict: Option<Arc<Verdict>>,
+}
+
+/// The conditions that the API server has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen(Vec<SeenCondition>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct SeenCondition {
+    type_: Box<str>,
+    status: bool,
+    reason: Box<str>,
+    since: Timestamp,
+}
+
+impl Seen {
+    pub(crate) fn of(conditions: &[Condition]) -> Self {
+        let seen = |condition: &Condition| SeenCondition {
+            type_: condition.type_.as_str().into(),
+            status: condition.status == "True",
+            reason: condition.reason.as_str().into(),
+            since: condition.last_transition_time.0,
+        };
+        Self(conditions.iter().map(seen).collect())
+    }
+
+    /// Since when the condition has this status; `now` when it has another one.
+    pub(crate) fn since(&self, type_: &str, status: bool, now: Timestamp) -> Timestamp {
+        let same = self.0.iter().find(|seen| *seen.type_ == *type_ && seen.status == status);
+        same.map_or(now, |seen| seen.since)
+    }
+
+    /// Whether a condition has this reason.
+    pub(crate) fn has_reason(&self, reason: &str) -> bool {
+        self.0.iter().any(|seen| *seen.reason == *reason)
+    }
+}
+
+/// The gateways that share a name: those of one Istio controller and postfix. Both are kept as values of labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub(crate) controller: Arc<str>,
+    pub(crate) postfix: Arc<str>,
+}
+
+impl Target {
+    pub(crate) fn of(gateway: &router::GatewaySpec) -> Self {
+        let value = |text: &str| Arc::from(names::label_value(text));
+        Self { controller: value(&gateway.controller), postfix: value(&gateway.target_postfix) }
+    }
+}
+
+/// The object that a DNSEndpoint was generated for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    /// A ServiceRoute.
+    Route(Id),
+    /// Gateways.
+    Target(Target),
+}
+
+/// What a DNSEndpoint asks for. An alias and addresses cannot follow one another at a name without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Nothing: it is being changed from one class to the other.
+    Empty,
+    /// A and AAAA records.
+    Addresses,
+    /// A CNAME record.
+    Alias,
+}
+
+/// A DNSEndpoint that we generated.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ChildFacts {
+    pub(crate) owner: Owner,
+    pub(crate) controller: Arc<str>,
+    pub(crate) class: Class,
+    /// The Service that owns it, where one does.
+    pub(crate) service: Option<Arc<str>>,
+    /// Whether external-dns has read the current generation.
+    pub(crate) observed: bool,
+    /// Whether external-dns has read any generation.
+    pub(crate) read: bool,
+    /// A digest of everything but its status.
+    pub(crate) digest: u64,
+}
+
+impl ChildFacts {
+    /// The facts of a DNSEndpoint; `None` when it is foreign.
+    pub(crate) fn of(endpoint: &DnsEndpoint) -> Option<Self> {
+        let meta = &endpoint.metadata;
+        let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
+        if label(MANAGED_BY) != Some(OPERATOR) {
+            return None;
+        }
+        let owner = if label(RESOURCE_TYPE) == Some(GATEWAY_SERVICE) {
+            let target = Target { controller: label(ISTIO_CONTROLLER)?.into(), postfix: label(TARGET_POSTFIX)?.into() };
+            Owner::Target(target)
+        } else {
+            let value = label(SERVICE_ROUTE)?;
+            // The label of a long name is not the name.
+            let name =
+                owner_named(meta, "ServiceRoute").filter(|name| names::label_value(name) == value).unwrap_or(value);
+            Owner::Route(Arc::new(ObjectId::new::<ServiceRoute>(meta.namespace.as_deref(), name)))
+        };
+        let class = match endpoint.spec.endpoints.as_slice() {
+            [] => Class::Empty,
+            [first, ..] if first.record_type == "CNAME" => Class::Alias,
+            _ => Class::Addresses,
+        };
+        Some(Self {
+            owner,
+            controller: label(CONTROLLER).unwrap_or_default().into(),
+            class,
+            service: owner_named(meta, "Service").map(Arc::from),
+            observed: endpoint.is_observed(),
+            read: endpoint.status.as_ref().is_some_and(|status| status.observed_generation.is_some()),
+            digest: digest_of(endpoint),
+        })
+    }
+}
+
+fn owner_named<'a>(meta: &'a ObjectMeta, kind: &str) -> Option<&'a str> {
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let ours = |api_version: &str| kind == "Service" || api_version.starts_with(ROUTING_GROUP);
+    owners.iter().find(|owner| owner.kind == kind && ours(&owner.api_version)).map(|owner| owner.name.as_str())
+}
+
+fn digest_of(endpoint: &DnsEndpoint) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let pairs = |map: &Option<BTreeMap<String, String>>, hasher: &mut DefaultHasher| map.hash(hasher);
+    pairs(&endpoint.metadata.labels, &mut hasher);
+    pairs(&endpoint.metadata.annotations, &mut hasher);
+    for owner in endpoint.metadata.owner_references.iter().flatten() {
+        (&owner.uid, &owner.name).hash(&mut hasher);
+    }
+    endpoint.metadata.uid.hash(&mut hasher);
+    endpoint.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    for point in &endpoint.spec.endpoints {
+        (&point.dns_name, &point.record_type, point.record_ttl, &point.targets, &point.set_identifier)
+            .hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A Service that may be the load balancer of a gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceFacts {
+    pub(crate) id: Id,
+    pub(crate) uid: Arc<str>,
+    pub(crate) created: Timestamp,
+    /// The value of its label `istio`.
+    pub(crate) istio: Option<Arc<str>>,
+    pub(crate) balancer: bool,
+    pub(crate) points: Points,
+}
+
+/// Where a load balancer is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Points {
+    pub(crate) v4: Vec<Ipv4Addr>,
+    pub(crate) v6: Vec<Ipv6Addr>,
+    pub(crate) names: Vec<Fqdn>,
+    /// Entrances that are neither an address nor a host name.
+    pub(crate) unusable: usize,
+}
+
+impl Points {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty() && self.names.is_empty()
+    }
+
+    /// As text, addresses first.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let names = self.names.iter().map(|name| name.undotted().to_owned());
+        self.v4.iter().map(ToString::to_string).chain(self.v6.iter().map(ToString::to_string)).chain(names).collect()
+    }
+
+    fn of(service: &Service) -> Self {
+        let mut points = Self::default();
+        for point in service.status.load_balancer.ingress.iter().take(MOST_POINTS) {
+            let text = |text: &Option<String>| {
+                text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+            };
+            match (text(&point.ip), text(&point.hostname)) {
+                (Some(ip), _) => match ip.parse() {
+                    Ok(std::net::IpAddr::V4(ip)) => points.v4.push(ip),
+                    Ok(std::net::IpAddr::V6(ip)) => points.v6.push(ip),
+                    Err(_) => points.unusable += 1,
+                },
+                (None, Some(name)) => match Fqdn::parse_hostname(&name) {
+                    Ok(name) => points.names.push(name),
+                    Err(_) => points.unusable += 1,
+                },
+                (None, None) => {}
+            }
+        }
+        points.v4.sort_unstable();
+        points.v4.dedup();
+        points.v6.sort_unstable();
+        points.v6.dedup();
+        points.names.sort_unstable();
+        points.names.dedup();
+        points
+    }
+}
+
+impl ServiceFacts {
+    /// The facts of a Service; `None` when it cannot have to do with a gateway.
+    pub(crate) fn of(service: &Service) -> Option<Self> {
+        let istio = service.label(ISTIO).map(Arc::from);
+        let balancer = service.is_load_balancer();
+        if !balancer && istio.is_none() {
+            return None;
+        }
+        let Identity { id, uid, created, .. } = Identity::of(service);
+        let points = if balancer { Points::of(service) } else { Points::default() };
+        Some(Self { id, uid, created, istio, balancer, points })
+    }
+
+    /// Its identity, as far as an owner reference needs it.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            id: self.id.clone(),
+            uid: self.uid.clone(),
+            version: 0,
+            generation: 0,
+            created: self.created,
+            deleting_since: None,
+            finalizers: Finalizers::default(),
+        }
+    }
+
+    /// Whether it is the load balancer of this controller, for a Gateway of that namespace.
+    pub(crate) fn serves(&self, controller: &str, namespace: Option<&str>) -> bool {
+        let named = self.id.name == controller && self.id.namespace.as_deref() == namespace;
+        self.balancer && (self.istio.as_deref() == Some(controller) || named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn service(points: serde_json::Value) -> ServiceFacts {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "ingress", "namespace": "istio-system", "uid": "u", "labels": {"istio": "internal"}},
+            "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": points}},
+        }))
+        .unwrap();
+        ServiceFacts::of(&service).unwrap()
+    }
+
+    #[test]
+    fn every_entrance_counts_once_by_its_kind() {
+        let points = service(json!([
+            {"ip": "10.0.0.2"}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}, {"ip": "2001:DB8::1"}, {"hostname": "LB.Example.NET."},
+            {"ip": "not an address"}, {"hostname": "-"}, {},
+        ]))
+        .points;
+        assert_eq!(points.texts(), ["10.0.0.1", "10.0.0.2", "2001:db8::1", "lb.example.net"]);
+        assert_eq!(points.unusable, 2);
+        let many: Vec<_> = (0..100).map(|n| json!({"ip": format!("10.0.1.{n}")})).collect();
+        assert_eq!(service(json!(many)).points.v4.len(), 100);
+    }
+
+    #[test]
+    fn a_service_is_found_by_its_label_or_by_its_name() {
+        let facts = service(json!([]));
+        assert!(facts.serves("internal", Some("elsewhere")), "by its label, from any namespace");
+        assert!(facts.serves("ingress", Some("istio-system")), "by its name, from its own namespace");
+        assert!(!facts.serves("ingress", Some("elsewhere")));
+    }
+
+    #[test]
+    fn an_endpoint_is_ours_by_its_labels() {
+        let endpoint = |labels: serde_json::Value| -> DnsEndpoint {
+            serde_json::from_value(json!({"metadata": {"name": "e", "namespace": "app", "labels": labels, "generation": 2},
+                "spec": {"endpoints": [{"dnsName": "a", "recordType": "CNAME", "targets": ["b"]}]}, "status": {"observedGeneration": 2}}))
+            .unwrap()
+        };
+        let route = json!({MANAGED_BY: OPERATOR, SERVICE_ROUTE: "api", CONTROLLER: "weu"});
+        let facts = ChildFacts::of(&endpoint(route)).unwrap();
+        assert_eq!(facts.owner, Owner::Route(Arc::new(ObjectId::new::<ServiceRoute>(Some("app"), "api"))));
+        assert!(facts.observed && facts.class == Class::Alias && &*facts.controller == "weu");
+        let gateway =
+            json!({MANAGED_BY: OPERATOR, RESOURCE_TYPE: GATEWAY_SERVICE, ISTIO_CONTROLLER: "i", TARGET_POSTFIX: "p"});
+        let target = Target { controller: "i".into(), postfix: "p".into() };
+        assert_eq!(ChildFacts::of(&endpoint(gateway)).unwrap().owner, Owner::Target(target));
+        assert_eq!(ChildFacts::of(&endpoint(json!({SERVICE_ROUTE: "api"}))), None);
+        assert_eq!(ChildFacts::of(&endpoint(json!({MANAGED_BY: OPERATOR}))), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! What to write and what to report, as a function of what was observed.
+//!
+//! ```text
+//!  Cluster, Policies ─► statuses                    Gateway ─► one Istio Gateway with the hosts of its routes
+//!  Route ─► a CNAME DNSEndpoint per controller      Target ──► an A/AAAA or CNAME DNSEndpoint per controller
+//! ```
+//!
+//! A DNSEndpoint is withdrawn only by a decision: an inactive policy, a deleted route, a removed controller. Something that is missing or
+//! not known withdraws nothing.
+
+pub(crate) mod cluster;
+pub(crate) mod gateway;
+pub(crate) mod names;
+pub(crate) mod policy;
+pub(crate) mod route;
+pub(crate) mod target;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use signpost_apis::router::{ClusterIdentitySpec, DNSConfigurationSpec, ExternalDNSController};
+use signpost_engine::{Child, Identity, Proof};
+use signpost_planning::{Reason, Refusal};
+
+use crate::{
+    index::{
+        RouterKey,
+        facts::{CONTROLLER, MANAGED_BY, OPERATOR, REGION, Target},
+        world::Used,
+    },
+    report::status::{Decision, Detail},
+    settings::RouterConfig,
+};
+
+/// What every decision depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    pub(crate) identity: Used<ClusterIdentitySpec>,
+    pub(crate) configuration: Used<DNSConfigurationSpec>,
+    pub(crate) settings: Arc<RouterConfig>,
+}
+
+impl Base {
+    /// The identity, or the refusal of whatever needs it.
+    pub(crate) fn identity(&self) -> Result<&ClusterIdentitySpec, Refusal> {
+        let create = "Create one, or correct it; what is published is kept";
+        self.identity
+            .as_deref()
+            .map_err(|why| Refusal::new(Reason::ClusterIdentityNotAvailable, format!("{why}. {create}")))
+    }
+
+    /// The configuration, or the refusal of whatever needs it.
+    pub(crate) fn configuration(&self) -> Result<&DNSConfigurationSpec, Refusal> {
+        let create = "Create one, or correct it; what is published is kept";
+        self.configuration
+            .as_deref()
+            .map_err(|why| Refusal::new(Reason::DNSConfigurationNotAvailable, format!("{why}. {create}")))
+    }
+}
+
+/// The state of a key between its passes: since when something that its records need is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) absent_since: Option<Timestamp>,
+}
+
+/// What was observed.
+#[derive(Debug)]
+pub(crate) enum Observed {
+    Cluster(cluster::View),
+    Policies(policy::View),
+    Gateway(Box<gateway::View>),
+    Target(Box<target::View>),
+    Route(Box<route::View>),
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) key: RouterKey,
+    /// Objects to create or correct.
+    pub(crate) apply: Vec<(Child, Value)>,
+    /// Objects to delete afterwards.
+    pub(crate) delete: Vec<Child>,
+    /// What is reported when all of it is done.
+    pub(crate) decisions: Vec<Decision>,
+    /// Who is told when it cannot be done.
+    pub(crate) blame: Blame,
+    pub(crate) memory: Memory,
+    /// When to check again although nothing changed.
+    pub(crate) again: Option<Duration>,
+}
+
+/// Who is told that something could not be written.
+#[derive(Clone, Debug)]
+pub(crate) enum Blame {
+    Nobody,
+    Object { judged: Identity, detail: Detail },
+    Target { target: Target, addresses: Vec<String>, host: Option<String> },
+}
+
+impl Plan {
+    fn new(key: RouterKey) -> Self {
+        Self {
+            key,
+            apply: Vec::new(),
+            delete: Vec::new(),
+            decisions: Vec::new(),
+            blame: Blame::Nobody,
+            memory: Memory::default(),
+            again: None,
+        }
+    }
+
+    fn decided(key: RouterKey, decisions: Vec<Decision>) -> Self {
+        Self { decisions, ..Self::new(key) }
+    }
+}
+
+/// Decides.
+pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
+    match observed {
+        Observed::Cluster(view) => Plan::decided(RouterKey::Cluster, cluster::plan(&view)),
+        Observed::Policies(view) => Plan::decided(RouterKey::Policies(view.namespace.clone()), policy::plan(&view)),
+        Observed::Gateway(view) => gateway::plan(*view),
+        Observed::Target(view) => target::plan(*view, now),
+        Observed::Route(view) => route::plan(*view),
+    }
+}
+
+/// The content of a DNSEndpoint for one controller.
+fn endpoint(
+    controller: &ExternalDNSController,
+    annotation: &str,
+    more_labels: BTreeMap<&str, String>,
+    endpoints: &Value,
+) -> Value {
+    let mut labels: BTreeMap<&str, String> = more_labels;
+    labels.insert(CONTROLLER, names::label_value(&controller.name));
+    labels.insert(REGION, names::label_value(&controller.region));
+    json!({
+        "metadata": { "labels": labels, "annotations": { annotation: controller.name } },
+        "spec": { "endpoints": endpoints },
+    })
+}
+
+/// The proof that an object is ours: these labels, or its owner.
+fn proof<const N: usize>(labels: [(&str, &str); N], owner: Option<OwnerReference>) -> Proof {
+    let mut all: BTreeMap<String, String> =
+        labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    all.insert(MANAGED_BY.to_owned(), OPERATOR.to_owned());
+    match owner {
+        Some(owner) => Proof::Any(vec![Proof::Labels(all), Proof::Owner(Box::new(owner))]),
+        None => Proof::Labels(all),
+    }
+}
+
+fn owner_of(identity: &Identity, blocks: bool) -> OwnerReference {
+    OwnerReference {
+        api_version: identity.id.kind.api_version(),
+        kind: identity.id.kind.name.clone(),
+        name: identity.id.name.clone(),
+        uid: identity.uid.to_string(),
+        controller: Some(true),
+        block_owner_deletion: blocks.then_some(true),
+    }
+}

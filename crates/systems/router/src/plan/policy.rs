@@ -1,0 +1,111 @@
+//! Which controllers a DNSPolicy selects in this cluster: some, none by decision, or not known yet.
+
+use std::sync::Arc;
+
+use signpost_apis::router::{DNSPolicySpec, ExternalDNSController, PolicyMode};
+use signpost_engine::Identity;
+use signpost_planning::{Reason, Refusal};
+
+use crate::{
+    plan::Base,
+    report::status::{Decision, Detail, READY, Told, Verdict},
+};
+
+/// The DNSPolicies of a namespace.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) base: Base,
+    pub(crate) policies: Vec<(Identity, Arc<DNSPolicySpec>)>,
+}
+
+/// The state of a policy in this cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// These controllers publish, in this order.
+    Active(Vec<ExternalDNSController>),
+    /// The policy does not apply to this cluster, and why.
+    Inactive(String),
+    /// Something that it depends on is missing.
+    Unknown(Refusal),
+}
+
+/// Evaluates a policy.
+pub(crate) fn select(policy: &DNSPolicySpec, base: &Base) -> Selection {
+    let (identity, configuration) = match (base.identity(), base.configuration()) {
+        (Ok(identity), Ok(configuration)) => (identity, configuration),
+        (Err(refusal), _) | (_, Err(refusal)) => return Selection::Unknown(refusal),
+    };
+    let filter = |wanted: &Option<String>| wanted.clone().filter(|wanted| !wanted.is_empty());
+    if let Some(region) = filter(&policy.source_region).filter(|region| *region != identity.region) {
+        return Selection::Inactive(format!("sourceRegion is {region}, and this cluster is in {}", identity.region));
+    }
+    if let Some(cluster) = filter(&policy.source_cluster).filter(|cluster| *cluster != identity.cluster) {
+        return Selection::Inactive(format!("sourceCluster is {cluster}, and this cluster is {}", identity.cluster));
+    }
+    let all = &configuration.external_dns_controllers;
+    let mut selected: Vec<ExternalDNSController> = Vec::new();
+    match policy.mode {
+        PolicyMode::RegionBound => selected.clone_from(all),
+        PolicyMode::Active => {
+            for region in std::iter::once(&identity.region).chain(&identity.adopts_regions) {
+                for controller in all.iter().filter(|controller| controller.region == *region) {
+                    if !selected.contains(controller) {
+                        selected.push(controller.clone());
+                    }
+                }
+            }
+        }
+    }
+    Selection::Active(selected)
+}
+
+/// A status for each policy of the namespace.
+pub(crate) fn plan(view: &View) -> Vec<Decision> {
+    let View { namespace, base, policies } = view;
+    let winner = policies.iter().map(|(identity, _)| (identity.created, &identity.id)).min();
+    let decide = |(identity, spec): &(Identity, Arc<DNSPolicySpec>)| {
+        let verdict = match winner {
+            Some((_, winner)) if *winner != identity.id => {
+                let message = format!(
+                    "DNSPolicy {} is older and is used for the namespace {namespace}; there can be only one. Delete one of the two",
+                    winner.name
+                );
+                let refusal = Refusal::new(Reason::SingletonViolation, message);
+                Verdict::refused(
+                    Some("Failed"),
+                    refusal,
+                    Detail::Policy { active: Some(false), controllers: Vec::new() },
+                )
+            }
+            _ => judge(select(spec, base)),
+        };
+        Decision::Object { judged: identity.clone(), verdict }
+    };
+    policies.iter().map(decide).collect()
+}
+
+fn judge(selection: Selection) -> Verdict {
+    match selection {
+        Selection::Active(controllers) => {
+            let controllers: Vec<String> = controllers.into_iter().map(|controller| controller.name).collect();
+            let message = if controllers.is_empty() {
+                "DNSPolicy is active for this cluster (ReconciliationSucceeded), but no controller has its region"
+                    .to_owned()
+            } else {
+                "DNSPolicy is active for this cluster (ReconciliationSucceeded)".to_owned()
+            };
+            let told = vec![Told::new(READY, true, "PolicyActive", message)];
+            let detail = Detail::Policy { active: Some(true), controllers };
+            Verdict { phase: Some("Active"), told, refusal: None, detail }
+        }
+        Selection::Inactive(why) => {
+            let told = vec![Told::new(READY, false, "PolicyInactive", why)];
+            let detail = Detail::Policy { active: Some(false), controllers: Vec::new() };
+            Verdict { phase: Some("Inactive"), told, refusal: None, detail }
+        }
+        Selection::Unknown(refusal) => {
+            Verdict::refused(Some("Pending"), refusal, Detail::Policy { active: None, controllers: Vec::new() })
+        }
+    }
+}

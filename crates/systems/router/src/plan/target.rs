@@ -1,0 +1,252 @@
+//! The name of a gateway: one DNSEndpoint per external-dns controller, with the addresses of the LoadBalancer Service.
+//!
+//! ```text
+//! addresses ─► A, AAAA        host name ─► CNAME        nothing ─► what is published is kept
+//! A ⇄ CNAME: an empty DNSEndpoint first, until external-dns has read it. A name server refuses both at one name.
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use signpost_apis::{externaldns::DnsEndpoint, router::ExternalDNSController};
+use signpost_dns::Fqdn;
+use signpost_engine::{Child, Identity, ObjectId};
+use signpost_planning::{Reason, Refusal};
+
+use crate::{
+    index::{
+        RouterKey,
+        facts::{Class, GATEWAY_SERVICE, ISTIO_CONTROLLER, Id, Points, RESOURCE_TYPE, TARGET_POSTFIX, Target},
+    },
+    plan::{Base, Blame, Memory, Plan, endpoint, names, owner_of, proof},
+    report::status::{Decision, TargetVerdict},
+};
+
+/// The TTL of address records, in seconds, as service-router-operator writes it.
+const TTL: i64 = 300;
+
+/// The gateways of one controller and postfix.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) target: Target,
+    pub(crate) base: Base,
+    pub(crate) installed: bool,
+    /// The controller as it is written in the Gateways; `None` when there is none.
+    pub(crate) controller: Option<String>,
+    /// An older Gateway with the same postfix and another controller.
+    pub(crate) holder: Option<Id>,
+    pub(crate) service: Option<ServiceView>,
+    pub(crate) children: Vec<ChildView>,
+    pub(crate) occupied: BTreeSet<ObjectId>,
+    pub(crate) memory: Memory,
+}
+
+/// The load balancer.
+#[derive(Debug)]
+pub(crate) struct ServiceView {
+    pub(crate) identity: Identity,
+    pub(crate) points: Points,
+}
+
+/// A DNSEndpoint of the target.
+#[derive(Debug)]
+pub(crate) struct ChildView {
+    pub(crate) id: Id,
+    pub(crate) class: Class,
+    pub(crate) observed: bool,
+    pub(crate) read: bool,
+    /// Whether the Service that it was generated for still exists.
+    pub(crate) has_service: bool,
+}
+
+/// Plans the DNSEndpoints of a gateway's name.
+pub(crate) fn plan(view: View, now: Timestamp) -> Plan {
+    let mut plan = Plan::new(RouterKey::Target(view.target.clone()));
+    let Some(controller) = view.controller.clone() else {
+        plan.decisions.push(Decision::TargetGone(view.target.clone()));
+        withdraw_absent(&view, now, |_| true, &mut plan);
+        return plan;
+    };
+    let host = view.base.identity().ok().and_then(|identity| names::target_host(identity, &view.target.postfix).ok());
+    let verdict = |ready: bool, reason: &'static str, message: String, refusal: Option<Refusal>| TargetVerdict {
+        ready,
+        reason,
+        message,
+        refusal,
+        addresses: view.service.as_ref().map(|service| service.points.texts()).unwrap_or_default(),
+        host: host.as_ref().map(|host| host.undotted().to_owned()),
+    };
+    let refused = |refusal: Refusal| verdict(false, refusal.reason.as_str(), refusal.message.clone(), Some(refusal));
+    let waits = |message: &str| verdict(false, "LoadBalancerIPPending", message.to_owned(), None);
+    let decided = match judge(&view) {
+        Ok(()) => None,
+        Err(Obstacle::Refused(refusal)) => Some(refused(refusal)),
+        Err(Obstacle::Lost(refusal)) => {
+            plan.delete = view.children.iter().map(|child| to_delete(&view.target, child)).collect();
+            Some(refused(refusal))
+        }
+        Err(Obstacle::NoService) => {
+            withdraw_absent(&view, now, |child| !child.has_service, &mut plan);
+            let message = format!(
+                "no Service of type LoadBalancer has the label istio={controller}, or is named {controller} in the namespace of the Gateway"
+            );
+            Some(waits(&message))
+        }
+        Err(Obstacle::NoAddress(message)) => Some(waits(&message)),
+    };
+    let (Some(service), Some(host), None) = (&view.service, &host, &decided) else {
+        plan.decisions.extend(decided.map(|verdict| Decision::Target { target: view.target.clone(), verdict }));
+        return plan;
+    };
+    let changing = publish(&view, &controller, service, host, &mut plan);
+    let verdict = if changing.is_empty() {
+        let kept = view.base.configuration().map_or(0, |spec| spec.external_dns_controllers.len());
+        verdict(
+            true,
+            "DNSEndpointsCreated",
+            format!("{kept} DNSEndpoints have the addresses of {}", service.identity.id),
+            None,
+        )
+    } else {
+        let message = format!(
+            "the record type changes: the old records are withdrawn, and the new ones follow when external-dns has read that ({})",
+            changing.join(", ")
+        );
+        verdict(false, "RecordTypeChanging", message, None)
+    };
+    plan.blame =
+        Blame::Target { target: view.target.clone(), addresses: verdict.addresses.clone(), host: verdict.host.clone() };
+    plan.decisions.push(Decision::Target { target: view.target.clone(), verdict });
+    plan
+}
+
+enum Obstacle {
+    /// Something is wrong; what is published is kept.
+    Refused(Refusal),
+    /// Another gateway owns the name.
+    Lost(Refusal),
+    NoService,
+    NoAddress(String),
+}
+
+fn judge(view: &View) -> Result<(), Obstacle> {
+    let identity = view.base.identity().map_err(Obstacle::Refused)?;
+    view.base.configuration().map_err(Obstacle::Refused)?;
+    let host = names::target_host(identity, &view.target.postfix).map_err(|error| {
+        Obstacle::Refused(Refusal::new(
+            Reason::InvalidHost,
+            format!("the name of this gateway cannot be used: {error}"),
+        ))
+    })?;
+    if let Some(holder) = &view.holder {
+        let message = format!(
+            "{} is already owned by {holder}, which is older and has another controller. Change spec.targetPostfix of one of the two",
+            host.undotted()
+        );
+        return Err(Obstacle::Lost(Refusal::new(Reason::HostConflict, message)));
+    }
+    if !view.installed {
+        let message =
+            "the CRD dnsendpoints.externaldns.k8s.io is not installed. Install it; the addresses are published then";
+        return Err(Obstacle::Refused(Refusal::new(Reason::KindNotInstalled, message)));
+    }
+    let Some(service) = &view.service else { return Err(Obstacle::NoService) };
+    if service.points.is_empty() {
+        let bad = match service.points.unusable {
+            0 => String::new(),
+            count => format!(" that can be used ({count} cannot)"),
+        };
+        let message = format!("{} has no address{bad}; what is published is kept", service.identity.id);
+        return Err(Obstacle::NoAddress(message));
+    }
+    Ok(())
+}
+
+/// Adds the DNSEndpoints; returns the controllers whose record type is being changed.
+fn publish(view: &View, controller: &str, service: &ServiceView, host: &Fqdn, plan: &mut Plan) -> Vec<String> {
+    let (class, records) = records(host, &service.points);
+    let Ok(configuration) = view.base.configuration() else { return Vec::new() };
+    let mut wanted: BTreeSet<ObjectId> = BTreeSet::new();
+    let mut changing = Vec::new();
+    for dns in &configuration.external_dns_controllers {
+        let (child, content) = wanted_child(view, controller, service, dns);
+        let before = view.children.iter().find(|before| *before.id == child.id);
+        let now = match before {
+            // Nobody has read the old records, so there are none.
+            Some(before) if before.class != Class::Empty && before.class != class && before.read => false,
+            Some(before) if before.class == Class::Empty => before.observed,
+            _ => true,
+        };
+        let records = if now { records.clone() } else { json!([]) };
+        if !now {
+            changing.push(dns.name.clone());
+        }
+        wanted.insert(child.id.clone());
+        let content = endpoint(dns, &view.base.settings.annotation, content, &records);
+        plan.apply.push((child, content));
+    }
+    let stale = view.children.iter().filter(|child| !wanted.contains(&*child.id));
+    plan.delete = stale.map(|child| to_delete(&view.target, child)).collect();
+    changing
+}
+
+fn records(host: &Fqdn, points: &Points) -> (Class, Value) {
+    let record = |rtype: &str, targets: Vec<String>| json!({ "dnsName": host.undotted(), "recordType": rtype, "recordTTL": TTL, "targets": targets });
+    let mut records = Vec::new();
+    if !points.v4.is_empty() {
+        records.push(record("A", points.v4.iter().map(ToString::to_string).collect()));
+    }
+    if !points.v6.is_empty() {
+        records.push(record("AAAA", points.v6.iter().map(ToString::to_string).collect()));
+    }
+    match points.names.first() {
+        // An alias has one target, and no address beside it.
+        Some(name) if records.is_empty() => (Class::Alias, json!([record("CNAME", vec![name.undotted().to_owned()])])),
+        _ => (Class::Addresses, json!(records)),
+    }
+}
+
+fn wanted_child<'a>(
+    view: &View,
+    controller: &str,
+    service: &ServiceView,
+    dns: &ExternalDNSController,
+) -> (Child, BTreeMap<&'a str, String>) {
+    let namespace = service.identity.id.namespace.as_deref();
+    let postfix = &*view.target.postfix;
+    let plain = names::target_child(controller, postfix, &dns.name);
+    let name = if view.occupied.contains(&ObjectId::new::<DnsEndpoint>(namespace, &plain)) {
+        names::instead_of(&plain, &[controller, postfix, &dns.name])
+    } else {
+        plain
+    };
+    let proof = proof(labels(&view.target), Some(owner_of(&service.identity, false)));
+    (Child::new::<DnsEndpoint>(namespace, &name, proof), BTreeMap::new())
+}
+
+fn labels(target: &Target) -> [(&str, &str); 3] {
+    [(RESOURCE_TYPE, GATEWAY_SERVICE), (ISTIO_CONTROLLER, &target.controller), (TARGET_POSTFIX, &target.postfix)]
+}
+
+fn to_delete(target: &Target, child: &ChildView) -> Child {
+    Child::new::<DnsEndpoint>(child.id.namespace.as_deref(), &child.id.name, proof(labels(target), None))
+}
+
+/// Deletes DNSEndpoints whose Gateway or Service is deleted, once it has been so for long enough: a replaced object is back by then.
+fn withdraw_absent(view: &View, now: Timestamp, which: impl Fn(&ChildView) -> bool, plan: &mut Plan) {
+    let children: Vec<&ChildView> = view.children.iter().filter(|child| which(child)).collect();
+    if children.is_empty() {
+        return;
+    }
+    let since = view.memory.absent_since.unwrap_or(now);
+    let absent = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    plan.memory.absent_since = Some(since);
+    match view.base.settings.withdraw_after.checked_sub(absent).filter(|left| !left.is_zero()) {
+        Some(left) => plan.again = Some(left),
+        None => plan.delete = children.into_iter().map(|child| to_delete(&view.target, child)).collect(),
+    }
+}
