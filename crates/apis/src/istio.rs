@@ -4,9 +4,13 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::core::NamespaceResourceScope;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::labelled_meta;
 
@@ -50,6 +54,39 @@ impl kube::Resource for IstioGateway {
     }
 }
 
+/// A definition of the kind with the fields that this operator writes, for the demo and for tests. In a cluster, Istio installs its own.
+pub fn crd() -> CustomResourceDefinition {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let server = json!({
+        "type": "object",
+        "properties": {
+            "port": { "type": "object", "properties": {
+                "number": { "type": "integer" }, "name": text("Its name."), "protocol": text("HTTPS and so on."),
+            } },
+            "tls": { "type": "object", "properties": { "mode": text("SIMPLE and so on."), "credentialName": text("A Secret.") } },
+            "hosts": { "type": "array", "items": { "type": "string" } },
+        },
+    });
+    let schema = json!({
+        "type": "object",
+        "properties": { "spec": { "type": "object", "properties": {
+            "selector": { "type": "object", "additionalProperties": { "type": "string" } },
+            "servers": { "type": "array", "items": server },
+        } } },
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+    });
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("gateways.{GROUP}") },
+        "spec": {
+            "group": GROUP, "scope": "Namespaced", "versions": [version],
+            "names": { "kind": "Gateway", "plural": "gateways", "singular": "gateway" },
+        },
+    }))
+    .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +102,6 @@ mod tests {
         .unwrap();
         assert_eq!(gateway.metadata.labels.unwrap()["router.io/gateway"], "gw");
         assert!(gateway.metadata.managed_fields.is_none());
+        assert_eq!(crd().spec.names.kind, "Gateway");
     }
 }

@@ -159,10 +159,8 @@ impl ChildFacts {
             let target = Target { controller: label(ISTIO_CONTROLLER)?.into(), postfix: label(TARGET_POSTFIX)?.into() };
             Owner::Target(target)
         } else {
-            let value = label(SERVICE_ROUTE)?;
-            // The label of a long name is not the name.
-            let name =
-                owner_named(meta, "ServiceRoute").filter(|name| names::label_value(name) == value).unwrap_or(value);
+            // The owner counts: a label can be edited, and that of a long name is not the name.
+            let name = owner_named(meta, "ServiceRoute").or_else(|| label(SERVICE_ROUTE))?;
             Owner::Route(Arc::new(ObjectId::new::<ServiceRoute>(meta.namespace.as_deref(), name)))
         };
         let class = match endpoint.spec.endpoints.as_slice() {

@@ -1,0 +1,117 @@
+//! The name of a gateway: every address of its load balancer, by the right record type.
+
+use serde_json::json;
+use signpost_testkit::{eventually, on_both};
+
+use crate::rig::{EDNS, PATIENCE, Rig};
+
+const NAME: &str = "gateway-controller-istio-internal-internal-external-dns-weu";
+const HOST: &str = "aks01-weu-internal.example.com";
+
+impl Rig {
+    async fn until_records(&self, records: &str) {
+        self.until_endpoints(&self.infra, &[(NAME, records)]).await;
+    }
+
+    /// As external-dns does when it has read a DNSEndpoint.
+    async fn observe(&self, name: &str) {
+        let endpoint = self.get("DNSEndpoint", &self.infra, name).await.unwrap();
+        let status = json!({ "observedGeneration": endpoint["metadata"]["generation"] });
+        self.merge_status("DNSEndpoint", &self.infra, name, status).await;
+    }
+}
+
+on_both! {
+    async fn an_address_is_published_for_every_controller_with_both_selectors(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu", "neu"]).await;
+        let records = format!("{HOST} A 10.123.45.67");
+        rig.until_endpoints(&rig.infra, &[
+            ("gateway-controller-istio-internal-internal-external-dns-neu", &records), (NAME, &records),
+        ]).await;
+        let endpoint = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap();
+        assert_eq!(endpoint["metadata"]["labels"], json!({
+            "app.kubernetes.io/managed-by": "service-router-operator", "router.io/controller": "external-dns-weu",
+            "router.io/istio-controller": "istio-internal", "router.io/region": "weu",
+            "router.io/resource-type": "gateway-service", "router.io/target-postfix": "internal",
+        }));
+        assert_eq!(endpoint["metadata"]["annotations"][EDNS], "external-dns-weu");
+        assert_eq!(endpoint["metadata"]["ownerReferences"][0]["kind"], "Service");
+        assert_eq!(endpoint["spec"]["endpoints"][0]["recordTTL"], 300);
+    }
+
+    async fn changed_and_several_addresses_of_both_families_are_published(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.balancer("internal", json!([{ "ip": "10.0.0.2" }, { "ip": "10.0.0.1" }, { "ip": "2001:db8::1" }])).await;
+        rig.until_records(&format!("{HOST} A 10.0.0.1 10.0.0.2; {HOST} AAAA 2001:db8::1")).await;
+        rig.balancer("internal", json!([{ "ip": "2001:db8::2" }])).await;
+        rig.until_records(&format!("{HOST} AAAA 2001:db8::2")).await;
+        let many: Vec<_> = (0..100).map(|n| json!({ "ip": format!("10.0.1.{n}") })).collect();
+        rig.balancer("internal", json!(many)).await;
+        eventually("a hundred addresses", PATIENCE, || async {
+            let endpoint = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap();
+            let count = endpoint["spec"]["endpoints"][0]["targets"].as_array().map(Vec::len);
+            if count == Some(100) { Ok(()) } else { Err(count) }
+        }).await;
+        assert!(rig.deletions().is_empty());
+    }
+
+    async fn an_address_becomes_a_host_name_in_two_steps(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.observe(NAME).await;
+        rig.balancer("internal", json!([{ "hostname": "LB.Example.NET." }])).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "RecordTypeChanging").await;
+        rig.until_records("").await;
+        rig.observe(NAME).await;
+        rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        rig.observe(NAME).await;
+        rig.balancer("internal", json!([{ "ip": "10.0.0.5" }])).await;
+        rig.until_records("").await;
+        rig.observe(NAME).await;
+        rig.until_records(&format!("{HOST} A 10.0.0.5")).await;
+    }
+
+    async fn a_record_type_that_nobody_has_read_changes_at_once(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
+        rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
+    }
+
+    async fn a_service_is_also_found_by_its_name_beside_the_gateway(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.identity("weu", &[]).await;
+        rig.configuration(&["weu"]).await;
+        rig.gateway("gw", "internal").await;
+        let body = json!({ "spec": { "type": "LoadBalancer", "ports": [{ "port": 443 }] } });
+        rig.put("Service", &rig.infra, "istio-internal", body).await;
+        rig.merge_status("Service", &rig.infra, "istio-internal", json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.7" }] } })).await;
+        rig.until_records(&format!("{HOST} A 10.0.0.7")).await;
+    }
+
+    async fn a_service_of_another_type_is_not_a_load_balancer(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.identity("weu", &[]).await;
+        rig.configuration(&["weu"]).await;
+        rig.gateway("gw", "internal").await;
+        let body = json!({ "metadata": { "labels": { "istio": "istio-internal" } }, "spec": { "type": "ClusterIP", "ports": [{ "port": 443 }] } });
+        rig.put("Service", &rig.infra, "inside", body).await;
+        let status = rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
+        assert!(status["conditions"].to_string().contains("istio=istio-internal"));
+    }
+
+    async fn a_deleted_service_takes_its_addresses_along(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.delete("Service", &rig.infra, "istio-internal").await;
+        rig.until_endpoints(&rig.infra, &[]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
+    }
+}

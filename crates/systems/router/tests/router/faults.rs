@@ -1,0 +1,148 @@
+//! Crashes after every request, conflicts, cut watches and late kinds. It always ends the same, and nothing that is there at the end was
+//! deleted on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use signpost_sandbox::{Fault, FaultPlan, Session};
+use signpost_testkit::{eventually, sandbox_cluster};
+
+use crate::rig::{PATIENCE, Rig};
+
+impl Rig {
+    /// Users act: routes, a second region, a changed host, a deleted route, a foreign object.
+    async fn script(&self) {
+        self.basics(&["weu", "neu"]).await;
+        for service in ["api", "web", "old"] {
+            self.route(service).await;
+        }
+        self.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
+        self.route_in(&self.app, "web-route", "shop", "gw").await;
+        self.delete("ServiceRoute", &self.app, "old-route").await;
+        self.balancer("internal", json!([{ "ip": "10.0.0.8" }])).await;
+    }
+
+    async fn ended(&self) -> Option<BTreeMap<String, String>> {
+        let mut have = self.endpoints(&self.app).await;
+        have.extend(self.endpoints(&self.infra).await);
+        let alias = |service: &str| crate::rig::alias(service, "weu");
+        let mut wanted = BTreeMap::new();
+        for region in ["weu", "neu"] {
+            wanted.insert(format!("api-route-external-dns-{region}"), alias("api"));
+            wanted.insert(format!("web-route-external-dns-{region}"), alias("shop"));
+            let name = format!("gateway-controller-istio-internal-internal-external-dns-{region}");
+            wanted.insert(name, "aks01-weu-internal.example.com A 10.0.0.8".to_owned());
+        }
+        let istio = self.get("IstioGateway", &self.infra, "gw").await?;
+        let hosts = json!([self.host("api"), self.host("shop")]);
+        (have == wanted && istio["spec"]["servers"][0]["hosts"] == hosts).then_some(wanted)
+    }
+
+    async fn until_ended(&self, seed: u64) {
+        let ended = eventually(&format!("seed {seed} ends as wanted"), PATIENCE, || async {
+            match self.ended().await {
+                Some(ended) => Ok(ended),
+                None => Err((self.endpoints(&self.app).await, self.endpoints(&self.infra).await)),
+            }
+        })
+        .await;
+        let deleted: BTreeSet<String> = self.deletions().into_iter().collect();
+        let wrongly: Vec<&String> = deleted.iter().filter(|name| ended.contains_key(*name)).collect();
+        assert!(wrongly.is_empty(), "seed {seed}: deleted although they are there at the end: {wrongly:?}");
+    }
+
+    async fn on_sandbox() -> Self {
+        let mut rig = Self::new(sandbox_cluster().await).await;
+        rig.crash().await;
+        rig
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_after_every_request_ends_the_same() {
+    for seed in 0..24_u64 {
+        let mut rig = Rig::on_sandbox().await;
+        let sandbox = rig.cluster.sandbox().unwrap().clone();
+        // The lists and watches of nine kinds come first.
+        let first = Session::new(FaultPlan::crash_after(16 + seed * 2));
+        rig.start_with(sandbox.session_client(&first));
+        rig.script().await;
+        eventually("the first life is over or done", PATIENCE, || async {
+            if first.is_crashed() || rig.ended().await.is_some() { Ok(()) } else { Err(()) }
+        })
+        .await;
+        rig.crash().await;
+        rig.start().await;
+        rig.until_ended(seed).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_on_half_of_all_writes_ends_the_same() {
+    let mut rig = Rig::on_sandbox().await;
+    let plan = FaultPlan::new(|info, n| if info.is_write() && n % 2 == 0 { Fault::conflict() } else { Fault::None });
+    let client = rig.cluster.sandbox().unwrap().client_with(plan);
+    rig.start_with(client);
+    rig.script().await;
+    rig.until_ended(0).await;
+    for (kind, name, reason) in
+        [("ServiceRoute", "api-route", "ReconciliationSucceeded"), ("Gateway", "gw", "GatewayCreated")]
+    {
+        rig.until(kind, name, reason).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_are_cut_and_expire_end_the_same() {
+    let mut rig = Rig::on_sandbox().await;
+    let plan = FaultPlan::new(|info, n| match (info.verb.as_str(), n % 3) {
+        ("watch", 0) => Fault::CutWatch { after: 1 },
+        ("watch", 1) => Fault::ExpireWatch { after: 2 },
+        _ => Fault::None,
+    });
+    let client = rig.cluster.sandbox().unwrap().client_with(plan);
+    rig.start_with(client);
+    rig.script().await;
+    rig.until_ended(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mixture_of_all_faults_ends_the_same() {
+    for seed in 0..6_u64 {
+        let mut rig = Rig::on_sandbox().await;
+        let client = rig.cluster.sandbox().unwrap().client_with(FaultPlan::seeded(seed, 0.2));
+        rig.start_with(client);
+        rig.script().await;
+        rig.until_ended(seed).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_whose_list_fails_at_a_start_withdraws_nothing() {
+    for plural in [
+        "serviceroutes",
+        "dnspolicies",
+        "gateways",
+        "clusteridentities",
+        "dnsconfigurations",
+        "services",
+        "dnsendpoints",
+    ] {
+        let mut rig = Rig::on_sandbox().await;
+        rig.start().await;
+        rig.script().await;
+        rig.until_ended(0).await;
+        rig.stop().await;
+        let before = rig.deletions();
+        let sandbox = rig.cluster.sandbox().unwrap().clone();
+        let denied = plural.to_owned();
+        let plan = FaultPlan::new(move |info, n| {
+            if n < 40 && info.verb == "list" && info.resource == denied { Fault::unavailable() } else { Fault::None }
+        });
+        rig.start_with(sandbox.client_with(plan));
+        rig.settled().await;
+        rig.until_ended(0).await;
+        let new: Vec<String> = rig.deletions().split_off(before.len());
+        assert!(new.iter().all(|name| name.starts_with("settled")), "{plural}: {new:?}");
+    }
+}

@@ -1,0 +1,26 @@
+//! The router system on the sandbox and on a real API server, with the real CRDs of DNSEndpoint and Istio's Gateway where `dev/setup` has
+//! fetched them.
+//!
+//! | what | module |
+//! |---|---|
+//! | both modes, adopted regions, the mode switch, patterns, generated objects, idempotency | `contract` |
+//! | what triggers reconciliation, one test per row | `triggers` |
+//! | what must never withdraw a name | `safety` |
+//! | two owners, foreign objects, drift | `ownership` |
+//! | input that cannot be used | `refusals` |
+//! | load balancers and their record types | `addresses` |
+//! | crashes, conflicts, cut watches, missing kinds | `faults` |
+//! | bursts, rest, restarts | `scale` |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unreachable_pub, reason = "the modules of one test binary")]
+
+mod addresses;
+mod contract;
+mod faults;
+mod ownership;
+mod refusals;
+mod rig;
+mod safety;
+mod scale;
+mod triggers;

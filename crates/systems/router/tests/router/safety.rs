@@ -1,0 +1,169 @@
+//! What must never withdraw a name: something that is missing, replaced, doubled or not evaluated yet. The state is a condition instead.
+
+use serde_json::json;
+use signpost_testkit::{eventually, on_both};
+
+use crate::rig::{PATIENCE, Rig, alias, configuration, identity};
+
+impl Rig {
+    /// A published route and gateway.
+    async fn published(&self) {
+        self.basics(&["weu", "neu"]).await;
+        self.route("api").await;
+        self.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        self.until_condition("Gateway", &self.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        self.until_hosts("gw", &[&self.host("api")]).await;
+    }
+
+    /// Nothing was withdrawn on the way, and everything is there.
+    async fn kept(&self) {
+        assert_eq!(self.deletions(), [""; 0], "nothing is withdrawn");
+        assert_eq!(self.endpoints(&self.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+        assert_eq!(self.endpoints(&self.infra).await.len(), 2);
+    }
+}
+
+on_both! {
+    async fn a_configuration_that_is_replaced_withdraws_nothing(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.delete("DNSConfiguration", "", "dns-config").await;
+        rig.until("ServiceRoute", "api-route", "DNSConfigurationNotAvailable").await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSConfigurationNotAvailable").await;
+        rig.kept().await;
+        rig.configuration(&["weu", "neu"]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.kept().await;
+    }
+
+    async fn an_identity_that_is_replaced_withdraws_nothing(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.delete("ClusterIdentity", "", "cluster-identity").await;
+        rig.until("ServiceRoute", "api-route", "ClusterIdentityNotAvailable").await;
+        rig.until("Gateway", "gw", "ClusterIdentityNotAvailable").await;
+        rig.until("DNSPolicy", "policy", "ClusterIdentityNotAvailable").await;
+        rig.kept().await;
+        rig.until_hosts("gw", &[&rig.host("api")]).await;
+        rig.identity("weu", &[]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.kept().await;
+    }
+
+    async fn a_second_singleton_changes_nothing_and_is_told_which_one_is_used(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        // Creation times have a resolution of one second, and then the name decides: these come after the first ones.
+        rig.put("ClusterIdentity", "", "x-second", json!({ "spec": identity("neu", &[]) })).await;
+        rig.put("DNSConfiguration", "", "x-second", json!({ "spec": configuration(&["neu"]) })).await;
+        let status = rig.until_condition("ClusterIdentity", "", "x-second", "Ready", "SingletonViolation").await;
+        assert_eq!(status["phase"], "Failed");
+        assert!(status["conditions"].to_string().contains("ClusterIdentity cluster-identity is older"), "{status}");
+        rig.until_condition("DNSConfiguration", "", "x-second", "Ready", "SingletonViolation").await;
+        rig.until_event("", "x-second", "SingletonViolation").await;
+        rig.until_condition("ClusterIdentity", "", "cluster-identity", "Ready", "ValidationSucceeded").await;
+        rig.settled().await;
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+        // The survivor takes over when the first one is deleted.
+        rig.delete("ClusterIdentity", "", "cluster-identity").await;
+        rig.until_condition("ClusterIdentity", "", "x-second", "Ready", "ValidationSucceeded").await;
+    }
+
+    async fn a_restart_with_two_identities_keeps_the_first_one(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.put("ClusterIdentity", "", "x-second", json!({ "spec": identity("neu", &[]) })).await;
+        rig.until_condition("ClusterIdentity", "", "x-second", "Ready", "SingletonViolation").await;
+        rig.restart().await;
+        rig.settled().await;
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+        assert!(rig.deletions().iter().all(|name| name.starts_with("settled")), "{:?}", rig.deletions());
+    }
+
+    async fn a_policy_that_is_deleted_withdraws_nothing(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.delete("DNSPolicy", &rig.app, "policy").await;
+        rig.until("ServiceRoute", "api-route", "DNSPolicyNotFound").await;
+        rig.kept().await;
+        rig.policy(json!({})).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.kept().await;
+    }
+
+    async fn a_new_policy_without_a_status_withdraws_nothing_at_a_start(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.stop().await;
+        rig.delete("DNSPolicy", &rig.app, "policy").await;
+        rig.policy(json!({})).await;
+        rig.start().await;
+        rig.until("DNSPolicy", "policy", "PolicyActive").await;
+        rig.settled().await;
+        assert!(rig.deletions().iter().all(|name| name.starts_with("settled")), "{:?}", rig.deletions());
+    }
+
+    async fn the_older_of_two_policies_is_used_and_the_other_takes_over(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.put("DNSPolicy", &rig.app, "x-second", json!({ "spec": { "sourceRegion": "elsewhere" } })).await;
+        let status = rig.until("DNSPolicy", "x-second", "SingletonViolation").await;
+        assert_eq!((&status["phase"], &status["active"]), (&json!("Failed"), &json!(false)));
+        rig.settled().await;
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+        rig.delete("DNSPolicy", &rig.app, "policy").await;
+        rig.until("DNSPolicy", "x-second", "PolicyInactive").await;
+        rig.until_endpoints(&rig.app, &[]).await;
+    }
+
+    async fn a_gateway_that_is_briefly_missing_withdraws_nothing(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.stop().await;
+        rig.config.withdraw_after = PATIENCE;
+        rig.start().await;
+        rig.published().await;
+        rig.delete("Gateway", &rig.infra, "gw").await;
+        let status = rig.until("ServiceRoute", "api-route", "GatewayNotFound").await;
+        assert_eq!(status["dnsEndpoint"], "api-route-external-dns-weu", "it is still published");
+        rig.kept().await;
+        rig.gateway("gw", "internal").await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.until_hosts("gw", &[&rig.host("api")]).await;
+        rig.kept().await;
+    }
+
+    async fn a_gateway_that_stays_away_loses_its_addresses_and_its_routes_keep_theirs(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.delete("Gateway", &rig.infra, "gw").await;
+        rig.until_endpoints(&rig.infra, &[]).await;
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+    }
+
+    async fn an_address_that_vanishes_withdraws_nothing(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.balancer("internal", json!([])).await;
+        let status = rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
+        assert!(status["loadBalancerIP"].is_null());
+        rig.kept().await;
+        rig.balancer("internal", json!([{ "ip": "10.0.0.9" }])).await;
+        eventually("the new address is published", PATIENCE, || async {
+            let have = rig.endpoints(&rig.infra).await;
+            if have.values().all(|text| text.ends_with("A 10.0.0.9")) && have.len() == 2 { Ok(()) } else { Err(have) }
+        }).await;
+        rig.kept().await;
+    }
+
+    async fn a_region_without_a_controller_withdraws_nothing(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.identity("typo", &[]).await;
+        let status = rig.until("ServiceRoute", "api-route", "NoControllers").await;
+        assert_eq!(status["phase"], "Failed");
+        assert!(rig.deletions().is_empty());
+        rig.identity("weu", &[]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.kept().await;
+    }
+}
