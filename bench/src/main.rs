@@ -12,6 +12,7 @@ mod measurement;
 mod memory;
 mod operator;
 mod pihole;
+mod router;
 mod servers;
 mod strategies;
 
@@ -27,7 +28,7 @@ use measurement::Measurements;
 
 /// The one that needs neither servers nor an operator.
 const IN_MEMORY: &str = "inventory";
-const BENCHES: [&str; 5] = [IN_MEMORY, "converge", "change", "memory", "pihole"];
+const BENCHES: [&str; 6] = [IN_MEMORY, "converge", "change", "memory", "pihole", "router"];
 
 /// Benchmarks on the real servers.
 #[derive(Debug, Parser)]
@@ -41,6 +42,9 @@ struct Args {
     /// Run only this one
     #[arg(long, value_name = "NAME", value_parser = BENCHES)]
     only: Option<String>,
+    /// Routes of the router benchmark; fewer show that it works
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    routes: usize,
     /// File for the measurements as JSON
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     json: PathBuf,
@@ -53,6 +57,7 @@ struct Bench {
     operator: PathBuf,
     started: Instant,
     logs: tempfile::TempDir,
+    routes: usize,
 }
 
 impl Bench {
@@ -102,6 +107,7 @@ impl Bench {
             "change" => change::run(self, measurements).await,
             "memory" => memory::run(self, measurements).await,
             "pihole" => pihole::run(self, measurements).await,
+            "router" => router::run(self, measurements, self.routes).await,
             other => anyhow::bail!("{other} is not a benchmark"),
         }
         .with_context(|| name.to_owned())
@@ -161,11 +167,13 @@ async fn main() -> anyhow::Result<ExitCode> {
     let settings = vec![("zone-cache-refresh-interval".to_owned(), "300".to_owned())];
     let options = PowerDnsOptions { settings, ..PowerDnsOptions::default() };
     let powerdns = PowerDns::start(Backend::Sqlite, options).await.context("no PowerDNS; run dev/setup")?;
-    let mut bench = Bench { cluster, powerdns, operator: args.operator.clone(), started, logs: tempfile::tempdir()? };
+    let (operator, logs, routes) = (args.operator.clone(), tempfile::tempdir()?, args.routes);
+    let mut bench = Bench { cluster, powerdns, operator, started, logs, routes };
 
     let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name)) {
-        if let Some(before) = &args.before {
+        // An older operator does not have the router system.
+        if let Some(before) = args.before.as_ref().filter(|_| name != "router") {
             bench.operator.clone_from(before);
             ending = bench.run(name, &mut earlier).await.context("with the operator of --before");
             if ending.is_err() {

@@ -147,7 +147,8 @@ mod tests {
         assert_eq!(service.spec.ports[0].name.as_deref(), Some("web"));
         assert_eq!((service.spec.ports[0].port, service.spec.ports[0].app_protocol.as_deref()), (80, Some("https")));
         assert_eq!(service.status.load_balancer.ingress[1].hostname.as_deref(), Some("lb.example.com"));
-        assert!(service.metadata.labels.is_none());
+        assert!(service.is_load_balancer() && service.metadata.managed_fields.is_none());
+        assert_eq!((service.label("a"), service.label("b")), (Some("b"), None));
     }
 
     #[test]

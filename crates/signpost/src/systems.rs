@@ -3,8 +3,12 @@
 use signpost_engine::{Settings, SystemSpec};
 
 /// Every system.
-pub const SYSTEMS: &[SystemSpec] =
-    &[signpost_system_powerdns::SPEC, signpost_system_pihole::SPEC, signpost_system_portal::SPEC];
+pub const SYSTEMS: &[SystemSpec] = &[
+    signpost_system_powerdns::SPEC,
+    signpost_system_pihole::SPEC,
+    signpost_system_portal::SPEC,
+    signpost_system_router::SPEC,
+];
 
 /// The systems of a list of names (`powerdns,pihole`). The error names an unknown one.
 pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {
@@ -50,11 +54,16 @@ mod tests {
     fn systems_are_chosen_by_name_or_by_their_server() {
         let names = |specs: Vec<SystemSpec>| specs.iter().map(|spec| spec.name).collect::<Vec<_>>();
         assert_eq!(names(named("pihole, powerdns").unwrap()), ["powerdns", "pihole"]);
-        assert!(named("powerdns,pihol").unwrap_err().contains("\"pihol\" is not a system; there are powerdns, pihole"));
+        assert!(
+            named("powerdns,pihol")
+                .unwrap_err()
+                .contains("\"pihol\" is not a system; there are powerdns, pihole, portal, router")
+        );
         let mut settings = Settings::new([("PDNS_API_URL", "http://127.0.0.1:1")]);
         assert_eq!(names(enabled("", &mut settings)), ["powerdns"]);
         assert_eq!(names(enabled("pihole", &mut settings)), ["pihole"]);
         assert!(settings.problems().is_empty());
+        assert_eq!(names(enabled("router", &mut Settings::default())), ["router"]);
         assert!(enabled(" ", &mut Settings::default()).is_empty());
     }
 

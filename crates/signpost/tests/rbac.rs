@@ -60,6 +60,9 @@ impl TestOperator {
         signpost_system_pihole::install_instances(&mut operator, policy, instances);
         let pace = signpost_system_portal::Pace { namespace: namespace.to_owned(), ..Default::default() };
         signpost_system_portal::install_with(&mut operator, Arc::new(Memory::default()), &Arc::default(), pace);
+        let router =
+            signpost_system_router::RouterConfig { gateway_namespace: namespace.to_owned(), ..Default::default() };
+        signpost_system_router::install(&mut operator, router);
         let stop = CancellationToken::new();
         let ended = stop.clone();
         let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
@@ -155,6 +158,7 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
         "spec": {"portalRef": "main", "groups": [{"name": "all", "entries": [{"fqdn": "www.rbac.example"}]}]}}),
     )
     .await;
+    make_router(cluster, namespace).await;
     objects
 }
 
@@ -171,6 +175,119 @@ async fn component_comes_and_goes(client: &Client, namespace: &str) {
     let patch = json!({"metadata": {"annotations": {"sreportal.io/component": null}}});
     dns.patch("names", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     eventually("the component is deleted", Duration::from_secs(30), || count(0)).await;
+}
+
+/// A route and its gateway, and what the operator has to delete: a DNSEndpoint of a removed controller, an Istio Gateway without routes.
+async fn make_router(cluster: &Cluster, namespace: &str) {
+    let client = cluster.client();
+    cluster.install(&[signpost_apis::externaldns::crd(), signpost_apis::istio::crd()]).await;
+    let (group, ours) = ("routing.router.io", json!({"app.kubernetes.io/managed-by": "service-router-operator"}));
+    let labelled = |key: &str, value: &str| {
+        let mut labels = ours.clone();
+        labels[key] = json!(value);
+        labels
+    };
+    let objects = [
+        (
+            "",
+            "cluster.router.io",
+            "v1alpha1",
+            "ClusterIdentity",
+            "clusteridentities",
+            json!({"metadata": {"name": "cluster-identity"},
+            "spec": {"region": "weu", "cluster": "one", "domain": "rbac.example", "environmentLetter": "d"}}),
+        ),
+        (
+            "",
+            "cluster.router.io",
+            "v1alpha1",
+            "DNSConfiguration",
+            "dnsconfigurations",
+            json!({"metadata": {"name": "dns-config"},
+            "spec": {"externalDNSControllers": [{"name": "dns", "region": "weu"}]}}),
+        ),
+        (
+            namespace,
+            group,
+            "v1alpha1",
+            "Gateway",
+            "gateways",
+            json!({"metadata": {"name": "gw"},
+            "spec": {"controller": "istio", "credentialName": "cert", "targetPostfix": "in"}}),
+        ),
+        (
+            namespace,
+            group,
+            "v1alpha1",
+            "Gateway",
+            "gateways",
+            json!({"metadata": {"name": "idle"},
+            "spec": {"controller": "istio", "credentialName": "cert", "targetPostfix": "out"}}),
+        ),
+        (namespace, group, "v1alpha1", "DNSPolicy", "dnspolicies", json!({"metadata": {"name": "policy"}, "spec": {}})),
+        (
+            namespace,
+            group,
+            "v1alpha1",
+            "ServiceRoute",
+            "serviceroutes",
+            json!({"metadata": {"name": "route"},
+            "spec": {"serviceName": "api", "gatewayName": "gw", "environment": "dev", "application": "app"}}),
+        ),
+        (
+            namespace,
+            "externaldns.k8s.io",
+            "v1alpha1",
+            "DNSEndpoint",
+            "dnsendpoints",
+            json!({
+            "metadata": {"name": "route-removed", "labels": labelled("router.io/serviceroute", "route")}, "spec": {"endpoints": []}}),
+        ),
+        (
+            namespace,
+            "networking.istio.io",
+            "v1",
+            "Gateway",
+            "gateways",
+            json!({
+            "metadata": {"name": "idle", "labels": labelled("router.io/gateway", "idle")}, "spec": {"servers": []}}),
+        ),
+    ];
+    for (scope, group, version, kind, plural, mut object) in objects {
+        object["apiVersion"] = json!(format!("{group}/{version}"));
+        object["kind"] = json!(kind);
+        put(&api(&client, scope, group, version, kind, plural), &object).await;
+    }
+}
+
+/// Waits until the route is published and everything that is stale is deleted. The test's own requests are lists.
+async fn routed(cluster: &Cluster, namespace: &str) {
+    let client = cluster.client();
+    let endpoints = api(&client, namespace, "externaldns.k8s.io", "v1alpha1", "DNSEndpoint", "dnsendpoints");
+    let istio = api(&client, namespace, "networking.istio.io", "v1", "Gateway", "gateways");
+    eventually("the route is published", Duration::from_mins(1), || async {
+        let mut names = Vec::new();
+        for kind in [&endpoints, &istio] {
+            let list = kind.list(&kube::api::ListParams::default()).await.unwrap();
+            names.extend(list.items.into_iter().map(|object| object.metadata.name.unwrap()));
+        }
+        let has = |name: &str| names.iter().any(|other| other == name);
+        let done = has("route-dns") && has("gw") && !has("route-removed") && !has("idle");
+        if done { Ok(()) } else { Err(names) }
+    })
+    .await;
+    let routes = api(&client, namespace, "routing.router.io", "v1alpha1", "ServiceRoute", "serviceroutes");
+    let gateways = api(&client, namespace, "routing.router.io", "v1alpha1", "Gateway", "gateways");
+    eventually("the statuses are written", Duration::from_mins(1), || async {
+        for kind in [&routes, &gateways] {
+            let list = kind.list(&kube::api::ListParams::default()).await.unwrap();
+            if list.items.iter().any(|object| object.data["status"]["phase"].is_null()) {
+                return Err(list.items);
+            }
+        }
+        Ok(())
+    })
+    .await;
 }
 
 async fn delete_all(objects: &Objects, zone: &str) {
@@ -210,6 +327,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     operator.served("rbac.example").await;
     objects.observed().await;
     component_comes_and_goes(&client, &namespace).await;
+    routed(&cluster, &namespace).await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
@@ -231,6 +349,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     let operator = TestOperator::start(sandbox.client(), &namespace).await;
     operator.served("rbac.example").await;
     component_comes_and_goes(&cluster.client(), &namespace).await;
+    routed(&cluster, &namespace).await;
     eventually("an event", Duration::from_secs(30), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
@@ -269,6 +388,8 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
         created.contains(&(verb, resource))
             || (verb, resource) == ("patch", "events")
             || resource.starts_with("cluster")
+        let creates = verb == "create" && ["configmaps", "dnsendpoints", "gateways"].contains(&resource);
+        creates || (verb, resource) == ("patch", "events") || resource.starts_with("cluster")
     };
     for rule in rbac::rules(SYSTEMS) {
         for resource in rule.resources {

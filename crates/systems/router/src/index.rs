@@ -95,6 +95,14 @@ impl RouterIndex {
         self.queue.statuses().enqueue(statuses);
     }
 
+    /// A kind that is generated was installed or removed.
+    pub(crate) fn kinds_changed(&self) {
+        self.change(|world, touches| {
+            world.touch_publishers(touches);
+            world.touch_gateways(touches);
+        });
+    }
+
     /// Stores the decisions of a pass; returns the objects whose status may have to be written.
     pub(crate) fn settle(&self, key: &RouterKey, decisions: Vec<Decision>) -> Vec<Id> {
         let mut due = BTreeSet::new();
@@ -179,11 +187,6 @@ impl Index<DnsEndpoint> for RouterIndex {
     fn deleted(&self, id: &ObjectId) {
         self.change(|world, touches| world.put_child(id.clone(), None, touches));
     }
-
-    /// The kind may have been installed just now.
-    fn listed(&self) {
-        self.change(|world, touches| world.touch_publishers(touches));
-    }
 }
 
 impl Index<IstioGateway> for RouterIndex {
@@ -194,11 +197,6 @@ impl Index<IstioGateway> for RouterIndex {
 
     fn deleted(&self, id: &ObjectId) {
         self.change(|world, touches| world.put_istio(id.clone(), false, touches));
-    }
-
-    /// The kind may have been installed just now.
-    fn listed(&self) {
-        self.change(|world, touches| world.touch_gateways(touches));
     }
 }
 

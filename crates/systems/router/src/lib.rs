@@ -83,13 +83,6 @@ pub const SPEC: SystemSpec = SystemSpec {
         },
         Rule {
             own_namespace: false,
-            group: ROUTING_GROUP,
-            resources: &["gateways/finalizers", "serviceroutes/finalizers"],
-            verbs: &["update"],
-            why: "own the generated objects, where the cluster checks who may",
-        },
-        Rule {
-            own_namespace: false,
             group: externaldns::GROUP,
             resources: &["dnsendpoints"],
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
@@ -140,6 +133,7 @@ pub fn install(operator: &mut Operator, config: RouterConfig) {
     operator.watch::<IstioGateway>(NAME, generated(), index.clone() as Arc<dyn Index<IstioGateway>>);
     let options = DriveOptions { concurrency: 16, deadline: Duration::from_mins(2), gather: Gather::default() };
     let kinds = operator.kinds();
+    operator.spawn(observe::follow_kinds(index.clone(), kinds.clone()));
     let system = RouterSystem { index, writer: operator.writer(), kinds, metrics, config: Arc::new(config) };
     operator.drive(system, queue, options);
 }

@@ -3,12 +3,16 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use signpost_apis::{externaldns::DnsEndpoint, istio::IstioGateway, router::DNSPolicy};
-use signpost_engine::{Identity, Kind, ObjectId, hub::KindState};
+use signpost_engine::{
+    Identity, Kind, ObjectId,
+    hub::{KindState, Kinds},
+};
+use tokio::sync::watch;
 
 use crate::{
     RouterSystem,
     index::{
-        RouterKey,
+        RouterIndex, RouterKey,
         facts::{Id, Known, Owner, ServiceFacts, Target},
         world::{World, in_namespace, oldest},
     },
@@ -45,10 +49,24 @@ fn plain<S>(known: &Known<S>) -> (Identity, Arc<S>) {
 }
 
 /// Whether a kind is installed, as far as is known.
-fn is_installed<K: kube::Resource<DynamicType = ()> + 'static>(system: &RouterSystem) -> bool {
+fn is_installed<K: kube::Resource<DynamicType = ()> + 'static>(kinds: &Kinds) -> bool {
     let resource = Kind::of::<K>().resource();
-    let kinds = system.kinds.borrow();
     kinds.get(resource.as_str()).is_none_or(|kind| kind.state != KindState::Missing)
+}
+
+/// Judges everything again when a kind that is generated is installed or removed.
+pub(crate) async fn follow_kinds(index: Arc<RouterIndex>, mut kinds: watch::Receiver<Kinds>) {
+    let installed = |kinds: &Kinds| (is_installed::<DnsEndpoint>(kinds), is_installed::<IstioGateway>(kinds));
+    let mut before = installed(&kinds.borrow());
+    while kinds.changed().await.is_ok() {
+        let now = installed(&kinds.borrow_and_update());
+        if now != before {
+            before = now;
+            index.kinds_changed();
+        }
+    }
+    // The sender lives as long as the operator.
+    std::future::pending::<()>().await;
 }
 
 fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route::View {
@@ -78,7 +96,7 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     let child = |(id, facts): (&Id, &crate::index::facts::ChildFacts)| (id.name.clone(), facts.controller.clone());
     route::View {
         id: id.clone(),
-        installed: is_installed::<DnsEndpoint>(system),
+        installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         route,
         children: world.children_of(&owner).map(child).collect(),
         occupied: occupied.collect(),
@@ -101,7 +119,7 @@ fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base) -> gate
     let leaving = routes.iter().filter(|route| route.known.identity.is_deleting()).count();
     gateway::View {
         id: id.clone(),
-        installed: is_installed::<IstioGateway>(system),
+        installed: is_installed::<IstioGateway>(&system.kinds.borrow()),
         exists: world.istio.contains(&ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name)),
         gateway: world.gateways.get(id).map(plain),
         left_out: routes.len().saturating_sub(hosts.len() + leaving),
@@ -146,7 +164,7 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
     };
     target::View {
         target: target.clone(),
-        installed: is_installed::<DnsEndpoint>(system),
+        installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         controller,
         holder: holder.map(|gateway| gateway.identity.id.clone()),
         service: service

@@ -53,7 +53,7 @@ pub(crate) fn plan(view: View) -> Plan {
         decide(phase, told, Some(refusal), None);
         return plan;
     }
-    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(owner_of(identity, true)));
+    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(owner_of(identity)));
     let child = Child::new::<IstioGateway>(view.id.namespace.as_deref(), &view.id.name, owner);
     if view.hosts.is_empty() {
         let why = match view.left_out {

@@ -233,7 +233,7 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
-        let proof = proof([(SERVICE_ROUTE, &value)], Some(owner_of(&route.identity, true)));
+        let proof = proof([(SERVICE_ROUTE, &value)], Some(owner_of(&route.identity)));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));
         wanted.push((name, names::label_value(&controller.name)));
     }

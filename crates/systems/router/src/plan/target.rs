@@ -224,7 +224,7 @@ fn wanted_child<'a>(
     } else {
         plain
     };
-    let proof = proof(labels(&view.target), Some(owner_of(&service.identity, false)));
+    let proof = proof(labels(&view.target), Some(owner_of(&service.identity)));
     (Child::new::<DnsEndpoint>(namespace, &name, proof), BTreeMap::new())
 }
 

@@ -63,7 +63,7 @@ on_both! {
         rig.basics(&["weu"]).await;
         rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
         rig.observe(NAME).await;
-        rig.balancer("internal", json!([{ "hostname": "LB.Example.NET." }])).await;
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
         rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "RecordTypeChanging").await;
         rig.until_records("").await;
         rig.observe(NAME).await;

@@ -42,8 +42,11 @@ on_both! {
         rig.route("api").await;
         let (api, web) = (rig.host("api"), rig.host("web"));
         rig.until_hosts("gw", &[&api, &web]).await;
-        let status = rig.until("Gateway", "gw", "GatewayCreated").await;
-        assert_eq!((&status["phase"], &status["hosts"]), (&json!("Active"), &json!(2)));
+        rig.until("Gateway", "gw", "GatewayCreated").await;
+        signpost_testkit::eventually("both hosts are counted", crate::rig::PATIENCE, || async {
+            let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
+            if (&status["phase"], &status["hosts"]) == (&json!("Active"), &json!(2)) { Ok(()) } else { Err(status) }
+        }).await;
         let istio = rig.get("IstioGateway", &rig.infra, "gw").await.unwrap();
         assert_eq!(istio["spec"], json!({
             "selector": { "istio": "istio-internal" },

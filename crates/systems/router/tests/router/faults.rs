@@ -136,9 +136,8 @@ async fn a_kind_whose_list_fails_at_a_start_withdraws_nothing() {
         let before = rig.deletions();
         let sandbox = rig.cluster.sandbox().unwrap().clone();
         let denied = plural.to_owned();
-        let plan = FaultPlan::new(move |info, n| {
-            if n < 40 && info.verb == "list" && info.resource == denied { Fault::unavailable() } else { Fault::None }
-        });
+        let pick = move |info: &signpost_sandbox::RequestInfo| info.verb == "list" && info.resource == denied;
+        let plan = FaultPlan::first(4, pick, Fault::unavailable());
         rig.start_with(sandbox.client_with(plan));
         rig.settled().await;
         rig.until_ended(0).await;

@@ -1,0 +1,279 @@
+//! `router`: routes to DNSEndpoints and Istio Gateways, on the real API server.
+//!
+//! A tenth of the routes waits for the operator, another tenth arrives while it runs, and then all are there. The bare cost is that of
+//! applying as many DNSEndpoints with as many writers as the operator has.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::StreamExt;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+
+use crate::measurement::{Goal, Measurement, Measurements};
+use crate::operator::Operator;
+use crate::servers::at_full_speed;
+use crate::{Bench, seconds};
+
+/// External-dns controllers, and so DNSEndpoints per route.
+const CONTROLLERS: usize = 5;
+const ROUNDS: usize = 15;
+/// The pause between two changes, so that each is processed alone.
+const QUIET: Duration = Duration::from_millis(1200);
+const DEADLINE: Duration = Duration::from_mins(10);
+const ENDPOINTS: &str = "signpost_router_dnsendpoints{purpose=\"route\",observed=\"false\"}";
+const WRITTEN: &str = "signpost_object_writes_total{outcome=\"written\"}";
+const PLANNED: &str = "signpost_step_seconds_sum{system=\"router\",step=\"plan\"}";
+const ACTIVE: &str = "signpost_router_objects{kind=\"ServiceRoute\",phase=\"Active\"}";
+
+struct Apis {
+    routes: Api<DynamicObject>,
+    endpoints: Api<DynamicObject>,
+    istio: Api<DynamicObject>,
+    namespace: String,
+}
+
+fn api(
+    bench: &Bench,
+    namespace: Option<&str>,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: format!("{group}/{version}"),
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(bench.cluster.client(), namespace, &resource),
+        None => Api::all_with(bench.cluster.client(), &resource),
+    }
+}
+
+/// Runs the benchmark with this many routes in the end.
+pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements, size: usize) -> anyhow::Result<()> {
+    let apis = &prepare(bench).await?;
+    let tenth = (size / 10).max(1);
+    let per_tenth = tenth * CONTROLLERS;
+
+    bench.report(&format!("applying {per_tenth} DNSEndpoints, bare"));
+    let bare = bare(apis, tenth).await?;
+    bench.report(&format!("{tenth} routes wait for the operator"));
+    create(apis, 0..tenth).await?;
+    let operator = start(bench, apis, "waiting")?;
+    operator.reached(ENDPOINTS, count(per_tenth), DEADLINE).await?;
+    let waiting = operator.started().elapsed();
+    bench.report(&format!("{tenth} routes arrive"));
+    operator.reached(ACTIVE, count(tenth), DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let before = generation(apis).await?;
+    let arrived = Instant::now();
+    create(apis, tenth..2 * tenth).await?;
+    let created = arrived.elapsed();
+    operator.reached(ENDPOINTS, count(2 * per_tenth), DEADLINE).await?;
+    let arriving = arrived.elapsed();
+    operator.rest(DEADLINE).await?;
+    let writes = generation(apis).await? - before;
+    measurements.extend([
+        Measurement::new("router.bare", seconds(bare), "s", Goal::None),
+        Measurement::new("router.waiting", seconds(waiting), "s", Goal::None),
+        Measurement::new("router.waiting_of_bare", seconds(waiting) / seconds(bare), "x", Goal::AtMost(1.5)),
+        Measurement::new("router.arriving", seconds(arriving), "s", Goal::None),
+        Measurement::new(
+            "router.arriving_of_bare",
+            seconds(arriving) / seconds(bare + created),
+            "x",
+            Goal::AtMost(1.5),
+        ),
+        Measurement::new("router.istio_writes_per_burst", count_of(writes), "writes", Goal::AtMost(20.0)),
+    ]);
+
+    bench.report(&format!("{size} routes"));
+    create(apis, 2 * tenth..size).await?;
+    operator.reached(ENDPOINTS, count(size * CONTROLLERS), DEADLINE).await?;
+    operator.reached(ACTIVE, count(size), DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    change(bench, measurements, apis, size).await?;
+    operator.rest(DEADLINE).await?;
+    measurements.push(Measurement::new("router.rss", operator.rss_mb()?, "MB", Goal::AtMost(100.0)));
+    operator.stop().await?;
+
+    bench.report("a second start");
+    let operator = start(bench, apis, "again")?;
+    operator.reached(ACTIVE, count(size), DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    measurements.extend([
+        Measurement::new("router.plan_all", operator.counter(PLANNED).await?, "s", Goal::AtMost(1.0)),
+        // A series that was never counted does not exist.
+        Measurement::new(
+            "router.writes_at_rest",
+            operator.counter(WRITTEN).await.unwrap_or(0.0),
+            "writes",
+            Goal::AtMost(0.0),
+        ),
+        Measurement::new("router.rss_after_restart", operator.rss_mb()?, "MB", Goal::AtMost(100.0)),
+    ]);
+    operator.stop().await?;
+    for api in [&apis.routes, &apis.endpoints, &apis.istio] {
+        api.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of objects
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of writes
+fn count_of(number: i64) -> f64 {
+    number as f64
+}
+
+async fn prepare(bench: &Bench) -> anyhow::Result<Apis> {
+    bench.cluster.install(&signpost_apis::router::crds()).await;
+    bench.cluster.install(&[signpost_apis::externaldns::crd(), signpost_apis::istio::crd()]).await;
+    let namespace = bench.cluster.namespace("bench-router").await;
+    let here = Some(namespace.as_str());
+    let controllers: Vec<Value> =
+        (0..CONTROLLERS).map(|n| json!({"name": format!("external-dns-{n}"), "region": format!("r{n}")})).collect();
+    let (cluster, routing, version) = ("cluster.router.io", "routing.router.io", "v1alpha1");
+    let objects = [
+        (
+            None,
+            cluster,
+            "ClusterIdentity",
+            "clusteridentities",
+            "cluster-identity",
+            json!({
+            "region": "r0", "cluster": "bench", "domain": "router.bench", "environmentLetter": "p"}),
+        ),
+        (
+            None,
+            cluster,
+            "DNSConfiguration",
+            "dnsconfigurations",
+            "dns-config",
+            json!({"externalDNSControllers": controllers}),
+        ),
+        (
+            here,
+            routing,
+            "Gateway",
+            "gateways",
+            "gw",
+            json!({
+            "controller": "istio", "credentialName": "cert", "targetPostfix": "internal"}),
+        ),
+        (here, routing, "DNSPolicy", "dnspolicies", "policy", json!({"mode": "RegionBound", "sourceRegion": "r0"})),
+    ];
+    for (scope, group, kind, plural, name, spec) in objects {
+        let object =
+            json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec});
+        let api = api(bench, scope, group, version, kind, plural);
+        api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+    }
+    Ok(Apis {
+        routes: api(bench, here, routing, version, "ServiceRoute", "serviceroutes"),
+        endpoints: api(bench, here, "externaldns.k8s.io", version, "DNSEndpoint", "dnsendpoints"),
+        istio: api(bench, here, "networking.istio.io", "v1", "Gateway", "gateways"),
+        namespace,
+    })
+}
+
+fn start(bench: &Bench, apis: &Apis, name: &str) -> anyhow::Result<Operator> {
+    let settings = [
+        ("KUBECONFIG", bench.cluster.kubeconfig().display().to_string()),
+        ("POD_NAMESPACE", apis.namespace.clone()),
+        ("SIGNPOST_SYSTEMS", "router".to_owned()),
+        ("ROUTER_GATEWAY_NAMESPACE", apis.namespace.clone()),
+    ];
+    Operator::start(&bench.operator, &settings, &bench.logs.path().join(format!("router-{name}.log")))
+}
+
+/// The time to apply the DNSEndpoints of so many routes.
+async fn bare(apis: &Apis, routes: usize) -> anyhow::Result<Duration> {
+    let object = |route: usize, n: usize| {
+        let name = format!("bare-{route:05}-external-dns-{n}");
+        let labels = json!({"app.kubernetes.io/managed-by": "bench", "router.io/controller": format!("external-dns-{n}"),
+            "router.io/region": format!("r{n}"), "router.io/serviceroute": format!("bare-{route:05}")});
+        let spec = json!({"endpoints": [{"dnsName": format!("bare-{route:05}-ns-p-prod-app.router.bench"), "recordType": "CNAME",
+            "targets": ["bench-r0-internal.router.bench"]}]});
+        let object = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint",
+            "metadata": {"name": name, "labels": labels, "annotations": {"bench": "bare"}}, "spec": spec});
+        (name, object)
+    };
+    let all = (0..routes).flat_map(|route| (0..CONTROLLERS).map(move |n| object(route, n)));
+    let start = Instant::now();
+    at_full_speed(all, async |(name, object)| {
+        apis.endpoints.patch(&name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+        Ok(())
+    })
+    .await?;
+    let took = start.elapsed();
+    let own = ListParams::default().labels("app.kubernetes.io/managed-by=bench");
+    apis.endpoints.delete_collection(&DeleteParams::default(), &own).await?;
+    Ok(took)
+}
+
+async fn create(apis: &Apis, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
+    at_full_speed(numbers, async |n| {
+        let object = json!({"apiVersion": "routing.router.io/v1alpha1", "kind": "ServiceRoute",
+            "metadata": {"name": format!("route-{n:05}")},
+            "spec": {"serviceName": format!("s{n:05}"), "gatewayName": "gw", "environment": "prod", "application": "app"}});
+        apis.routes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// How often the Istio Gateway was written.
+async fn generation(apis: &Apis) -> anyhow::Result<i64> {
+    Ok(apis.istio.get_opt("gw").await?.and_then(|gateway| gateway.metadata.generation).unwrap_or(0))
+}
+
+/// One changed route → its DNSEndpoints are written, against one bare apply.
+async fn change(bench: &Bench, measurements: &mut Measurements, apis: &Apis, size: usize) -> anyhow::Result<()> {
+    bench.report("changing one route, and a bare apply, by turns");
+    let mut events = Box::pin(watcher(apis.endpoints.clone(), watcher::Config::default().any_semantic()));
+    while !matches!(events.next().await.context("the watch ended")??, watcher::Event::InitDone) {}
+    let (mut changes, mut bare) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        tokio::time::sleep(QUIET).await;
+        let name = format!("route-{:05}", round * 97 % size);
+        let host = format!("changed{round}-ns-p-prod-app.router.bench");
+        let patch = json!({"spec": {"serviceName": format!("changed{round}")}});
+        apis.routes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        // From the answer on: the operator's own watch has the change by then.
+        let start = Instant::now();
+        let mut seen = 0;
+        while seen < CONTROLLERS {
+            anyhow::ensure!(start.elapsed() < DEADLINE, "{name} was not published under its new host");
+            let event = events.next().await.context("the watch ended")??;
+            seen += usize::from(
+                matches!(event, watcher::Event::Apply(object) if object.data["spec"]["endpoints"][0]["dnsName"] == host.as_str()),
+            );
+        }
+        changes.push(start.elapsed());
+
+        let one = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint", "metadata": {"name": "bare"},
+            "spec": {"endpoints": [{"dnsName": format!("bare{round}.router.bench"), "recordType": "CNAME", "targets": ["x.router.bench"]}]}});
+        let start = Instant::now();
+        apis.endpoints.patch("bare", &PatchParams::apply("bench").force(), &Patch::Apply(&one)).await?;
+        bare.push(start.elapsed());
+    }
+    changes.sort();
+    bare.sort();
+    let (change, bare) = (changes[changes.len() / 2], bare[bare.len() / 2]);
+    measurements.extend([
+        Measurement::new("router.bare_apply", seconds(bare) * 1000.0, "ms", Goal::None),
+        Measurement::new("router.change", seconds(change) * 1000.0, "ms", Goal::None),
+        Measurement::new("router.change_of_bare_apply", seconds(change) / seconds(bare), "x", Goal::AtMost(3.0)),
+    ]);
+    Ok(())
+}
