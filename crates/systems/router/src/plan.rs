@@ -124,9 +124,9 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     match observed {
         Observed::Cluster(view) => Plan::decided(RouterKey::Cluster, cluster::plan(&view)),
         Observed::Policies(view) => Plan::decided(RouterKey::Policies(view.namespace.clone()), policy::plan(&view)),
-        Observed::Gateway(view) => gateway::plan(*view),
-        Observed::Target(view) => target::plan(*view, now),
-        Observed::Route(view) => route::plan(*view),
+        Observed::Gateway(view) => gateway::plan(&view),
+        Observed::Target(view) => target::plan(&view, now),
+        Observed::Route(view) => route::plan(&view),
     }
 }
 

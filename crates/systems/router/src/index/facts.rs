@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn service(points: serde_json::Value) -> ServiceFacts {
+    fn service(points: &serde_json::Value) -> ServiceFacts {
         let service: Service = serde_json::from_value(json!({
             "metadata": {"name": "ingress", "namespace": "istio-system", "uid": "u", "labels": {"istio": "internal"}},
             "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": points}},
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn every_entrance_counts_once_by_its_kind() {
-        let points = service(json!([
+        let points = service(&json!([
             {"ip": "10.0.0.2"}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}, {"ip": "2001:DB8::1"}, {"hostname": "LB.Example.NET."},
             {"ip": "not an address"}, {"hostname": "-"}, {},
         ]))
@@ -322,12 +322,12 @@ mod tests {
         assert_eq!(points.texts(), ["10.0.0.1", "10.0.0.2", "2001:db8::1", "lb.example.net"]);
         assert_eq!(points.unusable, 2);
         let many: Vec<_> = (0..100).map(|n| json!({"ip": format!("10.0.1.{n}")})).collect();
-        assert_eq!(service(json!(many)).points.v4.len(), 100);
+        assert_eq!(service(&json!(many)).points.v4.len(), 100);
     }
 
     #[test]
     fn a_service_is_found_by_its_label_or_by_its_name() {
-        let facts = service(json!([]));
+        let facts = service(&json!([]));
         assert!(facts.serves("internal", Some("elsewhere")), "by its label, from any namespace");
         assert!(facts.serves("ingress", Some("istio-system")), "by its name, from its own namespace");
         assert!(!facts.serves("ingress", Some("elsewhere")));

@@ -183,23 +183,23 @@ impl World {
         let id = new.identity.id.clone();
         let before = self.gateways.get(&id).cloned();
         if put(&mut self.gateways, new, RouterKey::Gateway(id.clone()), touches) {
-            self.gateway_changed(&id, before, touches);
+            self.gateway_changed(&id, before.as_ref(), touches);
         }
     }
 
     pub(crate) fn remove_gateway(&mut self, id: &ObjectId, touches: &mut Touches) {
         if let Some((id, before)) = self.gateways.remove_entry(id) {
             self.changed.remove(&id);
-            self.gateway_changed(&id, Some(before), touches);
+            self.gateway_changed(&id, Some(&before), touches);
         }
     }
 
-    fn gateway_changed(&self, id: &Id, before: Option<Known<GatewaySpec>>, touches: &mut Touches) {
+    fn gateway_changed(&self, id: &Id, before: Option<&Known<GatewaySpec>>, touches: &mut Touches) {
         touches.touch(RouterKey::Gateway(id.clone()));
         let routes = self.by_gateway.get(id).into_iter().flatten();
         touches.now.extend(routes.cloned().map(RouterKey::Route));
         let postfixes: BTreeSet<Arc<str>> = before
-            .iter()
+            .into_iter()
             .chain(self.gateways.get(id))
             .map(|gateway| {
                 let target = Target::of(&gateway.spec);
@@ -323,10 +323,7 @@ impl World {
         if self.services.get(id) == new.as_ref() {
             return;
         }
-        let before = match &new {
-            Some(new) => self.services.insert(new.id.clone(), new.clone()),
-            None => self.services.remove(id),
-        };
+        let before = self.services.remove(id);
         let concerns = |gateway: &Known<GatewaySpec>| {
             let controller = gateway.spec.controller.as_str();
             let by_label = |facts: &ServiceFacts| facts.istio.as_deref() == Some(controller);
@@ -335,6 +332,9 @@ impl World {
         let targets =
             self.gateways.values().filter(|gateway| concerns(gateway)).map(|gateway| Target::of(&gateway.spec));
         touches.now.extend(targets.map(RouterKey::Target));
+        if let Some(new) = new {
+            self.services.insert(new.id.clone(), new);
+        }
     }
 
     pub(crate) fn put_child(&mut self, id: ObjectId, new: Option<ChildFacts>, touches: &mut Touches) {

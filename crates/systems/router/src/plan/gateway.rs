@@ -38,7 +38,7 @@ pub(crate) struct View {
 }
 
 /// Plans the Istio Gateway. One whose Gateway is deleted is deleted by the cluster, with its owner.
-pub(crate) fn plan(view: View) -> Plan {
+pub(crate) fn plan(view: &View) -> Plan {
     let mut plan = Plan::new(RouterKey::Gateway(view.id.clone()));
     let Some((identity, spec)) = view.gateway.as_ref().filter(|(identity, _)| !identity.is_deleting()) else {
         return plan;
@@ -48,7 +48,7 @@ pub(crate) fn plan(view: View) -> Plan {
         let verdict = Verdict { phase: Some(phase), told: vec![told], refusal, detail: detail(hosts) };
         plan.decisions.push(Decision::Object { judged: identity.clone(), verdict });
     };
-    if let Err((phase, refusal)) = check(&view, spec) {
+    if let Err((phase, refusal)) = check(view, spec) {
         let told = Told::new(READY, false, refusal.reason.as_str(), refusal.message.clone());
         decide(phase, told, Some(refusal), None);
         return plan;

@@ -124,7 +124,9 @@ fn cut(text: &str, at_most: usize) -> &str {
 }
 
 fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    let digest = Sha256::digest(text.as_bytes());
+    let number = digest.iter().take(5).fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    format!("{number:010x}")
 }
 
 #[cfg(test)]

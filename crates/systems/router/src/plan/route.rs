@@ -67,14 +67,14 @@ struct Publication {
 }
 
 /// Plans the DNSEndpoints of a route.
-pub(crate) fn plan(view: View) -> Plan {
+pub(crate) fn plan(view: &View) -> Plan {
     let mut plan = Plan::new(RouterKey::Route(view.id.clone()));
     let Some(route) = view.route.as_ref().filter(|route| !route.identity.is_deleting()) else {
         plan.delete = view.children.iter().map(|(name, _)| child_to_delete(&view.id, name)).collect();
         return plan;
     };
     let selection = route.policy.as_ref().map(|(_, policy)| policy::select(policy, &view.base));
-    let judged = judge(&view, route, selection.as_ref());
+    let judged = judge(view, route, selection.as_ref());
     let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
     let kept = |keep: &dyn Fn(&str) -> bool| -> Vec<(String, String)> {
         let kept = view.children.iter().filter(|(name, _)| keep(name));
@@ -87,16 +87,16 @@ pub(crate) fn plan(view: View) -> Plan {
     };
     match judged {
         Ok(publication) => {
-            let wanted = endpoints(&view, route, &publication, &mut plan);
+            let wanted = endpoints(view, route, &publication, &mut plan);
             let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
             let stale = view.children.iter().filter(|(name, _)| !names.contains(name.as_str()));
             plan.delete = stale.map(|(name, _)| child_to_delete(&view.id, name)).collect();
             let detail = detail(Some(&publication.target), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
-            plan.decisions = published(&view, route, publication, detail);
+            plan.decisions = published(view, route, publication, detail);
         }
         Err((phase, told, refusal)) => {
-            let withdrawn = withdraws(&view, route, selection.as_ref());
+            let withdrawn = withdraws(view, route, selection.as_ref());
             let remains = |name: &str| !withdrawn.contains(name);
             plan.delete = withdrawn.iter().map(|name| child_to_delete(&view.id, name)).collect();
             let detail = detail(None, kept(&remains));

@@ -64,11 +64,11 @@ pub(crate) struct ChildView {
 }
 
 /// Plans the DNSEndpoints of a gateway's name.
-pub(crate) fn plan(view: View, now: Timestamp) -> Plan {
+pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     let mut plan = Plan::new(RouterKey::Target(view.target.clone()));
     let Some(controller) = view.controller.clone() else {
         plan.decisions.push(Decision::TargetGone(view.target.clone()));
-        withdraw_absent(&view, now, |_| true, &mut plan);
+        withdraw_absent(view, now, |_| true, &mut plan);
         return plan;
     };
     let host = view.base.identity().ok().and_then(|identity| names::target_host(identity, &view.target.postfix).ok());
@@ -82,7 +82,7 @@ pub(crate) fn plan(view: View, now: Timestamp) -> Plan {
     };
     let refused = |refusal: Refusal| verdict(false, refusal.reason.as_str(), refusal.message.clone(), Some(refusal));
     let waits = |message: &str| verdict(false, "LoadBalancerIPPending", message.to_owned(), None);
-    let decided = match judge(&view) {
+    let decided = match judge(view) {
         Ok(()) => None,
         Err(Obstacle::Refused(refusal)) => Some(refused(refusal)),
         Err(Obstacle::Lost(refusal)) => {
@@ -90,7 +90,7 @@ pub(crate) fn plan(view: View, now: Timestamp) -> Plan {
             Some(refused(refusal))
         }
         Err(Obstacle::NoService) => {
-            withdraw_absent(&view, now, |child| !child.has_service, &mut plan);
+            withdraw_absent(view, now, |child| !child.has_service, &mut plan);
             let message = format!(
                 "no Service of type LoadBalancer has the label istio={controller}, or is named {controller} in the namespace of the Gateway"
             );
@@ -102,7 +102,7 @@ pub(crate) fn plan(view: View, now: Timestamp) -> Plan {
         plan.decisions.extend(decided.map(|verdict| Decision::Target { target: view.target.clone(), verdict }));
         return plan;
     };
-    let changing = publish(&view, &controller, service, host, &mut plan);
+    let changing = publish(view, &controller, service, host, &mut plan);
     let verdict = if changing.is_empty() {
         let kept = view.base.configuration().map_or(0, |spec| spec.external_dns_controllers.len());
         verdict(

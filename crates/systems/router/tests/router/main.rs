@@ -13,6 +13,7 @@
 //! | bursts, rest, restarts | `scale` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals are handed over as they are")]
 #![allow(unreachable_pub, reason = "the modules of one test binary")]
 
 mod addresses;

@@ -177,7 +177,7 @@ impl Rig {
                 while let Ok(Some(event)) = stream.try_next().await {
                     match event {
                         WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                            version = object.metadata.resource_version.unwrap()
+                            version = object.metadata.resource_version.unwrap();
                         }
                         WatchEvent::Deleted(object) => {
                             version = object.metadata.resource_version.unwrap();
@@ -411,6 +411,7 @@ impl Rig {
         .await;
     }
 
+    #[allow(clippy::unused_self, reason = "reads as the rest of a test")]
     pub fn host(&self, service: &str) -> String {
         host(service)
     }
