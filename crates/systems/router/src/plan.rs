@@ -168,3 +168,6 @@ fn owner_of(identity: &Identity) -> OwnerReference {
         block_owner_deletion: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -446,8 +446,8 @@ impl World {
             }
             Decision::Taken(ids) => {
                 for id in ids {
-                    // Known by now: the watch was late, and another name is chosen.
-                    if self.children.contains_key(&id) {
+                    // Another object of ours has the name, and the watch was late: the next pass chooses another name.
+                    if self.children.get(&id).is_some_and(|child| key_of(&child.owner) != *key) {
                         touches.touch(key.clone());
                     }
                     self.taken.entry(id).or_default().insert(key.clone());

@@ -1,0 +1,263 @@
+//! Decisions as plain data: what is selected, published, kept and withdrawn.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use signpost_apis::{
+    externaldns::DnsEndpoint,
+    router::{
+        ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicySpec, ExternalDNSController, PolicyMode, ServiceRoute,
+        ServiceRouteSpec,
+    },
+    service::Service,
+};
+use signpost_engine::{Finalizers, Identity, ObjectId};
+
+use crate::{
+    index::facts::{Class, Points, Target},
+    plan::{
+        Base, Memory, names,
+        policy::{Selection, select},
+        route, target,
+    },
+    report::status::{Decision, Verdict},
+    settings::RouterConfig,
+};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn identity_of(id: ObjectId) -> Identity {
+    Identity {
+        id: Arc::new(id),
+        uid: "uid".into(),
+        version: 1,
+        generation: 1,
+        created: at(0),
+        deleting_since: None,
+        finalizers: Finalizers::default(),
+    }
+}
+
+fn base(regions: &[&str], adopts: &[&str]) -> Base {
+    let controller =
+        |region: &&str| ExternalDNSController { name: format!("dns-{region}"), region: (*region).to_owned() };
+    Base {
+        identity: Ok(Arc::new(ClusterIdentitySpec {
+            region: "weu".into(),
+            cluster: "aks01".into(),
+            domain: "example.com".into(),
+            environment_letter: "p".into(),
+            adopts_regions: adopts.iter().map(|region| (*region).to_owned()).collect(),
+        })),
+        configuration: Ok(Arc::new(DNSConfigurationSpec {
+            external_dns_controllers: regions.iter().map(controller).collect(),
+        })),
+        settings: Arc::new(RouterConfig::default()),
+    }
+}
+
+fn policy(mode: PolicyMode, region: &str, cluster: &str) -> DNSPolicySpec {
+    DNSPolicySpec { mode, source_region: Some(region.to_owned()), source_cluster: Some(cluster.to_owned()) }
+}
+
+#[test]
+fn a_policy_selects_by_mode_region_and_cluster() {
+    let names = |selection: Selection| match selection {
+        Selection::Active(controllers) => controllers.into_iter().map(|c| c.name).collect::<Vec<_>>().join(" "),
+        Selection::Inactive(_) => "inactive".to_owned(),
+        Selection::Unknown(refusal) => refusal.reason.to_string(),
+    };
+    let here = base(&["neu", "weu", "frc"], &["frc", "weu", "frc"]);
+    let cases = [
+        (PolicyMode::Active, "", "", "dns-weu dns-frc"),
+        (PolicyMode::Active, "weu", "aks01", "dns-weu dns-frc"),
+        (PolicyMode::Active, "neu", "", "inactive"),
+        (PolicyMode::RegionBound, "weu", "", "dns-neu dns-weu dns-frc"),
+        (PolicyMode::RegionBound, "neu", "", "inactive"),
+        (PolicyMode::RegionBound, "weu", "aks02", "inactive"),
+        (PolicyMode::RegionBound, "", "aks01", "dns-neu dns-weu dns-frc"),
+    ];
+    for (mode, region, cluster, selected) in cases {
+        assert_eq!(names(select(&policy(mode, region, cluster), &here)), selected, "{mode:?} {region} {cluster}");
+    }
+    let nowhere = Base { configuration: Err("there is no DNSConfiguration".into()), ..here };
+    assert_eq!(names(select(&policy(PolicyMode::Active, "neu", ""), &nowhere)), "DNSConfigurationNotAvailable");
+}
+
+fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> route::View {
+    let id = ObjectId::new::<ServiceRoute>(Some("app"), "api");
+    let spec = ServiceRouteSpec {
+        service_name: "api".into(),
+        gateway_name: "gw".into(),
+        gateway_namespace: None,
+        environment: "prod".into(),
+        application: "app".into(),
+    };
+    let host = base
+        .identity
+        .as_ref()
+        .ok()
+        .map(|identity| names::route_host(identity, &spec).map_err(|e| e.to_string().into()));
+    let route = route::RouteView {
+        identity: identity_of(id.clone()),
+        spec: Arc::new(spec),
+        host,
+        holder: None,
+        policy: policy.map(|policy| ("policy".to_owned(), Arc::new(policy))),
+        gateway: Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "gw")),
+        postfix: Some("internal".to_owned()),
+    };
+    route::View {
+        id: Arc::new(id),
+        base,
+        installed: true,
+        route: Some(route),
+        children: children.iter().map(|c| (format!("api-{c}"), Arc::from(*c))).collect(),
+        occupied: BTreeSet::new(),
+    }
+}
+
+/// What is applied, what is deleted, and the reason of Ready.
+fn outcome(view: &route::View) -> (Vec<String>, Vec<String>, &'static str) {
+    let plan = route::plan(view);
+    let applied = plan.apply.iter().map(|(child, _)| child.id.name.clone()).collect();
+    let deleted = plan.delete.iter().map(|child| child.id.name.clone()).collect();
+    let reason = plan.decisions.iter().find_map(|decision| match decision {
+        Decision::Object { verdict: Verdict { told, .. }, .. } => Some(told[0].reason),
+        _ => None,
+    });
+    (applied, deleted, reason.unwrap_or("none"))
+}
+
+#[test]
+fn only_a_decision_withdraws() {
+    let active = || Some(DNSPolicySpec::default());
+    let there = ["dns-old", "dns-weu"];
+    let all = vec!["api-dns-old".to_owned(), "api-dns-weu".to_owned()];
+    let (applied, deleted, reason) = outcome(&route_view(base(&["weu"], &[]), active(), &there));
+    assert_eq!((applied, deleted, reason), (vec![all[1].clone()], vec![all[0].clone()], "ReconciliationSucceeded"));
+
+    let inactive = Some(policy(PolicyMode::RegionBound, "neu", ""));
+    assert_eq!(outcome(&route_view(base(&["weu"], &[]), inactive, &there)), (vec![], all.clone(), "DNSPolicyInactive"));
+    let mut deleted = route_view(base(&["weu"], &[]), active(), &there);
+    deleted.route = None;
+    assert_eq!(outcome(&deleted), (vec![], all.clone(), "none"));
+
+    let kept = |view: route::View, reason: &str| {
+        assert_eq!(outcome(&view), (vec![], vec![], outcome(&view).2), "{reason}: {}", outcome(&view).2)
+    };
+    kept(route_view(base(&["weu"], &[]), None, &there), "no policy");
+    kept(
+        route_view(Base { configuration: Err("none".into()), ..base(&[], &[]) }, active(), &there),
+        "no configuration",
+    );
+    kept(route_view(Base { identity: Err("none".into()), ..base(&["weu"], &[]) }, active(), &there), "no identity");
+    let mut no_gateway = route_view(base(&["weu"], &[]), active(), &there);
+    no_gateway.route.as_mut().unwrap().postfix = None;
+    kept(no_gateway, "no gateway");
+    let mut not_installed = route_view(base(&["weu"], &[]), active(), &there);
+    not_installed.installed = false;
+    kept(not_installed, "no kind");
+
+    // Nothing has the region: what a removed controller had is withdrawn, what others have is kept.
+    let (applied, deleted, reason) = outcome(&route_view(base(&["neu"], &[]), active(), &["dns-neu", "dns-old"]));
+    assert_eq!((applied, deleted, reason), (vec![], vec![all[0].clone()], "NoControllers"));
+}
+
+#[test]
+fn the_loser_of_a_host_withdraws_once_the_winner_is_published() {
+    let winner = Arc::new(ObjectId::new::<ServiceRoute>(Some("other"), "older"));
+    for (published, withdrawn) in [(false, vec![]), (true, vec!["api-dns-weu".to_owned()])] {
+        let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-weu"]);
+        view.route.as_mut().unwrap().holder = Some((winner.clone(), published));
+        assert_eq!(outcome(&view), (vec![], withdrawn, "HostConflict"));
+    }
+}
+
+#[test]
+fn an_occupied_name_is_avoided() {
+    let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &[]);
+    view.occupied.insert("api-dns-weu".to_owned());
+    let (applied, _, _) = outcome(&view);
+    assert!(applied[0].starts_with("api-dns-weu-") && applied.len() == 1, "{applied:?}");
+}
+
+fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> target::View {
+    let service = |points| target::ServiceView {
+        identity: identity_of(ObjectId::new::<Service>(Some("infra"), "istio")),
+        points,
+    };
+    let name = names::target_child("istio", "internal", "dns-weu");
+    target::View {
+        target: Target { controller: "istio".into(), postfix: "internal".into() },
+        base: base(&["weu"], &[]),
+        installed: true,
+        controller: Some("istio".to_owned()),
+        holder: None,
+        service: points.map(service),
+        children: child
+            .into_iter()
+            .map(|(class, read, observed)| target::ChildView {
+                id: Arc::new(ObjectId::new::<DnsEndpoint>(Some("infra"), &name)),
+                class,
+                observed,
+                read,
+                has_service: false,
+            })
+            .collect(),
+        occupied: BTreeSet::new(),
+        memory: Memory::default(),
+    }
+}
+
+fn addresses() -> Points {
+    Points { v4: vec!["10.0.0.1".parse().unwrap()], v6: vec!["2001:db8::1".parse().unwrap()], ..Points::default() }
+}
+
+fn alias() -> Points {
+    Points { names: vec![signpost_dns::Fqdn::parse("lb.example.net").unwrap()], ..Points::default() }
+}
+
+#[test]
+fn a_change_of_record_type_passes_through_an_empty_endpoint_that_was_read() {
+    let types = |view: &target::View| {
+        let plan = target::plan(view, at(0));
+        let points = plan.apply[0].1["spec"]["endpoints"].as_array().unwrap().clone();
+        points.iter().map(|point| point["recordType"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let (read, unread, seen, unseen) = (true, false, true, false);
+    for (points, child, wanted) in [
+        (addresses(), None, "A AAAA"),
+        (alias(), None, "CNAME"),
+        (alias(), Some((Class::Addresses, read, seen)), ""),
+        (alias(), Some((Class::Addresses, unread, unseen)), "CNAME"),
+        (alias(), Some((Class::Empty, read, unseen)), ""),
+        (alias(), Some((Class::Empty, read, seen)), "CNAME"),
+        (addresses(), Some((Class::Alias, read, unseen)), ""),
+        (addresses(), Some((Class::Addresses, read, unseen)), "A AAAA"),
+    ] {
+        assert_eq!(types(&target_view(Some(points), child)), wanted, "{child:?}");
+    }
+}
+
+#[test]
+fn addresses_outlive_their_gateway_and_service_for_a_while() {
+    let child = Some((Class::Addresses, true, true));
+    let mut gone = target_view(Some(addresses()), child);
+    gone.controller = None;
+    let first = target::plan(&gone, at(0));
+    assert!(first.delete.is_empty() && first.again == Some(Duration::from_mins(1)));
+    gone.memory = first.memory;
+    let second = target::plan(&gone, at(59));
+    assert!(second.delete.is_empty() && second.again == Some(Duration::from_secs(1)));
+    assert_eq!(target::plan(&gone, at(60)).delete.len(), 1);
+
+    let no_service = target_view(None, child);
+    let first = target::plan(&no_service, at(0));
+    assert!(first.delete.is_empty() && first.again.is_some());
+    let empty = target_view(Some(Points::default()), child);
+    let plan = target::plan(&empty, at(0));
+    assert!(plan.delete.is_empty() && plan.apply.is_empty() && plan.again.is_none(), "an empty address keeps all");
+}
