@@ -183,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn the_server_answers_in_text_and_json() {
         let health = health();
-        health.set("kind rrsets", Check::failing("no right to watch"));
+        health.set("kind rrsets", Check::failing("no permission to watch"));
         let plain = readyz(State(health.clone()), Query(BTreeMap::new()), HeaderMap::new()).await;
         assert_eq!(plain.status(), StatusCode::SERVICE_UNAVAILABLE);
         let as_json = Query(BTreeMap::from([("format".to_owned(), "json".to_owned())]));

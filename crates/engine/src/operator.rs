@@ -313,20 +313,25 @@ impl Operator {
         metrics.leader(false);
         writer.close();
         release.cancel();
-        let released = async {
-            while elected && let Some(part) = parts.join_next().await {
-                if matches!(part, Ok(Part::Lease(_))) {
-                    break;
-                }
-            }
-        };
-        // The lease does not wait for the closing work: both run concurrently.
-        let closed = timeout(CLOSING, futures::future::join_all(closing));
-        let ((), closed) = futures::future::join(released, closed).await;
-        if closed.is_err() {
-            tracing::warn!(limit = ?CLOSING, "stopping before the closing work of a system has ended");
-        }
+        released_and_closed(parts, elected, closing).await;
         Ok(())
+    }
+}
+
+/// Waits until the lease is released, if there is one, and the closing work of the systems has ended. Both run concurrently, so the lease
+/// does not wait for the closing work.
+async fn released_and_closed(mut parts: JoinSet<Part>, elected: bool, closing: Vec<BoxFuture<'static, ()>>) {
+    let released = async {
+        while elected && let Some(part) = parts.join_next().await {
+            if matches!(part, Ok(Part::Lease(_))) {
+                break;
+            }
+        }
+    };
+    let closed = timeout(CLOSING, futures::future::join_all(closing));
+    let ((), closed) = futures::future::join(released, closed).await;
+    if closed.is_err() {
+        tracing::warn!(limit = ?CLOSING, "stopping before the closing work of a system has ended");
     }
 }
 

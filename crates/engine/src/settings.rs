@@ -162,7 +162,7 @@ impl Settings {
         self.parse(name, |text| {
             let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            found.ok_or_else(|| format!("{text:?} is none of {}", words.join(", ")))
+            found.ok_or_else(|| format!("{text:?} is not one of {}", words.join(", ")))
         })
     }
 
@@ -239,7 +239,7 @@ mod tests {
                 "A: is required: the address of the server",
                 "B: \"maybe\" is neither true nor false",
                 "C: \"soon\" is not a time; write 90s, 5m, 1h or 500ms",
-                "D: \"x\" is none of skip, overwrite",
+                "D: \"x\" is not one of skip, overwrite",
             ]
         );
     }

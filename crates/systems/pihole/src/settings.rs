@@ -315,7 +315,7 @@ impl InstanceEntry {
         };
         let token = settings.check(at("PIHOLE_API_TOKEN", "token"), token);
         let dialect = given(&self.dialect).unwrap_or_else(|| "auto".to_owned());
-        let dialect = Dialect::parse(&dialect).ok_or_else(|| format!("{dialect:?} is none of auto, spec, v6"));
+        let dialect = Dialect::parse(&dialect).ok_or_else(|| format!("{dialect:?} is not one of auto, spec, v6"));
         let dialect = settings.check(at("PIHOLE_API_DIALECT", "dialect"), dialect);
         if let Some(path) = &self.ca_file
             && let Err(error) = std::fs::metadata(path)

@@ -254,7 +254,7 @@ on_both! {
         let running = Running::start(client, Some(&bed.namespace), bed.policy(), piholes.instances());
         bed.register("app", &["app.lan"]).await;
         serves(piholes.v6.dns(), "app.lan", &[TARGET]).await;
-        assert!(bed.event("Ledger").await.contains("no right to get the ConfigMap"));
+        assert!(bed.event("Ledger").await.contains("no permission to get the ConfigMap"));
         let metric = "signpost_pihole_trouble{instance=\"spec\",reason=\"Ledger\"} 1";
         until("the metric says so", || running.metrics.encode().contains(metric)).await;
         assert_eq!(piholes.spec.counters().writes, 0);

@@ -126,21 +126,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
 
 /// Reads which DNSEndpoints are published.
 fn read_endpoints(settings: &mut Settings) -> Option<EndpointSource> {
-    const FURTHER: [&str; 3] =
-        ["PDNS_DNSENDPOINTS_LABELS", "PDNS_DNSENDPOINTS_ANNOTATIONS", "PDNS_DNSENDPOINTS_TAKE_OVER"];
+    const LABELS: &str = "PDNS_DNSENDPOINTS_LABELS";
+    const ANNOTATIONS: &str = "PDNS_DNSENDPOINTS_ANNOTATIONS";
+    const TAKE_OVER: &str = "PDNS_DNSENDPOINTS_TAKE_OVER";
+    let take_over = settings.switch(TAKE_OVER, false);
     if !settings.switch("PDNS_DNSENDPOINTS", false) {
-        for name in FURTHER.into_iter().filter(|name| settings.given(name).is_some()).collect::<Vec<_>>() {
+        let given = |name| settings.given(name).is_some();
+        let further = [(LABELS, given(LABELS)), (ANNOTATIONS, given(ANNOTATIONS)), (TAKE_OVER, take_over)];
+        for (name, _) in further.into_iter().filter(|(_, set)| *set) {
             settings.problem(name, "it has no effect without PDNS_DNSENDPOINTS=true");
         }
         return None;
     }
     let read = |text: &str| Selector::parse(text).map_err(|error| error.to_string());
-    let [labels, annotations, take_over] = FURTHER;
-    settings.parse(labels, read);
+    settings.parse(LABELS, read);
     Some(EndpointSource {
-        labels: settings.given(labels).map(str::to_owned),
-        annotations: settings.parse(annotations, read).unwrap_or_default(),
-        take_over: settings.switch(take_over, false),
+        labels: settings.given(LABELS).map(str::to_owned),
+        annotations: settings.parse(ANNOTATIONS, read).unwrap_or_default(),
+        take_over,
     })
 }
 

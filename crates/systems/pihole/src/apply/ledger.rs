@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// No permission.
-    #[error("no right to {verb} the ConfigMap {name}; the Role for the operator's namespace is missing")]
+    #[error("no permission to {verb} the ConfigMap {name}; the Role for the operator's namespace is missing")]
     Forbidden {
         /// What was tried.
         verb: &'static str,
@@ -39,7 +39,7 @@ pub enum LedgerError {
         name: String,
     },
     /// Another writer changed it meanwhile.
-    #[error("the ConfigMap {name} was changed by somebody else")]
+    #[error("the ConfigMap {name} was changed by another writer")]
     Conflict {
         /// Which.
         name: String,

@@ -59,17 +59,21 @@ impl Claimed<'_, '_> {
         }
     }
 
+    /// Whether this Pi-hole can hold a record of this type.
+    fn supports(&self, slot: Slot) -> bool {
+        match slot {
+            Slot::A => true,
+            Slot::Aaaa => self.input.listing.capabilities.ipv6,
+            Slot::Cname => self.input.listing.capabilities.aliases,
+        }
+    }
+
     fn settle(&self, slot: Slot, value: Value, planned: &mut Planned, aliases: &mut Aliases) {
         let capabilities = self.input.listing.capabilities;
         let refuse = |planned: &mut Planned, reason, message| {
             planned.refuse(Some(self.holder.id()), Some(self.host), reason, message);
         };
-        let holds = match slot {
-            Slot::A => true,
-            Slot::Aaaa => capabilities.ipv6,
-            Slot::Cname => capabilities.aliases,
-        };
-        if !holds {
+        if !self.supports(slot) {
             let message = format!("this Pi-hole can hold no record of this type: {value} for {}", self.host.undotted());
             return refuse(planned, Reason::Unsupported, message);
         }
