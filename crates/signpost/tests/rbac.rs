@@ -195,7 +195,7 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
             "ClusterIdentity",
             "clusteridentities",
             json!({"metadata": {"name": "cluster-identity"},
-            "spec": {"region": "weu", "cluster": "one", "domain": "rbac.example", "environmentLetter": "d"}}),
+            "spec": {"region": "weu", "cluster": "one", "domain": "router.example", "environmentLetter": "d"}}),
         ),
         (
             "",
