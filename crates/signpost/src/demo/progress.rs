@@ -34,7 +34,7 @@ impl Outcome {
 /// The message when another state was expected.
 fn unexpected(state: State) -> String {
     match state {
-        State::Served(_) => "it is served, which was not expected".to_owned(),
+        State::Served(_) => "it is served".to_owned(),
         State::Refused { reason, message } => format!("{reason}: {message}"),
         State::NotYet(why) | State::Untouched(why) => why,
     }
@@ -46,7 +46,8 @@ pub(super) async fn changed(client: &Client, shows: &[Shown], examples: &[Exampl
     for example in examples {
         match check(client, shows, example).await {
             State::Untouched(_) => {}
-            other => changed.push((example.title(), unexpected(other))),
+            // It may be found in the middle of a change.
+            other => changed.push((example.title(), format!("{}, which was not expected", unexpected(other)))),
         }
     }
     changed
@@ -72,6 +73,9 @@ pub(super) async fn follow(client: &Client, shows: &[Shown], examples: &[Example
                 (State::Refused { reason, message }, Expected::Refused(wanted)) if reason == wanted => {
                     print_line(&format!("  refused  {}: {reason}: {message}", example.title()));
                     outcome.refused.push((example.title(), reason));
+                }
+                (other @ State::Served(_), _) => {
+                    still.push((example, format!("{}, which was not expected", unexpected(other))));
                 }
                 (other, _) => still.push((example, unexpected(other))),
             }
