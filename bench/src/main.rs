@@ -11,6 +11,7 @@ mod inventory;
 mod measurement;
 mod memory;
 mod operator;
+mod pangolin;
 mod pihole;
 mod router;
 mod servers;
@@ -28,7 +29,7 @@ use measurement::Measurements;
 
 /// The one that needs neither servers nor an operator.
 const IN_MEMORY: &str = "inventory";
-const BENCHES: [&str; 6] = [IN_MEMORY, "converge", "change", "memory", "pihole", "router"];
+const BENCHES: [&str; 7] = [IN_MEMORY, "converge", "change", "memory", "pihole", "router", "pangolin"];
 
 /// Benchmarks on the real servers.
 #[derive(Debug, Parser)]
@@ -108,6 +109,7 @@ impl Bench {
             "memory" => memory::run(self, measurements).await,
             "pihole" => pihole::run(self, measurements).await,
             "router" => router::run(self, measurements, self.routes).await,
+            "pangolin" => pangolin::run(self, measurements).await,
             other => anyhow::bail!("{other} is not a benchmark"),
         }
         .with_context(|| name.to_owned())

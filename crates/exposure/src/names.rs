@@ -47,8 +47,8 @@ pub fn cut_label(text: &str) -> String {
     format!("{}-{}", start.trim_end_matches(['-', '.', '_']), hex(text, 4))
 }
 
-/// The first bytes of a SHA-256, as text.
-fn hex(text: &str, bytes: usize) -> String {
+/// The first bytes of the SHA-256 of a text, as text.
+pub fn hex(text: &str, bytes: usize) -> String {
     Sha256::digest(text.as_bytes()).iter().take(bytes).fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");

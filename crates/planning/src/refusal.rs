@@ -135,6 +135,44 @@ reasons! {
     UnusualName,
     /// The name is published, but external-dns cannot store its ownership record.
     TxtNameTooLong,
+    /// The tunnel of an Ingress does not exist.
+    TunnelNotFound,
+    /// Several tunnels have the name, in different namespaces.
+    TunnelAmbiguous,
+    /// The tunnel is in another namespace, which pangolin-operator does not support.
+    TunnelNotInNamespace,
+    /// The tunnel exists and is not ready.
+    TunnelNotReady,
+    /// An annotation is not known and has no effect.
+    UnknownAnnotation,
+    /// The class of the Ingress cannot be used.
+    InvalidClass,
+    /// The Ingress has no rule with a host.
+    NoRules,
+    /// Only the first host of the Ingress is exposed.
+    MultipleHosts,
+    /// A path cannot be routed and is left out.
+    PathNotSupported,
+    /// The Service of a backend does not exist.
+    BackendNotFound,
+    /// The Service of a backend does not have the port.
+    BackendPortNotFound,
+    /// A backend is not a Service.
+    BackendNotSupported,
+    /// The organisation has no verified domain for the host.
+    DomainNotFound,
+    /// pangolin-operator cannot expose a domain itself.
+    ApexNotSupported,
+    /// pangolin-operator reports that it failed.
+    ResourceFailed,
+    /// pangolin-operator reports success, and the resource has no target.
+    ResourceWithoutTargets,
+    /// pangolin-operator exposes another host than the wanted one.
+    ResourceWrongHost,
+    /// A resource that is not ours has the host or the name.
+    ForeignResource,
+    /// Pangolin still has a resource that nothing wants any more.
+    StillExposed,
 }
 
 /// A text that is not the name of a reason.
@@ -271,6 +309,25 @@ mod tests {
                 "AdoptedRegionNotFound",
                 "UnusualName",
                 "TxtNameTooLong",
+                "TunnelNotFound",
+                "TunnelAmbiguous",
+                "TunnelNotInNamespace",
+                "TunnelNotReady",
+                "UnknownAnnotation",
+                "InvalidClass",
+                "NoRules",
+                "MultipleHosts",
+                "PathNotSupported",
+                "BackendNotFound",
+                "BackendPortNotFound",
+                "BackendNotSupported",
+                "DomainNotFound",
+                "ApexNotSupported",
+                "ResourceFailed",
+                "ResourceWithoutTargets",
+                "ResourceWrongHost",
+                "ForeignResource",
+                "StillExposed",
             ]
         );
     }

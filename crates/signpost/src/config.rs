@@ -68,8 +68,12 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         settings.set(name, value);
     }
     let leader_elect = settings.switch("LEADER_ELECT", true);
-    let log_level = settings.given("LOG_LEVEL").unwrap_or("info").to_owned();
-    settings.check("LOG_LEVEL", logs::check_level(&log_level).map_err(|error| error.to_string()));
+    // A system may have a name of its own for it, which its users know.
+    let names = systems::SYSTEMS.iter().flat_map(|spec| spec.settings).map(|setting| setting.name);
+    let own = names.filter(|name| name.ends_with("_LOG_LEVEL")).find(|name| settings.given(name).is_some());
+    let level_name = own.unwrap_or("LOG_LEVEL");
+    let log_level = settings.given(level_name).unwrap_or("info").to_owned();
+    settings.check(level_name, logs::check_level(&log_level).map_err(|error| error.to_string()));
     let log_format = match settings.given("LOG_FORMAT").unwrap_or("auto") {
         "auto" if std::io::IsTerminal::is_terminal(&std::io::stderr()) => Some(logs::Format::Text),
         "auto" => Some(logs::Format::Json),

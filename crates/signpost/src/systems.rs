@@ -8,6 +8,7 @@ pub const SYSTEMS: &[SystemSpec] = &[
     signpost_system_pihole::SPEC,
     signpost_system_portal::SPEC,
     signpost_system_router::SPEC,
+    signpost_system_pangolin::SPEC,
 ];
 
 /// The systems of a list of names (`powerdns,pihole`). The error names an unknown one.

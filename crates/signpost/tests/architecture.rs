@@ -29,6 +29,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "signpost-apis",
             "signpost-dns",
             "signpost-engine",
+            "signpost-exposure",
             "signpost-inventory",
             "signpost-planning",
             "signpost-provider-",

@@ -19,6 +19,7 @@ use signpost_apis::externaldns;
 use signpost_dns::ZoneName;
 use signpost_engine::lease::LeaseOptions;
 use signpost_engine::{Operator, OperatorOptions};
+use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
 use signpost_provider_resolver::Memory;
@@ -29,13 +30,26 @@ use signpost_testkit::{Cluster, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+#[allow(dead_code)] // One of the two shapes is used.
+#[path = "../../systems/pangolin/tests/common/crds.rs"]
+mod pangolin_crds;
+
 /// A running operator with every system on servers in memory, and a stand-in that needs the ledger.
 struct TestOperator {
     powerdns: MemoryServer,
     pihole: MemoryPihole,
     spec: PiholeSpec,
+    pangolin: MemoryPangolin,
     stop: CancellationToken,
-    running: JoinHandle<()>,
+    running: Vec<JoinHandle<()>>,
+}
+
+/// A Pangolin with one domain and one site.
+fn pangolin() -> MemoryPangolin {
+    let base = signpost_dns::Fqdn::parse("rbac.example").unwrap();
+    let domain = Domain { id: DomainId("d".into()), base, kind: DomainKind::Ns, verified: true };
+    let site = Site { id: SiteId(1), nice_id: "s".into(), name: "s".into(), kind: SiteKind::Newt, online: Some(true) };
+    MemoryPangolin::new(vec![domain], vec![site])
 }
 
 impl TestOperator {
@@ -63,25 +77,43 @@ impl TestOperator {
         let router =
             signpost_system_router::RouterConfig { gateway_namespace: namespace.to_owned(), ..Default::default() };
         signpost_system_router::install(&mut operator, router);
+        let mut exposed =
+            signpost_system_pangolin::Policy { ingress_status: true, ..signpost_system_pangolin::Policy::default() };
+        exposed.hosts.unlisted = true;
+        signpost_system_pangolin::install_crd(&mut operator, exposed);
+        // The other mode of that system, as an operator of its own.
+        let options = OperatorOptions { namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
+        let mut direct = Operator::new(operator.client(), options);
+        let pangolin = pangolin();
+        signpost_system_pangolin::install_api(
+            &mut direct,
+            signpost_system_pangolin::Policy::default(),
+            Arc::new(pangolin.clone()),
+        );
         let stop = CancellationToken::new();
-        let ended = stop.clone();
-        let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
-        Self { powerdns, pihole, spec, stop, running }
+        let running = [operator, direct].map(|operator| {
+            let ended = stop.clone();
+            tokio::spawn(async move { operator.run(ended).await.unwrap() })
+        });
+        Self { powerdns, pihole, spec, pangolin, stop, running: running.into() }
     }
 
     async fn served(&self, zone: &str) {
         let zone = ZoneName::parse(zone).unwrap();
         eventually("the record set, the endpoint and both Pi-holes", Duration::from_secs(30), || async {
             let sets = self.powerdns.contents(&zone).map_or(0, |contents| contents.sets.len());
-            let seen = (sets, self.pihole.listing().hosts.len(), self.spec.records().len());
-            if seen == (4, 1, 1) { Ok(()) } else { Err(seen) }
+            let seen =
+                (sets, self.pihole.listing().hosts.len(), self.spec.records().len(), self.pangolin.stored().len());
+            if seen == (4, 1, 1, 1) { Ok(()) } else { Err(seen) }
         })
         .await;
     }
 
     async fn stop(self) {
         self.stop.cancel();
-        self.running.await.unwrap();
+        for running in self.running {
+            running.await.unwrap();
+        }
     }
 }
 
@@ -111,6 +143,7 @@ struct Objects {
     rrsets: Api<DynamicObject>,
     ingresses: Api<DynamicObject>,
     endpoints: Api<DynamicObject>,
+    resources: Api<DynamicObject>,
 }
 
 impl Objects {
@@ -127,13 +160,28 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     let client = cluster.client();
     cluster.install(&signpost::crds::all()).await;
     cluster.install(&[externaldns::crd()]).await;
+    cluster.install(&pangolin_crds::crds(pangolin_crds::Kind::Single)).await;
     let group = "dns.cav.enablers.ob";
     let objects = Objects {
         zones: api(&client, namespace, group, "v1alpha2", "Zone", "zones"),
         rrsets: api(&client, namespace, group, "v1alpha2", "RRset", "rrsets"),
         ingresses: api(&client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses"),
         endpoints: api(&client, namespace, externaldns::GROUP, externaldns::VERSION, "DNSEndpoint", "dnsendpoints"),
+        resources: api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinResource", "pangolinresources"),
     };
+    let tunnels = api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
+    put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
+    let ready = json!({"status": {"status": "Ready"}});
+    tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    let services = api(&client, namespace, "", "v1", "Service", "services");
+    put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
+    put(
+        &objects.ingresses,
+        &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
+        "spec": {"ingressClassName": "pangolin", "rules": [{"host": "shop.rbac.example"}],
+            "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}}),
+    )
+    .await;
     let version = "dns.cav.enablers.ob/v1alpha2";
     put(&objects.zones, &json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": zone}, "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}})).await;
     for (name, host) in [("www", "www"), ("again", "WWW")] {
@@ -290,6 +338,31 @@ async fn routed(cluster: &Cluster, namespace: &str) {
     .await;
 }
 
+/// Lets pangolin-operator have finished, and waits for the status of the Ingress.
+async fn exposed(objects: &Objects) {
+    let resources = async || objects.resources.list(&kube::api::ListParams::default()).await.unwrap().items;
+    let made =
+        eventually("the PangolinResource", Duration::from_secs(30), || async { resources().await.pop().ok_or("none") })
+            .await;
+    let ready = json!({"status": {"status": "Ready", "targetIds": ["1"]}});
+    let name = made.metadata.name.unwrap();
+    objects.resources.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    eventually("the status of the Ingress", Duration::from_secs(30), || async {
+        let ingress = objects.ingresses.get("shop").await.unwrap();
+        let host = ingress.data["status"]["loadBalancer"]["ingress"][0]["hostname"].clone();
+        if host == "shop.rbac.example" { Ok(()) } else { Err(host) }
+    })
+    .await;
+    // It is deleted by the operator, not by the cluster.
+    let class = json!({"spec": {"ingressClassName": "other"}});
+    objects.ingresses.patch("shop", &PatchParams::default(), &Patch::Merge(&class)).await.unwrap();
+    eventually("the PangolinResource is deleted", Duration::from_secs(30), || async {
+        let left = resources().await.len();
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
 async fn delete_all(objects: &Objects, zone: &str) {
     let all = [
         (&objects.ingresses, "app"),
@@ -328,6 +401,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     objects.observed().await;
     component_comes_and_goes(&client, &namespace).await;
     routed(&cluster, &namespace).await;
+    exposed(&objects).await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
@@ -356,13 +430,22 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     .await;
     let before_deletes = sandbox.take_log();
     objects.observed().await;
+    exposed(&objects).await;
+    let exposing = sandbox.take_log().into_iter().filter(|entry| {
+        // The requests of the test itself are none of the operator's.
+        let own = entry.info.resource == "ingresses" && ["get", "patch"].contains(&entry.info.verb.as_str());
+        let listed = entry.info.resource == "pangolinresources" && entry.info.verb == "list";
+        let reported = entry.info.resource == "pangolinresources" && entry.info.subresource == "status";
+        !(listed || reported || own && entry.info.subresource.is_empty())
+    });
+    let before_deletes = before_deletes.into_iter().chain(exposing.collect::<Vec<_>>());
     delete_all(&objects, "rbac.example").await;
     operator.stop().await;
     let tests_own = |verb: &str| matches!(verb, "get" | "delete");
     let later = sandbox.take_log().into_iter().filter(|entry| !tests_own(&entry.info.verb));
 
     let mut used = BTreeSet::new();
-    for entry in before_deletes.into_iter().chain(later).filter(|entry| !entry.info.resource.is_empty()) {
+    for entry in before_deletes.chain(later).filter(|entry| !entry.info.resource.is_empty()) {
         let info = entry.info;
         // The test itself removes an annotation.
         if (info.verb.as_str(), info.resource.as_str(), info.subresource.as_str()) == ("patch", "dns", "") {
@@ -384,7 +467,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     // Not used in a short run: a second write of the same event, and the cluster-scoped kinds.
     // An apply that creates an object is one PATCH, and the API server asks for both verbs.
     let rare = |verb: &str, resource: &str| {
-        let created = ["configmaps", "components", "portals", "dnsendpoints", "gateways"];
+        let created = ["configmaps", "components", "portals", "pangolinresources", "dnsendpoints", "gateways"];
         (verb == "create" && created.contains(&resource))
             || (verb, resource) == ("patch", "events")
             || resource.starts_with("cluster")

@@ -46,7 +46,14 @@ fn check() -> anyhow::Result<()> {
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", signpost::systems::SYSTEMS))?;
+    // The two modes of one system need different permissions.
+    let only = |rules: &'static [signpost_engine::Rule]| {
+        let spec = signpost_engine::SystemSpec { rules, ..signpost_system_pangolin::SPEC };
+        signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", &[spec]))
+    };
     Ok(vec![
+        ("deploy/rbac-pangolin-crd.yaml", format!("{NOTE}{}", only(signpost_system_pangolin::CRD_RULES)?)),
+        ("deploy/rbac-pangolin-api.yaml", format!("{NOTE}{}", only(signpost_system_pangolin::API_RULES)?)),
         ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml(signpost::systems::SYSTEMS)?)),
         ("deploy/rbac.yaml", format!("{NOTE}{rbac}")),
         ("docs/command-line.md", reference()),

@@ -1,0 +1,189 @@
+//! `pangolin`: 1,000 Ingresses. In crd mode against the bare cost of 1,000 applies in the same run; in api mode the calls that reach a stand-in of Pangolin.
+
+#[allow(clippy::unwrap_used, dead_code)] // A fixture of tests, with both shapes.
+#[path = "../../crates/systems/pangolin/tests/common/crds.rs"]
+mod crds;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use signpost_testkit::pangolin::{ORG, Pangolin};
+
+use crate::measurement::{Goal, Measurement, Measurements};
+use crate::servers::at_full_speed;
+use crate::{Bench, seconds};
+
+const SIZE: usize = 1000;
+const DEADLINE: Duration = Duration::from_mins(5);
+/// Counts the passes that ended well.
+const PASSES: &str = "pic_reconcile_total{result=\"success\"}";
+/// Tunnel heartbeats that are sent.
+const BEATS: usize = 20;
+
+/// Runs the benchmark.
+pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
+    bench.cluster.install(&crds::crds(crds::Kind::Multi)).await;
+    crd_mode(bench, measurements).await?;
+    api_mode(bench, measurements).await
+}
+
+fn api(bench: &Bench, namespace: &str, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "tunnel.pangolin.io".into(),
+        version: "v1alpha1".into(),
+        api_version: "tunnel.pangolin.io/v1alpha1".into(),
+        kind: kind.into(),
+        plural: format!("{}s", kind.to_lowercase()),
+    };
+    Api::namespaced_with(bench.cluster.client(), namespace, &resource)
+}
+
+async fn create(bench: &Bench, namespace: &str) -> anyhow::Result<()> {
+    let services: Api<Service> = Api::namespaced(bench.cluster.client(), namespace);
+    let service = serde_json::from_value(
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "app"}, "spec": {"ports": [{"port": 80}]}}),
+    )?;
+    services.create(&PostParams::default(), &service).await?;
+    let ingresses: &Api<Ingress> = &Api::namespaced(bench.cluster.client(), namespace);
+    at_full_speed(0..SIZE, async |n| {
+        ingresses.create(&PostParams::default(), &serde_json::from_value(ingress(n, 80))?).await?;
+        Ok(())
+    })
+    .await
+}
+
+fn ingress(n: usize, port: u16) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": format!("app-{n:05}")},
+        "spec": {"ingressClassName": "pangolin", "rules": [{"host": format!("app-{n:05}.ns.test"), "http": {"paths": [
+            {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": port}}}}]}}]}})
+}
+
+async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
+    bench.report("1,000 bare applies of PangolinResources");
+    let bare = bench.cluster.namespace("bench-pangolin-bare").await;
+    let resources = &api(bench, &bare, "PangolinResource");
+    let began = Instant::now();
+    at_full_speed(0..SIZE, async |n| {
+        let name = format!("bare-{n:05}");
+        let object = json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinResource",
+            "metadata": {"name": name, "labels": {"bench": "bare"}},
+            "spec": {"name": name, "protocol": "http", "enabled": true, "tunnelRef": {"name": "default", "namespace": bare},
+                "httpConfig": {"subdomain": name, "domainName": "ns.test"}, "targets": [{"ip": "app", "port": 80, "method": "http"}]}});
+        resources.patch(&name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+        Ok(())
+    })
+    .await?;
+    let bare = began.elapsed();
+
+    bench.report("1,000 Ingresses that wait for the operator in crd mode");
+    let namespace = &bench.cluster.namespace("bench-pangolin-crd").await;
+    let tunnels = api(bench, namespace, "PangolinTunnel");
+    let tunnel = json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}});
+    tunnels.patch("default", &PatchParams::apply("bench"), &Patch::Apply(&tunnel)).await?;
+    let beat = async |n: usize| {
+        let status = json!({"status": {"status": "Ready", "conditions": [{"type": "Ready", "status": "True", "message": n.to_string()}]}});
+        tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&status)).await
+    };
+    beat(0).await?;
+    create(bench, namespace).await?;
+    let settings = vec![("PIC_MODE", "crd".to_owned()), ("PIC_ALLOW_UNLISTED_SUFFIX", "true".to_owned())];
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;
+    operator.ready(DEADLINE).await?;
+    let resources = api(bench, namespace, "PangolinResource");
+    while resources.list(&ListParams::default()).await?.items.len() < SIZE {
+        anyhow::ensure!(
+            operator.started().elapsed() < DEADLINE,
+            "not all Ingresses have a PangolinResource after {DEADLINE:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let exposed = operator.started().elapsed();
+    operator.rest(DEADLINE).await?;
+    let passes = operator.counter(PASSES).await?;
+    for n in 1..=BEATS {
+        beat(n).await?;
+    }
+    operator.rest(DEADLINE).await?;
+    let woken = operator.counter(PASSES).await? - passes;
+    let rss = operator.rss_mb()?;
+    operator.stop().await?;
+    measurements.extend([
+        Measurement::new("pangolin.bare_applies.1000", seconds(bare), "s", Goal::None),
+        Measurement::new("pangolin.crd.waiting.1000", seconds(exposed), "s", Goal::None),
+        Measurement::new("pangolin.crd.over_bare_applies", seconds(exposed) / seconds(bare), "x", Goal::AtMost(1.5)),
+        Measurement::new("pangolin.crd.passes_per_20_heartbeats", woken, "passes", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.crd.rss.1000", rss, "MB", Goal::AtMost(40.0)),
+    ]);
+    Ok(())
+}
+
+async fn api_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
+    bench.report("1,000 Ingresses that wait for the operator in api mode");
+    let server = Pangolin::start().await;
+    let namespace = &bench.cluster.namespace("bench-pangolin-api").await;
+    create(bench, namespace).await?;
+    let settings = || {
+        vec![
+            ("PIC_MODE", "api".to_owned()),
+            ("PIC_API_URL", server.url()),
+            ("PIC_ORG_ID", ORG.to_owned()),
+            ("PIC_API_KEY", Pangolin::KEY.to_owned()),
+            ("PIC_DEFAULT_TUNNEL_NAME", "cluster".to_owned()),
+            ("PIC_RESYNC_PERIOD", "1h".to_owned()),
+        ]
+    };
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings())?;
+    operator.ready(DEADLINE).await?;
+    while server.state().targets.len() < SIZE {
+        anyhow::ensure!(operator.started().elapsed() < DEADLINE, "not all Ingresses are exposed after {DEADLINE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let exposed = operator.started().elapsed();
+    operator.rest(DEADLINE).await?;
+    let per_host = ratio(server.requests().len(), SIZE);
+    let rss = operator.rss_mb()?;
+
+    bench.report("100 changed backends");
+    server.forget_requests();
+    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
+    for n in 0..100 {
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}},
+            {"path": "/api", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}}]);
+        let patch = json!({"spec": {"rules": [{"host": format!("app-{n:05}.ns.test"), "http": {"paths": paths}}]}});
+        ingresses.patch(&format!("app-{n:05}"), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    }
+    while server.state().targets.len() < SIZE + 100 {
+        anyhow::ensure!(operator.started().elapsed() < 2 * DEADLINE, "not all changes arrived");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    operator.rest(DEADLINE).await?;
+    let per_change = ratio(server.requests().len(), 100);
+    operator.stop().await?;
+
+    bench.report("a start with 1,000 unchanged Ingresses");
+    server.forget_requests();
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings())?;
+    operator.ready(DEADLINE).await?;
+    operator.reached(PASSES, ratio(SIZE, 1), DEADLINE).await?;
+    operator.rest(DEADLINE).await?;
+    let (reads, writes) = (server.requests().len() - server.writes().len(), server.writes().len());
+    operator.stop().await?;
+    measurements.extend([
+        Measurement::new("pangolin.api.waiting.1000", seconds(exposed), "s", Goal::None),
+        Measurement::new("pangolin.api.calls_per_new_host", per_host, "calls", Goal::AtMost(3.05)),
+        Measurement::new("pangolin.api.calls_per_change", per_change, "calls", Goal::AtMost(1.0)),
+        Measurement::new("pangolin.api.restart.lists", ratio(reads, 1), "calls", Goal::AtMost(3.0)),
+        Measurement::new("pangolin.api.restart.writes", ratio(writes, 1), "calls", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.api.rss.1000", rss, "MB", Goal::AtMost(40.0)),
+    ]);
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)] // Thousands.
+fn ratio(count: usize, of: usize) -> f64 {
+    count as f64 / of as f64
+}

@@ -1,0 +1,237 @@
+//! Does what was planned: the only step that writes. It can be cut off anywhere; the next pass starts from what is there.
+
+mod api;
+
+use std::sync::Arc;
+
+use signpost_apis::pangolin::PangolinResource;
+use signpost_engine::{Child, ChildApplied, ChildDeleted, ChildError, Identity, Proof, RetryClass, WriteError};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
+
+use crate::PangolinSystem;
+use crate::index::Key;
+use crate::metrics::Began;
+use crate::plan::crd::{CrdPlan, owner_reference};
+use crate::plan::{Delivery, Memory, Note, Plan, unreachable};
+use crate::settings::Policy;
+
+/// What was done.
+#[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
+#[derive(Debug)]
+pub struct ApplyResult {
+    pub(crate) key: Key,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) began: Began,
+    pub(crate) memory: Memory,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) tunnel: String,
+    pub(crate) refusals: Vec<Refusal>,
+    /// Whether the refusals are complete.
+    pub(crate) judged: bool,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) again: Option<RetryClass>,
+    /// What was changed, for events and logs.
+    pub(crate) changes: Vec<Change>,
+    /// What did not work, for the log.
+    pub(crate) errors: Vec<String>,
+    /// Hosts that are exposed.
+    pub(crate) hosts: Vec<String>,
+    /// The digest of what was made sure of (direct mode).
+    pub(crate) digest: Option<String>,
+    /// The digest that is noted on the Ingress (direct mode).
+    pub(crate) noted: Option<String>,
+    /// Whether all of what Pangolin has was read or written (direct mode).
+    pub(crate) read: bool,
+    /// How many resources there are for the Ingress.
+    pub(crate) managed: usize,
+    /// Whether the Ingress is ours.
+    pub(crate) ours: bool,
+    /// Whether large deletions wait.
+    pub(crate) paused: bool,
+}
+
+/// One thing that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) what: What,
+    pub(crate) host: String,
+    /// The PangolinResource, or the resource of Pangolin.
+    pub(crate) object: String,
+}
+
+/// How it was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Created,
+    Updated,
+    Deleted,
+}
+
+impl What {
+    /// The reason of its event.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Updated => "Updated",
+            Self::Deleted => "Deleted",
+        }
+    }
+}
+
+impl ApplyResult {
+    fn fail(&mut self, error: String, class: RetryClass) {
+        self.errors.push(error);
+        self.again = Some(match (self.again, class) {
+            // The soonest one.
+            (Some(RetryClass::Now), _) | (_, RetryClass::Now) => RetryClass::Now,
+            (Some(RetryClass::Transient), _) | (_, RetryClass::Transient) => RetryClass::Transient,
+            (_, class) => class,
+        });
+    }
+
+    fn changed(&mut self, what: What, host: &str, object: impl Into<String>) {
+        self.changes.push(Change { what, host: host.to_owned(), object: object.into() });
+    }
+
+    /// Notes an error of Pangolin: about the object, or about the server.
+    fn refused_by_pangolin(&mut self, host: &str, error: &PangolinError) {
+        let class = match error.class() {
+            ErrorClass::Transient => RetryClass::Transient,
+            ErrorClass::Throttled(after) => RetryClass::Throttled { after },
+            ErrorClass::Settings => crate::plan::SOON,
+            ErrorClass::Object => RetryClass::Slow,
+        };
+        let mut refusal = unreachable(error);
+        if matches!(error, PangolinError::HostTaken { .. }) {
+            refusal.reason = Reason::ForeignResource;
+        }
+        if !host.is_empty() {
+            refusal.message = format!("{host}: {}", refusal.message);
+        }
+        // A conflict of two writers, or a dropped connection, is over at the next try.
+        if !matches!(error, PangolinError::NotFound { .. } | PangolinError::Unreachable { dropped: true, .. }) {
+            self.refusals.push(refusal);
+        }
+        self.fail(format!("{host}: {error}"), class);
+    }
+
+    /// What Pangolin has now.
+    fn know(&mut self, id: ResourceId, stored: Stored) {
+        self.memory.known.insert(id, stored);
+    }
+}
+
+impl PangolinSystem {
+    pub(crate) async fn carry_out(&self, plan: Plan) -> ApplyResult {
+        let Plan {
+            key,
+            policy,
+            began,
+            memory,
+            identity,
+            tunnel,
+            refusals,
+            notes,
+            again,
+            delivery,
+            hosts,
+            managed,
+            judged,
+            blocked,
+        } = plan;
+        let mut applied = ApplyResult {
+            key,
+            policy,
+            began,
+            memory,
+            identity,
+            tunnel,
+            refusals,
+            judged,
+            notes,
+            again,
+            changes: Vec::new(),
+            errors: Vec::new(),
+            hosts,
+            digest: None,
+            noted: None,
+            read: false,
+            managed: 0,
+            ours: managed,
+            paused: false,
+        };
+        match delivery {
+            Delivery::Nothing => {}
+            Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
+            Delivery::Api(plan) => self.apply_resources(plan, blocked, &mut applied).await,
+            Delivery::Down(error) => {
+                let class = match error.class() {
+                    ErrorClass::Throttled(after) => RetryClass::Throttled { after },
+                    ErrorClass::Settings | ErrorClass::Object => crate::plan::SOON,
+                    ErrorClass::Transient => RetryClass::Transient,
+                };
+                applied.fail(error.to_string(), class);
+            }
+        }
+        applied
+    }
+
+    async fn apply_children(&self, plan: CrdPlan, applied: &mut ApplyResult) {
+        let CrdPlan { apply, delete, owner, managed } = plan;
+        let Key::Ingress(id) = applied.key.clone() else { return };
+        let namespace = id.namespace.as_deref();
+        applied.managed = managed;
+        let mut complete = true;
+        for (name, host, content) in apply {
+            let Some(owner) = &owner else { continue };
+            let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner.clone())));
+            match self.writer.apply_child(&child, &content).await {
+                Ok(ChildApplied::Made) => {
+                    applied.managed += 1;
+                    applied.changed(What::Created, &host, name);
+                }
+                Ok(ChildApplied::Changed) => applied.changed(What::Updated, &host, name),
+                Ok(ChildApplied::Unchanged) => {}
+                Err(error) => {
+                    complete = false;
+                    self.child_failed(&host, &error, applied).await;
+                }
+            }
+        }
+        if !complete {
+            // What is to replace them is not there yet.
+            return;
+        }
+        for (name, uid, host) in delete {
+            let mut owner = applied.identity.as_ref().map(owner_reference).unwrap_or_default();
+            owner.uid = uid;
+            let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));
+            match self.writer.delete_child(&child).await {
+                Ok(ChildDeleted::Asked) => {
+                    applied.managed = applied.managed.saturating_sub(1);
+                    applied.changed(What::Deleted, &host, name);
+                }
+                Ok(ChildDeleted::Absent) | Err(ChildError::NotOurs { .. }) => {}
+                Err(error) => applied.fail(error.to_string(), (&error).into()),
+            }
+        }
+    }
+
+    async fn child_failed(&self, host: &str, error: &ChildError, applied: &mut ApplyResult) {
+        match error {
+            ChildError::NotOurs { .. } => {
+                applied.refusals.push(Refusal::new(Reason::ForeignResource, format!("{host}: {error}")));
+            }
+            ChildError::Write(WriteError::Invalid(why)) => {
+                let message = format!("{host}: the API server rejects the PangolinResource: {why}");
+                applied.refusals.push(Refusal::new(Reason::Unsupported, message));
+                self.schema.forget().await;
+            }
+            // A field that is not declared is answered with a server error.
+            ChildError::Write(WriteError::Transient(why)) if why.contains("schema") => self.schema.forget().await,
+            ChildError::Leaving { .. } | ChildError::Write(_) => {}
+        }
+        applied.fail(format!("{host}: {error}"), error.into());
+    }
+}

@@ -1,0 +1,246 @@
+//! Writes to Pangolin, in an order that never routes a request to a Service that neither the old nor the new Ingress names.
+//!
+//! New routes come first, the most specific one before the others. Then changed ones, in place. Then the old ones are deleted, the least
+//! specific one first. A resource that becomes public does so after its targets are right; one that becomes protected, before.
+
+use serde_json::json;
+use signpost_engine::ObjectWrite;
+use signpost_provider_pangolin::{Deleted, Pangolin, PangolinError, ResourceId, Stored, Target, TargetSettings};
+
+use super::{ApplyResult, What};
+use crate::PangolinSystem;
+use crate::index::APPLIED_ANNOTATION;
+use crate::plan::api::{ApiPlan, Doomed, Ensure, is_mark};
+
+/// What has to happen to the targets of a resource.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TargetChanges {
+    /// To create, in order.
+    pub(crate) create: Vec<TargetSettings>,
+    /// To change in place.
+    pub(crate) update: Vec<(Target, TargetSettings)>,
+    /// To delete, in order.
+    pub(crate) delete: Vec<Target>,
+    /// As they should be.
+    pub(crate) keep: Vec<Target>,
+}
+
+/// Compares targets with what is wanted.
+pub(crate) fn target_changes(current: &[Target], wanted: &[TargetSettings]) -> TargetChanges {
+    let mut rest: Vec<Target> = current.to_vec();
+    let mut changes = TargetChanges::default();
+    let mut open = Vec::new();
+    for settings in wanted {
+        match rest.iter().position(|target| settings.match_target(target)) {
+            Some(at) => changes.keep.push(rest.remove(at)),
+            None => open.push(settings.clone()),
+        }
+    }
+    for settings in open {
+        match rest.iter().position(|target| same_route(&settings, target)) {
+            Some(at) => changes.update.push((rest.remove(at), settings)),
+            None => changes.create.push(settings),
+        }
+    }
+    if let ([only], [_], true) = (&rest[..], &changes.create[..], changes.update.is_empty()) {
+        // One path instead of another: one change in place.
+        let settings = changes.create.remove(0);
+        changes.update.push((only.clone(), settings));
+        rest.clear();
+    }
+    changes.create.sort_by_key(|settings| std::cmp::Reverse(settings.priority));
+    rest.sort_by_key(|target| target.priority.unwrap_or(100));
+    changes.delete = rest;
+    changes
+}
+
+/// Whether a target is for the path that is wanted.
+fn same_route(settings: &TargetSettings, target: &Target) -> bool {
+    let wanted = settings.path.as_ref().map_or(("", ""), |path| (path.text(), path.matching().as_str()));
+    wanted == (target.path.as_deref().unwrap_or_default(), target.matching.as_deref().unwrap_or_default())
+}
+
+impl PangolinSystem {
+    pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) {
+        let ApiPlan { ensure, delete, digest, noted, managed, paused } = plan;
+        let Some(link) = &self.link else { return };
+        let pangolin = &*link.pangolin;
+        (applied.managed, applied.paused, applied.noted) = (managed, paused, noted);
+        let changes = ensure.iter().any(|ensure| ensure.current.is_some());
+        if changes && applied.noted.is_some() && !self.erase_digest(applied).await {
+            return;
+        }
+        applied.read = !ensure.is_empty();
+        let mut complete = true;
+        for ensure in ensure {
+            let host = ensure.settings.host.undotted().to_owned();
+            let current = ensure.current;
+            match self.ensure(pangolin, ensure, applied).await {
+                Ok(()) => {}
+                Err(error) => {
+                    complete = false;
+                    self.note(&error);
+                    applied.hosts.retain(|known| *known != host);
+                    // What is known of it may be wrong.
+                    if let Some(id) = current {
+                        applied.memory.known.remove(&id);
+                    }
+                    if matches!(
+                        error,
+                        PangolinError::NotFound { .. }
+                            | PangolinError::NiceIdTaken { .. }
+                            | PangolinError::HostTaken { .. }
+                    ) {
+                        pangolin.forget();
+                    }
+                    applied.refused_by_pangolin(&host, &error);
+                }
+            }
+        }
+        if !complete {
+            applied.memory.applied = None;
+            return;
+        }
+        if !blocked && !digest.is_empty() {
+            applied.digest = Some(digest);
+        }
+        for doomed in delete {
+            applied.memory.known.remove(&doomed.id);
+            match self.remove(pangolin, &doomed).await {
+                Ok(Some(Deleted::Done)) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
+                Ok(Some(Deleted::Absent) | None) => {}
+                Err(error) => {
+                    self.note(&error);
+                    applied.refused_by_pangolin(&doomed.host, &error);
+                }
+            }
+        }
+    }
+
+    /// Takes note of a failed write. A permission that one kind of write lacks says nothing about the others.
+    fn note(&self, error: &PangolinError) {
+        if let Some(link) = self.link.as_ref().filter(|_| !matches!(error, PangolinError::Forbidden { .. })) {
+            link.note(Some(error));
+        }
+    }
+
+    /// Removes the digest from the Ingress before something is changed that the list does not show: after a crash, what is there is read.
+    async fn erase_digest(&self, applied: &mut ApplyResult) -> bool {
+        let Some(identity) = &applied.identity else { return true };
+        let erased = json!({ "annotations": { APPLIED_ANNOTATION: null } });
+        match self.writer.write(&ObjectWrite::metadata(identity, erased)).await {
+            Ok(_) => {
+                applied.noted = None;
+                true
+            }
+            Err(error) => {
+                applied.fail(error.to_string(), (&error).into());
+                false
+            }
+        }
+    }
+
+    /// Deletes a resource, if it still carries the mark.
+    async fn remove(&self, pangolin: &dyn Pangolin, doomed: &Doomed) -> Result<Option<Deleted>, PangolinError> {
+        let resource = match pangolin.resource(doomed.id).await {
+            Ok(resource) => resource,
+            Err(PangolinError::NotFound { .. }) => {
+                // Deleted by another one: the list is not current.
+                pangolin.forget();
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if ![&resource.nice_id, &resource.name].contains(&&doomed.mark) {
+            pangolin.forget();
+            return Ok(None);
+        }
+        self.may_write()?;
+        pangolin.delete_resource(doomed.id).await.map(Some)
+    }
+
+    fn may_write(&self) -> Result<(), PangolinError> {
+        if self.writer.may_write() {
+            return Ok(());
+        }
+        let what = "this replica is not the leader, or is stopping".to_owned();
+        Err(PangolinError::Unreachable { what, dropped: true })
+    }
+
+    /// Makes sure of one resource with its targets.
+    async fn ensure(
+        &self,
+        pangolin: &dyn Pangolin,
+        ensure: Ensure,
+        applied: &mut ApplyResult,
+    ) -> Result<(), PangolinError> {
+        let Ensure { new, settings, targets, current, known } = ensure;
+        let created = current.is_none();
+        let (mut resource, mut have) = match (current, known) {
+            (Some(_), Some(known)) => known,
+            (Some(id), None) => {
+                let resource = pangolin.resource(id).await?;
+                // Between the list and now it may have become a foreign one.
+                let owner = self.owner().await?;
+                if ![&resource.nice_id, &resource.name].iter().any(|text| is_mark(text, &owner)) {
+                    return Err(PangolinError::NotFound { what: format!("resource {id} with a mark of ours") });
+                }
+                (resource, pangolin.targets(id).await?)
+            }
+            (None, _) => {
+                self.may_write()?;
+                (pangolin.create_resource(&new).await?, Vec::new())
+            }
+        };
+        let id = resource.id;
+        let before = (resource.clone(), have.clone());
+        // One that is created has no target, and is marked at once.
+        let protect = created || settings.sso || settings.block_access;
+        if protect {
+            self.may_write()?;
+            resource = pangolin.update_resource(&resource, &settings).await?;
+        }
+        have = self.set_targets(pangolin, id, have, &targets).await?;
+        if !protect {
+            self.may_write()?;
+            resource = pangolin.update_resource(&resource, &settings).await?;
+        }
+        let after: Stored = (resource, have);
+        if created {
+            applied.managed += 1;
+            applied.changed(What::Created, settings.host.undotted(), id.to_string());
+        } else if before != after {
+            applied.changed(What::Updated, settings.host.undotted(), id.to_string());
+        }
+        applied.know(id, after);
+        Ok(())
+    }
+
+    async fn set_targets(
+        &self,
+        pangolin: &dyn Pangolin,
+        id: ResourceId,
+        have: Vec<Target>,
+        wanted: &[TargetSettings],
+    ) -> Result<Vec<Target>, PangolinError> {
+        let TargetChanges { create, update, delete, keep } = target_changes(&have, wanted);
+        let mut now = keep;
+        for settings in create {
+            self.may_write()?;
+            now.push(pangolin.create_target(id, &settings).await?);
+        }
+        for (target, settings) in update {
+            self.may_write()?;
+            now.push(pangolin.update_target(&target, &settings).await?);
+        }
+        for target in delete {
+            self.may_write()?;
+            pangolin.delete_target(id, target.id).await?;
+        }
+        now.sort_by_key(|target| target.id);
+        Ok(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

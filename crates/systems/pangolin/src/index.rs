@@ -1,0 +1,492 @@
+//! What the cluster asks for, folded from the watch. No object is kept.
+//!
+//! ```text
+//! Ingress, IngressClass ─► claimants ─► claims on hosts (oldest, then UID) ─┐
+//! Service, PangolinTunnel, PangolinOrganization ─► facts ───────────────────┼─► touch: one key per Ingress
+//! PangolinResource (label and owner of an Ingress) ─► children ─────────────┘
+//! ```
+//! A change that means nothing here (a tunnel's heartbeat, a status, a label of others) touches nothing.
+
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use signpost_apis::ingress::{Ingress, IngressClass};
+use signpost_apis::pangolin::{PangolinOrganization, PangolinResource, PangolinTunnel};
+use signpost_apis::service::Service;
+use signpost_dns::Fqdn;
+use signpost_engine::{Index, ObjectId, Queue, Touch};
+use signpost_exposure::{BaseDomain, Class, decide_class};
+use signpost_planning::{Claim, Claims};
+
+pub use read::{APPLIED_ANNOTATION, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
+pub(crate) use read::{BackendRef, ChildFacts, ChildState, Claimant, HostRule, ServiceFacts, TunnelFacts};
+
+use crate::settings::Policy;
+
+/// The unit of a pass.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// Everything in Pangolin that is marked as ours and belongs to no Ingress (direct mode).
+    Sweep,
+    /// One Ingress.
+    Ingress(IngressId),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sweep => f.write_str("sweep"),
+            Self::Ingress(id) => f.write_str(&id.path()),
+        }
+    }
+}
+
+/// The queue of this system.
+pub(crate) type Keys = Queue<Key, ()>;
+
+type Place = (String, String);
+
+#[derive(Debug, Default)]
+struct State {
+    claimants: BTreeMap<IngressId, Arc<Claimant>>,
+    unreadable: BTreeSet<IngressId>,
+    claims: Claims<Fqdn, IngressId>,
+    /// Controllers by class.
+    classes: BTreeMap<String, String>,
+    /// Whether the classes are known completely, and which absent ones were reported.
+    classes_listed: bool,
+    classes_missing: BTreeSet<String>,
+    services: BTreeMap<Place, ServiceFacts>,
+    /// Who names a Service.
+    users: BTreeMap<Place, BTreeSet<IngressId>>,
+    tunnels: BTreeMap<Place, TunnelFacts>,
+    organizations: BTreeMap<Place, Arc<[BaseDomain]>>,
+    /// Children by their Ingress, and the Ingress of each.
+    children: BTreeMap<IngressId, BTreeMap<String, ChildFacts>>,
+    parents: BTreeMap<ObjectId, IngressId>,
+}
+
+/// The index.
+#[derive(Debug)]
+pub struct PangolinIndex {
+    state: Mutex<State>,
+    queue: Keys,
+    policy: Arc<Policy>,
+}
+
+/// What a tunnel's name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundTunnel {
+    /// One tunnel.
+    One {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Whether it is ready.
+        ready: bool,
+        /// The domains of its organisation, where they are known.
+        domains: Option<Arc<[BaseDomain]>>,
+    },
+    /// None.
+    None,
+    /// Several, in these namespaces.
+    Several(Vec<String>),
+}
+
+impl PangolinIndex {
+    /// An empty index.
+    pub(crate) fn new(policy: Arc<Policy>, queue: Keys) -> Self {
+        Self { state: Mutex::default(), queue, policy }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self, ids: impl IntoIterator<Item = IngressId>) {
+        for id in ids {
+            self.queue.touch(Key::Ingress(id), Touch::One(()));
+        }
+    }
+
+    /// Asks for a pass of every Ingress.
+    pub(crate) fn touch_all(&self) {
+        let ids: Vec<IngressId> = self.lock().claimants.keys().cloned().collect();
+        self.touch(ids);
+    }
+
+    /// The Ingress, when it is ours and can be read.
+    pub(crate) fn claimant(&self, id: &IngressId) -> Option<Arc<Claimant>> {
+        self.lock().claimants.get(id).filter(|claimant| claimant.class != Class::Foreign).cloned()
+    }
+
+    /// Whether the Ingress exists and cannot be read: everything of it is left alone.
+    pub(crate) fn is_unreadable(&self, id: &IngressId) -> bool {
+        self.lock().unreadable.contains(id)
+    }
+
+    /// The hosts of an Ingress that others own, and who.
+    pub(crate) fn taken(&self, claimant: &Claimant) -> BTreeMap<Fqdn, IngressId> {
+        let hosts = claimant.claims(&self.policy);
+        let state = self.lock();
+        let other = |host: Fqdn| {
+            let holder = state.claims.holder_of(&host)?.holder.clone();
+            (holder != claimant.identity.id).then_some((host, holder))
+        };
+        hosts.into_iter().filter_map(other).collect()
+    }
+
+    /// Who owns a host.
+    pub(crate) fn holder(&self, host: &Fqdn) -> Option<IngressId> {
+        self.lock().claims.holder_of(host).map(|claim| claim.holder.clone())
+    }
+
+    /// The Services that an Ingress names and that exist.
+    pub(crate) fn services(&self, claimant: &Claimant) -> BTreeMap<String, ServiceFacts> {
+        let state = self.lock();
+        let namespace = claimant.namespace();
+        let known = |name: &str| state.services.get(&(namespace.to_owned(), name.to_owned())).cloned();
+        claimant.services().filter_map(|name| Some((name.to_owned(), known(name)?))).collect()
+    }
+
+    /// The children of an Ingress, by name.
+    pub(crate) fn children(&self, id: &IngressId) -> BTreeMap<String, ChildFacts> {
+        self.lock().children.get(id).cloned().unwrap_or_default()
+    }
+
+    /// Whether an Ingress has a child for a host.
+    pub(crate) fn has_child(&self, id: &IngressId, host: &str) -> bool {
+        let state = self.lock();
+        let children = state.children.get(id).into_iter().flat_map(BTreeMap::values);
+        children.into_iter().any(|child| child.host.as_deref() == Some(host) && !child.deleting)
+    }
+
+    /// The tunnel of this name for an Ingress of this namespace: beside it, in the configured namespace, or the only one of the name.
+    pub(crate) fn tunnel(&self, reference: &str, namespace: &str) -> FoundTunnel {
+        let state = self.lock();
+        let found = |namespace: &str, name: &str| {
+            let facts = state.tunnels.get(&(namespace.to_owned(), name.to_owned()))?;
+            let organization = (namespace.to_owned(), facts.organization.clone());
+            let domains = state.organizations.get(&organization).filter(|domains| !domains.is_empty()).cloned();
+            let (namespace, name) = (namespace.to_owned(), name.to_owned());
+            Some(FoundTunnel::One { namespace, name, ready: facts.ready, domains })
+        };
+        if let Some((namespace, name)) = reference.split_once('/') {
+            return found(namespace, name).unwrap_or(FoundTunnel::None);
+        }
+        let configured = self.policy.tunnel_namespace.as_deref();
+        if let Some(one) = [Some(namespace), configured].into_iter().flatten().find_map(|place| found(place, reference))
+        {
+            return one;
+        }
+        let places =
+            || state.tunnels.keys().filter(|(_, name)| name == reference).map(|(namespace, _)| namespace.as_str());
+        match places().count() {
+            0 => FoundTunnel::None,
+            1 => places().next().and_then(|place| found(place, reference)).unwrap_or(FoundTunnel::None),
+            _ => FoundTunnel::Several(places().map(str::to_owned).collect()),
+        }
+    }
+
+    /// The Ingresses that may have something in Pangolin: ours, and those that cannot be read.
+    pub(crate) fn known(&self) -> Vec<IngressId> {
+        let state = self.lock();
+        let ours = state.claimants.iter().filter(|(_, claimant)| claimant.class != Class::Foreign).map(|(id, _)| id);
+        ours.chain(&state.unreadable).cloned().collect()
+    }
+
+    /// Whether a class has no object, and this was not reported before.
+    pub(crate) fn is_missing_class(&self, class: &str) -> bool {
+        let mut state = self.lock();
+        state.classes_listed && !state.classes.contains_key(class) && state.classes_missing.insert(class.to_owned())
+    }
+
+    /// Replaces what is known of an Ingress; returns who is concerned besides itself.
+    fn replace(&self, state: &mut State, id: &IngressId, next: Option<&Arc<Claimant>>) -> BTreeSet<IngressId> {
+        let mut concerned = BTreeSet::new();
+        let before = match next {
+            Some(next) => state.claimants.insert(id.clone(), Arc::clone(next)),
+            None => state.claimants.remove(id),
+        };
+        let claims = |claimant: &Arc<Claimant>| claimant.claims(&self.policy);
+        let (old, new) = (before.as_ref().map(claims).unwrap_or_default(), next.map(claims).unwrap_or_default());
+        for host in old.iter().filter(|host| !new.contains(host)) {
+            concerned.extend(state.claims.remove(host, id).map(|claim| claim.holder.clone()));
+        }
+        if let Some(next) = next {
+            for host in new {
+                let before = state.claims.holder_of(&host).map(|claim| claim.holder.clone());
+                let claim = Claim::new(id.clone(), next.identity.created, next.identity.uid.clone());
+                state.claims.insert(host.clone(), claim);
+                let now = state.claims.holder_of(&host).map(|claim| claim.holder.clone());
+                if before != now {
+                    concerned.extend(before);
+                }
+            }
+        }
+        let place = |name: &str| (id.namespace.clone().unwrap_or_default(), name.to_owned());
+        for name in before.iter().flat_map(|before| before.services()) {
+            if let Some(users) = state.users.get_mut(&place(name)) {
+                users.remove(id);
+                if users.is_empty() {
+                    state.users.remove(&place(name));
+                }
+            }
+        }
+        for name in next.into_iter().flat_map(|next| next.services()) {
+            state.users.entry(place(name)).or_default().insert(id.clone());
+        }
+        concerned.remove(id);
+        concerned
+    }
+
+    fn class_of(&self, state: &State, name: Option<&str>, enabled: Option<bool>) -> Class {
+        let controller = name.and_then(|name| state.classes.get(name)).map(String::as_str);
+        decide_class(&self.policy.class, name, controller, enabled)
+    }
+
+    /// Takes note of a class; what its Ingresses mean may change with it.
+    fn set_class(&self, name: &str, controller: Option<&str>) {
+        let mut state = self.lock();
+        let before = match controller {
+            Some(controller) => state.classes.insert(name.to_owned(), controller.to_owned()),
+            None => state.classes.remove(name),
+        };
+        if before.as_deref() == controller {
+            return;
+        }
+        let of_class: Vec<Arc<Claimant>> =
+            state.claimants.values().filter(|known| known.class_name.as_deref() == Some(name)).cloned().collect();
+        let mut concerned = BTreeSet::new();
+        for claimant in of_class {
+            let class = self.class_of(&state, Some(name), claimant.annotations.options.enabled);
+            let id = claimant.identity.id.clone();
+            let (foreign, same) = (class == Class::Foreign, class == claimant.class);
+            if same && !(foreign && controller.is_some()) {
+                continue;
+            }
+            // What belongs to a class of another controller is of no interest any more.
+            let next = (!foreign || controller.is_none()).then(|| Arc::new(Claimant { class, ..(*claimant).clone() }));
+            concerned.extend(self.replace(&mut state, &id, next.as_ref()));
+            if !same {
+                concerned.insert(id);
+            }
+        }
+        drop(state);
+        self.touch(concerned);
+    }
+
+    fn change<T: PartialEq>(map: &mut BTreeMap<Place, T>, id: &ObjectId, facts: Option<T>) -> bool {
+        let place = (id.namespace.clone().unwrap_or_default(), id.name.clone());
+        match facts {
+            Some(facts) if map.get(&place) == Some(&facts) => false,
+            Some(facts) => {
+                map.insert(place, facts);
+                true
+            }
+            None => map.remove(&place).is_some(),
+        }
+    }
+
+    fn set_service(&self, id: &ObjectId, facts: Option<ServiceFacts>) {
+        let mut state = self.lock();
+        if Self::change(&mut state.services, id, facts) {
+            let place = (id.namespace.clone().unwrap_or_default(), id.name.clone());
+            let users = state.users.get(&place).cloned().unwrap_or_default();
+            drop(state);
+            self.touch(users);
+        }
+    }
+
+    fn set_tunnel(&self, id: &ObjectId, facts: Option<TunnelFacts>) {
+        let changed = Self::change(&mut self.lock().tunnels, id, facts);
+        if changed {
+            // Which Ingresses may mean it is decided by name; a tunnel changes rarely.
+            let of_name = |claimant: &Arc<Claimant>| {
+                let reference = tunnel_of(claimant, &self.policy);
+                reference.rsplit('/').next() == Some(id.name.as_str())
+            };
+            let users: Vec<IngressId> = self
+                .lock()
+                .claimants
+                .iter()
+                .filter(|(_, claimant)| of_name(claimant))
+                .map(|(id, _)| id.clone())
+                .collect();
+            self.touch(users);
+        }
+    }
+
+    fn set_domains(&self, id: &ObjectId, domains: Option<Arc<[BaseDomain]>>) {
+        if Self::change(&mut self.lock().organizations, id, domains) {
+            self.touch_all();
+        }
+    }
+
+    fn set_child(&self, id: &ObjectId, child: Option<(IngressId, ChildFacts)>) {
+        let mut state = self.lock();
+        let mut concerned = BTreeSet::new();
+        let parent = state.parents.get(id).cloned();
+        let same = |state: &State, parent: &IngressId, facts: &ChildFacts| {
+            state.children.get(parent).and_then(|children| children.get(&id.name)) == Some(facts)
+        };
+        if let Some((next, facts)) = &child
+            && parent.as_ref() == Some(next)
+            && same(&state, next, facts)
+        {
+            return;
+        }
+        if let Some(parent) = parent {
+            if let Some(children) = state.children.get_mut(&parent) {
+                children.remove(&id.name);
+                if children.is_empty() {
+                    state.children.remove(&parent);
+                }
+            }
+            state.parents.remove(id);
+            concerned.insert(parent);
+        }
+        if let Some((next, facts)) = child {
+            // Another Ingress may wait for this one to have the host.
+            let host = facts.host.as_deref().and_then(|host| Fqdn::parse(host).ok());
+            let waiting =
+                host.map(|host| state.claims.waiting(&host).map(|claim| claim.holder.clone()).collect::<Vec<_>>());
+            concerned.extend(waiting.into_iter().flatten());
+            state.parents.insert(id.clone(), next.clone());
+            state.children.entry(next.clone()).or_default().insert(id.name.clone(), facts);
+            concerned.insert(next);
+        }
+        drop(state);
+        self.touch(concerned);
+    }
+}
+
+/// The tunnel that an Ingress names: by annotation, by its class, or the default one.
+pub(crate) fn tunnel_of(claimant: &Claimant, policy: &Policy) -> String {
+    if let Some(named) = &claimant.annotations.options.tunnel {
+        return named.clone();
+    }
+    match &claimant.class {
+        Class::Alias(alias) => policy.mapping.tunnel(alias).to_owned(),
+        Class::Foreign | Class::Disabled | Class::Default | Class::EmptyAlias => {
+            policy.default_tunnel.clone().unwrap_or_else(|| crate::settings::DEFAULT_TUNNEL.to_owned())
+        }
+    }
+}
+
+impl Index<Ingress> for PangolinIndex {
+    fn applied(&self, ingress: &Ingress) {
+        let mut state = self.lock();
+        let next = read::claimant(ingress, self.policy.prefix.as_deref(), |class, enabled| {
+            self.class_of(&state, class, enabled)
+        });
+        let id = next.identity.id.clone();
+        let was_unreadable = state.unreadable.remove(&id);
+        // One of an unknown class is kept, since its class may name our controller.
+        let unknown = next.class_name.as_ref().is_some_and(|class| !state.classes.contains_key(class));
+        let keep = next.class != Class::Foreign || unknown;
+        let before = state.claimants.get(&id).cloned();
+        let same = before.as_ref().is_some_and(|before| before.asks_the_same(&next));
+        let ours = |known: &Claimant| known.class != Class::Foreign;
+        let matters =
+            ours(&next) || before.as_deref().is_some_and(ours) || state.children.contains_key(&id) || was_unreadable;
+        if same && !was_unreadable {
+            state.claimants.insert(id, Arc::new(next));
+            return;
+        }
+        let mut concerned = self.replace(&mut state, &id, keep.then(|| Arc::new(next)).as_ref());
+        drop(state);
+        if matters {
+            concerned.insert(id);
+        }
+        self.touch(concerned);
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        let id = Arc::new(id.clone());
+        let mut state = self.lock();
+        let known = state.claimants.contains_key(&id) || state.children.contains_key(&id);
+        let known = state.unreadable.remove(&id) || known;
+        let mut concerned = self.replace(&mut state, &id, None);
+        drop(state);
+        if known {
+            concerned.insert(id);
+        }
+        self.touch(concerned);
+    }
+
+    fn unreadable(&self, id: &ObjectId, _error: &str) {
+        self.lock().unreadable.insert(Arc::new(id.clone()));
+    }
+
+    fn listed(&self) {
+        self.queue.touch(Key::Sweep, Touch::One(()));
+    }
+}
+
+impl Index<IngressClass> for PangolinIndex {
+    fn applied(&self, class: &IngressClass) {
+        let name = class.metadata.name.as_deref().unwrap_or_default();
+        self.set_class(name, Some(class.spec.controller.as_deref().unwrap_or_default()));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.set_class(&id.name, None);
+    }
+
+    fn listed(&self) {
+        self.lock().classes_listed = true;
+    }
+}
+
+impl Index<Service> for PangolinIndex {
+    fn applied(&self, service: &Service) {
+        self.set_service(&ObjectId::of(service), Some(read::service(service)));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.set_service(id, None);
+    }
+}
+
+impl Index<PangolinTunnel> for PangolinIndex {
+    fn applied(&self, tunnel: &PangolinTunnel) {
+        self.set_tunnel(&ObjectId::of(tunnel), Some(read::tunnel(tunnel)));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.set_tunnel(id, None);
+    }
+}
+
+impl Index<PangolinOrganization> for PangolinIndex {
+    fn applied(&self, organization: &PangolinOrganization) {
+        self.set_domains(&ObjectId::of(organization), Some(read::domains(organization)));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.set_domains(id, None);
+    }
+}
+
+impl Index<PangolinResource> for PangolinIndex {
+    fn applied(&self, resource: &PangolinResource) {
+        let id = ObjectId::of(resource);
+        let child = read::child(resource).map(|(name, facts)| {
+            let parent: IngressId = Arc::new(ObjectId::new::<Ingress>(id.namespace.as_deref(), &name));
+            (parent, facts)
+        });
+        self.set_child(&id, child);
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.set_child(id, None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! Objects as this system needs them: small, parsed, without anything that changes at every heartbeat. Pure.
+
+use std::sync::Arc;
+
+use signpost_apis::ingress::{Ingress, IngressBackend};
+use signpost_apis::pangolin::{PangolinOrganization, PangolinResource, PangolinTunnel};
+use signpost_apis::service::Service;
+use signpost_dns::Fqdn;
+use signpost_engine::{Identity, ObjectId};
+use signpost_exposure::{
+    Annotations, Backend, BaseDomain, Class, Overrides, PathRule, PathType, Shape, normalise, parse_annotations, split,
+};
+
+use crate::settings::{MultiHost, Policy};
+
+/// The id of an Ingress.
+pub type IngressId = Arc<ObjectId>;
+
+/// The label with the UID of the Ingress that a PangolinResource is for.
+pub const UID_LABEL: &str = "pic.ingress.k8s.io/uid";
+/// The label with its name, cut where it is too long.
+pub const NAME_LABEL: &str = "pic.ingress.k8s.io/name";
+/// The label with its namespace.
+pub const NAMESPACE_LABEL: &str = "pic.ingress.k8s.io/namespace";
+/// The annotation with the exposed host.
+pub const HOST_ANNOTATION: &str = "pic.ingress.k8s.io/host";
+/// The annotation on an Ingress with a digest of what Pangolin has for it, written in direct mode.
+pub const APPLIED_ANNOTATION: &str = "pic.ingress.k8s.io/applied";
+
+/// Hosts of one Ingress beyond this are left out.
+const MOST_HOSTS: usize = 1000;
+
+/// What answers a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BackendRef {
+    /// A Service of the namespace.
+    Service(Backend),
+    /// Something else, as text.
+    Other(String),
+}
+
+/// The paths of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostRule {
+    /// The host as it is written; empty for a rule without one.
+    pub(crate) host: String,
+    /// Its paths, of all rules for it.
+    pub(crate) paths: Vec<PathRule<BackendRef>>,
+}
+
+/// One Ingress, as far as this system is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimant {
+    /// Which, in which incarnation.
+    pub(crate) identity: Identity,
+    /// The name of its class.
+    pub(crate) class_name: Option<String>,
+    /// What its class means.
+    pub(crate) class: Class,
+    /// Its annotations.
+    pub(crate) annotations: Annotations,
+    /// Its rules, one for each host, in order.
+    pub(crate) rules: Vec<HostRule>,
+    /// What answers where no path matches.
+    pub(crate) default: Option<BackendRef>,
+    /// The digest that was noted on it.
+    pub(crate) applied: Option<Box<str>>,
+}
+
+impl Claimant {
+    /// The namespace of the Ingress.
+    pub(crate) fn namespace(&self) -> &str {
+        self.identity.id.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Whether something is to be exposed for it.
+    pub(crate) fn is_active(&self) -> bool {
+        !self.identity.is_deleting() && matches!(self.class, Class::Default | Class::Alias(_) | Class::EmptyAlias)
+    }
+
+    /// Whether it asks for the same, whatever else was written to it.
+    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
+        (&self.identity.uid, self.identity.is_deleting()) == (&other.identity.uid, other.identity.is_deleting())
+            && (&self.class, &self.annotations) == (&other.class, &other.annotations)
+            && (&self.rules, &self.default) == (&other.rules, &other.default)
+    }
+
+    /// The rules that are exposed, and whether others are left out.
+    pub(crate) fn exposed(&self, multi: MultiHost) -> (&[HostRule], bool) {
+        let named = self.rules.iter().filter(|rule| !rule.host.is_empty()).count();
+        match multi {
+            MultiHost::First if named > 1 => {
+                let first = self.rules.iter().position(|rule| !rule.host.is_empty()).unwrap_or_default();
+                (&self.rules[first..=first], true)
+            }
+            MultiHost::First | MultiHost::All => (&self.rules, false),
+        }
+    }
+
+    /// The Services that it names.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &str> {
+        let backends =
+            self.rules.iter().flat_map(|rule| rule.paths.iter().map(|path| &path.backend)).chain(&self.default);
+        backends.filter_map(|backend| match backend {
+            BackendRef::Service(backend) => Some(backend.service.as_str()),
+            BackendRef::Other(_) => None,
+        })
+    }
+
+    /// The hosts that it claims: what will be exposed, as far as it is known without the organisation.
+    pub(crate) fn claims(&self, policy: &Policy) -> Vec<Fqdn> {
+        if !self.is_active() {
+            return Vec::new();
+        }
+        let mut all = signpost_exposure::HostPolicy { unlisted: true, ..policy.hosts };
+        all.localhost = true;
+        let (rules, _) = self.exposed(policy.multi_host);
+        let one = rules.len() == 1;
+        let claimed = rules.iter().filter_map(|rule| {
+            let host = normalise(&rule.host, policy.hosts).ok()?;
+            let none = Overrides::default();
+            let overrides = if one { &self.annotations.options.overrides } else { &none };
+            Some(split(&host, overrides, None, all).map_or(host, |split| split.host))
+        });
+        claimed.collect()
+    }
+}
+
+/// Reads an Ingress. `decide` says what its class means.
+pub(crate) fn claimant(
+    ingress: &Ingress,
+    prefix: Option<&str>,
+    decide: impl FnOnce(Option<&str>, Option<bool>) -> Class,
+) -> Claimant {
+    let pairs = ingress.metadata.annotations.iter().flatten();
+    let annotations = parse_annotations(pairs.map(|(key, value)| (key.as_str(), value.as_str())), prefix);
+    let class_name = ingress.class().map(str::to_owned);
+    let class = decide(class_name.as_deref(), annotations.options.enabled);
+    let mut rules: Vec<HostRule> = Vec::new();
+    for rule in &ingress.spec.rules {
+        let host = rule.host.clone().unwrap_or_default();
+        let paths = rule.http.iter().flat_map(|http| &http.paths).map(|path| PathRule {
+            path: path.path.clone().unwrap_or_default(),
+            kind: match path.path_type.as_deref() {
+                Some("Exact") => PathType::Exact,
+                Some("Prefix") => PathType::Prefix,
+                _ => PathType::ImplementationSpecific,
+            },
+            backend: backend(&path.backend),
+        });
+        match rules.iter().position(|known| known.host == host) {
+            Some(at) => rules[at].paths.extend(paths),
+            None if rules.len() < MOST_HOSTS => rules.push(HostRule { host, paths: paths.collect() }),
+            None => {}
+        }
+    }
+    Claimant {
+        identity: Identity::of(ingress),
+        class_name,
+        class,
+        annotations,
+        rules,
+        default: ingress.spec.default_backend.as_ref().map(backend),
+        applied: ingress.annotation(APPLIED_ANNOTATION).map(Into::into),
+    }
+}
+
+fn backend(backend: &IngressBackend) -> BackendRef {
+    let Some(service) = &backend.service else {
+        let other = backend.resource.as_ref().map(|other| format!("{} {}", other.kind, other.name));
+        return BackendRef::Other(other.unwrap_or_else(|| "nothing".to_owned()));
+    };
+    let port = match (&service.port.name, service.port.number.and_then(|number| u16::try_from(number).ok())) {
+        (_, Some(number)) if number > 0 => Ok(number),
+        (name, _) => Err(name.clone().unwrap_or_default()),
+    };
+    BackendRef::Service(Backend { service: service.name.clone(), port })
+}
+
+/// The ports of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceFacts {
+    /// Its ports.
+    pub(crate) ports: Box<[PortFacts]>,
+    /// The name that it stands for, when it is an `ExternalName`.
+    pub(crate) external: Option<Box<str>>,
+}
+
+/// One TCP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortFacts {
+    /// Its number.
+    pub(crate) number: u16,
+    /// Its name.
+    pub(crate) name: Option<Box<str>>,
+    /// What is spoken there.
+    pub(crate) protocol: Option<Box<str>>,
+}
+
+pub(crate) fn service(service: &Service) -> ServiceFacts {
+    let tcp = service.spec.ports.iter().filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP");
+    let ports = tcp.filter_map(|port| {
+        Some(PortFacts {
+            number: u16::try_from(port.port).ok().filter(|number| *number > 0)?,
+            name: port.name.as_deref().map(Into::into),
+            protocol: port.app_protocol.as_deref().map(Into::into),
+        })
+    });
+    let external =
+        service.spec.external_name.as_deref().filter(|_| service.spec.type_.as_deref() == Some("ExternalName"));
+    ServiceFacts { ports: ports.collect(), external: external.map(Into::into) }
+}
+
+/// What matters of a tunnel; its heartbeat does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TunnelFacts {
+    /// Whether it is ready.
+    pub(crate) ready: bool,
+    /// Its organisation, in the same namespace.
+    pub(crate) organization: String,
+}
+
+pub(crate) fn tunnel(tunnel: &PangolinTunnel) -> TunnelFacts {
+    TunnelFacts {
+        ready: tunnel.metadata.deletion_timestamp.is_none() && tunnel.status.status.as_deref() == Some("Ready"),
+        organization: tunnel.spec.organization_ref.name.clone(),
+    }
+}
+
+/// The base domains of an organisation.
+pub(crate) fn domains(organization: &PangolinOrganization) -> Arc<[BaseDomain]> {
+    let domains = organization.status.domains.iter().filter_map(|domain| {
+        Some(BaseDomain {
+            name: Fqdn::parse_hostname(&domain.base_domain).ok()?,
+            id: Some(domain.domain_id.clone()).filter(|id| !id.is_empty()),
+            shape: if domain.type_ == "cname" { Shape::One } else { Shape::Tree },
+            verified: domain.verified,
+        })
+    });
+    domains.collect()
+}
+
+/// What pangolin-operator reports about a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChildState {
+    /// Nothing yet, or it still works on it.
+    Waiting,
+    /// It is exposed under this host, as the operator understood it.
+    Ready {
+        /// The host in the status.
+        host: Option<String>,
+        /// Whether the status names a target.
+        targets: bool,
+    },
+    /// It failed.
+    Failed(String),
+}
+
+/// What is known of a PangolinResource that carries the UID of an Ingress in its label and among its owners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ChildFacts {
+    /// The UID.
+    pub(crate) uid: String,
+    /// The host that it is for, where its annotation names it.
+    pub(crate) host: Option<String>,
+    /// The id in Pangolin.
+    pub(crate) resource_id: Option<String>,
+    /// What the operator reports.
+    pub(crate) state: ChildState,
+    /// Whether it is being deleted.
+    pub(crate) deleting: bool,
+    /// The generation, so that a change of the specification is seen.
+    pub(crate) generation: i64,
+    /// Its labels of ours, so that a change is seen.
+    pub(crate) labels: Vec<String>,
+}
+
+/// Reads a PangolinResource: its Ingress, and the facts; `None` when it is not ours.
+pub(crate) fn child(resource: &PangolinResource) -> Option<(String, ChildFacts)> {
+    let meta = &resource.metadata;
+    let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
+    let uid = label(UID_LABEL)?;
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let owner = owners.iter().find(|owner| owner.kind == "Ingress" && owner.uid == uid)?;
+    let status = &resource.status;
+    let generation = meta.generation.unwrap_or_default();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let word = status.status.as_deref().or(status.phase.as_deref()).unwrap_or_default();
+    let current = status.observed_generation.is_none_or(|observed| observed >= generation);
+    let state = match word {
+        "Ready" if current && ready.is_none_or(|ready| ready.status == "True") => {
+            ChildState::Ready { host: status.full_domain.clone(), targets: !status.target_ids.is_empty() }
+        }
+        "Error" | "Failed" if current => {
+            let why = ready.map(|ready| ready.message.as_str()).filter(|why| !why.is_empty());
+            ChildState::Failed(why.unwrap_or("no message").chars().take(300).collect())
+        }
+        _ => ChildState::Waiting,
+    };
+    let resource_id = status.resource_id.as_ref().map(|id| id.as_str().map_or_else(|| id.to_string(), str::to_owned));
+    let facts = ChildFacts {
+        host: meta.annotations.as_ref().and_then(|all| all.get(HOST_ANNOTATION).cloned()),
+        resource_id: resource_id.filter(|id| !id.is_empty() && id != "null"),
+        state,
+        deleting: meta.deletion_timestamp.is_some(),
+        generation,
+        labels: [NAME_LABEL, NAMESPACE_LABEL].iter().filter_map(|key| label(key)).collect(),
+        uid,
+    };
+    Some((owner.name.clone(), facts))
+}

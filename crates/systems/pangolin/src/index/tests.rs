@@ -1,0 +1,133 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use signpost_apis::ingress::{Ingress, IngressClass};
+use signpost_apis::pangolin::{PangolinResource, PangolinTunnel};
+use signpost_apis::service::Service;
+use signpost_dns::Fqdn;
+use signpost_engine::{Index, ObjectId, Queue};
+
+use super::{FoundTunnel, Key, Keys, PangolinIndex};
+use crate::settings::Policy;
+
+struct Folded {
+    index: PangolinIndex,
+    queue: Keys,
+}
+
+impl Folded {
+    fn new() -> Self {
+        let queue = Queue::new();
+        Self { index: PangolinIndex::new(Arc::new(Policy::default()), queue.clone()), queue }
+    }
+
+    fn ingress(&self, name: &str, class: &str, host: &str, second: u32) {
+        let ingress: Ingress = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "prod", "uid": format!("uid-{name}"), "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")},
+            "spec": {"ingressClassName": class, "rules": [{"host": host, "http": {"paths": [
+                {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}}]}}]},
+        }))
+        .unwrap();
+        self.index.applied(&ingress);
+    }
+
+    fn tunnel(&self, status: &Value) {
+        let tunnel: PangolinTunnel =
+            serde_json::from_value(json!({"metadata": {"name": "default", "namespace": "prod"}, "status": status}))
+                .unwrap();
+        self.index.applied(&tunnel);
+    }
+
+    /// The Ingresses that were touched, each ended as done.
+    async fn touched(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Ok(job) = tokio::time::timeout(std::time::Duration::from_secs(2), self.queue.next()).await {
+            if let Key::Ingress(id) = &job.key {
+                names.push(id.name.clone());
+            }
+            self.queue.finish(&job.key, signpost_engine::Outcome::Done);
+        }
+        names.sort();
+        names
+    }
+
+    fn holder(&self, host: &str) -> Option<String> {
+        self.index.holder(&Fqdn::parse(host).unwrap()).map(|id| id.name.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_ingress_owns_a_host_and_whoever_is_concerned_is_touched() {
+    let folded = Folded::new();
+    folded.ingress("young", "pangolin", "app.example.com", 2);
+    folded.touched().await;
+    folded.ingress("old", "pangolin", "app.example.com", 1);
+    assert_eq!(folded.touched().await, ["old", "young"]);
+    assert_eq!(folded.holder("app.example.com").as_deref(), Some("old"));
+    Index::<Ingress>::deleted(&folded.index, &ObjectId::new::<Ingress>(Some("prod"), "old"));
+    assert_eq!(folded.touched().await, ["old", "young"]);
+    assert_eq!(folded.holder("app.example.com").as_deref(), Some("young"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_touches_nothing_and_a_tunnel_that_becomes_ready_does() {
+    let folded = Folded::new();
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    folded.tunnel(&json!({"status": "Waiting"}));
+    folded.touched().await;
+    folded.tunnel(&json!({"status": "Waiting", "conditions": [{"lastTransitionTime": "2026-01-01T00:00:00Z"}]}));
+    assert!(folded.touched().await.is_empty());
+    folded.tunnel(&json!({"status": "Ready"}));
+    assert_eq!(folded.touched().await, ["app"]);
+    assert!(matches!(folded.index.tunnel("default", "prod"), FoundTunnel::One { ready: true, .. }));
+    assert!(matches!(folded.index.tunnel("default", "other"), FoundTunnel::One { .. }), "the only one of the name");
+    assert_eq!(folded.index.tunnel("other/default", "prod"), FoundTunnel::None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_of_another_controller_is_not_ours_and_one_of_ours_is_by_any_name() {
+    let folded = Folded::new();
+    let class = |name: &str, controller: &str| -> IngressClass {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"controller": controller}})).unwrap()
+    };
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    folded.ingress("other", "public", "other.example.com", 1);
+    assert_eq!(folded.touched().await, ["app"]);
+    folded.index.applied(&class("public", crate::CONTROLLER));
+    assert_eq!(folded.touched().await, ["other"]);
+    assert_eq!(folded.holder("other.example.com").as_deref(), Some("other"));
+    folded.index.applied(&class("pangolin", "theirs.example/controller"));
+    assert_eq!(folded.touched().await, ["app"]);
+    assert_eq!(folded.holder("app.example.com"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_touches_who_names_it_and_a_child_needs_label_and_owner() {
+    let folded = Folded::new();
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    folded.touched().await;
+    let service = |name: &str| -> Service {
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "namespace": "prod"}, "spec": {"ports": [{"port": 80}]}}),
+        )
+        .unwrap()
+    };
+    folded.index.applied(&service("unrelated"));
+    assert!(folded.touched().await.is_empty());
+    folded.index.applied(&service("app"));
+    assert_eq!(folded.touched().await, ["app"]);
+    let child = |labels: Value, owners: Value| -> PangolinResource {
+        serde_json::from_value(
+            json!({"metadata": {"name": "pic", "namespace": "prod", "labels": labels, "ownerReferences": owners}}),
+        )
+        .unwrap()
+    };
+    let label = json!({super::UID_LABEL: "uid-app"});
+    let owner = json!([{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "app", "uid": "uid-app"}]);
+    for (labels, owners, ours) in
+        [(json!({}), owner.clone(), false), (label.clone(), json!([]), false), (label, owner, true)]
+    {
+        folded.index.applied(&child(labels, owners));
+        assert_eq!(!folded.touched().await.is_empty(), ours);
+    }
+}

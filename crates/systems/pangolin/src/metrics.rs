@@ -1,0 +1,112 @@
+//! The metrics of this system, under the names of pangolin-ingress-controller, and its log lines about a pass.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use signpost_engine::metrics::Metrics;
+use signpost_planning::{Reason, Refusal};
+use tokio::time::Instant;
+
+use crate::apply::{Change, What};
+use crate::index::{IngressId, Key};
+
+/// When a pass began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began(Instant);
+
+impl Began {
+    pub(crate) fn now() -> Self {
+        Self(Instant::now())
+    }
+}
+
+/// What a pass counted, and what is to be logged about it.
+#[derive(Debug, Default)]
+pub struct Measured {
+    pub(crate) began: Option<Began>,
+    pub(crate) key: Option<Key>,
+    pub(crate) failed: bool,
+    pub(crate) errors: Vec<String>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) tunnel: String,
+    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) managed: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+/// Counters and gauges of this system.
+#[derive(Debug)]
+pub(crate) struct PangolinMetrics {
+    passes: Family<ByResult, Counter>,
+    managed: Gauge,
+    seconds: Histogram,
+    /// How many resources each Ingress has.
+    counts: Mutex<BTreeMap<IngressId, usize>>,
+}
+
+impl PangolinMetrics {
+    pub(crate) fn register(metrics: &Metrics) -> Self {
+        let own = Self {
+            passes: Family::default(),
+            managed: Gauge::default(),
+            seconds: Histogram::new(exponential_buckets(0.001, 4.0, 9)),
+            counts: Mutex::default(),
+        };
+        metrics.register_as("pic_reconcile", "Passes by result", own.passes.clone());
+        metrics.register_as(
+            "pic_pangolinresource_managed",
+            "PangolinResources, or resources of Pangolin, that this operator manages",
+            own.managed.clone(),
+        );
+        metrics.register_as("pic_reconcile_duration_seconds", "Duration of passes", own.seconds.clone());
+        own
+    }
+
+    pub(crate) fn record(&self, measured: Measured) {
+        let Measured { began, key, failed, errors, changes, tunnel, refusals, managed } = measured;
+        let result = if failed { "error" } else { "success" };
+        self.passes.get_or_create(&ByResult { result }).inc();
+        if let Some(Began(at)) = began {
+            self.seconds.observe(at.elapsed().as_secs_f64());
+        }
+        let Some(key) = key else { return };
+        let (namespace, ingress) = match &key {
+            Key::Sweep => (String::new(), "*".to_owned()),
+            Key::Ingress(id) => (id.namespace.clone().unwrap_or_default(), id.name.clone()),
+        };
+        if let Key::Ingress(id) = key {
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            if managed == 0 {
+                counts.remove(&id);
+            } else {
+                counts.insert(id, managed);
+            }
+            let total: usize = counts.values().sum();
+            self.managed.set(i64::try_from(total).unwrap_or(i64::MAX));
+        }
+        for Change { what, host, object } in &changes {
+            let what = match what {
+                What::Created => "exposure created",
+                What::Updated => "exposure updated",
+                What::Deleted => "exposure deleted",
+            };
+            tracing::info!(namespace, ingress, host, tunnel, pangolin_resource = object, "{what}");
+        }
+        let lost = [Reason::TunnelNotFound, Reason::TunnelAmbiguous, Reason::TunnelNotInNamespace];
+        for refusal in refusals.iter().filter(|refusal| lost.contains(&refusal.reason)) {
+            tracing::error!(namespace, ingress, tunnel, error = refusal.message, "tunnel cannot be resolved");
+        }
+        for error in errors {
+            tracing::error!(namespace, ingress, tunnel, error, "reconcile failed");
+        }
+    }
+}

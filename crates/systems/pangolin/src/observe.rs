@@ -1,0 +1,142 @@
+//! Index, schema and Pangolin as plain data. A Pangolin that does not answer is a value, not an error.
+
+pub(crate) mod link;
+pub(crate) mod schema;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signpost_dns::Fqdn;
+use signpost_engine::{Job, Touched};
+use signpost_exposure::{BaseDomain, Class, Shape as DomainShape};
+use signpost_provider_pangolin::{Domain, DomainKind, Listed, PangolinError};
+
+use crate::PangolinSystem;
+use crate::index::{Claimant, FoundTunnel, IngressId, Key, tunnel_of};
+use crate::metrics::Began;
+use crate::plan::api::{ingress_mark, mark_of};
+use crate::plan::{ApiView, Memory, Observed, View, Wanted, Wish, site};
+
+impl PangolinSystem {
+    pub(crate) async fn see(&self, job: &Job<Key, ()>, memory: Memory) -> Observed {
+        self.pace().await;
+        let began = Began::now();
+        let full = job.touched == Touched::All;
+        let (wish, claimant) = match &job.key {
+            Key::Sweep => (Wish::Nothing, None),
+            Key::Ingress(id) if self.index.is_unreadable(id) => (Wish::Unreadable, None),
+            Key::Ingress(id) => self.wish(id),
+        };
+        let view = match (&self.link, &job.key) {
+            (None, Key::Ingress(id)) => self.crd_view(id, claimant.as_deref()).await,
+            (None, Key::Sweep) => View::Crd {
+                shape: Err(String::new()),
+                tunnel: FoundTunnel::None,
+                children: BTreeMap::new(),
+                handed_over: Vec::new(),
+            },
+            (Some(_), key) => match self.api_view(key, claimant.as_deref(), full).await {
+                Ok(view) => View::Api(Box::new(view)),
+                Err(error) => View::Down(error),
+            },
+        };
+        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), began, full, wish, view, memory }
+    }
+
+    /// What an Ingress asks for.
+    fn wish(&self, id: &IngressId) -> (Wish, Option<Arc<Claimant>>) {
+        let Some(claimant) = self.index.claimant(id).filter(|claimant| claimant.is_active()) else {
+            return (Wish::Nothing, None);
+        };
+        if let Some(class) = claimant.class_name.as_deref().filter(|_| claimant.class != Class::EmptyAlias)
+            && self.index.is_missing_class(class)
+        {
+            tracing::warn!(
+                class,
+                "no IngressClass of this name exists; its Ingresses are served by their class name alone"
+            );
+        }
+        let wanted = Wanted {
+            taken: self.index.taken(&claimant),
+            services: self.index.services(&claimant),
+            reference: tunnel_of(&claimant, &self.policy),
+            claimant: Arc::clone(&claimant),
+        };
+        (Wish::Ingress(Box::new(wanted)), Some(claimant))
+    }
+
+    async fn crd_view(&self, id: &IngressId, claimant: Option<&Claimant>) -> View {
+        let children = self.index.children(id);
+        let Some(claimant) = claimant else {
+            // What is deleted needs neither.
+            let (shape, tunnel) = (Err("not needed".to_owned()), FoundTunnel::None);
+            return View::Crd { shape, tunnel, children, handed_over: Vec::new() };
+        };
+        let taken = self.index.taken(claimant);
+        let handed_over = taken
+            .into_iter()
+            .filter(|(host, owner)| self.index.has_child(owner, host.undotted()))
+            .map(|(host, _)| host.undotted().to_owned());
+        View::Crd {
+            shape: self.schema.shape().await,
+            tunnel: self.index.tunnel(&tunnel_of(claimant, &self.policy), claimant.namespace()),
+            handed_over: handed_over.collect(),
+            children,
+        }
+    }
+
+    async fn api_view(&self, key: &Key, claimant: Option<&Claimant>, full: bool) -> Result<ApiView, PangolinError> {
+        let Some(link) = &self.link else {
+            return Err(PangolinError::Setup { what: "no Pangolin is configured".to_owned() });
+        };
+        let owner = self.owner().await?;
+        // A comparison, and the sweep, want a list that is not older than half a period.
+        let fresh = full || *key == Key::Sweep;
+        let age = self.policy.resync.filter(|_| fresh).map_or(Duration::MAX, |resync| resync / 2);
+        let (domains, sites, resources) = link.read(age).await?;
+        let reference = claimant.map(|claimant| tunnel_of(claimant, &self.policy)).unwrap_or_default();
+        let named = self.policy.default_tunnel.is_some()
+            || claimant.is_some_and(|claimant| {
+                claimant.annotations.options.tunnel.is_some() || matches!(claimant.class, Class::Alias(_))
+            });
+        let ours = |listed: &&Listed| mark_of(listed, &owner).is_some();
+        let owned = |host: &Fqdn| Some((host.clone(), self.index.holder(host)?));
+        let owned_hosts = resources.iter().filter(ours).filter_map(|listed| owned(listed.host.as_ref()?)).collect();
+        let marks = match key {
+            Key::Sweep => self.index.known().iter().map(|id| ingress_mark(&owner, id)).collect(),
+            Key::Ingress(_) => Vec::new(),
+        };
+        Ok(ApiView {
+            site: site(&sites, &reference, named),
+            domains: domains.iter().map(base_domain).collect(),
+            resources,
+            marks,
+            owned_hosts,
+            owner,
+        })
+    }
+
+    /// Waits for its turn, where passes are limited.
+    async fn pace(&self) {
+        let Some(every) = Duration::from_secs(1).checked_div(self.policy.rate).filter(|_| self.policy.rate > 0) else {
+            return;
+        };
+        let at = {
+            let mut next = self.next.lock().await;
+            let at = (*next).max(tokio::time::Instant::now());
+            *next = at + every;
+            at
+        };
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+fn base_domain(domain: &Domain) -> BaseDomain {
+    BaseDomain {
+        name: domain.base.clone(),
+        id: Some(domain.id.0.clone()),
+        shape: if domain.kind == DomainKind::Cname { DomainShape::One } else { DomainShape::Tree },
+        verified: domain.verified,
+    }
+}

@@ -1,0 +1,104 @@
+//! The way to a Pangolin. While it fails it is asked by one caller after a pause, and all others get the same error, so that a thousand
+//! Ingresses do not ask a server that is down. A probe, which needs no key, ends the pause.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use signpost_engine::Touch;
+use signpost_engine::health::{Check, Health};
+use signpost_provider_pangolin::{Domain, ErrorClass, Listed, Pangolin, PangolinError, Site};
+use tokio::time::Instant;
+
+use crate::index::{Key, Keys, PangolinIndex};
+
+/// How often it is asked whether it answers.
+const EVERY: Duration = Duration::from_secs(10);
+/// The first pause after a failure; doubled up to the longest.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// The way to a Pangolin.
+pub(crate) struct Link {
+    pub(crate) pangolin: Arc<dyn Pangolin>,
+    down: Mutex<Option<Down>>,
+}
+
+#[derive(Clone)]
+struct Down {
+    until: Instant,
+    failures: u32,
+    error: PangolinError,
+}
+
+impl Link {
+    pub(crate) fn new(pangolin: Arc<dyn Pangolin>) -> Self {
+        Self { pangolin, down: Mutex::default() }
+    }
+
+    fn down(&self) -> MutexGuard<'_, Option<Down>> {
+        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Domains, sites and resources, from lists that are at most so old where it matters.
+    pub(crate) async fn read(&self, age: Duration) -> Result<Lists, PangolinError> {
+        if let Some(down) = self.down().as_ref().filter(|down| Instant::now() < down.until) {
+            return Err(down.error.clone());
+        }
+        let lists = async {
+            let domains = self.pangolin.domains().await?;
+            let sites = self.pangolin.sites().await?;
+            Ok((domains, sites, self.pangolin.resources(age).await?))
+        };
+        let lists = lists.await;
+        self.note(lists.as_ref().err());
+        lists
+    }
+
+    /// Takes note of how a call ended. An error about one object says nothing about the server.
+    pub(crate) fn note(&self, error: Option<&PangolinError>) {
+        let mut down = self.down();
+        let Some(error) = error else {
+            *down = None;
+            return;
+        };
+        let asked = match error.class() {
+            ErrorClass::Object => return,
+            ErrorClass::Throttled(after) => after,
+            ErrorClass::Transient if matches!(error, PangolinError::NotFound { .. }) => return,
+            ErrorClass::Transient | ErrorClass::Settings => None,
+        };
+        let now = Instant::now();
+        let failures = down.as_ref().map_or(0, |down| down.failures);
+        if down.as_ref().is_some_and(|down| now < down.until) {
+            return;
+        }
+        let doubled = PAUSE.saturating_mul(2_u32.saturating_pow(failures.min(8))).min(LONGEST);
+        if failures == 0 {
+            tracing::error!(reason = error.reason(), %error, "Pangolin cannot be used");
+        }
+        let until = now + asked.unwrap_or_default().max(doubled);
+        *down = Some(Down { until, failures: failures + 1, error: error.clone() });
+    }
+
+    /// Asks again and again whether it answers, and ends the pause when it does after a silence.
+    pub(crate) async fn watch(self: Arc<Self>, health: Health, index: Arc<PangolinIndex>, queue: Keys) {
+        let mut silent = false;
+        loop {
+            let answer = self.pangolin.probe().await;
+            if answer.is_ok() && silent {
+                *self.down() = None;
+                index.touch_all();
+                queue.touch(Key::Sweep, Touch::One(()));
+            }
+            silent = answer.is_err();
+            let failed = answer.err().or_else(|| self.down().as_ref().map(|down| down.error.clone()));
+            let check = failed.map_or(Check::Ok, |error| Check::failing(format!("Pangolin: {error}")));
+            health.set(crate::NAME, check);
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}
+
+/// Domains, sites and resources.
+pub(crate) type Lists = (Arc<[Domain]>, Arc<[Site]>, Arc<[Listed]>);

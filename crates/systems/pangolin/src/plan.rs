@@ -1,0 +1,422 @@
+//! What an Ingress should have, and what may be changed to get there. Pure: no I/O, no clock, no log.
+//!
+//! ```text
+//! claimant, Services, tunnel, domains ─► exposures: host, domain, routes, addresses │ refusals │ hosts that wait
+//!                                            ├─► crd: PangolinResources to apply and to delete
+//!                                            └─► api: resources of Pangolin to ensure and to delete
+//! ```
+//! One planner for both deliveries. What is not provably ours is never changed. What cannot be read, found or understood deletes nothing. A new
+//! exposure is made before an old one is deleted.
+
+pub(crate) mod api;
+pub(crate) mod crd;
+pub(crate) mod exposure;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use signpost_dns::Fqdn;
+use signpost_engine::{Identity, RetryClass};
+use signpost_exposure::BaseDomain;
+use signpost_planning::{GuardMemory, Reason, Refusal};
+use signpost_provider_pangolin::{ErrorClass, Listed, PangolinError, ResourceId, Site, SiteId, Stored};
+
+use crate::index::{ChildFacts, ChildState, Claimant, FoundTunnel, IngressId, Key, ServiceFacts};
+use crate::metrics::Began;
+use crate::settings::Policy;
+use api::ApiPlan;
+use crd::{CrdPlan, Shape};
+use exposure::{Exposures, Ground};
+
+/// What is remembered of an Ingress between passes. Losing it costs a read, never an exposure.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// The Ingress as it was last seen, for events after its end.
+    pub(crate) identity: Option<Identity>,
+    /// What pangolin-operator reported of each child: host, state, id in Pangolin.
+    pub(crate) children: BTreeMap<String, (String, ChildState, Option<String>)>,
+    /// Children whose leftover in Pangolin has been reported, while they are being deleted.
+    pub(crate) left: BTreeSet<String>,
+    /// Whether the children were seen before: what a start finds is not reported as a change.
+    pub(crate) seen: bool,
+    /// Whether a tunnel that is not ready has been reported.
+    pub(crate) waiting: bool,
+    /// What Pangolin has, as it was last read or written (direct mode).
+    pub(crate) known: BTreeMap<ResourceId, Stored>,
+    /// The digest of what was last made sure of, and when (direct mode).
+    pub(crate) applied: Option<(String, Timestamp)>,
+    /// Large deletions that wait (sweep).
+    pub(crate) guard: GuardMemory,
+    /// The last hosts in the status of the Ingress.
+    pub(crate) status: Option<Vec<String>>,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Observed {
+    pub(crate) key: Key,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) began: Began,
+    /// Whether the time for a comparison has come.
+    pub(crate) full: bool,
+    pub(crate) wish: Wish,
+    pub(crate) view: View,
+    pub(crate) memory: Memory,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// It cannot be read: leave whatever is there.
+    Unreadable,
+    /// Nothing: the Ingress is deleted, switched off, or not ours.
+    Nothing,
+    /// An Ingress.
+    Ingress(Box<Wanted>),
+}
+
+/// An Ingress with everything it refers to.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) claimant: Arc<Claimant>,
+    /// Hosts that other Ingresses own.
+    pub(crate) taken: BTreeMap<Fqdn, IngressId>,
+    /// Services that exist.
+    pub(crate) services: BTreeMap<String, ServiceFacts>,
+    /// The tunnel's name.
+    pub(crate) reference: String,
+}
+
+/// What the place of delivery has.
+#[derive(Debug)]
+pub(crate) enum View {
+    /// PangolinResources.
+    Crd {
+        /// What may be written, or why that is not known.
+        shape: Result<Shape, String>,
+        /// The tunnel.
+        tunnel: FoundTunnel,
+        /// The children of the Ingress, by name.
+        children: BTreeMap<String, ChildFacts>,
+        /// Hosts of the Ingress for which their owner has a child already.
+        handed_over: Vec<String>,
+    },
+    /// Pangolin itself.
+    Api(Box<ApiView>),
+    /// Pangolin, which could not be read.
+    Down(PangolinError),
+}
+
+/// What Pangolin has.
+#[derive(Debug)]
+pub(crate) struct ApiView {
+    /// Who marks resources.
+    pub(crate) owner: String,
+    /// The site that the tunnel's name means.
+    pub(crate) site: FoundSite,
+    /// The domains of the organisation.
+    pub(crate) domains: Arc<[BaseDomain]>,
+    /// Its resources.
+    pub(crate) resources: Arc<[Listed]>,
+    /// The first parts of the marks of Ingresses that exist (sweep).
+    pub(crate) marks: Vec<String>,
+    /// Hosts of our resources that an Ingress owns, and who.
+    pub(crate) owned_hosts: BTreeMap<Fqdn, IngressId>,
+}
+
+/// What a site's name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundSite {
+    /// One site.
+    One(SiteId, bool),
+    /// None; these are there.
+    None(String),
+}
+
+/// The site of a name: its identifier, else its only name; without a configured name, the only site.
+pub(crate) fn site(sites: &[Site], reference: &str, configured: bool) -> FoundSite {
+    let one = |site: &Site| FoundSite::One(site.id, site.online != Some(false));
+    if let Some(site) = sites.iter().find(|site| site.nice_id == reference) {
+        return one(site);
+    }
+    let mut named = sites.iter().filter(|site| site.name == reference);
+    match (named.next(), named.next(), sites) {
+        (Some(site), None, _) => one(site),
+        (None, None, [only]) if !configured => one(only),
+        _ => {
+            let mut names: Vec<&str> = sites.iter().map(|site| site.nice_id.as_str()).collect();
+            names.sort_unstable();
+            FoundSite::None(names.join(", ").chars().take(300).collect())
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) key: Key,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) began: Began,
+    pub(crate) memory: Memory,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) tunnel: String,
+    pub(crate) refusals: Vec<Refusal>,
+    /// Events that are not refusals.
+    pub(crate) notes: Vec<Note>,
+    /// When to come back although everything that can be done is done.
+    pub(crate) again: Option<RetryClass>,
+    pub(crate) delivery: Delivery,
+    /// Hosts that are exposed once everything is done.
+    pub(crate) hosts: Vec<String>,
+    /// Whether the Ingress is ours.
+    pub(crate) managed: bool,
+    /// Whether the refusals are complete.
+    pub(crate) judged: bool,
+    /// Whether nothing of it may be changed (direct mode).
+    pub(crate) blocked: bool,
+}
+
+impl Plan {
+    fn nothing(key: Key, policy: Arc<Policy>, began: Began) -> Self {
+        Self {
+            key,
+            policy,
+            began,
+            memory: Memory::default(),
+            identity: None,
+            tunnel: String::new(),
+            refusals: Vec::new(),
+            notes: Vec::new(),
+            again: None,
+            delivery: Delivery::Nothing,
+            hosts: Vec::new(),
+            managed: false,
+            judged: false,
+            blocked: false,
+        }
+    }
+}
+
+/// What is to be done, by place of delivery.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// Nothing.
+    Nothing,
+    /// PangolinResources.
+    Crd(CrdPlan),
+    /// Pangolin itself.
+    Api(ApiPlan),
+    /// Pangolin, which could not be read.
+    Down(PangolinError),
+}
+
+/// An event that is not a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) text: String,
+}
+
+impl Note {
+    pub(crate) fn normal(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { warning: false, reason, text: text.into() }
+    }
+
+    pub(crate) fn warning(reason: Reason, text: impl Into<String>) -> Self {
+        Self { warning: true, reason: reason.as_str(), text: text.into() }
+    }
+}
+
+/// Decides.
+pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
+    let Observed { key, policy, began, full, wish, view, mut memory } = observed;
+    let mut plan = Plan::nothing(key, policy, began);
+    match (plan.key.clone(), wish) {
+        (Key::Sweep, _) => match view {
+            View::Api(view) => plan.delivery = Delivery::Api(api::sweep(&view, &plan.policy, &mut memory, now)),
+            View::Down(error) => plan.delivery = Delivery::Down(error),
+            View::Crd { .. } => {}
+        },
+        (Key::Ingress(_), Wish::Unreadable) => {}
+        (Key::Ingress(id), wish) => {
+            let wanted = match wish {
+                Wish::Ingress(wanted) => Some(wanted),
+                Wish::Nothing | Wish::Unreadable => None,
+            };
+            if let Some(wanted) = &wanted {
+                memory.identity = Some(wanted.claimant.identity.clone());
+                plan.managed = true;
+                plan.tunnel.clone_from(&wanted.reference);
+            }
+            plan.identity.clone_from(&memory.identity);
+            decide(&id, wanted.as_deref(), view, full, &mut plan, &mut memory, now);
+        }
+    }
+    plan.memory = memory;
+    plan
+}
+
+/// Decides about one Ingress; `wanted` is absent when nothing is to be exposed for it.
+fn decide(
+    id: &IngressId,
+    wanted: Option<&Wanted>,
+    view: View,
+    full: bool,
+    plan: &mut Plan,
+    memory: &mut Memory,
+    now: Timestamp,
+) {
+    let view = match view {
+        View::Down(error) => {
+            // One that is in place needs nothing, and is not told.
+            plan.judged = !full && wanted.is_some();
+            if plan.judged {
+                plan.refusals.push(unreachable(&error));
+            }
+            plan.delivery = Delivery::Down(error);
+            return;
+        }
+        view => view,
+    };
+    plan.judged = true;
+    let policy = Arc::clone(&plan.policy);
+    let mut exposures = wanted.map(|wanted| make(wanted, &view, &policy)).unwrap_or_default();
+    wait(&mut exposures, plan, memory);
+    plan.refusals.append(&mut exposures.refusals);
+    plan.again = exposures.again;
+    let options = wanted.map(|wanted| &wanted.claimant.annotations.options);
+    let identity = wanted.map(|wanted| &wanted.claimant.identity);
+    match &view {
+        View::Crd { shape, tunnel, children, handed_over } => {
+            let tunnel = match tunnel {
+                FoundTunnel::One { namespace, name, .. } => Some((namespace.as_str(), name.as_str())),
+                FoundTunnel::None | FoundTunnel::Several(_) => None,
+            };
+            let (shape, policy, exposures) = (shape.as_ref().ok().copied(), &*policy, &exposures);
+            let input = crd::Input { id, identity, policy, exposures, shape, tunnel, options, children, handed_over };
+            let crd::Judged { plan: delivery, notes, refusals, ready } = crd::plan(&input, memory);
+            plan.notes.extend(notes);
+            plan.refusals.extend(refusals);
+            plan.hosts = ready;
+            plan.delivery = Delivery::Crd(delivery);
+        }
+        View::Api(view) => {
+            let site = match view.site {
+                FoundSite::One(site, _) => Some(site),
+                FoundSite::None(_) => None,
+            };
+            let applied = wanted.and_then(|wanted| wanted.claimant.applied.as_deref());
+            let exposures = &exposures;
+            let input = api::Input { id, exposures, options, site, view, applied, full, policy: &policy };
+            let api::Judged { plan: delivery, refusals, hosts } = api::plan(&input, memory, now);
+            if !refusals.is_empty() {
+                plan.again.get_or_insert(RetryClass::Slow);
+            }
+            plan.refusals.extend(refusals);
+            plan.hosts = hosts;
+            plan.blocked = exposures.blocked;
+            plan.delivery = Delivery::Api(delivery);
+        }
+        View::Down(_) => {}
+    }
+}
+
+/// What is exposed for an Ingress, unless its tunnel or the shape of PangolinResource is not known.
+fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
+    let namespace = wanted.claimant.namespace();
+    let reference = &wanted.reference;
+    let mut blocked = Exposures::default();
+    let slow = Some(RetryClass::Slow);
+    match view {
+        View::Crd { shape: Err(why), .. } => {
+            let message = format!("the shape of PangolinResource is not known: {why}");
+            blocked.block(Reason::Unsupported, message, Some(RetryClass::Transient));
+            blocked
+        }
+        View::Crd { shape: Ok(shape), tunnel, .. } => match tunnel {
+            FoundTunnel::None => {
+                let message = format!(
+                    "PangolinTunnel {reference:?} does not exist; create it, or correct the class or annotation"
+                );
+                blocked.block(Reason::TunnelNotFound, message, slow);
+                blocked
+            }
+            FoundTunnel::Several(places) => {
+                let message = format!(
+                    "several namespaces have a PangolinTunnel {reference:?} ({}); write namespace/name",
+                    places.join(", ")
+                );
+                blocked.block(Reason::TunnelAmbiguous, message, slow);
+                blocked
+            }
+            FoundTunnel::One { namespace: place, name, .. } if place != namespace && !shape.tunnel_namespace => {
+                let message = format!(
+                    "PangolinTunnel {place}/{name} is in another namespace, which this pangolin-operator does not support; create a tunnel in {namespace}"
+                );
+                blocked.block(Reason::TunnelNotInNamespace, message, slow);
+                blocked
+            }
+            FoundTunnel::One { namespace: place, name, ready, domains } => {
+                let paths = shape.targets && shape.target_paths && policy.crd_paths;
+                let ground = Ground { domains: domains.as_deref(), apex: shape.apex, paths, h2c: false, owner: "" };
+                let mut made = exposure::exposures(wanted, ground, policy);
+                if !ready && !made.blocked {
+                    let message = format!("PangolinTunnel {place}/{name} is not ready; what exists is unchanged");
+                    made.block(Reason::TunnelNotReady, message, Some(RetryClass::Fixed(policy.tunnel_wait)));
+                }
+                made
+            }
+        },
+        View::Api(view) => match &view.site {
+            FoundSite::None(names) => {
+                let message = format!("no site of the organisation is named {reference:?}; its sites are: {names}");
+                blocked.block(Reason::TunnelNotFound, message, Some(SOON));
+                blocked
+            }
+            FoundSite::One(_, online) => {
+                let domains = Some(&*view.domains);
+                let ground = Ground { domains, apex: true, paths: true, h2c: true, owner: &view.owner };
+                let mut made = exposure::exposures(wanted, ground, policy);
+                if !online {
+                    // Pangolin serves it as soon as the site is connected.
+                    let message = format!("site {reference:?} is not connected; its hosts answer when it is");
+                    made.refusals.push(Refusal::new(Reason::TunnelNotReady, message));
+                }
+                made
+            }
+        },
+        View::Down(_) => blocked,
+    }
+}
+
+/// A tunnel that is not ready is no refusal: it is told once, as a normal event.
+fn wait(exposures: &mut Exposures, plan: &mut Plan, memory: &mut Memory) {
+    let at = exposures.refusals.iter().position(|refusal| refusal.reason == Reason::TunnelNotReady);
+    if let Some(at) = at {
+        let refusal = exposures.refusals.remove(at);
+        if !memory.waiting {
+            plan.notes.push(Note::normal(Reason::TunnelNotReady.as_str(), refusal.message));
+        }
+    }
+    memory.waiting = at.is_some();
+}
+
+/// Why Pangolin cannot be used now, for an Ingress that waits for it.
+pub(crate) fn unreachable(error: &PangolinError) -> Refusal {
+    let reason = match error.class() {
+        ErrorClass::Transient => Reason::ProviderUnreachable,
+        ErrorClass::Throttled(_) => Reason::ProviderThrottled,
+        ErrorClass::Settings => Reason::ProviderUnauthorized,
+        ErrorClass::Object => Reason::ProviderRejected,
+    };
+    Refusal::new(reason, error.to_string())
+}
+
+/// How soon something that only a person can change is tried again.
+pub(crate) const SOON: RetryClass = RetryClass::Fixed(Duration::from_mins(1));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Resources of Pangolin: which to ensure and which to delete. The mark in the identifier (`niceId`) proves what is ours.
+//!
+//! ```text
+//! exposure ─► mark ─► a resource with the mark                            ours
+//!                 ├─► one whose name is the mark: its creator stopped      ours
+//!                 ├─► one with the host, and a mark of ours for another
+//!                 │   Ingress: it is handed over without a gap            ours
+//!                 ├─► one with the host and no mark of ours               foreign: refused, untouched
+//!                 └─► none                                                created
+//! ```
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use signpost_dns::Fqdn;
+use signpost_exposure::{Matching, Options, Route, hex};
+use signpost_planning::{DeletionGuard, Permission, Reason, Refusal, Verdict};
+use signpost_provider_pangolin::{
+    DomainId, Listed, Matching as TargetMatching, NewResource, NiceId, Resource, ResourceId, ResourceSettings,
+    RoutePath, SiteId, Stored, Target, TargetSettings,
+};
+
+use crate::index::IngressId;
+use crate::plan::exposure::{Address, Exposure, Exposures};
+use crate::plan::{ApiView, Memory};
+use crate::probing::{self, headers};
+use crate::settings::Policy;
+
+/// What is to be done in Pangolin.
+#[derive(Debug, Default)]
+pub(crate) struct ApiPlan {
+    /// Resources to create or to correct.
+    pub(crate) ensure: Vec<Ensure>,
+    /// Resources to delete, once everything is ensured.
+    pub(crate) delete: Vec<Doomed>,
+    /// The digest of what is wanted.
+    pub(crate) digest: String,
+    /// The digest that is noted on the Ingress.
+    pub(crate) noted: Option<String>,
+    /// How many resources are ours.
+    pub(crate) managed: usize,
+    /// Whether large deletions wait for a second pass.
+    pub(crate) paused: bool,
+}
+
+/// A resource to create or to correct.
+#[derive(Clone, Debug)]
+pub(crate) struct Ensure {
+    pub(crate) new: NewResource,
+    pub(crate) settings: ResourceSettings,
+    pub(crate) targets: Vec<TargetSettings>,
+    /// The resource that is there.
+    pub(crate) current: Option<ResourceId>,
+    /// What it is known to be.
+    pub(crate) known: Option<Stored>,
+}
+
+/// A resource to delete. It is read once more before: its mark must still be ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    pub(crate) id: ResourceId,
+    pub(crate) host: String,
+    /// The identifier or name that proves that it is ours.
+    pub(crate) mark: String,
+}
+
+/// The result of the plan beside the actions.
+pub(crate) struct Judged {
+    pub(crate) plan: ApiPlan,
+    pub(crate) refusals: Vec<Refusal>,
+    /// The hosts that are exposed when everything is done.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// Everything that the plan is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub(crate) id: &'a IngressId,
+    pub(crate) exposures: &'a Exposures,
+    pub(crate) options: Option<&'a Options>,
+    pub(crate) site: Option<SiteId>,
+    pub(crate) view: &'a ApiView,
+    /// The digest that is noted on the Ingress.
+    pub(crate) applied: Option<&'a str>,
+    /// Whether the time for a comparison has come.
+    pub(crate) full: bool,
+    pub(crate) policy: &'a Policy,
+}
+
+/// The mark of a resource that is provably of this owner: its identifier, or the name of one whose creator stopped.
+pub(crate) fn mark_of<'a>(listed: &'a Listed, owner: &str) -> Option<&'a str> {
+    [listed.nice_id.as_str(), listed.name.as_str()].into_iter().find(|text| is_mark(text, owner))
+}
+
+/// Whether a text is a mark of this owner: `sp-<owner>-<12 digits>-<12 digits>`.
+pub(crate) fn is_mark(text: &str, owner: &str) -> bool {
+    let hex = |part: &str| part.len() == 12 && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let rest =
+        text.strip_prefix("sp-").and_then(|rest| rest.strip_prefix(owner)).and_then(|rest| rest.strip_prefix('-'));
+    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(ingress, host)| hex(ingress) && hex(host))
+}
+
+/// Decides about the resources of an Ingress.
+pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged {
+    let Input { id, exposures, options, site, view, applied, full, policy } = *input;
+    let mut judged = Judged { plan: ApiPlan::default(), refusals: Vec::new(), hosts: Vec::new() };
+    if exposures.blocked {
+        return judged;
+    }
+    let mut wanted = Vec::new();
+    let mut waiting = exposures.waiting.clone();
+    if let (Some(options), Some(site)) = (options, site) {
+        for exposure in &exposures.list {
+            match ensure(exposure, options, site) {
+                Ok(ensure) => wanted.push(ensure),
+                Err(refusal) => {
+                    waiting.insert(exposure.split.host.undotted().to_owned());
+                    judged.refusals.push(refusal);
+                }
+            }
+        }
+    }
+    judged.plan.digest = digest(&wanted);
+    judged.plan.noted = applied.map(str::to_owned);
+    let stale = memory.applied.as_ref().is_some_and(|(_, at)| now.duration_since(*at).unsigned_abs() >= policy.verify);
+    let trusted = match &memory.applied {
+        Some((digest, _)) => *digest == judged.plan.digest && !(full && stale),
+        None => applied == Some(judged.plan.digest.as_str()),
+    };
+    let mut used: BTreeSet<ResourceId> = BTreeSet::new();
+    for mut ensure in wanted {
+        let host = ensure.settings.host.undotted().to_owned();
+        let mark = ensure.settings.nice_id.as_str();
+        let current = find(view, mark, &ensure.settings.host);
+        let foreign = view.resources.iter().find(|listed| {
+            listed.host.as_ref() == Some(&ensure.settings.host) && mark_of(listed, &view.owner).is_none()
+        });
+        if let Some(foreign) = foreign {
+            let message = format!(
+                "{host} is used by resource {} ({:?}) of Pangolin, which is not ours; delete one of the two",
+                foreign.id, foreign.nice_id
+            );
+            judged.refusals.push(Refusal::new(Reason::ForeignResource, message));
+            if current.is_none() {
+                continue;
+            }
+        }
+        judged.hosts.push(host);
+        if let Some(current) = current {
+            used.insert(current.id);
+            if trusted && shows(current, &ensure.settings, &ensure.targets) {
+                continue;
+            }
+            ensure.current = Some(current.id);
+            let known =
+                memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
+            ensure.known = known.filter(|_| !(full && stale)).cloned();
+        }
+        judged.plan.ensure.push(ensure);
+    }
+    doom(id, &waiting, view, &used, &mut judged.plan);
+    judged
+}
+
+/// The resource that is ours for a mark and a host.
+fn find<'a>(view: &'a ApiView, mark: &str, host: &Fqdn) -> Option<&'a Listed> {
+    let all = || view.resources.iter();
+    all()
+        .find(|listed| listed.nice_id == mark)
+        .or_else(|| all().find(|listed| listed.name == mark))
+        .or_else(|| all().find(|listed| listed.host.as_ref() == Some(host) && mark_of(listed, &view.owner).is_some()))
+}
+
+/// What carries the marks of an Ingress and is not wanted any more, or is there twice.
+fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTreeSet<ResourceId>, plan: &mut ApiPlan) {
+    let ours = format!("{}-", ingress_mark(&view.owner, id));
+    plan.managed = used.len();
+    for listed in view.resources.iter().filter(|listed| !used.contains(&listed.id)) {
+        let Some(mark) = mark_of(listed, &view.owner).filter(|mark| mark.starts_with(&ours)) else { continue };
+        let host = listed.host.as_ref().map_or("", Fqdn::undotted);
+        // A host that another Ingress owns is handed over by that one.
+        let handed = listed.host.as_ref().and_then(|host| view.owned_hosts.get(host)).is_some_and(|owner| owner != id);
+        if handed || waiting.contains(host) {
+            plan.managed += 1;
+        } else {
+            plan.delete.push(Doomed { id: listed.id, host: host.to_owned(), mark: mark.to_owned() });
+        }
+    }
+}
+
+/// The first part of the marks of an Ingress.
+pub(crate) fn ingress_mark(owner: &str, id: &IngressId) -> String {
+    let namespace = id.namespace.as_deref().unwrap_or_default();
+    signpost_exposure::Names::of(owner, namespace, &id.name, "").ingress_mark
+}
+
+/// Decides about marked resources whose Ingress does not exist.
+pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: Timestamp) -> ApiPlan {
+    let ours: Vec<(&Listed, &str)> =
+        view.resources.iter().filter_map(|listed| Some((listed, mark_of(listed, &view.owner)?))).collect();
+    let known: BTreeSet<&str> = view.marks.iter().map(String::as_str).collect();
+    let orphan = |mark: &str| !known.contains(mark.rsplit_once('-').map_or(mark, |(ingress, _)| ingress));
+    let mut plan = ApiPlan::default();
+    for (listed, mark) in &ours {
+        let claimed = listed.host.as_ref().is_some_and(|host| view.owned_hosts.contains_key(host));
+        if orphan(mark) && !claimed {
+            let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
+            plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned() });
+        }
+    }
+    let guard = DeletionGuard { percent: 50, from: 0, allowance: 10 };
+    let names = plan.delete.iter().map(|doomed| doomed.mark.clone());
+    let verdict = memory.guard.check(guard, ours.len(), names, Permission::Guarded, policy.brake, now);
+    if let Verdict::Held { .. } = verdict {
+        plan.delete.clear();
+        plan.paused = true;
+    }
+    plan
+}
+
+/// What is wanted, as a text that is the same at every start.
+fn digest(wanted: &[Ensure]) -> String {
+    let text: Vec<String> = wanted.iter().map(|ensure| format!("{:?}{:?}", ensure.settings, ensure.targets)).collect();
+    hex(&text.concat(), 10)
+}
+
+/// Whether the list shows a resource as wanted, as far as it shows it at all.
+fn shows(listed: &Listed, settings: &ResourceSettings, targets: &[TargetSettings]) -> bool {
+    let mut wanted: Vec<_> =
+        targets.iter().map(|target| (target.site, target.host.as_str(), target.port, target.enabled)).collect();
+    wanted.sort_unstable();
+    listed.nice_id == settings.nice_id.as_str()
+        && listed.name == settings.name
+        && listed.host.as_ref() == Some(&settings.host)
+        && listed.enabled == settings.enabled
+        && listed.sso.is_none_or(|sso| sso == settings.sso)
+        && listed.ssl.is_none_or(|ssl| ssl == settings.ssl)
+        && listed_targets(listed).is_none_or(|listed| listed == wanted)
+}
+
+/// Whether the list shows a resource as it is remembered.
+fn is_known(listed: &Listed, resource: &Resource, targets: &[Target]) -> bool {
+    let mut known: Vec<_> =
+        targets.iter().map(|target| (target.site, target.host.as_str(), target.port, target.enabled)).collect();
+    known.sort_unstable();
+    (&listed.nice_id, &listed.name, &listed.host) == (&resource.nice_id, &resource.name, &resource.host)
+        && (listed.enabled, listed.ssl.unwrap_or(resource.ssl)) == (resource.enabled, resource.ssl)
+        && (listed.sso.is_none() || resource.sso.is_none() || listed.sso == resource.sso)
+        && listed_targets(listed).is_none_or(|listed| listed == known)
+}
+
+fn listed_targets(listed: &Listed) -> Option<Vec<(SiteId, &str, u16, bool)>> {
+    let targets = listed.targets.as_ref()?;
+    let mut shown: Vec<_> =
+        targets.iter().map(|target| (target.site, target.ip.as_str(), target.port, target.enabled)).collect();
+    shown.sort_unstable();
+    Some(shown)
+}
+
+/// What an exposure is in Pangolin.
+fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure, Refusal> {
+    let Exposure { split, names, routes } = exposure;
+    let host = split.host.undotted();
+    let refuse = |reason, why: String| Refusal::new(reason, format!("{host}: {why}"));
+    let id = split.domain_id.clone();
+    let id = id.ok_or_else(|| refuse(Reason::DomainNotFound, "its domain has no id in Pangolin".to_owned()))?;
+    let nice_id = NiceId::parse(&names.mark).map_err(|error| refuse(Reason::ProviderRejected, error.to_string()))?;
+    let domain = DomainId(id);
+    let targets = routes
+        .iter()
+        .map(|route| target(route, options, site))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|why| refuse(Reason::PathNotSupported, why))?;
+    let settings = ResourceSettings {
+        nice_id,
+        name: names.title.clone(),
+        domain: domain.clone(),
+        host: split.host.clone(),
+        enabled: true,
+        ssl: options.ssl,
+        sso: options.sso,
+        block_access: options.block_access,
+        sticky_session: options.sticky_session,
+        tls_server_name: options.tls_server_name.clone(),
+        set_host_header: options.set_host_header.clone(),
+        headers: headers(&options.headers),
+    };
+    // The name of a new one is its mark, so that it is recognised when its creator stops before it is marked.
+    let new = NewResource { name: names.mark.clone(), domain, host: split.host.clone() };
+    Ok(Ensure { new, settings, targets, current: None, known: None })
+}
+
+fn target(route: &Route<Address>, options: &Options, site: SiteId) -> Result<TargetSettings, String> {
+    let Route { path, priority, backend } = route;
+    let path = path.as_ref().map(|(matching, text)| {
+        let matching = match matching {
+            Matching::Exact => TargetMatching::Exact,
+            Matching::Regex => TargetMatching::Regex,
+        };
+        RoutePath::new(matching, text.clone()).map_err(|error| error.to_string())
+    });
+    Ok(TargetSettings {
+        site,
+        host: backend.host.clone(),
+        port: backend.port,
+        method: backend.scheme.as_str().to_owned(),
+        enabled: true,
+        path: path.transpose()?,
+        priority: *priority,
+        health: options.check.as_ref().map(|check| probing::of(check, backend)),
+    })
+}

@@ -1,0 +1,301 @@
+//! PangolinResources: what may be written into them, and which to apply and to delete.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use signpost_engine::Identity;
+use signpost_exposure::{Matching, Names, Route, cut_label};
+use signpost_planning::{Reason, Refusal};
+
+use crate::index::{ChildFacts, ChildState, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
+use crate::plan::exposure::{Address, Exposure, Exposures};
+use crate::plan::{Memory, Note};
+use crate::settings::Policy;
+
+/// Which fields PangolinResource has in this cluster.
+#[allow(clippy::struct_excessive_bools)] // One answer for each field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// `spec.targets`; `spec.target` otherwise.
+    pub targets: bool,
+    /// `path`, `pathMatchType` and `priority` of a target.
+    pub target_paths: bool,
+    /// `spec.name`.
+    pub name: bool,
+    /// `spec.tunnelRef.namespace`.
+    pub tunnel_namespace: bool,
+    /// `spec.httpConfig.domainId`.
+    pub domain_id: bool,
+    /// `spec.httpConfig.sso` and `blockAccess`.
+    pub access: bool,
+    /// An empty `spec.httpConfig.subdomain`.
+    pub apex: bool,
+}
+
+impl Shape {
+    /// The shape with one target.
+    pub const SINGLE: Self = Self {
+        targets: false,
+        target_paths: false,
+        name: true,
+        tunnel_namespace: false,
+        domain_id: true,
+        access: false,
+        apex: false,
+    };
+    /// The shape with several targets.
+    pub const MULTI: Self =
+        Self { targets: true, target_paths: true, tunnel_namespace: true, access: true, ..Self::SINGLE };
+
+    /// Reads the schema of PangolinResource, as the API server declares it.
+    pub fn read(schema: &Value) -> Result<Self, String> {
+        let spec = &schema["properties"]["spec"]["properties"];
+        let has = |path: &[&str]| !path.iter().fold(spec, |at, name| &at[*name]).is_null();
+        let (targets, target) = (has(&["targets"]), has(&["target"]));
+        if !targets && !target {
+            return Err("its schema has neither spec.target nor spec.targets; set PIC_CRD_DIALECT".to_owned());
+        }
+        let items = ["targets", "items", "properties"];
+        let in_target = |name: &str| has(&[&items[..], &[name]].concat());
+        let subdomain = &spec["httpConfig"]["properties"]["subdomain"];
+        Ok(Self {
+            targets,
+            target_paths: ["path", "pathMatchType", "priority"].into_iter().all(in_target),
+            name: has(&["name"]),
+            tunnel_namespace: has(&["tunnelRef", "properties", "namespace"]),
+            domain_id: has(&["httpConfig", "properties", "domainId"]),
+            access: ["sso", "blockAccess"].iter().all(|name| has(&["httpConfig", "properties", name])),
+            apex: subdomain["minLength"].as_u64().unwrap_or(0) == 0,
+        })
+    }
+}
+
+/// What is to be done with PangolinResources.
+#[derive(Debug, Default)]
+pub(crate) struct CrdPlan {
+    /// To apply: name, host and content.
+    pub(crate) apply: Vec<(String, String, Value)>,
+    /// To delete, once everything is applied: name, the UID of its Ingress, and the host.
+    pub(crate) delete: Vec<(String, String, String)>,
+    /// The reference to the Ingress.
+    pub(crate) owner: Option<OwnerReference>,
+    /// How many there are.
+    pub(crate) managed: usize,
+}
+
+/// The result of the plan beside the actions.
+pub(crate) struct Judged {
+    pub(crate) plan: CrdPlan,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) refusals: Vec<Refusal>,
+    /// Hosts that pangolin-operator reports as exposed.
+    pub(crate) ready: Vec<String>,
+}
+
+/// Everything that the plan is made from.
+pub(crate) struct Input<'a> {
+    pub(crate) id: &'a IngressId,
+    pub(crate) identity: Option<&'a Identity>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) exposures: &'a Exposures,
+    pub(crate) shape: Option<Shape>,
+    /// Namespace and name of the tunnel.
+    pub(crate) tunnel: Option<(&'a str, &'a str)>,
+    pub(crate) options: Option<&'a signpost_exposure::Options>,
+    pub(crate) children: &'a BTreeMap<String, ChildFacts>,
+    pub(crate) handed_over: &'a [String],
+}
+
+/// Decides about the children of an Ingress.
+pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
+    let Input { id, identity, exposures, shape, children, .. } = *input;
+    let mut plan = CrdPlan { owner: identity.map(owner_reference), managed: children.len(), ..CrdPlan::default() };
+    let mut keep: BTreeSet<String> = BTreeSet::new();
+    let namespace = id.namespace.as_deref().unwrap_or_default();
+    let object = |host: &str| Names::of("", namespace, &id.name, host).object;
+    if let (Some(shape), Some(tunnel), Some(options), false) = (shape, input.tunnel, input.options, exposures.blocked) {
+        for exposure in &exposures.list {
+            let content = content(exposure, shape, tunnel, options, input);
+            let host = exposure.split.host.undotted().to_owned();
+            plan.apply.push((exposure.names.object.clone(), host, content));
+        }
+    }
+    keep.extend(plan.apply.iter().map(|(name, ..)| name.clone()));
+    keep.extend(exposures.waiting.iter().map(|host| object(host)));
+    // A host that an older Ingress owns stays until that one has it.
+    let held = exposures.lost.iter().filter(|host| !input.handed_over.contains(host));
+    keep.extend(held.map(|host| object(host)));
+    let mut known: BTreeMap<String, String> =
+        plan.apply.iter().map(|(name, host, _)| (name.clone(), host.clone())).collect();
+    known.extend(exposures.waiting.iter().chain(&exposures.lost).map(|host| (object(host), host.clone())));
+    // A child of a deleted Ingress of the same name is deleted first; its end touches this Ingress again.
+    let uid = identity.map(|identity| &*identity.uid);
+    let replaced = |name: &String| children.get(name).is_some_and(|child| uid.is_some_and(|uid| uid != child.uid));
+    plan.apply.retain(|(name, ..)| !replaced(name));
+    if !exposures.blocked {
+        for (name, child) in children {
+            if (!keep.contains(name) || replaced(name)) && !child.deleting {
+                let host = child.host.clone().unwrap_or_default();
+                plan.delete.push((name.clone(), child.uid.clone(), host));
+            }
+        }
+    }
+    let mut judged = Judged { plan, notes: Vec::new(), refusals: Vec::new(), ready: Vec::new() };
+    reflect(input, &known, memory, &mut judged);
+    judged
+}
+
+/// Compares what pangolin-operator reports with what it reported before.
+fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Memory, judged: &mut Judged) {
+    let multi = input.shape.is_some_and(|shape| shape.targets);
+    let mut now = BTreeMap::new();
+    for (name, child) in input.children {
+        let host = known.get(name).or(child.host.as_ref()).cloned().unwrap_or_else(|| name.clone());
+        let before = memory.children.get(name).map(|(_, state, _)| state);
+        match &child.state {
+            ChildState::Failed(why) if known.contains_key(name) => {
+                let message = format!("pangolin-operator cannot expose {host}: {why}; see PangolinResource {name}");
+                judged.refusals.push(Refusal::new(Reason::ResourceFailed, message));
+            }
+            ChildState::Ready { targets: false, .. } if known.contains_key(name) => {
+                let message = format!(
+                    "PangolinResource {name} is Ready without a target, so {host} answers nothing: the CRD does not fit this build of pangolin-operator; apply the CRDs of that build"
+                );
+                judged.refusals.push(Refusal::new(Reason::ResourceWithoutTargets, message));
+            }
+            ChildState::Ready { host: Some(other), .. } if multi && known.contains_key(name) && *other != host => {
+                let message =
+                    format!("PangolinResource {name} is exposed as {other} instead of {host}; delete it in Pangolin");
+                judged.refusals.push(Refusal::new(Reason::ResourceWrongHost, message));
+            }
+            ChildState::Ready { .. } => {
+                if known.contains_key(name) {
+                    judged.ready.push(host.clone());
+                }
+                // What a start finds is no change.
+                if memory.seen && before.is_some_and(|before| !matches!(before, ChildState::Ready { .. })) {
+                    judged.notes.push(Note::normal("Ready", format!("{host} is exposed by PangolinResource {name}")));
+                }
+            }
+            ChildState::Waiting | ChildState::Failed(_) => {}
+        }
+        // A new child of the name does not end what the one before it has left in Pangolin.
+        let earlier = memory.children.get(name).and_then(|(_, _, resource)| resource.clone());
+        now.insert(name.clone(), (host, child.state.clone(), child.resource_id.clone().or(earlier)));
+    }
+    for (name, (host, _, resource)) in &memory.children {
+        let wanted = known.contains_key(name) || input.exposures.blocked;
+        if wanted && resource.is_some() && !now.contains_key(name) {
+            now.insert(name.clone(), (host.clone(), ChildState::Waiting, resource.clone()));
+        }
+    }
+    if !input.exposures.blocked {
+        leftovers(input, known, memory, &now, judged);
+    }
+    memory.children = now;
+    memory.seen = true;
+}
+
+/// What pangolin-operator leaves in Pangolin of a child that is deleted. It is reported once.
+fn leftovers(
+    input: &Input<'_>,
+    known: &BTreeMap<String, String>,
+    memory: &mut Memory,
+    now: &BTreeMap<String, (String, ChildState, Option<String>)>,
+    judged: &mut Judged,
+) {
+    let mut left = BTreeSet::new();
+    let before = memory.children.iter().filter(|(name, _)| !now.contains_key(*name));
+    for (name, (host, _, resource)) in before.chain(now).filter(|(name, _)| !known.contains_key(*name)) {
+        let planned = judged.plan.delete.iter().any(|(deleted, ..)| deleted == name);
+        let leaving = planned || input.children.get(name).is_none_or(|child| child.deleting);
+        let Some(resource) = resource.as_ref().filter(|_| leaving) else { continue };
+        if !memory.left.contains(name) {
+            let note = format!(
+                "PangolinResource {name} is deleted, but pangolin-operator leaves {host} in Pangolin as resource {resource}; delete it in the dashboard"
+            );
+            judged.notes.push(Note::warning(Reason::StillExposed, note));
+        }
+        if input.children.contains_key(name) {
+            left.insert(name.clone());
+        }
+    }
+    memory.left = left;
+}
+
+/// The owner reference: it lets the cluster delete the child, and does not hold up the deletion of the Ingress.
+pub(crate) fn owner_reference(identity: &Identity) -> OwnerReference {
+    OwnerReference {
+        api_version: identity.id.kind.api_version(),
+        kind: identity.id.kind.name.clone(),
+        name: identity.id.name.clone(),
+        uid: identity.uid.to_string(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+fn content(
+    exposure: &Exposure,
+    shape: Shape,
+    (tunnel_namespace, tunnel): (&str, &str),
+    options: &signpost_exposure::Options,
+    input: &Input<'_>,
+) -> Value {
+    let Exposure { split, names, routes } = exposure;
+    let uid = input.identity.map(|identity| identity.uid.to_string()).unwrap_or_default();
+    let namespace = input.id.namespace.as_deref().unwrap_or_default();
+    let mut spec = json!({
+        "enabled": true,
+        "protocol": "http",
+        "tunnelRef": { "name": tunnel },
+        "httpConfig": { "domainName": split.domain.undotted(), "subdomain": split.subdomain },
+    });
+    if shape.name {
+        spec["name"] = json!(names.title);
+    }
+    if shape.tunnel_namespace {
+        spec["tunnelRef"]["namespace"] = json!(tunnel_namespace);
+    }
+    if shape.domain_id
+        && let Some(id) = &split.domain_id
+    {
+        spec["httpConfig"]["domainId"] = json!(id);
+    }
+    if shape.access {
+        spec["httpConfig"]["sso"] = json!(options.sso);
+        spec["httpConfig"]["blockAccess"] = json!(options.block_access);
+    }
+    let paths = shape.target_paths && input.policy.crd_paths;
+    if shape.targets {
+        spec["targets"] = routes.iter().map(|route| target(route, paths)).collect();
+    } else if let Some(root) = routes.iter().find(|route| route.path.is_none()) {
+        spec["target"] = target(root, false);
+    }
+    json!({
+        "metadata": {
+            "labels": {
+                UID_LABEL: uid,
+                NAME_LABEL: cut_label(&input.id.name),
+                NAMESPACE_LABEL: namespace,
+            },
+            "annotations": { HOST_ANNOTATION: split.host.undotted() },
+        },
+        "spec": spec,
+    })
+}
+
+fn target(route: &Route<Address>, paths: bool) -> Value {
+    let Address { host, port, scheme } = &route.backend;
+    let mut target = json!({ "ip": host, "port": port, "method": scheme.as_str() });
+    if paths && let Some((matching, path)) = &route.path {
+        target["path"] = json!(path);
+        target["pathMatchType"] = json!(match matching {
+            Matching::Exact => "exact",
+            Matching::Regex => "regex",
+        });
+        target["priority"] = json!(route.priority);
+    }
+    target
+}

@@ -1,0 +1,138 @@
+//! Reports what was done: events, refusals, the status and the digest on the Ingress, metrics, and when to come back. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::json;
+use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touched};
+use signpost_planning::Refusal;
+
+use crate::PangolinSystem;
+use crate::apply::{ApplyResult, Change, What};
+use crate::index::{APPLIED_ANNOTATION, Key};
+use crate::metrics::Measured;
+use crate::settings::Mode;
+
+/// Reports what was done.
+pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<PangolinSystem> {
+    let mut events = events(&applied);
+    let writes = writes(&mut applied, now);
+    if applied.key == Key::Sweep {
+        let object = applied.policy.deployment();
+        events.extend(applied.refusals.iter().map(|refusal| warning(object.clone(), refusal)));
+    }
+    let outcome = outcome(&applied);
+    let sweeps = applied.key == Key::Sweep;
+    let ApplyResult {
+        key, began, mut memory, identity, tunnel, refusals, judged, changes, errors, managed, ours, ..
+    } = applied;
+    let measured = Measured {
+        began: Some(began),
+        key: Some(key),
+        failed: !errors.is_empty(),
+        errors,
+        changes,
+        tunnel,
+        refusals: refusals.clone(),
+        managed: if ours { managed } else { 0 },
+    };
+    let refusals = match identity.filter(|_| judged) {
+        Some(identity) => vec![(identity, refusals)],
+        None => Vec::new(),
+    };
+    // Nothing is remembered of what is not ours any more, but what is still being deleted.
+    let lasting = ours || sweeps || !memory.children.is_empty();
+    if !ours {
+        memory.applied = None;
+    }
+    Report { memory: lasting.then_some(memory), writes, events, refusals, measured, ..Report::new(outcome) }
+}
+
+fn warning(object: ObjectReference, refusal: &Refusal) -> Event {
+    Event {
+        object,
+        kind: EventKind::Warning,
+        reason: refusal.reason.as_str().to_owned(),
+        note: refusal.message.clone(),
+    }
+}
+
+/// What happened, on the Ingress; of a sweep, on the operator's own Deployment.
+fn events(applied: &ApplyResult) -> Vec<Event> {
+    let object = match (&applied.key, &applied.identity) {
+        (Key::Sweep, _) => applied.policy.deployment(),
+        (Key::Ingress(_), Some(identity)) => identity.reference(),
+        (Key::Ingress(id), None) => id.reference(),
+    };
+    let done = applied
+        .changes
+        .iter()
+        .map(|change| (EventKind::Normal, change.what.reason(), told(change, applied.policy.mode)));
+    let notes = applied.notes.iter().map(|note| {
+        let kind = if note.warning { EventKind::Warning } else { EventKind::Normal };
+        (kind, note.reason, note.text.clone())
+    });
+    done.chain(notes)
+        .map(|(kind, reason, note)| Event { object: object.clone(), kind, reason: reason.to_owned(), note })
+        .collect()
+}
+
+fn told(change: &Change, mode: Mode) -> String {
+    let Change { what, host, object } = change;
+    let what = match what {
+        What::Created => "created",
+        What::Updated => "updated",
+        What::Deleted => "deleted",
+    };
+    match mode {
+        Mode::Crd => format!("PangolinResource {object} for {host} was {what}"),
+        Mode::Api => format!("resource {object} of Pangolin for {host} was {what}"),
+    }
+}
+
+/// The status and the digest of the Ingress.
+fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
+    let mut writes = Vec::new();
+    let Some(identity) = applied.identity.clone().filter(|_| applied.ours) else { return writes };
+    if let Some(digest) = applied.digest.take() {
+        if applied.noted.as_ref() != Some(&digest) {
+            writes.push(ObjectWrite::metadata(&identity, json!({ "annotations": { APPLIED_ANNOTATION: digest } })));
+        }
+        let read = applied.memory.applied.as_ref().filter(|(before, _)| *before == digest).map(|(_, at)| *at);
+        // Something was read or written: what is known is of now.
+        let at = if applied.read { now } else { read.unwrap_or(now) };
+        applied.memory.applied = Some((digest, at));
+    }
+    if applied.policy.ingress_status && applied.judged {
+        writes.extend(status(applied, &identity));
+    }
+    writes
+}
+
+fn status(applied: &mut ApplyResult, identity: &Identity) -> Option<ObjectWrite> {
+    let mut hosts = applied.hosts.clone();
+    hosts.sort();
+    let before = applied.memory.status.replace(hosts.clone());
+    if before.as_ref() == Some(&hosts) || (before.is_none() && hosts.is_empty()) {
+        return None;
+    }
+    let addresses: Vec<_> = hosts.iter().map(|host| json!({ "hostname": host })).collect();
+    Some(ObjectWrite::status(identity, json!({ "loadBalancer": { "ingress": addresses } })).owned_by("pangolin"))
+}
+
+fn outcome(applied: &ApplyResult) -> Outcome<()> {
+    if let Some(class) = applied.again {
+        return Outcome::Retry { class, objects: Touched::Some([()].into()) };
+    }
+    if applied.paused {
+        let class = RetryClass::Fixed(applied.policy.brake);
+        return Outcome::Retry { class, objects: Touched::Some([()].into()) };
+    }
+    let lasting = applied.ours || applied.key == Key::Sweep && applied.policy.mode == Mode::Api;
+    match applied.policy.resync.filter(|_| lasting) {
+        Some(after) => Outcome::Check { after },
+        None => Outcome::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use signpost_engine::{Outcome, RetryClass, Touched};
+
+use super::report;
+use crate::apply::ApplyResult;
+use crate::index::Key;
+use crate::metrics::Began;
+use crate::plan::Memory;
+use crate::settings::{Mode, Policy};
+
+fn applied() -> ApplyResult {
+    ApplyResult {
+        key: Key::Sweep,
+        policy: Arc::new(Policy { mode: Mode::Api, ..Policy::default() }),
+        began: Began::now(),
+        memory: Memory::default(),
+        identity: None,
+        tunnel: String::new(),
+        refusals: Vec::new(),
+        judged: true,
+        notes: Vec::new(),
+        again: None,
+        changes: Vec::new(),
+        errors: Vec::new(),
+        hosts: Vec::new(),
+        digest: None,
+        noted: None,
+        read: false,
+        managed: 0,
+        ours: false,
+        paused: false,
+    }
+}
+
+#[tokio::test]
+async fn r030_what_is_done_is_compared_again_after_the_resync_period() {
+    let outcome = |change: &dyn Fn(&mut ApplyResult)| {
+        let mut applied = applied();
+        change(&mut applied);
+        report(applied, Timestamp::UNIX_EPOCH).outcome
+    };
+    assert_eq!(outcome(&|_| {}), Outcome::Check { after: Duration::from_mins(5) });
+    let never = |applied: &mut ApplyResult| applied.policy = Arc::new(Policy { resync: None, ..Policy::default() });
+    assert_eq!(outcome(&never), Outcome::Done);
+    let retry = |class| Outcome::Retry { class, objects: Touched::Some([()].into()) };
+    assert_eq!(outcome(&|applied| applied.again = Some(RetryClass::Slow)), retry(RetryClass::Slow));
+    let brake = RetryClass::Fixed(Policy::default().brake);
+    assert_eq!(outcome(&|applied| applied.paused = true), retry(brake));
+}

@@ -1,0 +1,499 @@
+//! The settings of this system: the names of pangolin-ingress-controller (`PIC_*`), and those of direct mode. All problems at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use signpost_engine::{Setting, Settings, logs};
+use signpost_exposure::{BackendScheme, ClassRules, HostPolicy, TunnelMapping};
+use signpost_provider_pangolin::{Connection, Secret, parse_base_url};
+
+/// Every setting of this system.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting::new(
+        "PIC_MODE",
+        "MODE",
+        "crd writes PangolinResource objects for pangolin-operator (the default), api talks to Pangolin itself",
+    ),
+    Setting::new(
+        "PIC_DEFAULT_TUNNEL_NAME",
+        "NAME",
+        "Tunnel of the class pangolin: a PangolinTunnel (name or namespace/name), or in api mode a site; default without one",
+    ),
+    Setting::new("PANGOLIN_DEFAULT_TUNNEL_NAME", "NAME", "Older name of PIC_DEFAULT_TUNNEL_NAME"),
+    Setting::new(
+        "PIC_TUNNEL_CLASS_MAPPING",
+        "LINES",
+        "Tunnels of the classes pangolin-ALIAS: one ALIAS=TUNNEL per line or comma. An alias without one is the tunnel's name",
+    ),
+    Setting::new("PIC_TUNNEL_NAMESPACE", "NAMESPACE", "Namespace of tunnels that are not beside their Ingress"),
+    Setting::new("PIC_BACKEND_SCHEME", "SCHEME", "How Services are spoken to: http, https or h2c").or("http"),
+    Setting::new(
+        "PIC_RESYNC_PERIOD",
+        "TIME",
+        "Time between two comparisons, to repair what others changed: 300, 90s, 5m, 1h; 0 is never",
+    )
+    .or("5m"),
+    Setting::new("PIC_LOG_LEVEL", "LEVEL", "debug, info, warn or error; replaces LOG_LEVEL"),
+    Setting::new(
+        "PIC_WATCH_NAMESPACES",
+        "LIST",
+        "Namespaces whose Ingresses are read, separated by commas; empty is all",
+    ),
+    Setting::new("PIC_MAX_CONCURRENT_RECONCILES", "NUMBER", "Ingresses worked on at the same time").or("8"),
+    Setting::new("PIC_RECONCILE_RATE", "NUMBER", "Passes per second at most; 0 is no limit").or("0"),
+    Setting::new(
+        "PIC_MULTI_HOST",
+        "all|first",
+        "Which hosts of an Ingress are exposed: all, or the first with a Warning",
+    )
+    .or("all"),
+    Setting::new(
+        "PIC_CRD_DIALECT",
+        "DIALECT",
+        "Shape of PangolinResource: auto reads it from the API server, single or multi",
+    )
+    .or("auto"),
+    Setting::switch(
+        "PIC_CRD_PATHS",
+        "false",
+        "Write paths into spec.targets; only for a pangolin-operator that routes by them: true or false",
+    ),
+    Setting::switch(
+        "PIC_WILDCARD_HOSTS",
+        "false",
+        "Accept wildcard hosts; Pangolin needs a licence for them: true or false",
+    ),
+    Setting::switch("PIC_ALLOW_LOCALHOST", "false", "Accept localhost and names below it: true or false"),
+    Setting::switch("PIC_ALLOW_UNLISTED_SUFFIX", "false", "Accept names such as app.internal: true or false"),
+    Setting::switch(
+        "PIC_ANNOTATION_OPT_IN",
+        "false",
+        "Expose an Ingress of any class that has pangolin.ingress.k8s.io/enabled: \"true\": true or false",
+    ),
+    Setting::new("PIC_ANNOTATION_PREFIX", "PREFIX", "A second prefix of annotations, beside pangolin.ingress.k8s.io"),
+    Setting::new("PIC_CLUSTER_DOMAIN", "DOMAIN", "Domain of Services inside the cluster").or("cluster.local"),
+    Setting::switch(
+        "PIC_UPDATE_INGRESS_STATUS",
+        "false",
+        "Write the exposed hosts into status.loadBalancer of the Ingress: true or false",
+    ),
+    Setting::new("PIC_API_URL", "URL", "Base URL of Pangolin's Integration API, for api mode"),
+    Setting::new("PIC_ORG_ID", "ID", "Organisation of the API key, for api mode"),
+    Setting::new("PIC_API_KEY", "KEY", "API key (id.secret), for api mode; prefer the environment or a file").secret(),
+    Setting::new("PIC_API_KEY_FILE", "FILE", "File with the API key, read again when it changes"),
+    Setting::new("PIC_API_CA_FILE", "FILE", "PEM file of the certificate authority of Pangolin"),
+    Setting::new(
+        "PIC_OWNER_ID",
+        "ID",
+        "Marks the resources of this cluster in Pangolin, for api mode. Without one, it is made from the cluster's own id",
+    ),
+];
+
+/// How exposures are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// PangolinResource objects, for pangolin-operator.
+    #[default]
+    Crd,
+    /// Pangolin's Integration API.
+    Api,
+}
+
+/// Which hosts of an Ingress are exposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MultiHost {
+    /// All.
+    #[default]
+    All,
+    /// The first.
+    First,
+}
+
+/// How the shape of PangolinResource is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// By the schema of the API server.
+    #[default]
+    Auto,
+    /// `spec.target`.
+    Single,
+    /// `spec.targets`.
+    Multi,
+}
+
+/// Everything that decides what is written.
+#[allow(clippy::struct_excessive_bools)] // Switches of the user, each its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// How exposures are delivered.
+    pub mode: Mode,
+    /// The tunnel of the class without an alias; `None` when none was named.
+    pub default_tunnel: Option<String>,
+    /// The tunnels of aliases.
+    pub mapping: TunnelMapping,
+    /// Where tunnels are that are not beside their Ingress.
+    pub tunnel_namespace: Option<String>,
+    /// How Services are spoken to.
+    pub scheme: BackendScheme,
+    /// How often everything is compared without a change; `None` for never.
+    pub resync: Option<Duration>,
+    /// The namespaces to watch; empty for those of the operator.
+    pub namespaces: Vec<String>,
+    /// The namespaces that the whole operator watches; part of the owner.
+    pub scope: String,
+    /// Ingresses worked on at the same time.
+    pub concurrency: usize,
+    /// Passes per second; 0 is no limit.
+    pub rate: u32,
+    /// Which hosts are exposed.
+    pub multi_host: MultiHost,
+    /// How the shape of PangolinResource is found.
+    pub dialect: Dialect,
+    /// Whether paths are written into PangolinResources.
+    pub crd_paths: bool,
+    /// Which hosts are accepted.
+    pub hosts: HostPolicy,
+    /// Which Ingresses are ours.
+    pub class: ClassRules,
+    /// A second prefix of annotations.
+    pub prefix: Option<String>,
+    /// The domain of Services inside the cluster.
+    pub cluster_domain: String,
+    /// Whether the status of Ingresses is written.
+    pub ingress_status: bool,
+    /// Who marks resources in Pangolin; `None` for an id of the cluster.
+    pub owner: Option<String>,
+    /// The operator's own namespace.
+    pub namespace: String,
+    /// How soon a tunnel that is not ready is asked for again.
+    pub tunnel_wait: Duration,
+    /// How old what is known of a resource may be before all of it is read again.
+    pub verify: Duration,
+    /// How long a large deletion waits for its second pass.
+    pub brake: Duration,
+}
+
+/// The controller that an IngressClass of ours names.
+pub const CONTROLLER: &str = "pangolin.io/ingress-controller";
+/// The tunnel of those who name none.
+pub(crate) const DEFAULT_TUNNEL: &str = "default";
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Crd,
+            default_tunnel: None,
+            mapping: TunnelMapping::default(),
+            tunnel_namespace: None,
+            scheme: BackendScheme::Http,
+            resync: Some(Duration::from_mins(5)),
+            namespaces: Vec::new(),
+            scope: String::new(),
+            concurrency: 8,
+            rate: 0,
+            multi_host: MultiHost::All,
+            dialect: Dialect::Auto,
+            crd_paths: false,
+            hosts: HostPolicy::default(),
+            class: ClassRules { class: "pangolin".to_owned(), controller: CONTROLLER.to_owned(), opt_in: false },
+            prefix: None,
+            cluster_domain: "cluster.local".to_owned(),
+            ingress_status: false,
+            owner: None,
+            namespace: "signpost".to_owned(),
+            tunnel_wait: Duration::from_secs(30),
+            verify: Duration::from_hours(1),
+            brake: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Policy {
+    /// What events about Pangolin itself are attached to: the operator's own Deployment.
+    pub(crate) fn deployment(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("apps/v1".into()),
+            kind: Some("Deployment".into()),
+            name: Some("signpost".into()),
+            namespace: Some(self.namespace.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// What is watched, as text: operators of one cluster that watch different namespaces have different marks.
+    pub(crate) fn watched(&self) -> String {
+        if self.namespaces.is_empty() { self.scope.clone() } else { self.namespaces.join(",") }
+    }
+}
+
+/// The settings, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PangolinConfig {
+    /// What to write.
+    pub policy: Policy,
+    /// How to reach Pangolin, in direct mode.
+    pub connection: Option<Connection>,
+}
+
+/// The longest time between two comparisons. A longer one is a typing error.
+const LONGEST_RESYNC: Duration = Duration::from_hours(31 * 24);
+
+impl PangolinConfig {
+    /// Reads the settings; `None` when something is wrong, which is then among their problems.
+    pub fn read(settings: &mut Settings) -> Option<Self> {
+        let known = settings.problems().len();
+        let mode = settings.choice("PIC_MODE", &[("crd", Mode::Crd), ("api", Mode::Api)]).unwrap_or_default();
+        let policy = Policy {
+            mode,
+            default_tunnel: default_tunnel(settings),
+            mapping: mapping(settings),
+            tunnel_namespace: settings.parse("PIC_TUNNEL_NAMESPACE", label),
+            scheme: settings
+                .parse("PIC_BACKEND_SCHEME", |text| {
+                    BackendScheme::parse(text).ok_or_else(|| format!("{text:?} is none of http, https, h2c"))
+                })
+                .unwrap_or(BackendScheme::Http),
+            resync: resync(settings),
+            namespaces: namespaces(settings),
+            scope: settings.given("WATCH_NAMESPACE").unwrap_or_default().to_owned(),
+            concurrency: number(settings, "PIC_MAX_CONCURRENT_RECONCILES", 1..=256).unwrap_or(8) as usize,
+            rate: number(settings, "PIC_RECONCILE_RATE", 0..=10_000).unwrap_or(0),
+            multi_host: settings
+                .choice("PIC_MULTI_HOST", &[("all", MultiHost::All), ("first", MultiHost::First)])
+                .unwrap_or_default(),
+            dialect: settings
+                .choice(
+                    "PIC_CRD_DIALECT",
+                    &[("auto", Dialect::Auto), ("single", Dialect::Single), ("multi", Dialect::Multi)],
+                )
+                .unwrap_or_default(),
+            crd_paths: settings.switch("PIC_CRD_PATHS", false),
+            hosts: HostPolicy {
+                localhost: settings.switch("PIC_ALLOW_LOCALHOST", false),
+                wildcards: settings.switch("PIC_WILDCARD_HOSTS", false),
+                unlisted: settings.switch("PIC_ALLOW_UNLISTED_SUFFIX", false),
+            },
+            class: ClassRules { opt_in: settings.switch("PIC_ANNOTATION_OPT_IN", false), ..Policy::default().class },
+            prefix: settings.parse("PIC_ANNOTATION_PREFIX", |text| {
+                let fine = text.split('.').all(|part| label(part).is_ok());
+                fine.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is not a domain such as example.com"))
+            }),
+            cluster_domain: settings
+                .given("PIC_CLUSTER_DOMAIN")
+                .unwrap_or("cluster.local")
+                .trim_matches('.')
+                .to_owned(),
+            ingress_status: settings.switch("PIC_UPDATE_INGRESS_STATUS", false),
+            owner: settings.parse("PIC_OWNER_ID", |text| {
+                let fine = label(text).is_ok() && text.len() <= 20;
+                fine.then(|| text.to_owned())
+                    .ok_or_else(|| format!("{text:?} is not 1 to 20 characters of a-z, 0-9 and '-'"))
+            }),
+            namespace: settings.given("POD_NAMESPACE").unwrap_or("signpost").to_owned(),
+            ..Policy::default()
+        };
+        if let Some(level) = settings.given("PIC_LOG_LEVEL").map(str::to_owned)
+            && !settings.problems().iter().any(|problem| problem.setting == "PIC_LOG_LEVEL")
+        {
+            settings.check("PIC_LOG_LEVEL", logs::check_level(&level).map_err(|error| error.to_string()));
+        }
+        let connection = if mode == Mode::Api { connection(settings) } else { unused_connection(settings) };
+        (settings.problems().len() == known).then_some(Self { policy, connection })
+    }
+}
+
+fn default_tunnel(settings: &mut Settings) -> Option<String> {
+    let (name, older) = ("PIC_DEFAULT_TUNNEL_NAME", "PANGOLIN_DEFAULT_TUNNEL_NAME");
+    let (newest, old) = (settings.given(name).map(str::to_owned), settings.given(older).map(str::to_owned));
+    if let (Some(newest), Some(old)) = (&newest, &old)
+        && newest != old
+    {
+        settings.problem(older, format!("{old:?} differs from {name}, which is {newest:?}; remove {older}"));
+    } else if old.is_some() {
+        tracing::warn!("{older} is the older name of {name}; rename it");
+    }
+    let given = newest.or(old)?;
+    let parts: Vec<&str> = given.split('/').collect();
+    let fine =
+        (1..=2).contains(&parts.len()) && parts.iter().all(|part| part.split('.').all(|part| label(part).is_ok()));
+    if !fine {
+        settings.problem(name, format!("{given:?} is not a tunnel: write name or namespace/name"));
+    }
+    Some(given)
+}
+
+fn mapping(settings: &mut Settings) -> TunnelMapping {
+    let text = settings.given("PIC_TUNNEL_CLASS_MAPPING").unwrap_or_default().to_owned();
+    match TunnelMapping::parse(&text) {
+        Ok(mapping) => mapping,
+        Err(errors) => {
+            for error in errors {
+                settings.problem("PIC_TUNNEL_CLASS_MAPPING", error.to_string());
+            }
+            TunnelMapping::default()
+        }
+    }
+}
+
+fn resync(settings: &mut Settings) -> Option<Duration> {
+    let time = settings.duration("PIC_RESYNC_PERIOD").unwrap_or(Duration::from_mins(5));
+    if time.is_zero() {
+        return None;
+    }
+    if !(Duration::from_secs(10)..=LONGEST_RESYNC).contains(&time) {
+        settings.problem("PIC_RESYNC_PERIOD", format!("{time:?} is not between 10s and 744h; 0 is never"));
+    }
+    Some(time)
+}
+
+fn namespaces(settings: &mut Settings) -> Vec<String> {
+    let text = settings.given("PIC_WATCH_NAMESPACES").unwrap_or_default().to_owned();
+    let mut names = BTreeSet::new();
+    for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        names.extend(settings.check("PIC_WATCH_NAMESPACES", label(name)));
+    }
+    names.into_iter().collect()
+}
+
+fn number(settings: &mut Settings, name: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
+    settings.parse(name, |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("{text:?} is not a number from {} to {}", range.start(), range.end()))
+    })
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let fine = (1..=63).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    fine.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is not a Kubernetes name such as edge-eu"))
+}
+
+fn connection(settings: &mut Settings) -> Option<Connection> {
+    let url =
+        settings.required("PIC_API_URL", "the address of Pangolin's Integration API, such as https://api.example.com");
+    let base = url.and_then(|url| settings.check("PIC_API_URL", parse_base_url(&url)));
+    let org = settings.required("PIC_ORG_ID", "the id of the organisation, as the dashboard's address shows it");
+    let key = match (settings.given("PIC_API_KEY").map(str::to_owned), settings.path("PIC_API_KEY_FILE")) {
+        (Some(_), Some(_)) => {
+            settings.problem("PIC_API_KEY", "is given beside PIC_API_KEY_FILE; remove one of the two");
+            None
+        }
+        (Some(key), None) => Some(Secret::Value(key)),
+        (None, Some(file)) => match std::fs::metadata(&file) {
+            Ok(_) => Some(Secret::File(file)),
+            Err(error) => {
+                settings.problem("PIC_API_KEY_FILE", format!("{} cannot be read: {error}", file.display()));
+                None
+            }
+        },
+        (None, None) => {
+            settings.problem("PIC_API_KEY", "is required in api mode: an API key, or PIC_API_KEY_FILE with one");
+            None
+        }
+    };
+    let ca_file = settings.path("PIC_API_CA_FILE");
+    Some(Connection { ca_file, ..Connection::new(base?, org?, key?) })
+}
+
+/// A key that nothing uses is a typing error in the mode.
+fn unused_connection(settings: &mut Settings) -> Option<Connection> {
+    for name in ["PIC_API_URL", "PIC_API_KEY", "PIC_API_KEY_FILE", "PIC_ORG_ID"] {
+        if settings.given(name).is_some() {
+            settings.problem(name, "is for api mode, and PIC_MODE is crd; set PIC_MODE=api or remove it");
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[(&str, &str)]) -> Result<PangolinConfig, Vec<String>> {
+        let mut settings = Settings::new(values.iter().copied());
+        let config = PangolinConfig::read(&mut settings);
+        config.ok_or_else(|| settings.problems().iter().map(ToString::to_string).collect())
+    }
+
+    const API: [(&str, &str); 4] = [
+        ("PIC_MODE", "api"),
+        ("PIC_API_URL", "https://api.example.com/v1/"),
+        ("PIC_ORG_ID", "home"),
+        ("PIC_API_KEY", "a.b"),
+    ];
+
+    #[test]
+    fn r039_to_r045_every_variable_of_the_seed_is_read() {
+        let config = read(&[
+            ("PIC_DEFAULT_TUNNEL_NAME", "edge"),
+            ("PIC_TUNNEL_CLASS_MAPPING", "edge-eu=edge-eu-tunnel\nedge-us=infra/edge-us-tunnel\n"),
+            ("PIC_BACKEND_SCHEME", "https"),
+            ("PIC_RESYNC_PERIOD", "10m"),
+            ("PIC_LOG_LEVEL", "debug"),
+            ("PIC_WATCH_NAMESPACES", "prod, staging,"),
+            ("PIC_MAX_CONCURRENT_RECONCILES", "3"),
+            ("PIC_RECONCILE_RATE", "10"),
+        ])
+        .unwrap();
+        let policy = config.policy;
+        assert_eq!(policy.default_tunnel.as_deref(), Some("edge"));
+        assert_eq!(policy.mapping.tunnel("edge-us"), "infra/edge-us-tunnel");
+        assert_eq!((policy.scheme, policy.resync), (BackendScheme::Https, Some(Duration::from_mins(10))));
+        assert_eq!((policy.namespaces.join(","), policy.concurrency, policy.rate), ("prod,staging".to_owned(), 3, 10));
+        let usual = read(&[]).unwrap();
+        assert_eq!(usual, PangolinConfig { policy: Policy::default(), connection: None });
+    }
+
+    #[test]
+    fn r084_every_bad_line_of_a_mapping_is_fatal_with_its_number() {
+        let problems = read(&[("PIC_TUNNEL_CLASS_MAPPING", "good=tunnel\nnothing\n=x")]).unwrap_err();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert_eq!(problems[0], "PIC_TUNNEL_CLASS_MAPPING: line 2: \"nothing\" has no '='; write alias=tunnel");
+    }
+
+    #[test]
+    fn the_older_name_of_the_default_tunnel_works_and_a_difference_is_fatal() {
+        let older = ("PANGOLIN_DEFAULT_TUNNEL_NAME", "edge");
+        assert_eq!(read(&[older]).unwrap().policy.default_tunnel.as_deref(), Some("edge"));
+        assert!(read(&[older, ("PIC_DEFAULT_TUNNEL_NAME", "edge")]).is_ok());
+        assert!(read(&[older, ("PIC_DEFAULT_TUNNEL_NAME", "other")]).unwrap_err()[0].contains("differs"));
+    }
+
+    #[test]
+    fn every_bad_value_is_reported_at_once() {
+        let problems = read(&[
+            ("PIC_MODE", "both"),
+            ("PIC_DEFAULT_TUNNEL_NAME", "A b"),
+            ("PIC_BACKEND_SCHEME", "ftp"),
+            ("PIC_RESYNC_PERIOD", "1s"),
+            ("PIC_LOG_LEVEL", "loud"),
+            ("PIC_WATCH_NAMESPACES", "ok,Not_ok"),
+            ("PIC_MAX_CONCURRENT_RECONCILES", "0"),
+            ("PIC_MULTI_HOST", "some"),
+            ("PIC_CRD_DIALECT", "triple"),
+            ("PIC_OWNER_ID", "My Cluster"),
+            ("PIC_API_URL", "https://api.example.com"),
+        ])
+        .unwrap_err();
+        assert_eq!(problems.len(), 11, "{problems:#?}");
+    }
+
+    #[test]
+    fn api_mode_needs_an_address_an_organisation_and_a_key_and_shows_no_secret() {
+        let config = read(&API).unwrap();
+        let connection = config.connection.as_ref().unwrap();
+        assert_eq!((connection.base.as_str(), connection.org.as_str()), ("https://api.example.com/", "home"));
+        let problems = read(&[API[0]]).unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(
+            read(&[API[0], API[1], API[2], ("PIC_API_KEY_FILE", "/nonexistent")]).unwrap_err()[0]
+                .contains("cannot be read")
+        );
+        let both = [API[0], API[1], API[2], ("PIC_API_KEY", "id.hunter2"), ("PIC_API_KEY_FILE", "/nonexistent")];
+        assert!(!read(&both).unwrap_err().join(" ").contains("hunter2"));
+        assert!(!format!("{:?}", read(&[API[0], API[1], API[2], ("PIC_API_KEY", "id.hunter2")])).contains("hunter2"));
+    }
+}

@@ -1,0 +1,6 @@
+//! What the test binaries share. Each shape of the CRD has a binary of its own, since a cluster has one shape.
+#![allow(dead_code, unreachable_pub)] // Each binary uses a part of it.
+
+pub(crate) mod bed;
+pub(crate) mod crds;
+pub(crate) mod pangolins;

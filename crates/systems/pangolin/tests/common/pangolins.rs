@@ -1,0 +1,118 @@
+//! A Pangolin that stops its caller at a chosen request, and tells a judge about every write.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use signpost_provider_pangolin::{
+    Answer, Deleted, Domain, Listed, NewResource, Pangolin, Resource, ResourceId, ResourceSettings, Site, Target,
+    TargetId, TargetSettings,
+};
+use tokio::sync::Notify;
+
+type Judge = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The state that survives its caller.
+#[derive(Default)]
+pub(crate) struct Fate {
+    /// Writes until the caller stops; negative for never.
+    left: AtomicI64,
+    /// Whether the last write still takes effect.
+    pub(crate) takes_effect: std::sync::atomic::AtomicBool,
+    stopped: Notify,
+    judge: Mutex<Option<Judge>>,
+}
+
+impl Fate {
+    pub(crate) fn never() -> Arc<Self> {
+        let fate = Self::default();
+        fate.left.store(-1, Ordering::SeqCst);
+        Arc::new(fate)
+    }
+
+    pub(crate) fn stop_at(&self, write: i64, takes_effect: bool) {
+        self.takes_effect.store(takes_effect, Ordering::SeqCst);
+        self.left.store(write, Ordering::SeqCst);
+    }
+
+    pub(crate) fn judged_by(&self, judge: impl Fn(&str) + Send + Sync + 'static) {
+        *self.judge.lock().unwrap() = Some(Arc::new(judge));
+    }
+
+    /// Waits until a caller was stopped.
+    pub(crate) async fn stopped(&self) {
+        self.stopped.notified().await;
+    }
+}
+
+pub(crate) struct Fragile<P> {
+    pub(crate) inner: P,
+    pub(crate) fate: Arc<Fate>,
+}
+
+impl<P: Pangolin> Fragile<P> {
+    async fn write<T>(&self, what: &str, call: Answer<'_, T>) -> Result<T, signpost_provider_pangolin::PangolinError> {
+        let left = self.fate.left.load(Ordering::SeqCst);
+        if left > 0 {
+            self.fate.left.fetch_sub(1, Ordering::SeqCst);
+        }
+        let last = left == 1;
+        if last && !self.fate.takes_effect.load(Ordering::SeqCst) {
+            self.fate.stopped.notify_one();
+            std::future::pending::<()>().await;
+        }
+        let answer = call.await;
+        let judge = self.fate.judge.lock().unwrap().clone();
+        if let Some(judge) = judge {
+            judge(what);
+        }
+        if last {
+            self.fate.stopped.notify_one();
+            std::future::pending::<()>().await;
+        }
+        answer
+    }
+}
+
+impl<P: Pangolin> Pangolin for Fragile<P> {
+    fn probe(&self) -> Answer<'_, ()> {
+        self.inner.probe()
+    }
+    fn domains(&self) -> Answer<'_, Arc<[Domain]>> {
+        self.inner.domains()
+    }
+    fn sites(&self) -> Answer<'_, Arc<[Site]>> {
+        self.inner.sites()
+    }
+    fn forget(&self) {
+        self.inner.forget();
+    }
+    fn resources(&self, max_age: Duration) -> Answer<'_, Arc<[Listed]>> {
+        self.inner.resources(max_age)
+    }
+    fn resource(&self, id: ResourceId) -> Answer<'_, Resource> {
+        self.inner.resource(id)
+    }
+    fn targets(&self, id: ResourceId) -> Answer<'_, Vec<Target>> {
+        self.inner.targets(id)
+    }
+    fn create_resource<'a>(&'a self, new: &'a NewResource) -> Answer<'a, Resource> {
+        self.write("create", async move { self.inner.create_resource(new).await }.boxed()).boxed()
+    }
+    fn update_resource<'a>(&'a self, current: &'a Resource, wanted: &'a ResourceSettings) -> Answer<'a, Resource> {
+        self.write("update", async move { self.inner.update_resource(current, wanted).await }.boxed()).boxed()
+    }
+    fn delete_resource(&self, id: ResourceId) -> Answer<'_, Deleted> {
+        self.write("delete", async move { self.inner.delete_resource(id).await }.boxed()).boxed()
+    }
+    fn create_target<'a>(&'a self, resource: ResourceId, wanted: &'a TargetSettings) -> Answer<'a, Target> {
+        self.write("create target", async move { self.inner.create_target(resource, wanted).await }.boxed()).boxed()
+    }
+    fn update_target<'a>(&'a self, current: &'a Target, wanted: &'a TargetSettings) -> Answer<'a, Target> {
+        self.write("update target", async move { self.inner.update_target(current, wanted).await }.boxed()).boxed()
+    }
+    fn delete_target(&self, resource: ResourceId, id: TargetId) -> Answer<'_, Deleted> {
+        self.write("delete target", async move { self.inner.delete_target(resource, id).await }.boxed()).boxed()
+    }
+}

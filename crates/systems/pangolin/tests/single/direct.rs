@@ -1,0 +1,278 @@
+//! Direct mode on the strict stand-in of Pangolin's API.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use signpost_provider_pangolin::{Connection, Pangolin as _, PangolinClient, Secret, parse_base_url};
+use signpost_sandbox::edge::Answer;
+use signpost_system_pangolin::{APPLIED_ANNOTATION, Policy};
+use signpost_testkit::pangolin::{ORG, Pangolin, Version};
+use signpost_testkit::{Cluster, eventually, on_both};
+
+use crate::common::bed::{Bed, PATIENCE, Running, path, rules};
+
+pub(crate) fn client(url: &str, org: &str, key: &str) -> PangolinClient {
+    PangolinClient::new(&Connection::new(parse_base_url(url).unwrap(), org, Secret::Value(key.into()))).unwrap()
+}
+
+pub(crate) fn policy(bed: &Bed) -> Policy {
+    Policy { default_tunnel: Some("cluster".to_owned()), ..bed.policy() }
+}
+
+pub(crate) fn start_with(bed: &Bed, policy: Policy, client: Arc<dyn signpost_provider_pangolin::Pangolin>) -> Running {
+    Running::start(bed.cluster.client(), move |operator| {
+        signpost_system_pangolin::install_api(operator, policy, client);
+    })
+}
+
+pub(crate) fn start(bed: &Bed, server: &Pangolin) -> Running {
+    start_with(bed, policy(bed), Arc::new(client(&server.url(), ORG, Pangolin::KEY)))
+}
+
+pub(crate) struct Direct {
+    pub(crate) bed: Bed,
+    pub(crate) server: Pangolin,
+}
+
+impl Direct {
+    pub(crate) async fn new(cluster: Cluster) -> Self {
+        Self { bed: Bed::bare(cluster).await, server: Pangolin::start().await }
+    }
+
+    pub(crate) fn served(&self, service: &str, port: u16) -> Answer<String> {
+        Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", self.bed.namespace)])
+    }
+
+    /// Waits until a Service answers a URL.
+    pub(crate) async fn answers(&self, host: &str, path: &str, service: &str, port: u16) {
+        self.says(host, path, self.served(service, port)).await;
+    }
+
+    pub(crate) async fn says(&self, host: &str, path: &str, expected: Answer<String>) {
+        eventually(&format!("{host}{path} is answered by {expected:?}"), PATIENCE, || async {
+            let seen = self.server.get(host, path);
+            if seen == expected { Ok(()) } else { Err((seen, self.bed.events().await)) }
+        })
+        .await;
+    }
+
+    /// Waits until exactly these hosts have a resource, all marked and settled.
+    pub(crate) async fn has(&self, hosts: &[&str]) {
+        eventually(&format!("resources for {hosts:?}"), PATIENCE, || async {
+            let mut seen: Vec<String> =
+                self.server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+            seen.sort();
+            if seen == hosts { Ok(()) } else { Err((seen, self.bed.events().await)) }
+        })
+        .await;
+    }
+
+    /// Waits until the digest of an Ingress is noted, which is the end of a pass.
+    pub(crate) async fn settled(&self, name: &str) -> String {
+        use kube::ResourceExt as _;
+        eventually(&format!("{name} is settled"), PATIENCE, || async {
+            let ingress = self.bed.ingresses.get(name).await.unwrap();
+            ingress.annotations().get(APPLIED_ANNOTATION).cloned().ok_or("no digest")
+        })
+        .await
+    }
+}
+
+on_both! {
+async fn an_ingress_becomes_a_public_endpoint_with_three_calls(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    direct.bed.expose("warm", &["warm.ns.test"]).await;
+    direct.answers("warm.ns.test", "/", "app", 80).await;
+    direct.settled("warm").await;
+    direct.server.forget_requests();
+    direct.bed.expose("app", &["app.ns.test"]).await;
+    direct.answers("app.ns.test", "/x", "app", 80).await;
+    let writes = direct.server.writes();
+    assert_eq!(writes.len(), 3, "{writes:?}");
+    let row = direct.server.state().resources.values().find(|row| row.full_domain == "app.ns.test").unwrap().clone();
+    assert!(row.nice_id.starts_with("sp-home-"), "{}", row.nice_id);
+    assert_eq!((row.sso, row.ssl, row.enabled), (Some(false), true, true));
+    assert_eq!(row.name, format!("{}/app/app.ns.test", direct.bed.namespace));
+    direct.bed.event("Normal", "Created").await;
+    direct.settled("app").await;
+    running.stop().await;
+}
+
+async fn every_change_is_one_call_and_rest_is_none(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    direct.bed.expose("app", &["app.ns.test"]).await;
+    direct.answers("app.ns.test", "/", "app", 80).await;
+    let mut digest = direct.settled("app").await;
+    let to = |paths: serde_json::Value| json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": paths}}]}});
+    let annotated = json!({"metadata": {"annotations": {"pangolin.ingress.k8s.io/sso": "true"}}});
+    for (what, patch, most) in [
+        ("backend", to(json!([path("/", "Prefix", "api", 9000)])), 1),
+        ("a path more", to(json!([path("/", "Prefix", "api", 9000), path("/a", "Prefix", "app", 80)])), 1),
+        ("another path", to(json!([path("/", "Prefix", "api", 9000), path("/b", "Prefix", "app", 80)])), 1),
+        ("a path less", to(json!([path("/", "Prefix", "api", 9000)])), 1),
+        ("annotation", annotated, 1),
+    ] {
+        direct.server.forget_requests();
+        direct.bed.patch("app", patch).await;
+        digest = eventually(what, PATIENCE, || async {
+            let now = direct.settled("app").await;
+            if now == digest { Err(now) } else { Ok(now) }
+        }).await;
+        let requests = direct.server.requests();
+        assert!(requests.len() <= most, "{what}: {requests:?}");
+    }
+    direct.answers("app.ns.test", "/b", "api", 9000).await;
+    assert_eq!(direct.server.state().resources.values().next().unwrap().sso, Some(true));
+    // A restart costs one list of each kind and no write.
+    running.stop().await;
+    direct.server.forget_requests();
+    let running = start(&direct.bed, &direct.server);
+    eventually("a pass and a sweep", PATIENCE, || async {
+        let done = running.metric("pic_reconcile_total{result=\"success\"}");
+        if done >= 2.0 { Ok(()) } else { Err(done) }
+    }).await;
+    let requests = direct.server.requests();
+    assert_eq!(requests.len(), 3, "{requests:?}");
+    assert!(running.metric("signpost_object_writes_total{outcome=\"written\"}") < 0.5, "nothing is written");
+}
+
+async fn paths_are_routed_as_kubernetes_does(cluster) {
+    let direct = Direct::new(cluster).await;
+    let _running = start(&direct.bed, &direct.server);
+    let paths = json!([
+        path("/", "Prefix", "app", 80), path("/api", "Prefix", "api", 9000), path("/api/v1", "Exact", "app", 8080),
+        path("/x`) || Host(`victim.ns.test", "ImplementationSpecific", "api", 9000),
+    ]);
+    let spec = json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": paths}}]});
+    direct.bed.create("app", &json!({}), spec).await;
+    direct.settled("app").await;
+    for (path, service, port) in [("/", "app", 80), ("/api", "api", 9000), ("/api/x", "api", 9000), ("/apiary", "app", 80), ("/api/v1", "app", 8080), ("/api/v1/", "api", 9000)] {
+        assert_eq!(direct.server.get("app.ns.test", path), direct.served(service, port), "{path}");
+    }
+    let note = direct.bed.event("Warning", "PathNotSupported").await;
+    assert!(note.contains('`'), "{note}");
+    assert_eq!(direct.server.get("victim.ns.test", "/"), Answer::NoRouter);
+}
+
+async fn a_changed_host_is_served_before_the_old_one_is_deleted(cluster) {
+    let direct = Direct::new(cluster).await;
+    let _running = start(&direct.bed, &direct.server);
+    direct.bed.expose("app", &["old.ns.test", "wild.test", "one.cname.test"]).await;
+    direct.has(&["old.ns.test", "one.cname.test", "wild.test"]).await;
+    direct.settled("app").await;
+    direct.server.forget_requests();
+    direct.bed.patch("app", json!({"spec": {"rules": rules(&["new.wild.test"])}})).await;
+    direct.has(&["new.wild.test"]).await;
+    direct.answers("new.wild.test", "/", "app", 80).await;
+    let writes = direct.server.writes();
+    let last_create = writes.iter().rposition(|write| write.starts_with("PUT")).unwrap();
+    let first_delete = writes.iter().position(|write| write.starts_with("DELETE")).unwrap();
+    assert!(last_create < first_delete, "{writes:?}");
+}
+
+async fn what_nobody_wants_any_more_is_deleted_even_after_a_downtime(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    for name in ["deleted", "disabled", "classless", "later", "kept"] {
+        direct.bed.expose(name, &[&format!("{name}.ns.test")]).await;
+        direct.settled(name).await;
+    }
+    direct.bed.delete("deleted").await;
+    direct.bed.annotate("disabled", "enabled", Some("false")).await;
+    direct.bed.patch("classless", json!({"spec": {"ingressClassName": "nginx"}})).await;
+    direct.has(&["kept.ns.test", "later.ns.test"]).await;
+    running.crash().await;
+    direct.bed.delete("later").await;
+    let _running = start(&direct.bed, &direct.server);
+    direct.has(&["kept.ns.test"]).await;
+    direct.answers("kept.ns.test", "/", "app", 80).await;
+}
+
+async fn a_foreign_resource_is_never_changed(cluster) {
+    let direct = Direct::new(cluster).await;
+    let other = client(&direct.server.url(), ORG, Pangolin::KEY);
+    let new = signpost_provider_pangolin::NewResource {
+        name: "by hand".into(),
+        domain: signpost_provider_pangolin::DomainId("d-ns".into()),
+        host: signpost_dns::Fqdn::parse("app.ns.test").unwrap(),
+    };
+    let id = other.create_resource(&new).await.unwrap().id.0;
+    let before = format!("{:?}", direct.server.state().resources[&id]);
+    let _running = start(&direct.bed, &direct.server);
+    direct.bed.expose("app", &["app.ns.test", "good.ns.test"]).await;
+    let note = direct.bed.event("Warning", "ForeignResource").await;
+    assert!(note.contains("app.ns.test"), "{note}");
+    direct.answers("good.ns.test", "/", "app", 80).await;
+    direct.bed.delete("app").await;
+    direct.has(&["app.ns.test"]).await;
+    assert_eq!(format!("{:?}", direct.server.state().resources[&id]), before);
+}
+
+async fn two_operators_on_one_organisation_leave_each_other_alone(cluster) {
+    let direct = Direct::new(cluster).await;
+    let second = Bed::bare(direct.bed.cluster.clone()).await;
+    let _one = start(&direct.bed, &direct.server);
+    direct.bed.expose("app", &["one.ns.test"]).await;
+    direct.settled("app").await;
+    let two = start(&second, &direct.server);
+    second.expose("app", &["two.ns.test", "one.ns.test"]).await;
+    direct.has(&["one.ns.test", "two.ns.test"]).await;
+    two.crash().await;
+    let _two = start(&second, &direct.server);
+    second.event("Warning", "ForeignResource").await;
+    direct.answers("one.ns.test", "/", "app", 80).await;
+    second.delete("app").await;
+    direct.has(&["one.ns.test"]).await;
+}
+
+async fn an_ingress_that_replaces_another_takes_the_host_over_without_a_gap(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    direct.bed.expose("old", &["app.ns.test"]).await;
+    direct.settled("old").await;
+    running.stop().await;
+    direct.bed.delete("old").await;
+    let spec = json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]});
+    direct.bed.create("new", &json!({}), spec).await;
+    let id = *direct.server.state().resources.keys().next().unwrap();
+    let _running = start(&direct.bed, &direct.server);
+    direct.answers("app.ns.test", "/", "api", 9000).await;
+    direct.settled("new").await;
+    assert_eq!(direct.server.state().resources.keys().copied().collect::<Vec<_>>(), [id], "the same resource");
+}
+}
+
+/// The owner is made from the cluster's own id where none is given; sites and domains come from the organisation's lists alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_the_organisation_does_not_have_are_refused() {
+    let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
+    let _running = start_with(
+        &direct.bed,
+        Policy { owner: None, ..policy(&direct.bed) },
+        Arc::new(client(&direct.server.url(), ORG, Pangolin::KEY)),
+    );
+    direct.bed.expose("app", &["app.ns.test", "x.other.test", "x.open.test"]).await;
+    direct.answers("app.ns.test", "/", "app", 80).await;
+    direct.bed.event("Warning", "DomainNotFound").await;
+    direct.bed.annotate("app", "tunnel-name", Some("theirs")).await;
+    let note = direct.bed.event("Warning", "TunnelNotFound").await;
+    assert!(note.contains("cluster, guard, home"), "{note}");
+    direct.answers("app.ns.test", "/", "app", 80).await;
+}
+
+/// The oldest and the newest version that the stand-in plays, and one between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn older_versions_of_pangolin_are_served() {
+    for version in [Version::V1_11, Version::V1_16, Version::V1_20] {
+        let bed = Bed::bare(signpost_testkit::sandbox_cluster().await).await;
+        let direct = Direct { bed, server: Pangolin::of(version).await };
+        let _running = start(&direct.bed, &direct.server);
+        direct.bed.expose("app", &["app.ns.test"]).await;
+        direct.answers("app.ns.test", "/", "app", 80).await;
+        direct.settled("app").await;
+        direct.bed.patch("app", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+        direct.has(&["other.ns.test"]).await;
+    }
+}

@@ -1,0 +1,290 @@
+//! Direct mode when Pangolin, its key or this process fail.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use signpost_engine::health::Check;
+use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, PangolinError, Site, SiteId, SiteKind};
+use signpost_sandbox::edge::Answer;
+use signpost_testkit::pangolin::{ORG, Pangolin};
+use signpost_testkit::{Fault, FaultProxy, Rule, eventually, sandbox_cluster};
+
+use super::direct::{Direct, client, policy, start, start_with};
+use crate::common::bed::{Bed, PATIENCE, path, rules};
+use crate::common::pangolins::{Fate, Fragile};
+
+/// Nothing of an organisation that cannot be read is ever deleted, and each way to be refused has its reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_does_not_fit_has_its_reason_and_deletes_nothing() {
+    for (org, key, word) in [
+        (ORG, "unknown.secret", "refuses the API key"),
+        (ORG, "nodot", "id.secret"),
+        ("other-org", Pangolin::KEY, "other-org"),
+        ("no-such-org", "root.secret", "no-such-org"),
+    ] {
+        let direct = Direct::new(sandbox_cluster().await).await;
+        let running = start(&direct.bed, &direct.server);
+        direct.bed.expose("app", &["app.ns.test"]).await;
+        direct.settled("app").await;
+        running.stop().await;
+        let running = start_with(&direct.bed, policy(&direct.bed), Arc::new(client(&direct.server.url(), org, key)));
+        direct.bed.patch("app", json!({"spec": {"rules": rules(&["new.ns.test"])}})).await;
+        let note = direct.bed.event("Warning", "ProviderUnauthorized").await;
+        assert!(note.contains(word), "{org} {key}: {note}");
+        direct.has(&["app.ns.test"]).await;
+        eventually("readiness names it", PATIENCE, || async {
+            match running.health.checks().get("pangolin") {
+                Some(Check::Failing { message, .. }) if message.contains(word) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_permission_is_named_and_a_rotated_key_is_picked_up() {
+    let direct = Direct::new(sandbox_cluster().await).await;
+    direct.server.revoke("minimum", "createTarget");
+    let _running = start(&direct.bed, &direct.server);
+    direct.bed.expose("app", &["app.ns.test"]).await;
+    let note = direct.bed.event("Warning", "ProviderUnauthorized").await;
+    assert!(note.contains("createTarget"), "{note}");
+}
+
+/// HTML, a server error, half a body, a lost answer: tried again, and nothing is made twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pangolin_that_fails_in_any_way_ends_with_one_resource() {
+    let html =
+        Fault::Answer { status: 404, headers: vec![("content-type", "text/html".into())], body: "<html>".into() };
+    for fault in [Fault::status(500), html, Fault::CutBefore, Fault::CutAfter, Fault::CutBody(20), Fault::throttled(1)]
+    {
+        let direct = Direct::new(sandbox_cluster().await).await;
+        let proxy = FaultProxy::start(&direct.server.url()).await;
+        proxy.add(Rule::nth(1, fault.clone()).method(http::Method::PUT));
+        proxy.add(Rule::nth(1, fault.clone()).method(http::Method::POST));
+        proxy.add(Rule::nth(2, fault.clone()).method(http::Method::GET));
+        let running = start_with(&direct.bed, policy(&direct.bed), Arc::new(client(&proxy.url(), ORG, Pangolin::KEY)));
+        direct.bed.expose("app", &["app.ns.test"]).await;
+        direct.answers("app.ns.test", "/", "app", 80).await;
+        direct.settled("app").await;
+        direct.has(&["app.ns.test"]).await;
+        direct.bed.delete("app").await;
+        direct.has(&[]).await;
+        running.stop().await;
+    }
+}
+
+fn twin() -> MemoryPangolin {
+    let domain = Domain {
+        id: DomainId("d".into()),
+        base: signpost_dns::Fqdn::parse("ns.test").unwrap(),
+        kind: DomainKind::Ns,
+        verified: true,
+    };
+    let site = Site {
+        id: SiteId(1),
+        nice_id: "cluster".into(),
+        name: "cluster".into(),
+        kind: SiteKind::Newt,
+        online: Some(true),
+    };
+    MemoryPangolin::new(vec![domain], vec![site])
+}
+
+/// A clock that only moves when everything waits: an hour, and a day, take no time.
+#[tokio::test(start_paused = true)]
+async fn a_pangolin_that_is_down_for_a_day_wedges_nothing_and_is_caught_up_with() {
+    let bed = Bed::bare(sandbox_cluster().await).await;
+    let pangolin = twin();
+    let running = start_with(&bed, policy(&bed), Arc::new(pangolin.clone()));
+    bed.expose("kept", &["kept.ns.test"]).await;
+    bed.expose("doomed", &["doomed.ns.test"]).await;
+    let hosts = || {
+        let mut hosts: Vec<String> =
+            pangolin.stored().iter().filter_map(|(row, _)| Some(row.host.as_ref()?.undotted().to_owned())).collect();
+        hosts.sort();
+        hosts
+    };
+    let has = async |expected: &[&str]| {
+        eventually(&format!("{expected:?}"), PATIENCE, || async {
+            if hosts() == expected { Ok(()) } else { Err((hosts(), bed.events().await)) }
+        })
+        .await;
+    };
+    has(&["doomed.ns.test", "kept.ns.test"]).await;
+    let down = PangolinError::Unreachable { what: "connection refused".to_owned(), dropped: false };
+    pangolin.fail(Some(down));
+    bed.delete("doomed").await;
+    assert!(bed.ingresses.get_opt("doomed").await.unwrap().is_none(), "nothing holds it up");
+    bed.expose("late", &["late.ns.test"]).await;
+    bed.event("Warning", "ProviderUnreachable").await;
+    tokio::time::sleep(std::time::Duration::from_hours(24)).await;
+    assert_eq!(hosts(), ["doomed.ns.test", "kept.ns.test"], "nothing is lost");
+    let errors = running.metric("pic_reconcile_total{result=\"error\"}");
+    assert!(errors < 20_000.0, "{errors} passes in a day");
+    pangolin.fail(None);
+    has(&["kept.ns.test", "late.ns.test"]).await;
+    // The same while this process is down too.
+    pangolin.fail(Some(PangolinError::Timeout));
+    bed.delete("late").await;
+    running.crash().await;
+    let _running = start_with(&bed, policy(&bed), Arc::new(pangolin.clone()));
+    tokio::time::sleep(std::time::Duration::from_hours(1)).await;
+    pangolin.fail(None);
+    has(&["kept.ns.test"]).await;
+}
+
+/// The rules of one step of a history: each host with its paths.
+type Step = Vec<(&'static str, Vec<(&'static str, &'static str, u16)>)>;
+
+fn history() -> Vec<Step> {
+    vec![
+        vec![("a.ns.test", vec![("/", "app", 80)])],
+        vec![("a.ns.test", vec![("/", "app", 80), ("/api", "api", 9000)])],
+        vec![
+            ("a.ns.test", vec![("/", "api", 9000), ("/api", "app", 8080), ("/api/v1", "app", 80)]),
+            ("b.wild.test", vec![("/", "app", 80)]),
+        ],
+        vec![("b.wild.test", vec![("/x", "api", 9000)])],
+        vec![],
+    ]
+}
+
+fn spec_of(step: &Step) -> Value {
+    let rules: Vec<Value> = step
+        .iter()
+        .map(|(host, paths)| {
+            let paths: Vec<Value> =
+                paths.iter().map(|(at, service, port)| path(at, "Prefix", service, *port)).collect();
+            json!({"host": host, "http": {"paths": paths}})
+        })
+        .collect();
+    if rules.is_empty() {
+        // The class is removed.
+        return json!({"ingressClassName": "nginx"});
+    }
+    json!({"ingressClassName": "pangolin", "rules": rules})
+}
+
+const URLS: &[(&str, &str)] = &[
+    ("a.ns.test", "/"),
+    ("a.ns.test", "/api"),
+    ("a.ns.test", "/api/v1"),
+    ("a.ns.test", "/apiary"),
+    ("b.wild.test", "/"),
+    ("b.wild.test", "/x/y"),
+];
+
+/// What Kubernetes answers for a step.
+fn expected(step: &Step, host: &str, request: &str, namespace: &str) -> Answer<String> {
+    use signpost_exposure::{PathRule, PathType, kubernetes_answer};
+    let Some((_, paths)) = step.iter().find(|(known, _)| *known == host) else { return Answer::NoRouter };
+    let rules: Vec<PathRule<String>> = paths
+        .iter()
+        .map(|(at, service, port)| PathRule {
+            path: (*at).to_owned(),
+            kind: PathType::Prefix,
+            backend: format!("{service}.{namespace}.svc.cluster.local:{port}"),
+        })
+        .collect();
+    kubernetes_answer(&rules, None, request).map_or(Answer::NoRouter, |name| Answer::Served(vec![name.clone()]))
+}
+
+/// Plays the history; the process is stopped at one write of the whole history, with or without its effect. Returns how many writes there were.
+async fn play(stop_at: i64, takes_effect: bool) -> usize {
+    let direct = Direct::new(sandbox_cluster().await).await;
+    let namespace = direct.bed.namespace.clone();
+    let server = Arc::new(direct.server);
+    let foreign = {
+        use signpost_provider_pangolin::Pangolin as _;
+        let by_hand = client(&server.url(), ORG, Pangolin::KEY);
+        let new = signpost_provider_pangolin::NewResource {
+            name: "by hand".into(),
+            domain: DomainId("d-ns".into()),
+            host: signpost_dns::Fqdn::parse("foreign.ns.test").unwrap(),
+        };
+        let id = by_hand.create_resource(&new).await.unwrap().id.0;
+        format!("{:?}", server.state().resources[&id])
+    };
+    let fate = Fate::never();
+    // Every URL has the answer of the step before or of the step now, at every moment.
+    let steps: Arc<Mutex<(Step, Step)>> = Arc::default();
+    let wrong: Arc<Mutex<Vec<String>>> = Arc::default();
+    fate.judged_by({
+        let (steps, wrong, server, namespace) = (steps.clone(), wrong.clone(), server.clone(), namespace.clone());
+        move |what| {
+            let (before, now) = steps.lock().unwrap().clone();
+            for (host, request) in URLS {
+                let seen = server.get(host, request);
+                let allowed = [expected(&before, host, request, &namespace), expected(&now, host, request, &namespace)];
+                if !allowed.contains(&seen) {
+                    wrong.lock().unwrap().push(format!("after {what}: {host}{request} is {seen:?}, not {allowed:?}"));
+                }
+            }
+        }
+    });
+    let begin = || {
+        let fragile = Fragile { inner: client(&server.url(), ORG, Pangolin::KEY), fate: fate.clone() };
+        start_with(&direct.bed, policy(&direct.bed), Arc::new(fragile))
+    };
+    let mut running = begin();
+    server.forget_requests();
+    fate.stop_at(stop_at, takes_effect);
+    let mut before = Step::new();
+    for (number, step) in history().into_iter().enumerate() {
+        *steps.lock().unwrap() = (before.clone(), step.clone());
+        if number == 0 {
+            direct.bed.create("app", &json!({}), spec_of(&step)).await;
+        } else {
+            let mut spec = spec_of(&step);
+            if step.is_empty() {
+                spec = json!({"ingressClassName": "nginx"});
+            }
+            direct.bed.patch("app", json!({"spec": spec})).await;
+        }
+        let done = async {
+            eventually("the step is served", PATIENCE, || async {
+                let open: Vec<String> = URLS
+                    .iter()
+                    .filter(|(host, request)| server.get(host, request) != expected(&step, host, request, &namespace))
+                    .map(|(host, request)| format!("{host}{request}: {:?}", server.get(host, request)))
+                    .collect();
+                let mut hosts: Vec<String> =
+                    server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+                hosts.retain(|host| host != "foreign.ns.test");
+                hosts.sort();
+                let wanted: Vec<&str> = step.iter().map(|(host, _)| *host).collect();
+                if open.is_empty() && hosts == wanted { Ok(()) } else { Err((open, hosts)) }
+            })
+            .await;
+        };
+        tokio::pin!(done);
+        tokio::select! {
+            () = &mut done => {}
+            () = fate.stopped() => {
+                running.crash().await;
+                running = begin();
+                done.await;
+            }
+        }
+        before.clone_from(&step);
+    }
+    let wrong = wrong.lock().unwrap().clone();
+    assert!(wrong.is_empty(), "stopped at {stop_at} ({takes_effect}): {wrong:#?}");
+    let left: Vec<String> = server.state().resources.values().map(|row| format!("{row:?}")).collect();
+    assert_eq!(left, [foreign], "stopped at {stop_at} ({takes_effect})");
+    running.stop().await;
+    server.writes().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stops_at_any_request_leaves_every_url_right() {
+    let writes = play(-1, true).await;
+    assert!(writes >= 12, "{writes}");
+    for number in 1..=i64::try_from(writes).unwrap() {
+        for takes_effect in [false, true] {
+            play(number, takes_effect).await;
+        }
+    }
+}
