@@ -33,6 +33,7 @@ fn name(text: &str) -> Fqdn {
     Fqdn::parse(text).unwrap()
 }
 
+#[allow(clippy::unnecessary_wraps)] // The results of lookups, of which some are errors.
 fn answer(rcode: Rcode, chain: &[&str], rtype: &str, values: &[&str]) -> Result<Answer, LookupError> {
     let rtype: RecordType = rtype.parse().unwrap();
     Ok(Answer {
