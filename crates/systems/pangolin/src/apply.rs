@@ -97,9 +97,10 @@ impl ApplyResult {
     /// Notes an error of Pangolin: about the object, or about the server.
     fn refused_by_pangolin(&mut self, host: &str, error: &PangolinError) {
         let class = match error.class() {
-            ErrorClass::Transient => RetryClass::Transient,
+            // A page of a proxy, or a key, may be corrected at any moment; the link spares the server.
+            ErrorClass::Settings if matches!(error, PangolinError::Forbidden { .. }) => crate::plan::SOON,
+            ErrorClass::Transient | ErrorClass::Settings => RetryClass::Transient,
             ErrorClass::Throttled(after) => RetryClass::Throttled { after },
-            ErrorClass::Settings => crate::plan::SOON,
             ErrorClass::Object => RetryClass::Slow,
         };
         let mut refusal = unreachable(error);
@@ -168,8 +169,8 @@ impl PangolinSystem {
             Delivery::Down(error) => {
                 let class = match error.class() {
                     ErrorClass::Throttled(after) => RetryClass::Throttled { after },
-                    ErrorClass::Settings | ErrorClass::Object => crate::plan::SOON,
-                    ErrorClass::Transient => RetryClass::Transient,
+                    ErrorClass::Object => crate::plan::SOON,
+                    ErrorClass::Transient | ErrorClass::Settings => RetryClass::Transient,
                 };
                 applied.fail(error.to_string(), class);
             }

@@ -43,7 +43,7 @@ async fn a_key_that_does_not_fit_has_its_reason_and_deletes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_permission_is_named_and_a_rotated_key_is_picked_up() {
+async fn a_missing_permission_is_named() {
     let direct = Direct::new(sandbox_cluster().await).await;
     direct.server.revoke("minimum", "createTarget");
     let _running = start(&direct.bed, &direct.server);
