@@ -230,7 +230,9 @@ impl Read<'_> {
         let (key, value) = *self.values.get(name)?;
         let parsed = if value.len() > MAX_VALUE { None } else { read(value.trim()) };
         if parsed.is_none() {
-            self.problems.push(Problem::Invalid { name: key.to_owned(), value: shorten(value), expected });
+            // Headers may hold credentials.
+            let value = if name.ends_with("headers") { "…".to_owned() } else { shorten(value) };
+            self.problems.push(Problem::Invalid { name: key.to_owned(), value, expected });
         }
         parsed
     }

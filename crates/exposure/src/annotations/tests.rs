@@ -148,3 +148,12 @@ fn a_value_that_is_far_too_long_is_not_read() {
     let long = "X-A: ".to_owned() + &"x".repeat(MAX_VALUE);
     assert!(read(&[("headers", &long)]).problems[0].refuses());
 }
+
+#[test]
+fn headers_that_are_rejected_are_not_quoted() {
+    for name in ["headers", "healthcheck-headers"] {
+        let problems = read(&[(name, "Authorization Bearer s3cret")]).problems;
+        assert_eq!(problems.len(), 1);
+        assert!(!problems[0].to_string().contains("s3cret"), "{}", problems[0]);
+    }
+}

@@ -195,7 +195,8 @@ impl PangolinSystem {
                 Ok(ChildApplied::Changed) => applied.changed(What::Updated, &host, name),
                 Ok(ChildApplied::Unchanged) => {}
                 Err(error) => {
-                    complete = false;
+                    // What is rejected for good does not delay the deletion of what is no longer wanted.
+                    complete &= matches!(error, ChildError::NotOurs { .. } | ChildError::Write(WriteError::Invalid(_)));
                     self.child_failed(&host, &error, applied).await;
                 }
             }

@@ -265,16 +265,12 @@ impl PangolinIndex {
         for claimant in of_class {
             let class = self.class_of(&state, Some(name), claimant.annotations.options.enabled);
             let id = claimant.identity.id.clone();
-            let (foreign, same) = (class == Class::Foreign, class == claimant.class);
-            if same && !(foreign && controller.is_some()) {
+            if class == claimant.class {
                 continue;
             }
-            // What belongs to a class of another controller is of no interest any more.
-            let next = (!foreign || controller.is_none()).then(|| Arc::new(Claimant { class, ..(*claimant).clone() }));
-            concerned.extend(self.replace(&mut state, &id, next.as_ref()));
-            if !same {
-                concerned.insert(id);
-            }
+            let next = Arc::new(Claimant { class, ..(*claimant).clone() });
+            concerned.extend(self.replace(&mut state, &id, Some(&next)));
+            concerned.insert(id);
         }
         drop(state);
         self.touch(concerned);
@@ -386,9 +382,8 @@ impl Index<Ingress> for PangolinIndex {
         });
         let id = next.identity.id.clone();
         let was_unreadable = state.unreadable.remove(&id);
-        // One of an unknown class is kept, since its class may name our controller.
-        let unknown = next.class_name.as_ref().is_some_and(|class| !state.classes.contains_key(class));
-        let keep = next.class != Class::Foreign || unknown;
+        // One of another class is kept, since its class may be created or replaced and name our controller.
+        let keep = next.class != Class::Foreign || next.class_name.is_some();
         let before = state.claimants.get(&id).cloned();
         let same = before.as_ref().is_some_and(|before| before.asks_the_same(&next));
         let ours = |known: &Claimant| known.class != Class::Foreign;

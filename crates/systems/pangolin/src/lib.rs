@@ -259,7 +259,7 @@ fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
         operator.watch::<Ingress>(NAME, within(ingresses, place), index.clone() as Arc<dyn Index<Ingress>>);
         operator.watch::<Service>(NAME, within(Watch::required(), place), index.clone() as Arc<dyn Index<Service>>);
     }
-    operator.watch::<IngressClass>(NAME, Watch::optional(), index.clone() as Arc<dyn Index<IngressClass>>);
+    operator.watch::<IngressClass>(NAME, Watch::required(), index.clone() as Arc<dyn Index<IngressClass>>);
     let schema = Arc::new(Schema::new(operator.client(), policy.dialect));
     match &link {
         None => {

@@ -271,7 +271,8 @@ fn decide(
 ) {
     let view = match view {
         View::Down(error) => {
-            // One that is in place needs nothing, and is not told.
+            // One that is in place needs nothing, and nothing is reported.
+            plan.hosts = memory.status.clone().unwrap_or_default();
             plan.judged = !full && wanted.is_some();
             if plan.judged {
                 plan.refusals.push(unreachable(&error));
@@ -313,7 +314,7 @@ fn decide(
             let input = api::Input { id, exposures, options, site, view, applied, full, policy: &policy };
             let api::Judged { plan: delivery, refusals, hosts } = api::plan(&input, memory, now);
             if !refusals.is_empty() {
-                plan.again.get_or_insert(RetryClass::Slow);
+                plan.again.get_or_insert(SOON);
             }
             plan.refusals.extend(refusals);
             plan.hosts = hosts;
@@ -321,6 +322,10 @@ fn decide(
             plan.delivery = Delivery::Api(delivery);
         }
         View::Down(_) => {}
+    }
+    if exposures.blocked {
+        // What exists is unchanged, and so is the status of the Ingress.
+        plan.hosts = memory.status.clone().unwrap_or_default();
     }
 }
 

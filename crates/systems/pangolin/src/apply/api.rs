@@ -3,9 +3,12 @@
 //! New routes come first, the most specific one before the others. Then changed ones, in place. Then the old ones are deleted, the least
 //! specific one first. A resource that becomes public does so after its targets are right; one that becomes protected, before.
 
+use jiff::Timestamp;
 use serde_json::json;
 use signpost_engine::ObjectWrite;
-use signpost_provider_pangolin::{Deleted, Pangolin, PangolinError, ResourceId, Stored, Target, TargetSettings};
+use signpost_provider_pangolin::{
+    Deleted, ErrorClass, Pangolin, PangolinError, ResourceId, Stored, Target, TargetSettings,
+};
 
 use super::{ApplyResult, What};
 use crate::PangolinSystem;
@@ -66,21 +69,29 @@ impl PangolinSystem {
         let Some(link) = &self.link else { return };
         let pangolin = &*link.pangolin;
         (applied.managed, applied.paused, applied.noted) = (managed, paused, noted);
-        let changes = ensure.iter().any(|ensure| ensure.current.is_some());
+        // A digest that is the wanted one already stays true while what it names is compared and repaired.
+        let changes =
+            applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
         if changes && applied.noted.is_some() && !self.erase_digest(applied).await {
             return;
         }
         applied.read = !ensure.is_empty();
-        let mut complete = true;
+        let (mut complete, mut refused) = (true, false);
         for ensure in ensure {
             let host = ensure.settings.host.undotted().to_owned();
             let current = ensure.current;
             match self.ensure(pangolin, ensure, applied).await {
                 Ok(()) => {}
                 Err(error) => {
-                    complete = false;
+                    // What Pangolin does not accept does not delay the deletion of what is no longer wanted.
+                    match error.class() {
+                        ErrorClass::Object => refused = true,
+                        ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
+                    }
                     self.note(&error);
-                    applied.hosts.retain(|known| *known != host);
+                    if current.is_none() {
+                        applied.hosts.retain(|known| *known != host);
+                    }
                     // What is known of it may be wrong.
                     if let Some(id) = current {
                         applied.memory.known.remove(&id);
@@ -97,11 +108,14 @@ impl PangolinSystem {
                 }
             }
         }
+        if !complete || refused {
+            // No digest is empty: the next pass compares everything.
+            applied.memory.applied = Some((String::new(), Timestamp::UNIX_EPOCH));
+        }
         if !complete {
-            applied.memory.applied = None;
             return;
         }
-        if !blocked && !digest.is_empty() {
+        if !blocked && !refused && !digest.is_empty() {
             applied.digest = Some(digest);
         }
         for doomed in delete {

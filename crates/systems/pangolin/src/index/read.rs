@@ -109,7 +109,7 @@ impl Claimant {
 
     /// The hosts that it claims: what will be exposed, as far as it is known without the organisation.
     pub(crate) fn claims(&self, policy: &Policy) -> Vec<Fqdn> {
-        if !self.is_active() {
+        if !self.is_active() || self.class == Class::EmptyAlias {
             return Vec::new();
         }
         let mut all = signpost_exposure::HostPolicy { unlisted: true, ..policy.hosts };

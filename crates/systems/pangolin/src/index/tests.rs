@@ -131,3 +131,29 @@ async fn a_service_touches_who_names_it_and_a_child_needs_label_and_owner() {
         assert_eq!(!folded.touched().await.is_empty(), ours);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_replaced_by_ours_brings_its_ingresses() {
+    let folded = Folded::new();
+    let class = |controller: &str| {
+        let class: IngressClass =
+            serde_json::from_value(json!({"metadata": {"name": "pangolin"}, "spec": {"controller": controller}}))
+                .unwrap();
+        folded.index.applied(&class);
+    };
+    class("example.com/other");
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    assert!(folded.touched().await.is_empty());
+    Index::<IngressClass>::deleted(&folded.index, &ObjectId::new::<IngressClass>(None, "pangolin"));
+    class("pangolin.io/ingress-controller");
+    assert_eq!(folded.touched().await, ["app"]);
+    assert_eq!(folded.holder("app.example.com").as_deref(), Some("app"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_without_its_alias_claims_no_host() {
+    let folded = Folded::new();
+    folded.ingress("typo", "pangolin-", "app.example.com", 1);
+    folded.ingress("app", "pangolin", "app.example.com", 2);
+    assert_eq!(folded.holder("app.example.com").as_deref(), Some("app"));
+}

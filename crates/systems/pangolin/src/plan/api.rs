@@ -131,6 +131,14 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
     for mut ensure in wanted {
         let host = ensure.settings.host.undotted().to_owned();
         let mark = ensure.settings.nice_id.as_str();
+        if let Some(owner) = view.owned_hosts.get(&ensure.settings.host).filter(|owner| *owner != id) {
+            let message = format!(
+                "{host} is already exposed by the Ingress {}. Delete one of the two, or change the host.",
+                owner.path()
+            );
+            judged.refusals.push(Refusal::new(Reason::HostConflict, message));
+            continue;
+        }
         let current = find(view, mark, &ensure.settings.host);
         let foreign = view.resources.iter().find(|listed| {
             listed.host.as_ref() == Some(&ensure.settings.host) && mark_of(listed, &view.owner).is_none()
@@ -158,6 +166,11 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
         }
         judged.plan.ensure.push(ensure);
     }
+    let ours = format!("{}-", ingress_mark(&view.owner, id));
+    let kept =
+        view.resources.iter().filter(|listed| mark_of(listed, &view.owner).is_some_and(|mark| mark.starts_with(&ours)));
+    let kept = kept.filter_map(|listed| listed.host.as_ref()).map(|host| host.undotted().to_owned());
+    judged.hosts.extend(kept.filter(|host| waiting.contains(host)));
     doom(id, &waiting, view, &used, &mut judged.plan);
     judged
 }

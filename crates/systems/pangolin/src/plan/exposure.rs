@@ -139,6 +139,9 @@ pub(crate) fn exposures(wanted: &Wanted, ground: Ground<'_>, policy: &Policy) ->
                 if refused.refusal.reason == Reason::HostConflict {
                     found.lost.insert(host);
                 } else if refused.waits {
+                    // Without its domain, the host that annotations name is not known: what exists is unchanged.
+                    let overridden = !wanted.claimant.annotations.options.overrides.is_empty();
+                    found.blocked |= overridden && refused.refusal.reason == Reason::DomainNotFound;
                     found.waiting.insert(host);
                     let soon = matches!(refused.refusal.reason, Reason::DomainNotFound);
                     found.again = Some(if soon { SOON } else { RetryClass::Slow });

@@ -210,6 +210,31 @@ async fn a_foreign_resource_is_never_changed(cluster) {
     assert_eq!(format!("{:?}", direct.server.state().resources[&id]), before);
 }
 
+async fn a_host_named_by_annotations_stays_while_its_domain_is_not_verified(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    let annotations = json!({"pangolin.ingress.k8s.io/domain-name": "ns.test", "pangolin.ingress.k8s.io/subdomain": "app"});
+    let spec = json!({"ingressClassName": "pangolin", "rules": rules(&["inner.example.com"])});
+    direct.bed.create("app", &annotations, spec).await;
+    direct.answers("app.ns.test", "/", "app", 80).await;
+    direct.settled("app").await;
+    running.stop().await;
+    let verified = |verified: bool| {
+        for domain in direct.server.state().domains.iter_mut().filter(|domain| domain.base == "ns.test") {
+            domain.verified = verified;
+        }
+    };
+    verified(false);
+    let running = start(&direct.bed, &direct.server);
+    direct.bed.event("Warning", "DomainNotFound").await;
+    direct.has(&["app.ns.test"]).await;
+    assert!(direct.server.writes().iter().all(|write| !write.starts_with("DELETE")));
+    running.stop().await;
+    verified(true);
+    let _running = start(&direct.bed, &direct.server);
+    direct.answers("app.ns.test", "/", "app", 80).await;
+}
+
 async fn two_operators_on_one_organisation_leave_each_other_alone(cluster) {
     let direct = Direct::new(cluster).await;
     let second = Bed::bare(direct.bed.cluster.clone()).await;
