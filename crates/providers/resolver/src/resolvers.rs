@@ -127,7 +127,7 @@ impl Resolvers {
         let results = match kind {
             Kind::Servers(servers) => vec![self.first_answer(resolver, servers, name, rtype).await],
             Kind::Authoritative => match self.name_servers(resolver, name).await {
-                Ok(servers) => join_all(servers.iter().map(|server| self.ask_authoritative(server, name, rtype))).await,
+                Ok(servers) => self.ask_authoritative(&servers, name, rtype).await,
                 Err(error) => vec![Err(error)],
             },
         };
@@ -205,9 +205,31 @@ impl Resolvers {
         Ok(found.into_iter().map(server).collect())
     }
 
-    /// Asks a name server of the zone. Where its answer leads out of the zone, the guide continues.
-    async fn ask_authoritative(&self, server: &Server, name: &Fqdn, rtype: RecordType) -> Result<Answer, LookupError> {
-        let mut answer = self.ask(server, name, rtype, false).await?;
+    /// Asks the name servers of the zone. When none of them can be reached, it is the zone that does not work, and no resolver.
+    async fn ask_authoritative(
+        &self,
+        servers: &[Arc<Server>],
+        name: &Fqdn,
+        rtype: RecordType,
+    ) -> Vec<Result<Answer, LookupError>> {
+        let asked = join_all(servers.iter().map(|server| self.ask(server, name, rtype, false))).await;
+        if asked.iter().all(|result| result.as_ref().is_err_and(LookupError::is_outage)) {
+            return vec![Err(LookupError::Timeout {
+                server: "the name servers of the zone".into(),
+                after: self.deadline,
+            })];
+        }
+        join_all(asked.into_iter().map(|result| self.followed(result, name, rtype))).await
+    }
+
+    /// An answer of a name server of the zone. Where it leads out of the zone, the guide continues.
+    async fn followed(
+        &self,
+        result: Result<Answer, LookupError>,
+        name: &Fqdn,
+        rtype: RecordType,
+    ) -> Result<Answer, LookupError> {
+        let mut answer = result?;
         if answer.values.is_empty()
             && let Some(last) = answer.chain.last().cloned()
         {

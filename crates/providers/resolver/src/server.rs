@@ -63,11 +63,23 @@ impl Server {
         }
     }
 
-    /// The zone that a name is in.
+    /// The zone that a name is in. An alias is answered with the zone of its target; its own zone is that of its parent.
     pub(crate) async fn zone_of(&self, name: &Fqdn) -> Result<Option<Fqdn>, LookupError> {
-        let (wire_name, wire_type) = Self::question(name, RecordType::Soa)?;
-        let message = self.exchange(&wire_name, wire_type, true, Instant::now() + self.deadline).await?;
-        Ok(wire::zone(&message))
+        let until = Instant::now() + self.deadline;
+        let mut next = Some(name.clone());
+        while let Some(at) = next {
+            let (wire_name, wire_type) = Self::question(&at, RecordType::Soa)?;
+            let message = self.exchange(&wire_name, wire_type, true, until).await?;
+            // Behind a failure may be a zone of its own, which the parent's servers know nothing about.
+            if !matches!(wire::rcode(&message), Rcode::NoError | Rcode::NxDomain) {
+                return Ok(None);
+            }
+            if let Some(zone) = wire::zone(&message).filter(|zone| name.is_at_or_below(zone)) {
+                return Ok(Some(zone));
+            }
+            next = at.parent();
+        }
+        Ok(None)
     }
 
     fn question(name: &Fqdn, rtype: RecordType) -> Result<(Name, WireType), LookupError> {
@@ -94,6 +106,7 @@ impl Server {
         // A caller that gives up leaves no trial behind.
         let admitted = Admitted(&self.breaker);
         let result = exchange(self.address, name, rtype, recursive, until).await;
+        let slow = matches!(result, Err(Failure::Timeout)) && self.answers_at_all().await;
         std::mem::forget(admitted);
         match result {
             Ok(message) => {
@@ -104,7 +117,7 @@ impl Server {
                 self.breaker.succeeded();
                 Err(LookupError::BadAnswer { server: server(), why })
             }
-            Err(Failure::Timeout) if self.answers_at_all().await => {
+            Err(Failure::Timeout) if slow => {
                 self.breaker.succeeded();
                 Err(LookupError::Timeout { server: server(), after: self.deadline })
             }
@@ -140,5 +153,31 @@ struct Admitted<'a>(&'a Breaker);
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         self.0.abandoned();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test reports a failed step by panicking.
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trial_that_is_given_up_at_any_moment_is_repeated() {
+        // Nobody reads from it.
+        let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let deadline = Duration::from_secs(2);
+        let server = Server::new(silent.local_addr().unwrap(), "silent", deadline);
+        let name = Fqdn::parse("www.example.org").unwrap();
+        for _ in 0..5 {
+            server.breaker.failed("no answer".into());
+        }
+        assert!(matches!(server.ask(&name, RecordType::A, true).await, Err(LookupError::Paused { .. })));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for given_up in [deadline / 2, deadline + PROBE / 2] {
+            let trial = tokio::time::timeout(given_up, server.ask(&name, RecordType::A, true)).await;
+            assert!(trial.is_err(), "given up while it waits: {trial:?}");
+        }
+        let error = server.ask(&name, RecordType::A, true).await.unwrap_err();
+        assert!(matches!(error, LookupError::Unreachable { .. }), "it is asked again: {error}");
     }
 }

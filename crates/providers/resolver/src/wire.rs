@@ -139,8 +139,11 @@ pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Re
     Ok(read)
 }
 
-/// The zone that a message names as the authority for a name: the owner of its SOA record.
+/// The zone that a message names as the authority for a name: the owner of its SOA record. `None` for an alias, where it is the target's.
 pub(crate) fn zone(message: &Message) -> Option<Fqdn> {
+    if message.answers.iter().any(|record| matches!(record.data, RData::CNAME(_))) {
+        return None;
+    }
     let records = message.answers.iter().chain(&message.authorities);
     let soa = records.into_iter().find(|record| matches!(record.data, RData::SOA(_)))?;
     name_of(&soa.name).ok()

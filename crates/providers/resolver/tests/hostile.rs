@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
-use hickory_proto::rr::rdata::{A, CNAME};
+use hickory_proto::rr::rdata::{A, CNAME, NS, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_provider_resolver::{Answer, Lookup, LookupError, Options, Rcode, Reply, Resolvers, Upstream};
@@ -397,4 +397,69 @@ async fn a_system_without_a_name_server_has_nobody_to_ask() {
     let error = ask(&Resolvers::new(&options), "www.example.org", RecordType::A).await.unwrap_err();
     std::fs::remove_file(&folder).unwrap();
     assert!(matches!(error, LookupError::NoServer { .. }) && error.is_outage(), "{error}");
+}
+
+/// A guide that knows `example.org`, with a name server on 127.0.0.1, and `www.example.org` as an alias into `example.net`.
+fn guide() -> Datagrams {
+    Arc::new(|question, _| {
+        let zone = |name: &str| {
+            let host = Name::from_ascii("ns.example.org.").unwrap();
+            record(name, RData::SOA(SOA::new(host.clone(), host, 1, 60, 60, 60, 60)))
+        };
+        let alias = || cname("www.example.org.", "lb.example.net.");
+        let asked = &question.queries[0];
+        let mut message = answer(question, vec![]);
+        match (asked.name.to_string().as_str(), asked.query_type) {
+            ("www.example.org.", WireType::SOA) => {
+                message.add_answers([alias()]);
+                message.add_authorities([zone("example.net.")]);
+            }
+            ("www.example.org.", _) => drop(message.add_answers([alias()])),
+            ("example.org.", WireType::SOA) => drop(message.add_answers([zone("example.org.")])),
+            ("example.org.", WireType::NS) => {
+                let host = Name::from_ascii("ns.example.org.").unwrap();
+                message.add_answers([record("example.org.", RData::NS(NS(host)))]);
+            }
+            ("ns.example.org.", WireType::A) => {
+                message.add_answers([record("ns.example.org.", RData::A(A(Ipv4Addr::LOCALHOST)))]);
+            }
+            ("lb.example.net.", WireType::A) => drop(message.add_answers([a("lb.example.net.", 5)])),
+            ("broken.example.org.", _) => message.metadata.response_code = ResponseCode::ServFail,
+            _ => {}
+        }
+        vec![message.to_vec().unwrap()]
+    })
+}
+
+/// The name servers of zones, on this port.
+async fn of_zones(guide: SocketAddr, port: u16, text: &str) -> Vec<Result<Answer, LookupError>> {
+    let resolvers = vec![Upstream::Server(guide), Upstream::Authoritative];
+    let options = Options { resolvers, deadline: PATIENT, authoritative_port: port, ..Options::default() };
+    let replies = Resolvers::new(&options).lookup(&name(text), RecordType::A).await;
+    replies.into_iter().filter(|reply| &*reply.resolver == "authoritative").map(|reply| reply.result).collect()
+}
+
+#[tokio::test]
+async fn an_alias_into_another_zone_is_asked_at_its_own_zone() {
+    let (at, _) = server(guide(), None).await;
+    let replies = of_zones(at, at.port(), "www.example.org").await;
+    let [Ok(answer)] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!(*answer.server, *"ns.example.org (127.0.0.1)");
+    assert_eq!((&answer.chain[..], &answer.values[..]), (&[name("lb.example.net")][..], &[address(5)][..]));
+}
+
+#[tokio::test]
+async fn a_zone_that_fails_is_not_looked_for_at_its_parent() {
+    let (at, _) = server(guide(), None).await;
+    let replies = of_zones(at, at.port(), "broken.example.org").await;
+    assert!(matches!(&replies[..], [Err(LookupError::NoServer { .. })]), "{replies:?}");
+}
+
+#[tokio::test]
+async fn a_zone_whose_name_servers_are_all_dead_is_no_outage_of_the_resolver() {
+    let (at, _) = server(guide(), None).await;
+    let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let replies = of_zones(at, closed, "www.example.org").await;
+    let [Err(error)] = &replies[..] else { panic!("{replies:?}") };
+    assert!(matches!(error, LookupError::Timeout { .. }) && !error.is_outage(), "{error}");
 }

@@ -7,6 +7,7 @@
 //! | SERVFAIL, REFUSED, a loop, unreadable    | error    | ServFail, Refused, CnameLoop, BadAnswer, ErrorCode |
 //! | none within the time limit               | timeout  | Timeout |
 //! | none, because the resolver does not work | the last verdict is kept | |
+//! | other, and a target host has no answer   | the last verdict is kept | |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -87,7 +88,12 @@ pub fn judge(question: &Question, answers: &Answers) -> Judged {
     for number in 0..servers {
         let replies: Vec<&Reply> = own.iter().filter_map(|replies| replies.get(number)).collect();
         if let Some(error) = replies.iter().filter_map(|reply| reply.result.as_ref().err()).find(|e| e.is_outage()) {
-            outage = error.to_string();
+            outage = cause(error);
+            continue;
+        }
+        // With a part of the types only there is nothing to compare.
+        if replies.len() < own.len() {
+            outage = format!("not every type of {} was answered", question.name);
             continue;
         }
         let results = replies.iter().map(|reply| reply.result.as_ref());
@@ -95,11 +101,34 @@ pub fn judge(question: &Question, answers: &Answers) -> Judged {
             Ok(answered) => compare(question, &answered, answers),
             Err(error) => failure(error),
         };
+        if verdict.reason == SyncReason::Mismatch
+            && let Some(host) = unknown_host(question, answers)
+        {
+            outage = format!("the addresses of the target {host} are not known");
+            continue;
+        }
         if worst.as_ref().is_none_or(|worst| rank(verdict.status) > rank(worst.status)) {
             worst = Some(verdict);
         }
     }
     worst.map_or(Judged::Outage(outage), Judged::Verdict)
+}
+
+/// Why a resolver does not work, in the same words from try to try: they are part of the status.
+fn cause(error: &LookupError) -> String {
+    match error {
+        LookupError::Paused { server, why, .. } => format!("{server} cannot be reached: {why}"),
+        other => other.to_string(),
+    }
+}
+
+/// A target host whose addresses no resolver could tell.
+fn unknown_host(question: &Question, answers: &Answers) -> Option<Fqdn> {
+    let told = |reply: &Reply| {
+        reply.result.as_ref().is_ok_and(|answer| matches!(answer.rcode, Rcode::NoError | Rcode::NxDomain))
+    };
+    let mut of_hosts = questions(question).into_iter().filter(|(name, _)| *name != question.name);
+    of_hosts.find(|key| answers.get(key).is_some_and(|replies| !replies.iter().any(told))).map(|(host, _)| host)
 }
 
 fn rank(status: SyncStatus) -> u8 {

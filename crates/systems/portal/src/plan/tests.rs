@@ -169,6 +169,51 @@ fn an_outage_of_one_resolver_does_not_count_and_the_worst_of_the_others_does() {
 }
 
 #[test]
+fn an_outage_has_the_same_words_from_try_to_try() {
+    let wanted = question("www.example.org", "A", &["192.0.2.1"]);
+    let key = (name("www.example.org"), RecordType::A);
+    let judged = |error| judge(&wanted, &Answers::from([(key.clone(), vec![reply(Err(error))])]));
+    let paused = |seconds| LookupError::Paused {
+        server: server(),
+        why: "refused".into(),
+        retry_after: Duration::from_secs(seconds),
+    };
+    let first = judged(LookupError::Unreachable { server: server(), why: "refused".into() });
+    assert_eq!(first, Judged::Outage("test cannot be reached: refused".into()));
+    assert_eq!((judged(paused(1)), judged(paused(7))), (first.clone(), first));
+}
+
+#[test]
+fn a_target_host_that_cannot_be_looked_up_is_no_mismatch() {
+    let wanted = question("www.example.org", "A", &["lb.example.net"]);
+    let judged = |host: Vec<Result<Answer, LookupError>>| {
+        let own = vec![reply(found("A", &["192.0.2.1"]))];
+        let replies = [own, host.into_iter().map(reply).collect()];
+        judge(&wanted, &questions(&wanted).into_iter().zip(replies).collect())
+    };
+    let late = || Err(LookupError::Timeout { server: server(), after: Duration::from_secs(5) });
+    let unknown = Judged::Outage("the addresses of the target lb.example.net. are not known".into());
+    assert_eq!(judged(vec![late()]), unknown);
+    assert_eq!(judged(vec![late(), answer(Rcode::ServFail, &[], "A", &[])]), unknown);
+    let is = |judged, reason| matches!(judged, Judged::Verdict(verdict) if verdict.reason == reason);
+    assert!(is(judged(vec![late(), found("A", &["192.0.2.1"])]), Reason::Match));
+    assert!(is(judged(vec![late(), found("A", &["192.0.2.9"])]), Reason::Mismatch));
+    assert!(is(judged(vec![answer(Rcode::NxDomain, &[], "A", &[])]), Reason::Mismatch));
+}
+
+#[test]
+fn half_of_an_answer_is_not_judged() {
+    let both = question("www.example.org", "", &["2001:db8::1", "192.0.2.1"]);
+    let judged =
+        |four: Vec<Reply>, six: Vec<Reply>| judge(&both, &questions(&both).into_iter().zip([four, six]).collect());
+    let down = || reply(Err(LookupError::Unreachable { server: server(), why: "refused".into() }));
+    let (four, six) = (|| reply(found("A", &["192.0.2.1"])), || reply(found("AAAA", &["2001:db8::1"])));
+    assert!(matches!(judged(vec![four(), four()], vec![down()]), Judged::Outage(_)));
+    let first = judged(vec![four(), four()], vec![six()]);
+    assert!(matches!(first, Judged::Verdict(verdict) if verdict.status == Status::Sync), "the whole one counts");
+}
+
+#[test]
 fn names_are_folded_and_a_bad_entry_does_not_affect_others() {
     let entries = ["*.Apps.example.org.", "_dmarc.example.org", "bücher.example", "not a name", "x..y"]
         .map(|fqdn| entry(fqdn, "", &[]))
