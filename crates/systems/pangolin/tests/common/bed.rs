@@ -164,13 +164,14 @@ impl Bed {
         .await
     }
 
-    /// Events as type, reason and note.
+    /// Events as type, reason and note. Those of the API server about Services are left out.
     pub(crate) async fn events(&self) -> Vec<(String, String, String)> {
         let api = Api::<Event>::namespaced(self.cluster.client(), &self.namespace);
         let read = |event: Event| {
             (event.type_.unwrap_or_default(), event.reason.unwrap_or_default(), event.message.unwrap_or_default())
         };
-        api.list(&ListParams::default()).await.unwrap().items.into_iter().map(read).collect()
+        let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
+        events.filter(|event| event.involved_object.kind.as_deref() != Some("Service")).map(read).collect()
     }
 
     /// Waits for an event; returns its note.
