@@ -149,11 +149,21 @@ macro_rules! fold {
             fn applied(&self, object: &$kind) {
                 let conditions = object.status.as_ref().map(|status| Seen::of(&status.conditions)).unwrap_or_default();
                 let known = known(Identity::of(object), object.spec.clone(), conditions);
-                self.change(|world, touches| world.$put(known, touches));
+                self.change(|world, touches| {
+                    world.resolve_unreadable(&known.identity.id, touches);
+                    world.$put(known, touches);
+                });
             }
 
             fn deleted(&self, id: &ObjectId) {
-                self.change(|world, touches| world.$remove(id, touches));
+                self.change(|world, touches| {
+                    world.resolve_unreadable(id, touches);
+                    world.$remove(id, touches);
+                });
+            }
+
+            fn unreadable(&self, id: &ObjectId, _error: &str) {
+                self.lock().note_unreadable(id);
             }
         }
     };
@@ -206,3 +216,6 @@ pub(crate) const ECHO: Duration = Duration::from_millis(100);
 pub(crate) const FEW_HOSTS: Duration = Duration::from_millis(50);
 /// How long it waits while hosts keep changing.
 pub(crate) const MANY_HOSTS: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use signpost_apis::{externaldns::DnsEndpoint, istio::IstioGateway, router::DNSPolicy};
+use signpost_apis::{
+    externaldns::DnsEndpoint,
+    istio::IstioGateway,
+    router::{DNSPolicy, ServiceRoute},
+};
 use signpost_engine::{
     Identity, Kind, ObjectId,
     hub::{KindState, Kinds},
@@ -120,7 +124,8 @@ fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base) -> gate
     gateway::View {
         id: id.clone(),
         installed: is_installed::<IstioGateway>(&system.kinds.borrow()),
-        exists: world.istio.contains(&ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name)),
+        may_delete: world.istio.contains(&ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name))
+            && !world.has_unreadable::<ServiceRoute>(),
         gateway: world.gateways.get(id).map(plain),
         left_out: routes.len().saturating_sub(hosts.len() + leaving),
         hosts: hosts.into_iter().collect(),
@@ -166,7 +171,10 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
         target: target.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         controller,
-        holder: holder.map(|gateway| gateway.identity.id.clone()),
+        holder: holder.map(|gateway| {
+            let published = world.targets.get(&Target::of(&gateway.spec)).is_some_and(|verdict| verdict.ready);
+            (gateway.identity.id.clone(), published)
+        }),
         service: service
             .map(|service| target::ServiceView { identity: service.identity(), points: service.points.clone() }),
         children: children.collect(),

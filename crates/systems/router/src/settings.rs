@@ -13,7 +13,7 @@ pub struct RouterConfig {
     pub annotation: String,
     /// `ROUTER_TXT_PREFIX_LENGTH`: the length of external-dns's `--txt-prefix`.
     pub txt_prefix_length: usize,
-    /// `ROUTER_WITHDRAW_AFTER`: how long the addresses of a gateway are kept after its Gateway or Service was deleted.
+    /// `ROUTER_WITHDRAW_AFTER`: how long the addresses of a gateway are kept after its Gateway was deleted.
     pub withdraw_after: Duration,
 }
 
@@ -47,7 +47,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "ROUTER_WITHDRAW_AFTER",
         "TIME",
-        "How long the address records of a gateway are kept after its Gateway or Service was deleted: 60, 60s, 5m",
+        "How long the address records of a gateway are kept after its Gateway was deleted: 60, 60s, 5m",
     )
     .or("60"),
 ];

@@ -78,6 +78,8 @@ pub(crate) struct World {
     taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
     pub(crate) identity: Used<ClusterIdentitySpec>,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
+    /// Objects of ours that could never be read: nobody knows what they ask for, so nothing is concluded from their absence.
+    unreadable: BTreeSet<ObjectId>,
     /// When a host of a gateway last changed.
     changed: BTreeMap<Id, Instant>,
 }
@@ -101,7 +103,41 @@ impl World {
             taken: BTreeMap::new(),
             identity: used(&BTreeMap::new(), "ClusterIdentity", cluster::check_identity),
             configuration: used(&BTreeMap::new(), "DNSConfiguration", cluster::check_configuration),
+            unreadable: BTreeSet::new(),
             changed: BTreeMap::new(),
+        }
+    }
+
+    /// An object cannot be read. What was known of it before stays.
+    pub(crate) fn note_unreadable(&mut self, id: &ObjectId) {
+        let known = self.routes.contains_key(id) || self.gateways.contains_key(id);
+        if !known && (id.is::<router::ServiceRoute>() || id.is::<router::Gateway>()) {
+            self.unreadable.insert(id.clone());
+        }
+    }
+
+    /// An object can be read, or is deleted: what waited for that is decided now.
+    pub(crate) fn resolve_unreadable(&mut self, id: &ObjectId, touches: &mut Touches) {
+        if self.unreadable.remove(id) {
+            self.touch_gateways(touches);
+            self.touch_publishers(touches);
+        }
+    }
+
+    /// Whether an object of the kind could never be read.
+    pub(crate) fn has_unreadable<K: kube::Resource<DynamicType = ()> + 'static>(&self) -> bool {
+        self.unreadable.iter().any(ObjectId::is::<K>)
+    }
+
+    /// Whether the owner is perhaps there, and only cannot be read.
+    fn may_be_unreadable(&self, owner: &Owner) -> bool {
+        match owner {
+            _ if self.unreadable.is_empty() => false,
+            Owner::Route(id) => self.unreadable.contains(&**id),
+            Owner::Target(target) => {
+                let mut there = self.gateways.values().filter(|gateway| !gateway.identity.is_deleting());
+                self.has_unreadable::<router::Gateway>() && !there.any(|gateway| Target::of(&gateway.spec) == *target)
+            }
         }
     }
 
@@ -403,10 +439,21 @@ impl World {
         self.children.get(&id).is_some_and(|child| child.observed)
     }
 
-    /// The children of an owner, in order.
+    /// The children of an owner, in order; none while it perhaps cannot be read, so that they are kept.
     pub(crate) fn children_of(&self, owner: &Owner) -> impl Iterator<Item = (&Id, &ChildFacts)> {
-        let ids = self.by_owner.get(owner).into_iter().flatten();
-        ids.filter_map(|id| self.children.get_key_value(id))
+        let ids = self.by_owner.get(owner).filter(|_| !self.may_be_unreadable(owner));
+        ids.into_iter().flatten().filter_map(|id| self.children.get_key_value(id))
+    }
+
+    /// Other gateways of the postfix: they may withdraw the name now, because this one has published it.
+    fn touch_rivals(&self, target: &Target, touches: &mut Touches) {
+        let living = self.gateways.values().map(|gateway| Target::of(&gateway.spec));
+        let published = self.by_owner.keys().filter_map(|owner| match owner {
+            Owner::Target(target) => Some(target.clone()),
+            Owner::Route(_) => None,
+        });
+        let rivals = living.chain(published).filter(|other| other.postfix == target.postfix && other != target);
+        touches.now.extend(rivals.map(RouterKey::Target));
     }
 
     /// Stores one decision.
@@ -439,6 +486,9 @@ impl World {
             Decision::Target { target, verdict } => {
                 let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
                 due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
+                if verdict.ready && !self.targets.get(&target).is_some_and(|before| before.ready) {
+                    self.touch_rivals(&target, touches);
+                }
                 self.targets.insert(target, verdict);
             }
             Decision::TargetGone(target) => {

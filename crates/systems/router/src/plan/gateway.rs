@@ -27,8 +27,8 @@ pub(crate) struct View {
     pub(crate) base: Base,
     /// Whether Istio Gateways can be written.
     pub(crate) installed: bool,
-    /// Whether an Istio Gateway of that name exists.
-    pub(crate) exists: bool,
+    /// Whether an Istio Gateway of that name exists, and every route could be read.
+    pub(crate) may_delete: bool,
     /// `None` when it is deleted.
     pub(crate) gateway: Option<(Identity, Arc<GatewaySpec>)>,
     /// The hosts of its routes, in order, without those that it must not have.
@@ -63,7 +63,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             }
         };
         decide("Pending", Told::new(READY, false, "NoServiceRoutes", why), None, Some(0));
-        if view.exists && view.installed {
+        if view.may_delete && view.installed {
             plan.delete.push(child);
         }
         plan.blame = Blame::Object { judged: identity.clone(), detail: detail(None) };

@@ -13,7 +13,7 @@ use signpost_apis::{
     router::{DNSPolicySpec, ExternalDNSController, ServiceRouteSpec},
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Child, Identity, ObjectId};
+use signpost_engine::{Child, Identity};
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
@@ -70,7 +70,7 @@ struct Publication {
 pub(crate) fn plan(view: &View) -> Plan {
     let mut plan = Plan::new(RouterKey::Route(view.id.clone()));
     let Some(route) = view.route.as_ref().filter(|route| !route.identity.is_deleting()) else {
-        plan.delete = view.children.iter().map(|(name, _)| child_to_delete(&view.id, name)).collect();
+        plan.delete = view.children.iter().map(|(name, _)| child_to_delete(view, name)).collect();
         return plan;
     };
     let selection = route.policy.as_ref().map(|(_, policy)| policy::select(policy, &view.base));
@@ -90,7 +90,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             let wanted = endpoints(view, route, &publication, &mut plan);
             let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
             let stale = view.children.iter().filter(|(name, _)| !names.contains(name.as_str()));
-            plan.delete = stale.map(|(name, _)| child_to_delete(&view.id, name)).collect();
+            plan.delete = stale.map(|(name, _)| child_to_delete(view, name)).collect();
             let detail = detail(Some(&publication.target), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             plan.decisions = published(view, route, publication, detail);
@@ -98,7 +98,7 @@ pub(crate) fn plan(view: &View) -> Plan {
         Err((phase, told, refusal)) => {
             let withdrawn = withdraws(view, route, selection.as_ref());
             let remains = |name: &str| !withdrawn.contains(name);
-            plan.delete = withdrawn.iter().map(|name| child_to_delete(&view.id, name)).collect();
+            plan.delete = withdrawn.iter().map(|name| child_to_delete(view, name)).collect();
             let detail = detail(None, kept(&remains));
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             let verdict = Verdict { phase: Some(phase), told: vec![told], refusal, detail };
@@ -240,8 +240,11 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
     wanted
 }
 
-fn child_to_delete(id: &ObjectId, name: &str) -> Child {
-    let proof = proof([(SERVICE_ROUTE, &names::label_value(&id.name))], None);
+fn child_to_delete(view: &View, name: &str) -> Child {
+    let id = &view.id;
+    // A child belongs to the route by its owner, even when its label was edited.
+    let owner = view.route.as_ref().map(|route| owner_of(&route.identity));
+    let proof = proof([(SERVICE_ROUTE, &names::label_value(&id.name))], owner);
     Child::new::<DnsEndpoint>(id.namespace.as_deref(), name, proof)
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use signpost_apis::{externaldns::DnsEndpoint, router::ExternalDNSController};
 use signpost_dns::Fqdn;
@@ -37,8 +38,8 @@ pub(crate) struct View {
     pub(crate) installed: bool,
     /// The controller as it is written in the Gateways; `None` when there is none.
     pub(crate) controller: Option<String>,
-    /// An older Gateway with the same postfix and another controller.
-    pub(crate) holder: Option<Id>,
+    /// An older Gateway with the same postfix and another controller, and whether its name is published.
+    pub(crate) holder: Option<(Id, bool)>,
     pub(crate) service: Option<ServiceView>,
     pub(crate) children: Vec<ChildView>,
     pub(crate) occupied: BTreeSet<ObjectId>,
@@ -68,7 +69,12 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     let mut plan = Plan::new(RouterKey::Target(view.target.clone()));
     let Some(controller) = view.controller.clone() else {
         plan.decisions.push(Decision::TargetGone(view.target.clone()));
-        withdraw_absent(view, now, |_| true, &mut plan);
+        if matches!(view.holder, Some((_, true))) {
+            // The name has another controller now: this is a replacement, and two answers would be wrong.
+            plan.delete = all_to_delete(view);
+        } else {
+            withdraw_absent(view, now, |_| true, &mut plan);
+        }
         return plan;
     };
     let host = view.base.identity().ok().and_then(|identity| names::target_host(identity, &view.target.postfix).ok());
@@ -86,7 +92,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         Ok(()) => None,
         Err(Obstacle::Refused(refusal)) => Some(refused(refusal)),
         Err(Obstacle::Lost(refusal)) => {
-            plan.delete = view.children.iter().map(|child| to_delete(&view.target, child)).collect();
+            plan.delete = all_to_delete(view);
             Some(refused(refusal))
         }
         Err(Obstacle::NoService) => {
@@ -127,7 +133,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
 enum Obstacle {
     /// Something is wrong; what is published is kept.
     Refused(Refusal),
-    /// Another gateway owns the name.
+    /// Another gateway owns the name, and has published it.
     Lost(Refusal),
     NoService,
     NoAddress(String),
@@ -142,12 +148,13 @@ fn judge(view: &View) -> Result<(), Obstacle> {
             format!("the name of this gateway cannot be used: {error}"),
         ))
     })?;
-    if let Some(holder) = &view.holder {
+    if let Some((holder, published)) = &view.holder {
         let message = format!(
             "{} is already owned by {holder}, which is older and has another controller. Change spec.targetPostfix of one of the two",
             host.undotted()
         );
-        return Err(Obstacle::Lost(Refusal::new(Reason::HostConflict, message)));
+        let refusal = Refusal::new(Reason::HostConflict, message);
+        return Err(if *published { Obstacle::Lost(refusal) } else { Obstacle::Refused(refusal) });
     }
     if !view.installed {
         let message =
@@ -160,7 +167,8 @@ fn judge(view: &View) -> Result<(), Obstacle> {
             0 => String::new(),
             count => format!(" that can be used ({count} cannot)"),
         };
-        let message = format!("{} has no address{bad}; what is published is kept", service.identity.id);
+        let kept = if view.children.is_empty() { "" } else { "; what is published is kept" };
+        let message = format!("{} has no address{bad}{kept}", service.identity.id);
         return Err(Obstacle::NoAddress(message));
     }
     Ok(())
@@ -178,7 +186,7 @@ fn publish(view: &View, controller: &str, service: &ServiceView, host: &Fqdn, pl
         let now = match before {
             // Nobody has read the old records, so there are none.
             Some(before) if before.class != Class::Empty && before.class != class && before.read => false,
-            Some(before) if before.class == Class::Empty => before.observed,
+            Some(before) if before.class == Class::Empty => before.observed || !before.read,
             _ => true,
         };
         let records = if now { records.clone() } else { json!([]) };
@@ -224,7 +232,9 @@ fn wanted_child<'a>(
     } else {
         plain
     };
-    let proof = proof(labels(&view.target), Some(owner_of(&service.identity)));
+    // Another Service of the label may take over, and an object has one controller at most.
+    let owner = OwnerReference { controller: None, ..owner_of(&service.identity) };
+    let proof = proof(labels(&view.target), Some(owner));
     (Child::new::<DnsEndpoint>(namespace, &name, proof), BTreeMap::new())
 }
 
@@ -234,6 +244,10 @@ fn labels(target: &Target) -> [(&str, &str); 3] {
 
 fn to_delete(target: &Target, child: &ChildView) -> Child {
     Child::new::<DnsEndpoint>(child.id.namespace.as_deref(), &child.id.name, proof(labels(target), None))
+}
+
+fn all_to_delete(view: &View) -> Vec<Child> {
+    view.children.iter().map(|child| to_delete(&view.target, child)).collect()
 }
 
 /// Deletes DNSEndpoints whose Gateway or Service is deleted, once it has been so for long enough: a replaced object is back by then.

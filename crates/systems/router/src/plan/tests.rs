@@ -11,7 +11,7 @@ use signpost_apis::{
     },
     service::Service,
 };
-use signpost_engine::{Finalizers, Identity, ObjectId};
+use signpost_engine::{Finalizers, Identity, ObjectId, Proof};
 
 use crate::{
     index::facts::{Class, Points, Target},
@@ -238,6 +238,7 @@ fn a_change_of_record_type_passes_through_an_empty_endpoint_that_was_read() {
         (alias(), Some((Class::Addresses, unread, unseen)), "CNAME"),
         (alias(), Some((Class::Empty, read, unseen)), ""),
         (alias(), Some((Class::Empty, read, seen)), "CNAME"),
+        (alias(), Some((Class::Empty, unread, unseen)), "CNAME"),
         (addresses(), Some((Class::Alias, read, unseen)), ""),
         (addresses(), Some((Class::Addresses, read, unseen)), "A AAAA"),
     ] {
@@ -263,4 +264,54 @@ fn addresses_outlive_their_gateway_and_service_for_a_while() {
     let empty = target_view(Some(Points::default()), child);
     let plan = target::plan(&empty, at(0));
     assert!(plan.delete.is_empty() && plan.apply.is_empty() && plan.again.is_none(), "an empty address keeps all");
+}
+
+#[test]
+fn the_loser_of_a_gateway_name_withdraws_once_the_winner_is_published() {
+    let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
+    for (published, deleted) in [(false, 0), (true, 1)] {
+        let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+        view.holder = Some((winner.clone(), published));
+        let plan = target::plan(&view, at(0));
+        assert_eq!((plan.apply.len(), plan.delete.len()), (0, deleted));
+        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
+        assert_eq!((verdict.ready, verdict.reason), (false, "HostConflict"));
+
+        // The controller of the Gateway was changed: a replacement does not wait, an absence does.
+        view.controller = None;
+        let plan = target::plan(&view, at(0));
+        assert_eq!((plan.delete.len(), plan.again.is_some()), (deleted, !published));
+    }
+}
+
+#[test]
+fn a_service_is_an_owner_but_not_the_controller() {
+    let plan = target::plan(&target_view(Some(addresses()), None), at(0));
+    let Proof::Any(proofs) = &plan.apply[0].0.proof else { panic!("{:?}", plan.apply) };
+    let owner = proofs.iter().find_map(|proof| match proof {
+        Proof::Owner(owner) => Some(owner),
+        _ => None,
+    });
+    assert_eq!(owner.map(|owner| (owner.kind.as_str(), owner.controller)), Some(("Service", None)));
+}
+
+#[test]
+fn only_what_is_published_is_said_to_be_kept() {
+    for (child, said) in [(None, false), (Some((Class::Addresses, true, true)), true)] {
+        let plan = target::plan(&target_view(Some(Points::default()), child), at(0));
+        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
+        assert_eq!(verdict.message.contains("is kept"), said, "{}", verdict.message);
+    }
+}
+
+#[test]
+fn a_child_of_a_route_is_deleted_by_its_label_or_its_owner() {
+    let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-old"]);
+    let by_owner = |view: &route::View| {
+        let proof = route::plan(view).delete[0].proof.clone();
+        matches!(proof, Proof::Any(proofs) if proofs.iter().any(|proof| matches!(proof, Proof::Owner(_))))
+    };
+    assert!(by_owner(&view));
+    view.route = None;
+    assert!(!by_owner(&view), "the owner is gone");
 }

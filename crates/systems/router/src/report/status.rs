@@ -100,11 +100,8 @@ pub(crate) fn of_configuration(known: &Known<DNSConfigurationSpec>, now: Timesta
 
 pub(crate) fn of_policy(known: &Known<DNSPolicySpec>, now: Timestamp) -> Option<Wanted> {
     let Detail::Policy { active, controllers } = &known.verdict.as_ref()?.detail else { return None };
-    let mut fields = json!({ "active": active });
-    if !controllers.is_empty() {
-        fields["activeControllers"] = json!(controllers);
-    }
-    wanted(known, &[], fields, None, now)
+    // Written even when it is empty: another manager may have written it before, and then an omitted field would stay.
+    wanted(known, &[], json!({ "active": active, "activeControllers": controllers }), None, now)
 }
 
 pub(crate) fn of_gateway(known: &Known<GatewaySpec>, target: &TargetVerdict, now: Timestamp) -> Option<Wanted> {
@@ -127,9 +124,10 @@ pub(crate) fn of_route(
     now: Timestamp,
 ) -> Option<Wanted> {
     let Detail::Route { host, target, endpoints } = &known.verdict.as_ref()?.detail else { return None };
-    let mut fields = json!({ "hostname": host, "target": target });
-    if let Some((first, _)) = endpoints.first() {
-        fields["dnsEndpoint"] = json!(first);
+    // Written even when it is empty, as the controllers of a policy are.
+    let first = endpoints.first().map_or("", |(name, _)| name.as_str());
+    let mut fields = json!({ "hostname": host, "target": target, "dnsEndpoint": first });
+    if !endpoints.is_empty() {
         let endpoint = |(name, controller): &(String, String)| json!({ "name": name, "controller": controller, "observed": is_observed(name) });
         fields["dnsEndpoints"] = endpoints.iter().map(endpoint).collect();
     }

@@ -171,6 +171,48 @@ on_both! {
         }).await;
     }
 
+    async fn a_gateway_that_loses_its_name_keeps_it_until_the_winner_is_published(cluster) {
+        let rig = Rig::new(cluster).await;
+        let gateway = |postfix: &str| json!({ "spec": { "controller": "another", "credentialName": "cert", "targetPostfix": postfix } });
+        rig.put("Gateway", &rig.infra, "a-older", gateway("other")).await;
+        rig.basics(&["weu"]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        rig.put("Gateway", &rig.infra, "a-older", gateway("internal")).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "HostConflict").await;
+        rig.until_condition("Gateway", &rig.infra, "a-older", "DNSReady", "LoadBalancerIPPending").await;
+        rig.settled().await;
+        let host = "aks01-weu-internal.example.com";
+        let before = format!("{host} A 10.123.45.67");
+        rig.until_endpoints(&rig.infra, &[("gateway-controller-istio-internal-internal-external-dns-weu", &before)]).await;
+        assert!(!rig.deletions().iter().any(|name| name.starts_with("gateway-controller")));
+        let body = json!({
+            "metadata": { "labels": { "istio": "another" } }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 443 }] },
+        });
+        rig.put("Service", &rig.infra, "another", body).await;
+        rig.merge_status("Service", &rig.infra, "another", json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.9" }] } })).await;
+        let after = format!("{host} A 10.0.0.9");
+        rig.until_endpoints(&rig.infra, &[("gateway-controller-another-internal-external-dns-weu", &after)]).await;
+    }
+
+    async fn another_service_of_the_label_takes_over_from_one_that_the_old_operator_named_controller(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        let name = "gateway-controller-istio-internal-internal-external-dns-weu";
+        // As the old operator left it: the reference has another field manager.
+        let service = rig.get("Service", &rig.infra, "istio-internal").await.unwrap();
+        let owner = json!({ "apiVersion": "v1", "kind": "Service", "name": "istio-internal", "uid": service["metadata"]["uid"], "controller": true });
+        rig.merge("DNSEndpoint", &rig.infra, name, json!({ "metadata": { "ownerReferences": [owner] } })).await;
+        let body = json!({
+            "metadata": { "labels": { "istio": "istio-internal" } }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 443 }] },
+        });
+        rig.put("Service", &rig.infra, "second", body).await;
+        rig.merge_status("Service", &rig.infra, "second", json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.9" }] } })).await;
+        rig.merge("Service", &rig.infra, "istio-internal", json!({ "spec": { "type": "ClusterIP" } })).await;
+        rig.until_endpoints(&rig.infra, &[(name, "aks01-weu-internal.example.com A 10.0.0.9")]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+    }
+
     async fn gateways_of_one_postfix_and_two_controllers_do_not_share_a_name(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
