@@ -2,6 +2,7 @@
 //! deleted on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 use signpost_sandbox::{Fault, FaultPlan, Session};
@@ -80,7 +81,12 @@ async fn a_crash_after_every_request_ends_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_on_half_of_all_writes_ends_the_same() {
     let mut rig = Rig::on_sandbox().await;
-    let plan = FaultPlan::new(|info, n| if info.is_write() && n % 2 == 0 { Fault::conflict() } else { Fault::None });
+    // Counted by write: a retry is a read and a write, so every second request could be the write of the same retry every time.
+    let writes = AtomicUsize::new(0);
+    let plan = FaultPlan::new(move |info, _| {
+        let meets = info.is_write() && writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        if meets { Fault::conflict() } else { Fault::None }
+    });
     let client = rig.cluster.sandbox().unwrap().client_with(plan);
     rig.start_with(client);
     rig.script().await;
