@@ -54,6 +54,12 @@ impl ZoneIndex {
                 .into_iter()
                 .filter(|record| self.minds(&record.home))
                 .collect();
+            if records.is_empty() && !object.spec.endpoints.is_empty() {
+                // All of it is in zones that this process leaves to others.
+                drop(state);
+                self.endpoint_deleted(&identity.id);
+                return;
+            }
             let members: Vec<Arc<ObjectId>> = records.iter().map(|record| record.identity.id.clone()).collect();
             for gone in before.iter().filter(|id| !members.contains(id)) {
                 touched.extend(state.remove_record(gone));

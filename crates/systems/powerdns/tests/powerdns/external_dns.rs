@@ -131,10 +131,11 @@ async fn a_chain(version: ExternalDnsVersion, selector: String) {
     let alias = json!([rig.endpoint("api", "CNAME", &[target.trim_end_matches('.')])]);
     rig.publish_as("gateway-weu", of_region("weu"), gateway(&["192.0.2.1"])).await;
     rig.publish_as("route-weu", of_region("weu"), alias.clone()).await;
-    rig.publish_as("route-neu", of_region("neu"), json!([rig.endpoint("elsewhere", "A", &["192.0.2.66"])])).await;
     rig.until_served("api", "CNAME", &[&target]).await;
     rig.until_served("api", "A", &["192.0.2.1"]).await;
     rig.until_served("api", "AAAA", &["2001:db8::1"]).await;
+    // After the others: external-dns 0.22 with an annotation filter may publish nothing where such an object exists at its start.
+    rig.publish_as("route-neu", of_region("neu"), json!([rig.endpoint("elsewhere", "A", &["192.0.2.66"])])).await;
     let registry = rig.set("weu-cname-api", "TXT").await.unwrap();
     assert!(registry.contents[0].contains("external-dns/owner=external-dns-weu"), "{registry:?}");
     let observed = rig.endpoints().get("route-weu").await.unwrap();
