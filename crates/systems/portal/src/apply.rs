@@ -48,6 +48,10 @@ async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(
     let child =
         |name: &str| Child::new::<Component>(id.namespace.as_deref(), name, Proof::Owner(Box::new(owner.clone())));
     if let Some((wish, state)) = &plan.component.apply {
+        // A user may have declared another state while names were looked up.
+        let owned = system.objects.owned_by(uid);
+        let known = owned.iter().find(|(id, _)| id.name == wish.name).or(owned.first());
+        let state = known.map_or(*state, |(_, state)| *state);
         let mut spec = json!({
             "displayName": wish.display_name,
             "group": wish.group,
