@@ -174,8 +174,8 @@ async fn main() -> anyhow::Result<ExitCode> {
 
     let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name)) {
-        // An older operator does not have the router system.
-        if let Some(before) = args.before.as_ref().filter(|_| name != "router") {
+        // The operator of --before may be older than the router and pangolin systems.
+        if let Some(before) = args.before.as_ref().filter(|_| !["router", "pangolin"].contains(&name)) {
             bench.operator.clone_from(before);
             ending = bench.run(name, &mut earlier).await.context("with the operator of --before");
             if ending.is_err() {
