@@ -1,4 +1,4 @@
-//! The connection to the API server, and an error that explains why there is none.
+//! The connection to the API server, and an error that explains why it failed.
 //!
 //! In: a kubeconfig path, or the usual places (`KUBECONFIG`, `~/.kube/config`, the pod's service account). Out: a client that has reached
 //! the API server once, or an error that names the next step. The client does not retry: the hub and the writer do, by class of error. They

@@ -1,6 +1,6 @@
 //! Conditions with correct transition times.
 //!
-//! In: the conditions an object has, and one that a report wants. Out: the list with that one set; `lastTransitionTime` is kept unless
+//! In: the conditions an object has, and a condition that a report wants. Out: the list with that one set; `lastTransitionTime` is kept unless
 //! the status flips, so an unchanged state serialises to an unchanged status and is not written again.
 
 use jiff::Timestamp;

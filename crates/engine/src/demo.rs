@@ -1,4 +1,4 @@
-//! What a system shows in `signpost demo`. The demo takes it from [`SystemSpec::demo`](crate::SystemSpec::demo) and knows no system.
+//! The part of a system in `signpost demo`. The demo takes it from [`SystemSpec::demo`](crate::SystemSpec::demo) and knows no system.
 //!
 //! ```text
 //!  Demo {examples, crds, start} ──start(stage)──► Show ◄── check(example) ── demo, until every example has its result
@@ -55,7 +55,7 @@ pub trait Stage: Send {
 
 /// A system whose demo has started.
 pub trait Show: Send + Sync {
-    /// What the system runs on, in one line, such as `PowerDNS in memory`.
+    /// The server of the system, in one line, such as `PowerDNS in memory`.
     fn about(&self) -> String;
 
     /// The state of an example, read from the API server a moment ago; `None` when the system does not read its kind.

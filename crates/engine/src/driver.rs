@@ -46,6 +46,8 @@ mod reporting;
 pub trait System: Send + Sync + Sized + 'static {
     /// The name in logs and metrics.
     const NAME: &'static str;
+    /// Whether the system logs its refusals itself, with fields of its own. The engine then leaves out its log entry.
+    const LOGS_REFUSALS: bool = false;
     /// The unit that is written at once.
     type Key: Ord + Clone + fmt::Display + fmt::Debug + Send + Sync + 'static;
     /// An object under a key.
@@ -386,7 +388,7 @@ impl<S: System> Driver<S> {
             recorder.record(event);
         }
         for (identity, refusals) in refusals {
-            reporter.set(S::NAME, &identity, &refusals);
+            reporter.set_for::<S>(&identity, &refusals);
         }
         self.system.measure(measured);
         for (key, touch, after) in touches {

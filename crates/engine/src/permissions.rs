@@ -130,7 +130,7 @@ mod tests {
             assert!(message.contains(r#"User "u" cannot patch"#), "{message}");
             assert!(fix.contains("kubectl auth can-i patch zones.example.org --subresource=status"), "{fix}");
             permissions.answered(&permission(Need::Required), &Err::<(), _>(WriteError::Transient(String::new())));
-            assert!(!health.is_ready(), "no answer says nothing");
+            assert!(!health.is_ready(), "no answer proves nothing");
             permissions.answered(&permission(Need::Required), &answer);
             assert_eq!(health.checks().len(), 0, "{answer:?}");
         }

@@ -5,6 +5,8 @@
 //!  driver, for objects that have no status ───────► set ──────► the same for new ones; ended ones are forgotten
 //! ```
 //!
+//! A system with [`System::LOGS_REFUSALS`] writes its own log entries, so the log entry is left out here.
+//!
 //! The system writes the status itself; the reasons are those of [`signpost_planning::Reason`].
 
 use std::{
@@ -15,6 +17,7 @@ use std::{
 use signpost_planning::Refusal;
 
 use crate::{
+    driver::System,
     events::{Event, EventKind, Recorder},
     metrics::Metrics,
     object::{Identity, ObjectId},
@@ -38,8 +41,35 @@ impl Refusals {
 
     /// Reports a refusal, whether or not it was reported before.
     pub fn report(&self, system: &'static str, identity: &Identity, refusal: &Refusal) {
+        log(system, identity, refusal);
+        self.record(system, identity, refusal);
+    }
+
+    /// Reports a refusal of the system `S`, whether or not it was reported before.
+    pub(crate) fn report_for<S: System>(&self, identity: &Identity, refusal: &Refusal) {
+        if !S::LOGS_REFUSALS {
+            log(S::NAME, identity, refusal);
+        }
+        self.record(S::NAME, identity, refusal);
+    }
+
+    /// Sets the refusals of an object by this system. New ones are reported; ended ones are forgotten.
+    pub fn set(&self, system: &'static str, identity: &Identity, refusals: &[Refusal]) {
+        for refusal in &self.replace(system, identity, refusals) {
+            self.report(system, identity, refusal);
+        }
+    }
+
+    /// Sets the refusals of an object by the system `S`. New ones are reported; ended ones are forgotten.
+    pub(crate) fn set_for<S: System>(&self, identity: &Identity, refusals: &[Refusal]) {
+        for refusal in &self.replace(S::NAME, identity, refusals) {
+            self.report_for::<S>(identity, refusal);
+        }
+    }
+
+    /// Counts a refusal and records its event.
+    fn record(&self, system: &'static str, identity: &Identity, refusal: &Refusal) {
         self.metrics.refused(system, refusal.reason.as_str());
-        tracing::info!(system, object = %identity.id, reason = refusal.reason.as_str(), why = refusal.message, "refused");
         self.recorder.record(Event {
             object: identity.reference(),
             kind: EventKind::Warning,
@@ -48,36 +78,35 @@ impl Refusals {
         });
     }
 
-    /// Sets the refusals of an object by this system. New ones are reported; ended ones are forgotten.
-    pub fn set(&self, system: &'static str, identity: &Identity, refusals: &[Refusal]) {
-        let new = {
-            let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-            let now: BTreeSet<Refusal> = refusals.iter().cloned().collect();
-            let of_object = reported.entry(identity.id.clone()).or_default();
-            let before = match of_object.get(system) {
-                Some((uid, before)) if *uid == identity.uid => before.clone(),
-                _ => BTreeSet::new(),
-            };
-            let new: Vec<Refusal> = now.difference(&before).cloned().collect();
-            if now.is_empty() {
-                of_object.remove(system);
-            } else {
-                of_object.insert(system, (identity.uid.clone(), now));
-            }
-            if of_object.is_empty() {
-                reported.remove(&identity.id);
-            }
-            new
+    /// Stores the refusals of an object by this system, and returns the new ones.
+    fn replace(&self, system: &'static str, identity: &Identity, refusals: &[Refusal]) -> Vec<Refusal> {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let now: BTreeSet<Refusal> = refusals.iter().cloned().collect();
+        let of_object = reported.entry(identity.id.clone()).or_default();
+        let before = match of_object.get(system) {
+            Some((uid, before)) if *uid == identity.uid => before.clone(),
+            _ => BTreeSet::new(),
         };
-        for refusal in &new {
-            self.report(system, identity, refusal);
+        let new: Vec<Refusal> = now.difference(&before).cloned().collect();
+        if now.is_empty() {
+            of_object.remove(system);
+        } else {
+            of_object.insert(system, (identity.uid.clone(), now));
         }
+        if of_object.is_empty() {
+            reported.remove(&identity.id);
+        }
+        new
     }
 
     /// Forgets an object that is deleted.
     pub(crate) fn forget(&self, id: &ObjectId) {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
+}
+
+fn log(system: &'static str, identity: &Identity, refusal: &Refusal) {
+    tracing::info!(system, object = %identity.id, reason = refusal.reason.as_str(), why = refusal.message, "refused");
 }
 
 #[cfg(test)]

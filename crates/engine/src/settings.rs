@@ -12,7 +12,7 @@ pub struct Setting {
     pub name: &'static str,
     /// The placeholder of the value in `--help`: `URL`.
     pub value: &'static str,
-    /// The value when none is given; empty when there is none.
+    /// The default value; empty when there is no default.
     pub default: &'static str,
     /// Its meaning, as one sentence without a full stop.
     pub help: &'static str,
@@ -37,7 +37,7 @@ impl Setting {
         Self { name, value, default: "", help, form: Form::Text }
     }
 
-    /// The value when none is given.
+    /// The default value.
     #[must_use]
     pub const fn or(mut self, default: &'static str) -> Self {
         self.default = default;

@@ -33,7 +33,7 @@ pub struct SystemSpec {
     pub rules: &'static [Rule],
     /// Reads its settings. Returns `None` when they are invalid; `Settings` then has the problems.
     pub configure: fn(&mut Settings) -> Option<Box<dyn Configured>>,
-    /// What it shows in `signpost demo`; `None` leaves it out.
+    /// Its part in `signpost demo`; `None` leaves it out.
     pub demo: Option<Demo>,
 }
 

@@ -223,7 +223,7 @@ impl Writer {
         }
     }
 
-    /// Queues a write and returns at once. A newer write of the same object and lane replaces one that has not started.
+    /// Queues a write and returns at once. A newer write of the same object and lane replaces a queued one.
     pub fn submit(&self, write: ObjectWrite) {
         if self.inner.stop.is_cancelled() {
             return;
@@ -276,7 +276,7 @@ impl Writer {
         }
     }
 
-    /// Writes what lets a deleted object go. A status of it that is still queued is dropped and one in progress is waited for, so that none
+    /// Removes the finalizers of a deleted object. A status of it that is still queued is dropped and one in progress is waited for, so that none
     /// reaches another object that is created under the same name.
     pub async fn release(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
         self.overtake(&(write.id.clone(), Lane::Status(write.owner))).await;
@@ -301,7 +301,7 @@ impl Writer {
         self.inner.pace.turn().await
     }
 
-    /// A turn for a status that somebody waits for.
+    /// A turn for a status that a caller waits for.
     pub(crate) fn turn_now(&self) -> Turn {
         self.inner.pace.turn_now()
     }

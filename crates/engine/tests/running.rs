@@ -162,11 +162,11 @@ async fn stopping_flushes_work_and_statuses_before_the_lease() {
     sleep(Duration::from_millis(500)).await;
     replica.stop.cancel();
     replica.task.await.unwrap().unwrap();
-    assert_eq!(status(&user, "a").await.as_deref(), Some("a"), "what was begun was ended and told");
+    assert_eq!(status(&user, "a").await.as_deref(), Some("a"), "a started pass was finished and reported");
     let log = sandbox.log();
     let last_status = log.iter().rposition(|entry| entry.info.subresource == "status").unwrap();
     let release = log.iter().rposition(|entry| entry.info.resource == "leases" && entry.is_write()).unwrap();
-    assert!(last_status < release, "the lease goes last");
+    assert!(last_status < release, "the lease is released last");
     let holder =
         Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(user, "default").get("signpost").await.unwrap();
     assert_eq!(holder.spec.unwrap().holder_identity.as_deref(), Some(""));

@@ -314,18 +314,18 @@ async fn a_repeated_event_counts_up_and_another_note_is_a_new_event() {
     let mirror = make(&user, "a").await;
     let (recorder, _stop) = recorder(sandbox.client());
     for _ in 0..3 {
-        recorder.record(event(&mirror, "Refused", "held by b"));
+        recorder.record(event(&mirror, "Refused", "owned by b"));
         sleep(Duration::from_mins(1)).await;
     }
-    recorder.record(event(&mirror, "Refused", "held by c"));
+    recorder.record(event(&mirror, "Refused", "owned by c"));
     sleep(Duration::from_secs(1)).await;
     let mut counts: Vec<_> =
         events(&user).await.into_iter().map(|event| (event.message.unwrap(), event.count.unwrap())).collect();
     counts.sort();
-    assert_eq!(counts, [("held by b".to_owned(), 3), ("held by c".to_owned(), 1)]);
+    assert_eq!(counts, [("owned by b".to_owned(), 3), ("owned by c".to_owned(), 1)]);
     // After ten quiet minutes it is a new event.
     sleep(Duration::from_mins(11)).await;
-    recorder.record(event(&mirror, "Refused", "held by b"));
+    recorder.record(event(&mirror, "Refused", "owned by b"));
     sleep(Duration::from_secs(1)).await;
     let all = events(&user).await;
     assert_eq!(all.len(), 3);
@@ -409,7 +409,7 @@ async fn failing_event_writes_do_not_stop_later_ones() {
         recorder.record(event(&mirror, "Refused", &format!("number {number}")));
     }
     sleep(Duration::from_secs(20)).await;
-    assert_eq!(events(&user).await.len(), 2, "three are lost, the rest is said");
+    assert_eq!(events(&user).await.len(), 2, "three are lost, the rest is reported");
     // An event that expired on the server is created again.
     let known = events(&user).await.remove(0);
     Api::<CoreEvent>::namespaced(user.clone(), "default")

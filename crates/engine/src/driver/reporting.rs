@@ -1,7 +1,7 @@
 //! Finalizers and statuses, after serving and beside the passes.
 //!
 //! ```text
-//!  Statuses (object ids, each once; first those that somebody waits for)
+//!  Statuses (object ids, each once; first those that a caller waits for)
 //!      └─► a turn (see `write/pace.rs`) ─► wanted(id): computed only now, so the newest state is written
 //!                                                                    ├► finalizers, then to the end of the queue again
 //!                                                                    ├► status, unless the server has it
@@ -121,7 +121,7 @@ impl<S: System> Driver<S> {
         };
         drop(turn);
         for waiter in waiters {
-            // Who does not wait any more has been cut off.
+            // A caller that does not wait any more has been cut off.
             let _ = waiter.send(end.clone());
         }
         if statuses.done(&id, &key, wrote)
@@ -151,7 +151,7 @@ impl<S: System> Driver<S> {
                     self.system.written(id, &answer);
                     if write.is_status() {
                         if let Some(refusal) = &refusal {
-                            self.outlets.refusals.report(S::NAME, &identity, refusal);
+                            self.outlets.refusals.report_for::<S>(&identity, refusal);
                         }
                         return Ok(Written::Done(true));
                     }

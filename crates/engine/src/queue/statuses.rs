@@ -1,7 +1,7 @@
 //! Objects whose finalizers or status may have to be written: each once, in order of arrival.
 //!
 //! In: object ids with the key they belong to, from reports and from indexes. Out: one id at a time for the driver, and whether it was the
-//! last of its key. An object that somebody waits for is first in the queue.
+//! last of its key. An object that a caller waits for is first in the queue.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{object::ObjectId, write::WriteError};
 
-/// The end of a write that somebody waits for.
+/// The end of a write that a caller waits for.
 pub(crate) type Waiter = oneshot::Sender<Result<(), WriteError>>;
 
 /// The objects of one system. Cloning gives another handle to the same queue.
@@ -48,7 +48,7 @@ struct State<K> {
     in_progress: BTreeMap<Arc<ObjectId>, bool>,
     /// Objects waiting or in progress, by key, and whether any was written.
     keys: BTreeMap<K, (usize, bool)>,
-    /// Who waits for the next write of an object.
+    /// The callers that wait for the next write of an object.
     waiters: BTreeMap<Arc<ObjectId>, Vec<Waiter>>,
 }
 
@@ -70,7 +70,7 @@ impl<K: Ord + Clone> Statuses<K> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues objects; one that is queued already keeps its place, one that is being written is queued again afterwards.
+    /// Queues objects. An object that is queued already keeps its place; an object that is being written is queued again afterwards.
     pub fn enqueue(&self, objects: impl IntoIterator<Item = (Arc<ObjectId>, K)>) {
         let mut state = self.lock();
         for (id, key) in objects {
@@ -129,7 +129,7 @@ impl<K: Ord + Clone> Statuses<K> {
         }
     }
 
-    /// Waits until somebody waits for the next object.
+    /// Waits until a caller waits for the next object.
     pub(crate) async fn urgent(&self) {
         loop {
             let wake = self.shared.wake.notified();
@@ -160,7 +160,7 @@ impl<K: Ord + Clone> Statuses<K> {
         Some((id, key, waiters))
     }
 
-    /// Puts an object that is not done yet at the end of the queue, or first where somebody waits for it.
+    /// Puts an object that is not done yet at the end of the queue, or first where a caller waits for it.
     pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K, waiters: Vec<Waiter>) {
         let mut state = self.lock();
         state.in_progress.remove(&id);
@@ -207,7 +207,7 @@ impl<K: Ord + Clone> State<K> {
         }
     }
 
-    /// Puts an object into the queue: first where somebody waits for it, otherwise last.
+    /// Puts an object into the queue: first where a caller waits for it, otherwise last.
     fn place(&mut self, id: Arc<ObjectId>, key: K) {
         if self.waiters.contains_key(&id) {
             self.waiting.push_front((id, key));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_that_somebody_waits_for_is_first_and_its_end_is_reported() {
+    async fn an_object_with_a_waiter_is_first_and_its_end_is_reported() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
         let wait = |statuses: &Statuses<u8>| {
@@ -287,7 +287,7 @@ mod tests {
         statuses.urgent().await;
         let (taken, key, waiters) = statuses.take().unwrap();
         assert_eq!((taken.name.as_str(), waiters.len()), ("b", 1));
-        // Who comes while it is written waits for the next write of it.
+        // A caller that comes while it is written waits for the next write of it.
         let second = wait(&statuses);
         tokio::task::yield_now().await;
         for waiter in waiters {

@@ -10,8 +10,8 @@
 //!     └─► foreign ───────► ChildError::NotOurs, untouched
 //! ```
 //!
-//! `managedFields` shows which fields we own: a field that others added is kept, one that others changed is corrected, and one that is no
-//! longer applied is removed.
+//! `managedFields` shows which fields we own: a field that others added is kept, a field that others changed is corrected, and a
+//! field that is no longer applied is removed.
 
 use std::{collections::BTreeMap, fmt, future::Future};
 

@@ -21,7 +21,7 @@ use crate::error::PiholeError;
 use crate::http::{Connection, Reply};
 use crate::spec::SpecDialect;
 use crate::v6::V6Dialect;
-use crate::{Applied, ChangeSet, Dialect, Listing, Pihole};
+use crate::{ApplyResult, ChangeSet, Dialect, Listing, Pihole};
 
 /// A Pi-hole whose dialect is found out.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Pihole for AutoDialect {
             let result = match self.verdict() {
                 Some(Dialect::Spec) => self.spec.probe().await,
                 Some(Dialect::V6) => self.v6.probe().await,
-                // A replica that does not lead never lists: it has to find out by itself, without a login.
+                // A replica that does not lead never lists: it detects the dialect by itself, without a login.
                 Some(Dialect::Auto) | None => self.recognise().await,
             };
             let wrong = matches!(result, Err(PiholeError::WrongDialect { .. }));
@@ -152,14 +152,14 @@ impl Pihole for AutoDialect {
         .boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         async move {
             let applied = match self.verdict() {
                 Some(Dialect::Spec) => self.spec.apply(changes).await,
                 Some(Dialect::V6) => self.v6.apply(changes).await,
-                Some(Dialect::Auto) | None => Applied {
+                Some(Dialect::Auto) | None => ApplyResult {
                     stopped: Some(PiholeError::Protocol { what: "the dialect is not known yet".into() }),
-                    ..Applied::default()
+                    ..ApplyResult::default()
                 },
             };
             if let Some(error) = &applied.stopped {

@@ -1,7 +1,7 @@
-//! What can go wrong with a Pi-hole, sorted by what the reader can do about it.
+//! The errors of a Pi-hole, sorted by what the reader can do about them.
 //!
 //! Every variant has a stable reason (event reason, metric label, heading in the troubleshooting page) and a class
-//! that tells how to go on. No variant carries a request or response body, a password or a session id.
+//! that decides about the retry. No variant carries a request or response body, a password or a session id.
 
 use std::time::Duration;
 
@@ -39,10 +39,10 @@ pub enum PiholeError {
     /// Too many attempts.
     #[error("the Pi-hole limits the rate of requests")]
     RateLimited {
-        /// What `Retry-After` asked for, if anything.
+        /// The time in `Retry-After`, if there is one.
         retry_after: Option<Duration>,
     },
-    /// A line that is not ours is invalid; the Pi-hole refuses every addition until it is mended.
+    /// A foreign line is invalid; the Pi-hole refuses every addition until it is corrected.
     #[error(
         "the Pi-hole refuses every change of {list} because its line {index} is invalid: {line:?}; correct or delete that line on the Pi-hole"
     )]
@@ -82,10 +82,10 @@ pub enum PiholeError {
     /// The server speaks no dialect we know.
     #[error("no Pi-hole answers at this address (status {status}); check the URL")]
     NotAPihole {
-        /// What the last attempt answered.
+        /// The answer to the last attempt.
         status: u16,
     },
-    /// The server wants us elsewhere.
+    /// The server redirects to another address.
     #[error("the server redirects (status {status}) to {location}; put the final address into the URL")]
     Redirected {
         /// The status.
@@ -96,13 +96,13 @@ pub enum PiholeError {
     /// The answer is not what the API promises; nothing may be concluded from it.
     #[error("the Pi-hole's answer cannot be used: {what}")]
     Protocol {
-        /// What was wrong.
+        /// The difference.
         what: String,
     },
     /// No connection, or it broke.
     #[error("the Pi-hole cannot be reached: {what}")]
     Unreachable {
-        /// What happened.
+        /// The cause.
         what: String,
         /// Whether trying again at once may help (refused, reset).
         quick: bool,
@@ -137,7 +137,7 @@ pub enum PiholeError {
     /// The client could not be set up.
     #[error("{what}")]
     Setup {
-        /// What is wrong with the configuration.
+        /// The error in the configuration.
         what: String,
     },
     /// This dialect cannot hold such a record.
@@ -150,7 +150,7 @@ pub enum PiholeError {
     },
 }
 
-/// How to go on after an error.
+/// How to continue after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// Worth trying again with backoff.
@@ -193,7 +193,7 @@ impl PiholeError {
         }
     }
 
-    /// How to go on.
+    /// How to continue.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::RateLimited { retry_after } => ErrorClass::Throttled(*retry_after),

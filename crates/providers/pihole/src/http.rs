@@ -20,7 +20,7 @@ const RESPONSE_CAP: usize = 8 * 1024 * 1024;
 /// Everything but letters, digits and the characters of names and addresses is escaped in a path element.
 const ELEMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b':');
 
-/// How long to wait for what.
+/// Timeouts and pauses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// For a connection.
@@ -116,7 +116,7 @@ impl Reply {
         ErrorBody { key: text("key"), message: text("message"), hint: text("hint") }
     }
 
-    /// What a status means when the caller has no better idea.
+    /// The default error of a status.
     pub(crate) fn into_error(self) -> PiholeError {
         let status = self.status.as_u16();
         let detail = self.error_body().to_string();

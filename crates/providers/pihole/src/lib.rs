@@ -30,7 +30,7 @@ pub use spec::SpecDialect;
 pub use url::Url;
 pub use v6::V6Dialect;
 
-/// Which API a Pi-hole is spoken to in.
+/// The API of a Pi-hole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     /// Found out by the first list call.
@@ -38,7 +38,7 @@ pub enum Dialect {
     Auto,
     /// `/admin/api/dns/local` with a Bearer token.
     Spec,
-    /// What Pi-hole v6 serves: `/api/auth` and `/api/config`.
+    /// The API of Pi-hole v6: `/api/auth` and `/api/config`.
     V6,
 }
 
@@ -58,7 +58,7 @@ impl Dialect {
     }
 }
 
-/// What the server behind a connection can do.
+/// The capabilities of the server behind a connection.
 #[allow(clippy::struct_excessive_bools)] // Five questions, each with an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -75,28 +75,28 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// What the token dialect offers.
+    /// The capabilities of the token dialect.
     pub const SPEC: Self = Self { batch: false, marker: false, exact_delete: false, ipv6: false, aliases: false };
-    /// What Pi-hole v6 offers.
+    /// The capabilities of Pi-hole v6.
     pub const V6: Self = Self { batch: true, marker: true, exact_delete: true, ipv6: true, aliases: true };
-    /// What Pi-hole v6 offers before FTL 6.0.3, which takes no comments.
+    /// The capabilities of Pi-hole v6 before FTL 6.0.3, which takes no comments.
     pub const V6_WITHOUT_COMMENTS: Self = Self { marker: false, aliases: false, ..Self::V6 };
 }
 
 /// Every line of a Pi-hole, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// What the server can do.
+    /// The capabilities of the server.
     pub capabilities: Capabilities,
     /// `dns.hosts`, verbatim and in order.
     pub hosts: Vec<Line>,
     /// `dns.cnameRecords`, verbatim and in order.
     pub cnames: Vec<Line>,
     /// A setting that forbids writing, noticed while reading.
-    pub trouble: Option<PiholeError>,
+    pub write_error: Option<PiholeError>,
 }
 
-/// What to change. Removals are exact lines; a line that is in neither list is never touched.
+/// A set of changes. Removals are exact lines; a line that is in neither list is never touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
     /// Lines to append to `dns.hosts`.
@@ -126,18 +126,18 @@ impl ChangeSet {
     }
 }
 
-/// How a change set went. What is really there, the next [`Pihole::list`] tells.
+/// The result of a change set. Only the next [`Pihole::list`] shows the actual lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyResult {
     /// Write requests sent.
     pub writes: u32,
-    /// Lines that were refused for good, each with its reason; the others went on.
+    /// Lines that were permanently refused, each with its reason; the others were sent.
     pub refused: Vec<(Line, PiholeError)>,
-    /// Aliases that were not tried, so that the resolver restarts once: they may go with the next restart.
+    /// Aliases that were not sent, so that the resolver restarts once: they can be sent with the next restart.
     pub postponed: Vec<Line>,
-    /// What stopped the rest.
+    /// The error that stopped the rest.
     pub stopped: Option<PiholeError>,
-    /// What stopped the aliases alone; addresses were written.
+    /// The error that stopped the aliases alone; addresses were written.
     pub aliases: Option<PiholeError>,
     /// The whole `dns.hosts` as it was last sent in one request. A line in it that is not there afterwards was lost or deleted meanwhile.
     pub sent: Option<Vec<Line>>,
@@ -152,7 +152,7 @@ pub trait Pihole: Send + Sync + 'static {
     fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>>;
 
     /// Writes a change set, additions first.
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied>;
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult>;
 
     /// Releases what the server keeps for us (a session).
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -5,7 +5,7 @@
 //! dns.cnameRecords   www.lan,app.lan # signpost=home
 //! ```
 //! A line is ours only when it is what we would write for the address, name and owner it carries. In `dns.hosts` blanks between words do not
-//! count: FTL 6.3 and later tidy those of every line whenever they store anything. Whatever else a person has changed makes the line theirs.
+//! count: FTL 6.3 and later tidy those of every line whenever they store anything. Any other edit makes the line foreign.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use signpost_dns::Fqdn;
 /// The word before `=` in the marker comment.
 pub const MARKER: &str = "signpost=";
 
-/// Who writes the lines: one id per cluster that shares a Pi-hole.
+/// The owner id in the lines: one per cluster that shares a Pi-hole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(String);
 
-/// Why a text is no owner id.
+/// Why a text is not an owner id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an owner id is 1 to 96 characters of a-z, 0-9, '-', '_' and '.'; {0:?} is not")]
 pub struct OwnerIdError(String);
@@ -97,7 +97,7 @@ impl Line {
         self.comment().is_some_and(|comment| comment.starts_with(MARKER))
     }
 
-    /// What the line is about: its name and, in `dns.hosts`, the kind of its address. One line replaces another of the same subject.
+    /// The subject of the line: its name and, in `dns.hosts`, the kind of its address. A line replaces another of the same subject.
     pub(crate) fn subject(&self) -> Option<(Fqdn, Option<bool>)> {
         let parts = self.address_parts();
         match (parts.ip, parts.names.as_slice()) {
@@ -189,7 +189,7 @@ pub struct AddressParts<'a> {
 pub struct AliasParts<'a> {
     /// Every alias on the line.
     pub aliases: Vec<&'a str>,
-    /// What they point at.
+    /// Their target.
     pub target: Option<&'a str>,
 }
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_line_is_ours_and_says_what_it_holds() {
+    fn a_marked_line_is_ours_and_returns_its_names_and_target() {
         let host = Fqdn::parse("App.LAN.").unwrap();
         let line = Line::address("192.168.1.10".parse().unwrap(), &host, Some(&owner()));
         assert_eq!(line.as_str(), "192.168.1.10 app.lan # signpost=home");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_somebody_touched_or_another_owner_wrote_is_not_ours() {
+    fn a_line_that_was_edited_or_has_another_owner_is_not_ours() {
         for raw in [
             "192.168.1.10 app.lan",
             "192.168.1.10 app.lan # signpost=office",
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_make_a_line_nobody_elses() {
+    fn blanks_do_not_make_a_line_foreign() {
         for raw in ["192.168.1.10  app.lan # signpost=home", " 192.168.1.10\tapp.lan\t # signpost=home"] {
             assert!(Line::stored(raw).own_address(&owner()).is_some(), "{raw}");
             assert_eq!(Line::stored(raw).tidy().as_str(), "192.168.1.10 app.lan # signpost=home");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_takes_the_place_of_one_with_the_same_name_and_kind_and_of_no_other() {
+    fn a_line_replaces_only_a_line_of_the_same_name_and_kind() {
         let line = Line::stored("10.0.0.1 app.lan # signpost=home");
         for same in ["10.0.0.2 App.LAN.", "10.0.0.1 app.lan"] {
             assert!(line.replaces(&Line::stored(same)), "{same}");

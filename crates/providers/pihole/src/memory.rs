@@ -1,6 +1,6 @@
 //! A Pi-hole that is only a pair of lists: for demos, offline plans and tests that need no HTTP.
 //!
-//! It keeps v6's rules (markers, exact deletion, whole lists) and tells an observer after every change, so that
+//! It keeps v6's rules (markers, exact deletion, whole lists) and calls an observer after every change, so that
 //! something else, such as an embedded name server, can show the same lines.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::error::PiholeError;
 use crate::line::Line;
-use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole};
+use crate::{ApplyResult, Capabilities, ChangeSet, Dialect, Listing, Pihole};
 
 type Observer = Arc<dyn Fn(&Listing) + Send + Sync>;
 
@@ -36,7 +36,8 @@ impl Default for MemoryPihole {
 impl MemoryPihole {
     /// An empty Pi-hole with v6's capabilities.
     pub fn new() -> Self {
-        let listing = Listing { capabilities: Capabilities::V6, hosts: Vec::new(), cnames: Vec::new(), trouble: None };
+        let listing =
+            Listing { capabilities: Capabilities::V6, hosts: Vec::new(), cnames: Vec::new(), write_error: None };
         Self { state: Arc::new(Mutex::new(State { listing, observers: Vec::new(), writes: 0, fault: None })) }
     }
 
@@ -112,9 +113,9 @@ impl Pihole for MemoryPihole {
         async move { result }.boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         let stopped = self.with(|state| state.fault.clone());
-        let mut applied = Applied { stopped, ..Applied::default() };
+        let mut applied = ApplyResult { stopped, ..ApplyResult::default() };
         if applied.stopped.is_none() && !changes.is_empty() {
             applied.writes = 1;
             self.change(|state| {

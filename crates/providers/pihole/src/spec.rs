@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::error::{ErrorClass, PiholeError};
 use crate::http::{Connection, Http, Reply, element};
 use crate::line::Line;
-use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole, Secret};
+use crate::{ApplyResult, Capabilities, ChangeSet, Dialect, Listing, Pihole, Secret};
 
 const PATH: &str = "/admin/api/dns/local";
 
@@ -64,7 +64,7 @@ impl SpecDialect {
                         classify(&error)
                     ),
                 })?;
-                // A name with a blank or '#' in it can be no host of ours; left out, it can never be touched either.
+                // A name with a blank or '#' in it cannot be a host of ours; left out, it is never touched.
                 let plain =
                     |record: &Record| !record.domain.contains([' ', '\t', '#', ',']) && !record.domain.is_empty();
                 let hosts = records.data.iter().filter(|record| plain(record));
@@ -72,7 +72,7 @@ impl SpecDialect {
                     capabilities: Capabilities::SPEC,
                     hosts: hosts.map(|record| Line::stored(&format!("{} {}", record.ip, record.domain))).collect(),
                     cnames: Vec::new(),
-                    trouble: None,
+                    write_error: None,
                 })
             }
             401 | 403 => Err(PiholeError::Unauthorized),
@@ -87,8 +87,8 @@ impl SpecDialect {
         Ok(Self::read_list(reply)?.hosts.contains(line))
     }
 
-    /// Creates a record. Whether one that exists may be created again, the dialect does not define: before any attempt but the first one it
-    /// is read, because the answer may be all that got lost.
+    /// Creates a record. The dialect does not define whether an existing record may be created again. So the record is read before every
+    /// repeated attempt: only the answer may have been lost.
     async fn create(&self, line: &Line, first: bool) -> Result<(), PiholeError> {
         let parts = line.address_parts();
         let (Some(std::net::IpAddr::V4(ip)), [domain]) = (parts.ip, parts.names.as_slice()) else {
@@ -160,9 +160,9 @@ impl SpecDialect {
         }
     }
 
-    async fn write(&self, changes: &ChangeSet) -> Applied {
+    async fn write(&self, changes: &ChangeSet) -> ApplyResult {
         let _one_at_a_time = self.writing.lock().await;
-        let mut applied = Applied::default();
+        let mut applied = ApplyResult::default();
         for line in changes.add_cnames.iter().chain(&changes.remove_cnames) {
             applied.refused.push((line.clone(), PiholeError::Unsupported { dialect: "spec", line: line.clone() }));
         }
@@ -187,7 +187,7 @@ impl SpecDialect {
 }
 
 /// Files one result; false when the rest must wait.
-pub(crate) fn note(applied: &mut Applied, line: &Line, result: Result<(), PiholeError>) -> bool {
+pub(crate) fn note(applied: &mut ApplyResult, line: &Line, result: Result<(), PiholeError>) -> bool {
     match result {
         Ok(()) => true,
         Err(error @ (PiholeError::LineRefused { .. } | PiholeError::Unsupported { .. })) => {
@@ -227,7 +227,7 @@ impl Pihole for SpecDialect {
         async { Self::read_list(self.raw_list().await?) }.boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         self.write(changes).boxed()
     }
 

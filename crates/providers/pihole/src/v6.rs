@@ -1,4 +1,4 @@
-//! What Pi-hole v6 serves: `/api/config/dns/hosts` and `/api/config/dns/cnameRecords` under a session.
+//! The API of Pi-hole v6: `/api/config/dns/hosts` and `/api/config/dns/cnameRecords` under a session.
 //!
 //! Reading, probing and the meaning of answers are here; sessions in `session`, writes in `write`.
 //!
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use crate::error::PiholeError;
 use crate::http::{Connection, Http, Reply};
 use crate::line::Line;
-use crate::{Applied, Capabilities, ChangeSet, Dialect, Listing, Pihole};
+use crate::{ApplyResult, Capabilities, ChangeSet, Dialect, Listing, Pihole};
 use session::Sessions;
 
 /// A Pi-hole v6.
@@ -106,18 +106,18 @@ impl V6Dialect {
     }
 
     async fn read_all(&self) -> Result<Listing, PiholeError> {
-        let trouble = self.http().quickly(|| self.sessions.forbidden()).await?;
+        let write_error = self.http().quickly(|| self.sessions.forbidden()).await?;
         let plain = self.refuses_comments.load(Ordering::Relaxed);
         Ok(Listing {
             capabilities: if plain { Capabilities::V6_WITHOUT_COMMENTS } else { Capabilities::V6 },
             hosts: self.http().quickly(|| self.read(List::Hosts)).await?,
             cnames: self.http().quickly(|| self.read(List::Cnames)).await?,
-            trouble,
+            write_error,
         })
     }
 }
 
-/// What an unexpected answer of the configuration API means.
+/// The error of an unexpected answer of the configuration API.
 pub(crate) fn judge(reply: Reply) -> PiholeError {
     let error = reply.error_body();
     match reply.status.as_u16() {
@@ -154,7 +154,7 @@ impl Pihole for V6Dialect {
         self.read_all().boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         self.write(changes).boxed()
     }
 

@@ -119,15 +119,15 @@ async fn a_proxys_404_is_worth_another_try_and_ftls_own_is_not() {
 async fn a_configuration_that_becomes_read_only_gets_no_line_it_would_forget() {
     let (server, pihole) = v6(V6Options::default()).await;
     server.edit(|hosts, _| hosts.push("10.0.0.1 a.lan # signpost=home".into()));
-    assert_eq!(pihole.list().await.unwrap().trouble, None);
+    assert_eq!(pihole.list().await.unwrap().write_error, None);
     server.set(|options| options.read_only = true);
     assert_eq!(pihole.apply(&add(&["10.0.0.1 b.lan # signpost=home"])).await.stopped, Some(PiholeError::ReadOnly));
-    let gone = ChangeSet { remove_hosts: vec![line("10.0.0.1 a.lan # signpost=home")], ..ChangeSet::default() };
-    assert_eq!(pihole.apply(&gone).await.stopped, Some(PiholeError::ReadOnly));
+    let removal = ChangeSet { remove_hosts: vec![line("10.0.0.1 a.lan # signpost=home")], ..ChangeSet::default() };
+    assert_eq!(pihole.apply(&removal).await.stopped, Some(PiholeError::ReadOnly));
     assert_eq!(server.hosts(), ["10.0.0.1 a.lan # signpost=home"]);
-    assert_eq!(pihole.list().await.unwrap().trouble, Some(PiholeError::ReadOnly), "it is known from then on");
+    assert_eq!(pihole.list().await.unwrap().write_error, Some(PiholeError::ReadOnly), "it is known from then on");
     server.set(|options| options.read_only = false);
-    assert_eq!(pihole.list().await.unwrap().trouble, None);
+    assert_eq!(pihole.list().await.unwrap().write_error, None);
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_line_whose_blanks_were_tidied_meanwhile_is_still_deleted() {
 }
 
 #[tokio::test]
-async fn one_or_two_changes_are_single_lines_and_nobody_elses_are_in_the_request() {
+async fn one_or_two_changes_send_single_lines_and_no_foreign_line() {
     let (server, pihole) = v6(V6Options::default()).await;
     server.edit(|hosts, _| hosts.push("10.0.0.1 old.lan # signpost=home".into()));
     let two = ChangeSet {
@@ -196,14 +196,14 @@ async fn a_patch_is_sent_right_after_a_read_and_reports_what_it_sent() {
 }
 
 #[tokio::test]
-async fn a_list_above_the_limit_is_filled_by_one_patch_and_the_rest_sent_line_by_line() {
+async fn above_the_limit_one_patch_fills_the_list_and_lines_follow_singly() {
     let (server, pihole) = v6(V6Options { write_time: Duration::ZERO, ..V6Options::default() }).await;
     let old: Vec<Line> = (0..20).map(|n| line(&format!("10.0.0.2 host-{n:04}.lan # signpost=home"))).collect();
     server.edit(|hosts, _| {
-        hosts.extend(["10.0.0.9 mine.lan".to_owned(), "10.0.0.1 gone.lan # signpost=home".to_owned()]);
+        hosts.extend(["10.0.0.9 mine.lan".to_owned(), "10.0.0.1 old.lan # signpost=home".to_owned()]);
         hosts.extend(old.iter().map(ToString::to_string));
     });
-    let mut remove = vec![line("10.0.0.1 gone.lan # signpost=home")];
+    let mut remove = vec![line("10.0.0.1 old.lan # signpost=home")];
     remove.extend(old);
     let changes = ChangeSet {
         add_hosts: (0..1500).rev().map(hosts_line).collect(),
@@ -234,7 +234,7 @@ async fn a_server_that_drops_a_body_gets_smaller_ones() {
     assert_eq!((applied.stopped, server.hosts().len()), (None, 300));
     let patches = |server: &PiholeV6| writes(server).iter().filter(|request| request.starts_with("PATCH")).count();
     assert!((2..=4).contains(&patches(&server)), "{}", patches(&server));
-    // What was learned is kept: a list above the limit is not offered whole again.
+    // The limit is kept: a list above it is not sent whole again.
     let before = patches(&server);
     let more = ChangeSet { add_hosts: (300..310).map(hosts_line).collect(), ..ChangeSet::default() };
     assert_eq!(pihole.apply(&more).await.stopped, None);

@@ -27,7 +27,7 @@ fn changes(add: &[&str], remove: &[&str]) -> ChangeSet {
 }
 
 #[tokio::test]
-async fn row_31_and_51_records_are_listed_created_and_deleted_with_exactly_the_documented_calls() {
+async fn row_31_and_51_list_create_and_delete_send_the_documented_calls_only() {
     let (server, pihole) = spec().await;
     assert_eq!(pihole.apply(&changes(&["10.0.0.1 app.lan"], &[])).await.writes, 1);
     assert_eq!(dig(server.dns(), "app.lan", "A").await.records, ["10.0.0.1"]);
@@ -148,7 +148,7 @@ async fn unknown_fields_are_tolerated_and_a_missing_list_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_the_dialect_cannot_hold_is_refused_without_a_request() {
+async fn unsupported_records_are_refused_without_a_request() {
     let (server, pihole) = spec().await;
     let mut set = changes(&["fd00::1 six.lan", "10.0.0.1 two.lan names.lan"], &[]);
     set.add_cnames.push(line("a.lan,b.lan"));
@@ -222,7 +222,7 @@ async fn auto_takes_no_answer_without_a_list_for_the_token_dialect() {
 }
 
 #[tokio::test]
-async fn auto_says_when_no_pihole_is_there_and_when_it_is_sent_elsewhere() {
+async fn auto_reports_a_missing_pihole_and_a_redirect() {
     let router = axum::Router::new().fallback(|| async { (axum::http::StatusCode::NOT_FOUND, "<html>nginx</html>") });
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -241,7 +241,7 @@ async fn auto_says_when_no_pihole_is_there_and_when_it_is_sent_elsewhere() {
 }
 
 #[tokio::test]
-async fn the_wrong_dialect_says_so_instead_of_giving_up_for_ever() {
+async fn the_wrong_dialect_is_reported_and_is_not_permanent() {
     let server = PiholeV6::start().await;
     let pihole = SpecDialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
     let error = pihole.list().await.unwrap_err();

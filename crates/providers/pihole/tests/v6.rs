@@ -30,7 +30,7 @@ async fn lists_come_back_verbatim_and_in_order() {
     let listing = pihole.list().await.unwrap();
     assert_eq!(listing.hosts, raw.map(line));
     assert_eq!(listing.cnames, [line("www.lan,nas.lan,300")]);
-    assert_eq!(listing.trouble, None);
+    assert_eq!(listing.write_error, None);
 }
 
 #[tokio::test]
@@ -42,9 +42,9 @@ async fn one_change_is_one_put_or_delete_and_already_done_is_done() {
         assert_eq!((applied.writes, applied.stopped), (1, None));
     }
     assert_eq!(dig(server.dns(), "app.lan", "A").await.records, ["10.0.0.1"]);
-    let gone = ChangeSet { remove_hosts: changes.add_hosts, ..ChangeSet::default() };
+    let removal = ChangeSet { remove_hosts: changes.add_hosts, ..ChangeSet::default() };
     for _ in 0..2 {
-        assert_eq!(pihole.apply(&gone).await.stopped, None);
+        assert_eq!(pihole.apply(&removal).await.stopped, None);
     }
     assert!(server.hosts().is_empty());
     let writes: Vec<String> = server.requests().into_iter().filter(|request| request.contains("/hosts/")).collect();
@@ -53,7 +53,7 @@ async fn one_change_is_one_put_or_delete_and_already_done_is_done() {
 }
 
 #[tokio::test]
-async fn many_changes_are_one_patch_that_leaves_other_lines_byte_identical_and_in_place() {
+async fn many_changes_are_one_patch_that_keeps_other_lines_byte_for_byte() {
     // FTL 6.3 and later tidy blanks by themselves; nobody else changes a byte.
     let (server, pihole) = v6(V6Options { tidies: false, ..V6Options::default() }).await;
     let user = ["10.0.0.9  odd   spacing.lan  #x", "fd00::1 six.lan", "10.0.0.9 UPPER.lan."];
@@ -87,16 +87,16 @@ async fn an_address_changes_without_a_moment_with_none_or_both() {
 }
 
 #[tokio::test]
-async fn a_list_too_large_for_one_request_is_changed_line_by_line_additions_first() {
+async fn a_list_too_large_for_one_request_is_changed_line_by_line() {
     let (server, pihole) = v6(V6Options { write_time: Duration::ZERO, ..V6Options::default() }).await;
     let old: Vec<String> = (0..2200).map(|n| format!("10.9.0.1 somebody-{n:04}.lan")).collect();
     server.edit(|hosts, _| {
         hosts.extend(old.clone());
-        hosts.push("10.0.0.1 gone.lan # signpost=home".into());
+        hosts.push("10.0.0.1 old.lan # signpost=home".into());
     });
     let changes = ChangeSet {
         add_hosts: (0..20).map(hosts_line).collect(),
-        remove_hosts: vec![line("10.0.0.1 gone.lan # signpost=home")],
+        remove_hosts: vec![line("10.0.0.1 old.lan # signpost=home")],
         ..ChangeSet::default()
     };
     let applied = pihole.apply(&changes).await;
@@ -155,7 +155,7 @@ async fn a_refused_login_is_tried_once_more_and_then_no_more() {
 }
 
 #[tokio::test]
-async fn a_right_app_password_refused_for_its_rate_succeeds_a_little_later() {
+async fn a_rate_limited_app_password_succeeds_a_little_later() {
     let options = V6Options { app_password: Some("app".into()), app_sudo: true, ..V6Options::default() };
     let server = PiholeV6::with(options).await;
     // Two other tools log in within the same second.
@@ -179,17 +179,17 @@ async fn a_right_app_password_refused_for_its_rate_succeeds_a_little_later() {
 }
 
 #[tokio::test]
-async fn trouble_with_settings_is_seen_while_reading_and_again_only_while_it_lasts() {
+async fn a_settings_error_is_seen_while_reading_and_only_while_it_lasts() {
     let options = V6Options { app_password: Some("app".into()), ..V6Options::default() };
     let server = PiholeV6::with(options).await;
     let pihole = V6Dialect::new(close_in(&server.url(), "app")).unwrap();
-    assert_eq!(pihole.list().await.unwrap().trouble, Some(PiholeError::AppSudoOff));
+    assert_eq!(pihole.list().await.unwrap().write_error, Some(PiholeError::AppSudoOff));
     server.set(|options| options.app_sudo = true);
-    assert_eq!(pihole.list().await.unwrap().trouble, None);
+    assert_eq!(pihole.list().await.unwrap().write_error, None);
     let before = server.counters().requests;
     pihole.list().await.unwrap();
     assert_eq!(server.counters().requests - before, 2, "a list is two requests once the settings are known");
-    for (change, trouble) in [
+    for (change, write_error) in [
         ((|options: &mut V6Options| options.read_only = true) as fn(&mut V6Options), PiholeError::ReadOnly),
         (
             |options: &mut V6Options| {
@@ -201,7 +201,7 @@ async fn trouble_with_settings_is_seen_while_reading_and_again_only_while_it_las
     ] {
         server.set(change);
         let fresh = V6Dialect::new(close_in(&server.url(), PiholeV6::PASSWORD)).unwrap();
-        assert_eq!(fresh.list().await.unwrap().trouble, Some(trouble));
+        assert_eq!(fresh.list().await.unwrap().write_error, Some(write_error));
     }
 }
 
@@ -241,7 +241,7 @@ async fn a_second_factor_full_seats_and_the_rate_limit_have_names_too() {
 }
 
 #[tokio::test]
-async fn somebodys_bad_line_is_named_and_does_not_stop_deletions() {
+async fn a_bad_foreign_line_is_reported_and_does_not_stop_deletions() {
     let (server, pihole) = v6(V6Options::default()).await;
     server.edit(|hosts, _| hosts.extend(["bogus x.lan".to_owned(), "10.0.0.1 old.lan # signpost=home".to_owned()]));
     let bad = PiholeError::BadForeignLine { list: "dns.hosts", index: 0, line: "bogus x.lan".into() };
@@ -289,7 +289,7 @@ async fn a_line_that_is_refused_takes_nobodys_place() {
 }
 
 #[tokio::test]
-async fn an_alias_that_the_resolver_refuses_without_a_word_is_found_and_the_others_are_written() {
+async fn an_alias_refused_without_a_message_is_found_and_the_others_written() {
     let (server, pihole) = v6(V6Options { restart: Duration::from_millis(10), ..V6Options::default() }).await;
     let alias = |name: &str| line(&format!("{name}.lan,target.lan # signpost=home"));
     server.edit(|_, cnames| cnames.push("taken.lan,mine.lan".into()));
@@ -316,7 +316,7 @@ async fn an_alias_that_the_resolver_refuses_without_a_word_is_found_and_the_othe
 }
 
 #[tokio::test]
-async fn a_pihole_that_takes_no_comments_is_recognised_by_the_first_one_it_refuses() {
+async fn a_pihole_without_comments_is_recognised_by_its_first_refusal() {
     for lines in
         [&["10.0.0.1 a.lan # signpost=home"][..], &["10.0.0.1 a.lan # signpost=home", "10.0.0.1 b.lan # signpost=home"]]
     {
@@ -332,7 +332,7 @@ async fn a_pihole_that_takes_no_comments_is_recognised_by_the_first_one_it_refus
 }
 
 #[tokio::test]
-async fn a_line_refused_for_something_else_says_nothing_about_comments() {
+async fn a_line_refused_for_another_cause_proves_nothing_about_comments() {
     let (server, pihole) = v6(V6Options::default()).await;
     let odd = pihole.apply(&add(&["10.0.0.1 *.a.lan # signpost=home"])).await;
     assert_eq!((odd.refused.len(), odd.stopped), (1, None), "the name is odd");
@@ -368,7 +368,7 @@ async fn an_answer_without_the_list_is_an_error_and_never_an_empty_list() {
         server.upset(Upset { body, ..Upset::status("GET", "/api/config/dns/hosts", 200, 2) });
         let error = pihole.list().await.unwrap_err();
         assert_eq!(error.reason(), "Protocol", "{error}");
-        // Whatever is left of the upset is used up.
+        // The rest of the upset is used up.
         let _ = pihole.list().await;
     }
 }
@@ -417,7 +417,7 @@ async fn a_pihole_without_a_password_needs_no_session() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_pi_hole_verifies_with_its_authority_and_name_and_not_otherwise() {
+async fn a_certificate_for_pi_hole_needs_its_authority_and_its_name() {
     let server = PiholeV6::start().await;
     let front = TlsFront::open(server.addr()).await;
     let plain = close_in(&front.url(), PiholeV6::PASSWORD);
@@ -443,7 +443,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_secret_file_is_read_again_at_the_next_login_and_no_error_shows_a_secret() {
+async fn a_secret_file_is_read_at_each_login_and_no_error_shows_a_secret() {
     let server = PiholeV6::start().await;
     let path = std::env::temp_dir().join(format!("signpost-token-{}", std::process::id()));
     std::fs::write(&path, "not-yet-rotated\n").unwrap();

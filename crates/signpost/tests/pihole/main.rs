@@ -22,7 +22,7 @@ use signpost_testkit::pihole::{PiholeSpec, PiholeV6, TlsFront, Upset, V6Options}
 use signpost_testkit::{eventually, free_port, on_both};
 
 on_both! {
-    async fn row_20_and_21_with_a_thousand_ingresses_a_process_is_ready_in_time_and_stays_small(cluster) {
+    async fn row_20_and_21_a_thousand_ingresses_are_ready_in_time_in_little_memory(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let each = |n: usize| {
@@ -61,7 +61,7 @@ on_both! {
         assert_eq!(server.sessions(), 0, "the session is given back");
     }
 
-    async fn row_25_to_29_and_50_settings_as_people_give_them_make_a_working_operator(cluster) {
+    async fn row_25_to_29_and_50_usual_settings_make_a_working_operator(cluster) {
         let bed = Bed::new(cluster.clone()).await;
         let elsewhere = Bed::new(cluster).await;
         elsewhere.register("app", &["elsewhere.lan"]).await;
@@ -90,7 +90,7 @@ on_both! {
         }
     }
 
-    async fn row_25_to_30_and_50_wrong_settings_are_all_listed_at_once_and_nothing_is_touched(cluster) {
+    async fn row_25_to_30_and_50_all_wrong_settings_are_listed_and_nothing_is_written(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         bed.register("app", &["app.lan"]).await;

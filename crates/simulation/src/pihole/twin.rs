@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::future::{BoxFuture, FutureExt};
-use signpost_provider_pihole::{Applied, Capabilities, ChangeSet, Dialect, Line, Listing, Pihole, PiholeError};
+use signpost_provider_pihole::{ApplyResult, Capabilities, ChangeSet, Dialect, Line, Listing, Pihole, PiholeError};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, timeout},
@@ -105,7 +105,7 @@ impl Twin {
             capabilities: self.capabilities(),
             hosts: lines(&lists.hosts),
             cnames: lines(&lists.cnames),
-            trouble: None,
+            write_error: None,
         }
     }
 
@@ -253,9 +253,9 @@ impl Pihole for PiholeWire {
         self.call(Class::Look, "list", Twin::listing).boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         async move {
-            let mut applied = Applied::default();
+            let mut applied = ApplyResult::default();
             for request in self.requests(changes) {
                 applied.writes += 1;
                 let what = format!(

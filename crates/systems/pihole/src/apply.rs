@@ -1,6 +1,6 @@
 //! Does what was planned: ledger, lines, a second read, ledger. The only step that writes to a Pi-hole.
 //!
-//! What counts as done is what the second read shows, not what the answers were. It can be cut off anywhere: the next
+//! The second read decides what is done, not the answers. A pass can be cut off anywhere: the next
 //! pass starts from what is there.
 
 mod ledger;
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_engine::Touched;
 use signpost_planning::Reason;
-use signpost_provider_pihole::{Applied as Written, ChangeSet, Line, Listing, PiholeError};
+use signpost_provider_pihole::{ApplyResult, ChangeSet, Line, Listing, PiholeError};
 
 use crate::PiholeSystem;
 use crate::index::{IngressId, Snapshot, Standing};
@@ -31,7 +31,7 @@ pub use ledger::{ConfigMaps, LedgerError, LedgerStore, Versioned};
 /// How many missing foreign lines one pass reports.
 const MOST_MISSING: usize = 10;
 
-/// What was done.
+/// The result of a plan.
 #[derive(Debug)]
 pub struct Applied {
     /// On which Pi-hole.
@@ -40,19 +40,19 @@ pub struct Applied {
     pub(crate) policy: Arc<Policy>,
     /// For whom.
     pub(crate) snapshot: Snapshot,
-    /// What was touched.
+    /// The touched Ingresses.
     pub(crate) touched: Touched<IngressId>,
-    /// What is remembered.
+    /// The memory.
     pub(crate) memory: Memory,
-    /// What was planned and could not be done yet.
+    /// Why another pass has to follow.
     pub(crate) waits: Option<Waits>,
     /// Whether aliases wait for the next allowed restart.
     pub(crate) deferred: bool,
     /// Changes that the second read did not show.
     pub(crate) missing: usize,
-    /// What did not work.
+    /// The failure.
     pub(crate) failure: Option<Failure>,
-    /// What did not work with aliases alone, and what did not before; None when no alias was tried.
+    /// The former and the current error of aliases alone; None when no alias was tried.
     pub(crate) aliases: Option<(Option<&'static str>, Option<PiholeError>)>,
     /// Everything that is refused.
     pub(crate) refusals: Vec<RecordRefusal>,
@@ -62,7 +62,7 @@ pub struct Applied {
     pub(crate) changed: Option<IngressId>,
     /// Write requests sent.
     pub(crate) writes: u32,
-    /// What all Pi-holes stand at.
+    /// The standings of all Pi-holes.
     pub(crate) standings: Vec<Standing>,
     /// The views that are not as they should be.
     pub(crate) views: BTreeMap<IngressId, Option<String>>,
@@ -71,7 +71,7 @@ pub struct Applied {
 /// Why another pass has to follow before the usual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// What was done lets something else be done.
+    /// A change that depended on this pass can be made now.
     NextStep,
     /// A large deletion waits for its second pass.
     Guard,
@@ -114,7 +114,7 @@ impl PiholeSystem {
                     // No alias has to be written any more.
                     applied.aliases = Some((Some(over.reason), None));
                 }
-                // A line that somebody adds while this pass writes is a change: what was refused is tried again after it.
+                // A foreign line that is added while this pass writes is a change: refused lines are tried again after it.
                 let others = plan::other_lines(&listing, &ownership);
                 if let Some((after, ownership, refused)) =
                     self.write(listing, ownership, others, &planned, &mut applied).await
@@ -144,9 +144,9 @@ impl PiholeSystem {
     ) -> Option<(Listing, Ownership, BTreeMap<Line, RefusedLine>)> {
         let mut after = before;
         let mut refused = BTreeMap::new();
-        if let Some(trouble) = after.trouble.clone() {
+        if let Some(write_error) = after.write_error.clone() {
             // Nothing is written into a Pi-hole that would refuse it, or forget it at its next restart.
-            applied.failure = Some(Failure { operation: "check settings", cause: trouble.into() });
+            applied.failure = Some(Failure { operation: "check settings", cause: write_error.into() });
         } else if !planned.changes.is_empty() {
             if let Err(error) = self.announce(&mut ownership, &planned.changes, applied).await {
                 applied.failure = Some(Failure { operation: "write ledger", cause: error.into() });
@@ -184,7 +184,7 @@ impl PiholeSystem {
     }
 
     /// Compares what was planned with what the second read shows.
-    fn judge(&self, written: &Written, planned: &Planned, after: &Listing, others: u64, applied: &mut Applied) {
+    fn judge(&self, written: &ApplyResult, planned: &Planned, after: &Listing, others: u64, applied: &mut Applied) {
         let refused: BTreeSet<&Line> = written.refused.iter().map(|(line, _)| line).collect();
         let postponed: BTreeSet<&Line> = written.postponed.iter().collect();
         // Blanks may have been tidied since.
@@ -297,7 +297,7 @@ fn may_be_late(error: &PiholeError) -> bool {
 }
 
 /// Notes the records of ours that a request without an answer was about: its additions, or all of a list that was sent as a whole.
-fn doubt(ledger: &plan::Ledger, changes: &ChangeSet, written: &Written, applied: &mut Applied, now: Timestamp) {
+fn doubt(ledger: &plan::Ledger, changes: &ChangeSet, written: &ApplyResult, applied: &mut Applied, now: Timestamp) {
     let uncertain = applied.memory.uncertain.get_or_insert_default();
     let sent = changes.add_hosts.iter().chain(written.sent.iter().flatten());
     for (ip, host) in sent.filter_map(plan::address_of).filter(|(ip, host)| ledger.holds(host, *ip)) {
@@ -321,7 +321,7 @@ fn waits_of(
 }
 
 /// The lines that the Pi-hole refused, each for whom; they are refusals of their Ingresses too.
-fn refused_lines(written: &Written, planned: &Planned, applied: &mut Applied) -> BTreeMap<Line, RefusedLine> {
+fn refused_lines(written: &ApplyResult, planned: &Planned, applied: &mut Applied) -> BTreeMap<Line, RefusedLine> {
     let mut lines = BTreeMap::new();
     for (line, error) in &written.refused {
         let change = planned.changes.iter().find(|change| change.lines().any(|own| own == line));

@@ -1,4 +1,4 @@
-//! What Ingresses ask for, folded from the watch: hosts, target, dates. No object is kept.
+//! The requests of Ingresses, folded from the watch: hosts, target, dates. No object is kept.
 //!
 //! ```text
 //! Ingress ── read() ──► Claimant ──► index ──touch──► queue (one key per Pi-hole)
@@ -28,7 +28,7 @@ pub const TARGET_IP: &str = "pihole.io/target-ip";
 pub const TARGET_IPV6: &str = "pihole.io/target-ipv6";
 /// Makes aliases instead of addresses.
 pub const TARGET_CNAME: &str = "pihole.io/target-cname";
-/// What we have registered: a view, written by us.
+/// The hosts that we have registered: a view, written by us.
 pub const MANAGED_HOSTS: &str = "pihole.io/managed-hosts";
 /// Keeps an Ingress until its records are deleted, when switched on.
 pub const FINALIZER: &str = "pihole.io/cleanup";
@@ -44,7 +44,7 @@ pub fn ingress_id(namespace: &str, name: &str) -> IngressId {
     Arc::new(ObjectId::new::<Ingress>(Some(namespace), name))
 }
 
-/// What an Ingress wants in one place.
+/// The record of one type that an Ingress wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted<T> {
     /// Nothing.
@@ -80,14 +80,14 @@ pub enum Problem {
         annotation: &'static str,
         /// Its value, shortened.
         value: String,
-        /// What is wrong.
+        /// The error.
         error: String,
     },
     /// A host, from the rules or from the annotation.
     Host {
         /// The host, shortened.
         host: String,
-        /// What is wrong.
+        /// The error.
         error: String,
     },
     /// It asks for records but names no usable host.
@@ -127,7 +127,7 @@ pub struct Claimant {
     pub hosts: Vec<Fqdn>,
     /// Where they point.
     pub target: Target,
-    /// What could not be used.
+    /// The parts that could not be used.
     pub problems: Vec<Problem>,
     /// The view that is on it, written by us or forged.
     pub view: Option<Box<str>>,
@@ -296,7 +296,7 @@ fn shorten(text: &str) -> String {
 struct Released {
     by: IngressId,
     pending: BTreeSet<String>,
-    /// Whether a watch event showed it. A list that lacks an object may be a list of less than there was.
+    /// Whether a watch event showed it. A list without the object is not a proof: it may be incomplete.
     seen: bool,
     /// Which release it is, of all there have been.
     release: u64,
@@ -304,14 +304,14 @@ struct Released {
     alias: bool,
 }
 
-/// What the last good pass of a Pi-hole found. Shared, so that every pass can judge what holds for all Pi-holes.
+/// The result of the last good pass of a Pi-hole. Shared, so that every pass can decide for all Pi-holes.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// The hosts that have a record of ours; None before the first good pass.
     pub present: Option<Arc<BTreeSet<Fqdn>>>,
     /// Hosts whose oldest claim cannot be understood, and the Ingress that has them instead.
     pub yielded: Arc<BTreeMap<Fqdn, IngressId>>,
-    /// What is refused, by Ingress.
+    /// The refusals, by Ingress.
     pub refusals: Arc<BTreeMap<IngressId, Vec<Refusal>>>,
 }
 
@@ -338,7 +338,7 @@ struct State {
     changed: [Instant; 2],
 }
 
-/// What the index knows at one moment.
+/// The index at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Every Ingress that concerns us, by id.
@@ -347,7 +347,7 @@ pub struct Snapshot {
     pub released: BTreeMap<Fqdn, IngressId>,
     /// Of these, the ones that a watch event showed.
     pub seen: BTreeSet<Fqdn>,
-    /// How many releases there had been: what is released again after that, this knows nothing of.
+    /// The number of releases so far. Later releases are not part of this snapshot.
     pub releases: u64,
     /// Whether some Ingress exists that could never be read: its claims are unknown.
     pub blind: bool,
@@ -385,7 +385,7 @@ impl IngressIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known now, for one instance.
+    /// The current state, for one instance.
     pub fn snapshot(&self, instance: &str) -> Snapshot {
         let state = self.lock();
         let released = || state.released.iter().filter(|(_, released)| released.pending.contains(instance));
@@ -427,7 +427,7 @@ impl IngressIndex {
         }
     }
 
-    /// What all Pi-holes stand at, after one of them has been found as `found`.
+    /// The standings of all Pi-holes, with `found` as that of one of them.
     pub fn stand(&self, instance: &str, found: Option<Standing>) -> Vec<Standing> {
         let mut state = self.lock();
         if let Some(found) = found {

@@ -7,7 +7,7 @@
 //!                                         └─► list again: what counts is what is there
 //! ```
 //! Ownership lives in the Pi-hole itself (a marker comment in each line) or, where lines cannot carry one, in a
-//! ConfigMap. The annotation is a view: whoever forges it changes nothing.
+//! ConfigMap. The annotation is a view: a forged one changes nothing.
 
 mod apply;
 mod demo;
@@ -46,7 +46,7 @@ use apply::CLUSTER_ID;
 use metrics::PiholeMetrics;
 use observe::probe::Readiness;
 
-/// What this system tells about itself.
+/// The description of this system.
 pub const SPEC: SystemSpec = SystemSpec {
     name: PiholeSystem::NAME,
     title: "Pi-hole",
@@ -78,7 +78,7 @@ pub const SPEC: SystemSpec = SystemSpec {
     demo: Some(demo::DEMO),
 };
 
-/// The system: what it needs in every step.
+/// The system: the state that every step needs.
 pub struct PiholeSystem {
     policy: Arc<Policy>,
     index: Arc<IngressIndex>,
@@ -86,7 +86,7 @@ pub struct PiholeSystem {
     ledgers: Arc<dyn LedgerStore>,
     clock: Arc<dyn Clock>,
     metrics: PiholeMetrics,
-    /// Who writes the markers, once known.
+    /// The owner id in the markers, once known.
     owner: tokio::sync::OnceCell<OwnerId>,
 }
 
@@ -107,6 +107,8 @@ impl PiholeSystem {
 
 impl System for PiholeSystem {
     const NAME: &'static str = "pihole";
+    /// The published log lines `dns record refused`, `invalid annotation`, `invalid host` and `ingress skipped (no hosts)`.
+    const LOGS_REFUSALS: bool = true;
     type Key = String;
     type Object = IngressId;
     type Memory = Memory;

@@ -29,7 +29,7 @@ pub const REASONS: [Reason; 9] = [
     Reason::ForeignLineMissing,
 ];
 
-/// What a pass counted, and what is to be logged about it.
+/// The counts and the log entries of a pass.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Of which Pi-hole.
@@ -42,22 +42,22 @@ pub struct Measured {
     pub(crate) errors: Vec<(Option<&'static str>, Option<&'static str>)>,
     /// Refusals by reason.
     pub(crate) refusals: BTreeMap<Reason, i64>,
-    /// What is to be logged.
+    /// The log entries.
     pub(crate) notices: Vec<Notice>,
-    /// What it means for the probe.
+    /// The result for the probe.
     pub(crate) after: AfterPass,
 }
 
-/// Something to be logged about a pass.
+/// A log entry of a pass.
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     /// A record is refused.
     Refused(RecordRefusal),
-    /// Something did not work, for this Ingress or for all.
+    /// A failure, for this Ingress or for all.
     Failed {
         /// `namespace/name`, or `*`.
         ingress: String,
-        /// What.
+        /// The failure.
         failure: Failure,
     },
     /// It works again.
@@ -77,7 +77,7 @@ struct ByReason {
     reason: &'static str,
 }
 
-/// Above so many, what was logged about finalizers is forgotten: it costs a line that is logged twice.
+/// Above so many, the memory of logged finalizers is cleared. That costs a line that is logged twice.
 const MOST_GIVEN_UP: usize = 1000;
 
 /// Counters and gauges of this system.
@@ -86,7 +86,7 @@ pub(crate) struct PiholeMetrics {
     records: Family<OfInstance, Gauge>,
     writes: Family<OfInstance, Counter>,
     errors: Family<ByReason, Counter>,
-    trouble: Family<ByReason, Gauge>,
+    ongoing: Family<ByReason, Gauge>,
     refusals: Family<ByReason, Gauge>,
     /// The Ingresses, by UID, whose finalizer was removed although a Pi-hole did not confirm. It may take more than one attempt.
     given_up: Mutex<BTreeSet<Arc<str>>>,
@@ -98,7 +98,7 @@ impl PiholeMetrics {
         metrics.register("pihole_records", "Hosts with a record of ours, by Pi-hole", own.records.clone());
         metrics.register("pihole_writes", "Write requests sent, by Pi-hole", own.writes.clone());
         metrics.register("pihole_errors", "Failed passes, by Pi-hole and reason", own.errors.clone());
-        metrics.register("pihole_trouble", "1 while a Pi-hole has this error", own.trouble.clone());
+        metrics.register("pihole_trouble", "1 while a Pi-hole has this error", own.ongoing.clone());
         metrics.register(
             "pihole_refusals",
             "Records that are not written, by Pi-hole and reason",
@@ -118,11 +118,11 @@ impl PiholeMetrics {
         self.writes.get_or_create(&of()).inc_by(u64::from(writes));
         for (before, now) in errors {
             if let Some(reason) = before.filter(|_| before != now) {
-                self.trouble.remove(&by(reason));
+                self.ongoing.remove(&by(reason));
             }
             if let Some(reason) = now {
                 self.errors.get_or_create(&by(reason)).inc();
-                self.trouble.get_or_create(&by(reason)).set(1);
+                self.ongoing.get_or_create(&by(reason)).set(1);
             }
         }
         for (reason, count) in refusals {

@@ -17,31 +17,31 @@ use crate::plan::{Ledger, Memory, Ownership, Uncertain, address_of};
 use crate::settings::Policy;
 use probe::Instance;
 
-/// What was seen.
+/// The input of a plan.
 #[derive(Debug)]
 pub struct Observed {
     /// Of which Pi-hole.
     pub(crate) instance: Arc<Instance>,
     /// The rules.
     pub(crate) policy: Arc<Policy>,
-    /// What Ingresses want.
+    /// The requests of Ingresses.
     pub(crate) snapshot: Snapshot,
-    /// What was touched.
+    /// The touched Ingresses.
     pub(crate) touched: Touched<IngressId>,
-    /// What the Pi-hole holds.
+    /// The lines in the Pi-hole.
     pub(crate) sight: Sight,
-    /// What is remembered of it.
+    /// Its memory.
     pub(crate) memory: Memory,
 }
 
-/// What could be seen of the Pi-hole.
+/// The state of the Pi-hole, as far as it could be read.
 #[derive(Debug)]
 pub(crate) enum Sight {
     /// Nothing touched can matter to it: it was not asked.
     Unneeded,
     /// It could not be read.
     Failed(Failure),
-    /// Everything it holds, and what of it is ours.
+    /// All its lines, and how ours are recognised.
     Seen {
         /// The lists.
         listing: Listing,
@@ -50,16 +50,16 @@ pub(crate) enum Sight {
     },
 }
 
-/// Something that did not work.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What was being done.
+    /// The operation.
     pub(crate) operation: &'static str,
-    /// What went wrong.
+    /// The cause.
     pub(crate) cause: Cause,
 }
 
-/// What went wrong.
+/// The cause of a failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Cause {
     /// With the Pi-hole.
@@ -68,7 +68,7 @@ pub(crate) enum Cause {
     /// With the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// What was written did not stay: another writer is active at the same time.
+    /// Written lines did not stay: another writer is active at the same time.
     #[error("{missing} changes did not stay after {rounds} attempts; something else writes this Pi-hole's records")]
     Unsettled {
         /// How many.
@@ -140,8 +140,8 @@ impl PiholeSystem {
         Some(Observed { instance, policy, snapshot, touched, sight, memory })
     }
 
-    /// Waits while a burst of changes arrives, so that many become one write, but within limits. A single change does not wait. One of aliases
-    /// does, since each write of those restarts the resolver.
+    /// Waits while a burst of changes arrives, so that many become one write, but within limits. A single change does not wait. A change of an alias
+    /// does, since each write of aliases restarts the resolver.
     async fn gather(&self, touched: &Touched<IngressId>) {
         let begun = Instant::now();
         let limit = self.policy.gather_at_most.saturating_sub(self.policy.gather);
@@ -155,7 +155,7 @@ impl PiholeSystem {
         }
     }
 
-    /// Who writes the markers: the owner that was given, or an id made once for this cluster.
+    /// The owner id in the markers: the configured one, or an id made once for this cluster.
     async fn owner(&self) -> Result<OwnerId, LedgerError> {
         if !self.policy.cluster_id {
             return Ok(self.policy.owner.clone());
@@ -187,7 +187,7 @@ impl PiholeSystem {
             memory.uncertain.get_or_insert_with(|| absent(ledger, &listing, self.clock.now()));
         }
         let ownership = if listing.capabilities.marker {
-            // Only a Pi-hole that was upgraded has lines in a ledger. One that cannot be read costs no more than their markers.
+            // Only an upgraded Pi-hole has lines in a ledger. If the ledger cannot be read, only their markers are delayed.
             Ownership::Marker { owner, unmarked: ledger.unwrap_or_default() }
         } else {
             match ledger {
@@ -199,7 +199,7 @@ impl PiholeSystem {
     }
 }
 
-/// What the ledger lists and the Pi-hole does not hold: the process before this one may have sent it, and nobody knows what became of that.
+/// The lines of the ledger that the Pi-hole does not have. The previous process may have sent them, and the result is unknown.
 fn absent(ledger: &Ledger, listing: &Listing, now: Timestamp) -> Uncertain {
     let present: BTreeSet<_> = listing.hosts.iter().filter_map(address_of).collect();
     let mut uncertain = Uncertain::default();

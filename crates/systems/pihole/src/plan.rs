@@ -1,4 +1,4 @@
-//! What one Pi-hole should hold, and what may be changed to get there. Pure: no I/O, no clock, no log.
+//! The desired lines of one Pi-hole, and the changes that may be made to get there. Pure: no I/O, no clock, no log.
 //!
 //! ```text
 //! claimants ─► claims (oldest, then UID) ─► wanted per host and type ─┐
@@ -37,11 +37,11 @@ pub(crate) use ownership::{Uncertain, address_of};
 /// Everything a plan is made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput<'a> {
-    /// What Ingresses want.
+    /// The requests of Ingresses.
     pub(crate) snapshot: &'a Snapshot,
-    /// What the Pi-hole holds.
+    /// The lines in the Pi-hole.
     pub(crate) listing: &'a Listing,
-    /// What of it is ours.
+    /// How our lines are recognised.
     pub(crate) ownership: &'a Ownership,
     /// The rules.
     pub(crate) policy: &'a Policy,
@@ -51,7 +51,7 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What is remembered of a Pi-hole between passes. Losing it costs a pass, never a record.
+/// The memory of a Pi-hole between passes. Losing it costs a pass, never a record.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Failures in a row, each after the pause of the one before.
@@ -66,17 +66,17 @@ pub struct Memory {
     pub(crate) guard: GuardMemory,
     /// When the resolver was last restarted by us.
     pub(crate) restarted: Option<Timestamp>,
-    /// What has been reported already.
+    /// The refusals that have been reported already.
     pub(crate) reported: BTreeSet<RecordRefusal>,
     /// The error that has been reported already.
     pub(crate) error: Option<&'static str>,
-    /// What stops the aliases alone.
+    /// The error that stops the aliases alone.
     pub(crate) aliases: Option<AliasError>,
-    /// The lines that were refused for good, and what the foreign lines were then.
+    /// The lines that were permanently refused, and the foreign lines at that time.
     pub(crate) refused: Option<(u64, BTreeMap<Line, RefusedLine>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
-    /// What requests without an answer were about; None until the ledger is read for the first time.
+    /// The records of requests without an answer; None until the ledger is read for the first time.
     pub(crate) uncertain: Option<Uncertain>,
 }
 
@@ -92,18 +92,18 @@ impl Memory {
     }
 }
 
-/// What stops the aliases of a Pi-hole alone.
+/// The error that stops the aliases of a Pi-hole alone.
 #[derive(Clone, Debug)]
 pub(crate) struct AliasError {
     /// Its reason.
     pub(crate) reason: &'static str,
     /// Until when they are not tried again, unless the foreign lines change.
     pub(crate) until: Timestamp,
-    /// What the foreign lines were then.
+    /// The foreign lines at that time.
     pub(crate) others: u64,
 }
 
-/// A line that was refused for good.
+/// A line that was permanently refused.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusedLine {
     /// The Pi-hole's message.
@@ -112,7 +112,7 @@ pub(crate) struct RefusedLine {
     pub(crate) claimant: Option<Arc<Claimant>>,
 }
 
-/// What is to be done.
+/// The changes to apply.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) observed: Observed,
@@ -143,7 +143,7 @@ pub(crate) fn plan(mut observed: Observed, now: Timestamp) -> Plan {
     Plan { observed, planned, spared }
 }
 
-/// Takes out of a plan what the Pi-hole has refused and would refuse again: neither the Ingress nor anything there has changed.
+/// Removes the changes that the Pi-hole would refuse again: neither the Ingress nor the Pi-hole has changed.
 fn spare(
     planned: &mut Planned,
     refused: &BTreeMap<Line, RefusedLine>,

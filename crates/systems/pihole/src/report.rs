@@ -1,4 +1,4 @@
-//! Reports what was done: views and finalizers on Ingresses, events, refusals, metrics, what to remember, and when to come back. Pure.
+//! Reports what was done: views and finalizers on Ingresses, events, refusals, metrics, memory, and when the key runs next. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -113,7 +113,7 @@ fn errors(applied: &mut Applied, events: &mut Vec<Event>, measured: &mut Measure
             let note = format!("Pi-hole {}: {}", applied.instance.name, failure.cause);
             events.push(about_pihole(&applied.policy, failure.cause.reason(), note));
         }
-        // What a person has to change is checked every few seconds and reported once.
+        // A setting that a person has to change is checked every few seconds and reported once.
         if begins || failure.cause.class() != ErrorClass::Instance {
             measured.notices.push(Notice::Failed {
                 ingress: concerned(applied.changed.as_ref(), &applied.touched),
@@ -186,7 +186,7 @@ fn outcome(applied: &mut Applied, now: Timestamp) -> (Outcome<IngressId>, AfterP
         }
         Some(Waits::Aliases(until)) => soon(now.duration_until(until).unsigned_abs()),
         None => match (uncertain_for(applied, now), policy.resync) {
-            // What may still arrive is looked at as soon as it can do so no more.
+            // Requests that may still arrive are checked as soon as they cannot arrive any more.
             (Some(left), resync) if resync.is_none_or(|resync| left < resync) => soon(left),
             (_, Some(after)) => Outcome::Check { after },
             (_, None) => Outcome::Done,
@@ -217,7 +217,7 @@ fn pause(applied: &mut Applied, failure: &Failure, now: Timestamp) -> (RetryClas
         ErrorClass::Instance => (RetryClass::Throttled { after: Some(policy.backoff / 3) }, None),
         ErrorClass::Permanent => (RetryClass::Throttled { after: Some(policy.backoff * 10) }, None),
         ErrorClass::Transient => {
-            // One that is tried before its time, for a new change, makes the pause no longer.
+            // An early attempt, for a new change, does not make the pause longer.
             let until = memory.paused_until.filter(|until| now < *until).unwrap_or_else(|| {
                 memory.failures = memory.failures.saturating_add(1);
                 let who = (&policy.owner, &applied.instance.name);
@@ -226,7 +226,7 @@ fn pause(applied: &mut Applied, failure: &Failure, now: Timestamp) -> (RetryClas
             memory.paused_until = Some(until);
             let pause = now.duration_until(until).unsigned_abs();
             let class = match &failure.cause {
-                // It fails: new changes wait with the rest. Where nobody listens, nobody is bothered by one that is tried at once.
+                // It fails: new changes wait with the rest. Where nobody listens, an attempt at once costs nothing.
                 Cause::Pihole(error) if !error.is_quick() => RetryClass::Throttled { after: Some(pause) },
                 // It is not the Pi-hole that fails, and other records may well be written.
                 Cause::Pihole(_) | Cause::Ledger(_) | Cause::Unsettled { .. } => RetryClass::Fixed(pause),
@@ -251,7 +251,7 @@ fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Duration {
     pause * (900 + spread) / 1000
 }
 
-/// What holds for all Pi-holes.
+/// The state of all Pi-holes.
 struct Everywhere<'a> {
     snapshot: &'a Snapshot,
     standings: &'a [Standing],

@@ -50,7 +50,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     .or("5m"),
 ];
 
-/// What to do about a foreign record for a host that is claimed.
+/// The policy for a foreign record of a claimed host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConflictPolicy {
     /// Leave it and report it.
@@ -67,7 +67,7 @@ pub struct InstanceConfig {
     pub name: String,
     /// How to reach it.
     pub connection: Connection,
-    /// What to speak.
+    /// The dialect.
     pub dialect: Dialect,
 }
 
@@ -76,11 +76,11 @@ pub struct InstanceConfig {
 pub struct Policy {
     /// The address of hosts whose Ingress names none.
     pub default_target: Ipv4Addr,
-    /// Who we are in marker and ledger; holds the watched namespace when there is one.
+    /// The owner id in marker and ledger; contains the watched namespace when there is one.
     pub owner: OwnerId,
-    /// Whether the marker carries an id made once for this cluster instead, since nobody gave a name.
+    /// Whether the marker carries an id made once for this cluster instead, because no owner is configured.
     pub cluster_id: bool,
-    /// What to do about foreign records.
+    /// The policy for foreign records.
     pub conflict: ConflictPolicy,
     /// Whether Ingresses get a finalizer.
     pub finalizer: bool,
@@ -131,7 +131,7 @@ impl Policy {
         }
     }
 
-    /// What events about a whole Pi-hole are attached to: the operator's own Deployment.
+    /// The object of events about a whole Pi-hole: the operator's own Deployment.
     pub(crate) fn deployment(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("apps/v1".into()),
@@ -148,13 +148,13 @@ impl Policy {
 pub struct PiholeConfig {
     /// The Pi-holes.
     pub instances: Vec<InstanceConfig>,
-    /// What to write.
+    /// The policy of the system.
     pub policy: Policy,
-    /// Whether the owner has the name that everybody has who gave none.
+    /// Whether the owner is the default one.
     pub nameless: bool,
 }
 
-/// The owner of those who name none.
+/// The owner when none is configured.
 const NAMELESS: &str = "default";
 /// The longest time between two comparisons. A longer one is a typing error.
 const LONGEST_RESYNC: Duration = Duration::from_hours(31 * 24);
@@ -193,7 +193,7 @@ impl PiholeConfig {
     }
 }
 
-/// Who writes the markers, and whether that is everybody who named none.
+/// The owner id in the markers, and whether it is the default of all who configured none.
 fn owner(settings: &mut Settings) -> (Option<OwnerId>, bool) {
     let given = settings.given("OWNER_ID").unwrap_or(NAMELESS).to_owned();
     if given.contains('.') {
@@ -235,7 +235,7 @@ struct InstanceEntry {
     server_name: Option<String>,
 }
 
-/// The Pi-holes of the file, and the one that has settings of its own.
+/// The Pi-holes of the file, and the Pi-hole with settings of its own.
 fn instances(settings: &mut Settings) -> Vec<InstanceConfig> {
     let file = settings.path("PIHOLE_INSTANCES_FILE");
     let mut entries = Vec::new();

@@ -10,7 +10,7 @@ use common::{Bed, Both, Running, TARGET};
 use signpost_testkit::on_both;
 
 on_both! {
-    async fn row_01_ingresses_of_all_namespaces_are_registered_and_row_29_of_one_when_it_is_named(cluster) {
+    async fn row_01_and_29_ingresses_of_all_namespaces_or_of_one_are_registered(cluster) {
         let one = Bed::new(cluster.clone()).await;
         let two = Bed::new(cluster.clone()).await;
         one.register("app", &["one.lan"]).await;

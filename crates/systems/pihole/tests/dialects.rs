@@ -1,4 +1,4 @@
-//! What the operator makes of the answers of a Pi-hole, of both dialects and of old versions; and the rights it uses for it.
+//! How the operator handles the answers of a Pi-hole, of both dialects and of old versions; and the permissions it needs.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -29,10 +29,10 @@ async fn ledger_is_empty(bed: &Bed, instance: &str) {
     .await;
 }
 
-/// What `examples/pihole/rbac.yaml` grants, for one namespace.
-struct Rights(Vec<DynamicObject>);
+/// The permissions in `examples/pihole/rbac.yaml`, for one namespace.
+struct Permissions(Vec<DynamicObject>);
 
-impl Rights {
+impl Permissions {
     fn of_the_example(namespace: &str) -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/pihole/rbac.yaml");
         let text = std::fs::read_to_string(path).unwrap();
@@ -82,7 +82,7 @@ impl Rights {
             let user = format!("system:serviceaccount:{}:signpost", bed.namespace);
             return bed.cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
         };
-        // The sandbox decides about no rights: here the roles themselves do.
+        // The sandbox does not evaluate roles: this client does.
         let own = bed.namespace.clone();
         sandbox.client_with(FaultPlan::new(move |info, _| {
             let granted = info.resource.is_empty()
@@ -119,7 +119,7 @@ fn both_named(bed: &Bed, piholes: &Both) -> ([String; 2], Vec<Instance>) {
 }
 
 on_both! {
-    async fn row_31_and_51_records_are_listed_created_and_deleted_with_the_documented_calls_and_the_right_secret(cluster) {
+    async fn row_31_and_51_documented_calls_and_the_correct_secret_are_sent(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let ([v6, spec], instances) = both_named(&bed, &piholes);
@@ -182,12 +182,12 @@ on_both! {
         bed.register("app", &["app.lan"]).await;
         piholes.serve("app.lan", &[TARGET]).await;
         bed.shows("app", Some("app.lan")).await;
-        // Somebody was faster: the record is gone, and the answer says so.
+        // The record is deleted already, and the answer is 404.
         piholes.v6.upset(Upset { effective: true, ..Upset::status("DELETE", "/api/config", 404, 1) });
         piholes.spec.upset(Upset { effective: true, ..Upset::status("DELETE", "/admin", 404, 1) });
         bed.delete("app").await;
         piholes.serve("app.lan", &[]).await;
-        until("the deletion is said for both", || logs::about(&bed.path("app"), "dns record deleted").len() == 2).await;
+        until("the deletion is logged for both", || logs::about(&bed.path("app"), "dns record deleted").len() == 2).await;
         ledger_is_empty(&bed, &spec).await;
         for name in [&v6, &spec] {
             assert!(logs::of_instance(name, "pi-hole api error").is_empty());
@@ -200,11 +200,11 @@ on_both! {
         assert!(bed.event("LineRefused").await.contains("404"), "on a Pi-hole v6 it is a path that will never be right");
     }
 
-    async fn row_36_and_40_a_restart_costs_quick_retries_and_not_the_pause_after_an_error(cluster) {
+    async fn row_36_and_40_a_restart_costs_quick_retries_and_no_pause(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let name = format!("quick-{}", bed.namespace);
-        // Whoever waits for the pause after an error is not back in time; the last quick one is long, so that this test is.
+        // The pause after an error is too long for this test. The last quick retry is late, so that this test is in time.
         let policy = Policy { backoff: Duration::from_mins(30), ..bed.policy() };
         let mut connection = common::connection(&server.url(), PiholeV6::PASSWORD);
         connection.timing = Timing { quick: [500, 1_000, 20_000].map(Duration::from_millis), ..Timing::default() };
@@ -215,7 +215,7 @@ on_both! {
         bed.shows("one", Some("one.lan")).await;
         takes_away(&server).await;
         bed.register("two", &["two.lan"]).await;
-        // Usually at once. A pass that was reading when the Pi-hole went comes first, and is the one that tries again.
+        // Usually at once. A pass that was reading when the Pi-hole stopped may come first, and then it tries again.
         let started = until("it is being tried", || !logs::about(&bed.path("two"), "reconcile started").is_empty());
         let _ = tokio::time::timeout(Duration::from_secs(5), started).await;
         server.release_restarts();
@@ -224,9 +224,9 @@ on_both! {
         assert_eq!(server.counters().logins, 1, "with the same session");
     }
 
-    async fn row_43_the_rights_in_the_example_are_enough(cluster) {
+    async fn row_43_the_permissions_in_the_example_are_enough(cluster) {
         let bed = Bed::new(cluster).await;
-        let client = Rights::of_the_example(&bed.namespace).client(&bed).await;
+        let client = Permissions::of_the_example(&bed.namespace).client(&bed).await;
         let piholes = Both::start().await;
         piholes.v6.edit(|hosts, _| hosts.push("10.0.0.1 taken.lan".into()));
         let policy = Policy { finalizer: true, ..bed.policy() };
@@ -241,14 +241,14 @@ on_both! {
         }).await;
         bed.delete("app").await;
         piholes.serve("app.lan", &[]).await;
-        eventually("the Ingress is gone", PATIENCE, || async {
+        eventually("the Ingress is deleted", PATIENCE, || async {
             match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
         }).await;
     }
 
-    async fn row_19_and_43_without_the_right_to_its_ledger_nothing_is_written_where_lines_carry_no_mark(cluster) {
+    async fn row_19_and_43_without_permission_for_its_ledger_nothing_is_written(cluster) {
         let bed = Bed::new(cluster).await;
-        let client = Rights::of_the_example(&bed.namespace).without("configmaps").client(&bed).await;
+        let client = Permissions::of_the_example(&bed.namespace).without("configmaps").client(&bed).await;
         let piholes = Both::start().await;
         piholes.spec.add("mine.lan", TARGET);
         let running = Running::start(client, Some(&bed.namespace), bed.policy(), piholes.instances());
@@ -256,14 +256,14 @@ on_both! {
         serves(piholes.v6.dns(), "app.lan", &[TARGET]).await;
         assert!(bed.event("Ledger").await.contains("no permission to get the ConfigMap"));
         let metric = "signpost_pihole_trouble{instance=\"spec\",reason=\"Ledger\"} 1";
-        until("the metric says so", || running.metrics.encode().contains(metric)).await;
+        until("the metric is 1", || running.metrics.encode().contains(metric)).await;
         assert_eq!(piholes.spec.counters().writes, 0);
         bed.delete("app").await;
         serves(piholes.v6.dns(), "app.lan", &[]).await;
         assert_eq!(piholes.spec.records(), [("mine.lan".to_owned(), TARGET.to_owned())]);
     }
 
-    async fn row_52_hosts_come_from_the_rules_from_the_annotation_from_neither_and_from_both(cluster) {
+    async fn row_52_hosts_come_from_rules_annotation_neither_and_both(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         bed.register("rules", &["one.lan", "two.lan"]).await;
@@ -282,7 +282,7 @@ on_both! {
         assert_eq!((piholes.v6.hosts().len(), piholes.spec.records().len()), (wanted.len(), wanted.len()));
     }
 
-    async fn row_53_addresses_are_the_default_the_annotations_and_never_an_invalid_one(cluster) {
+    async fn row_53_addresses_are_the_default_or_valid_annotations(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         bed.register("default", &["default.lan"]).await;
@@ -291,7 +291,7 @@ on_both! {
         let _running = bed.start(piholes.instances());
         piholes.serve("default.lan", &[TARGET]).await;
         piholes.serve("own.lan", &["10.1.2.3"]).await;
-        until("it is said", || logs::about(&bed.path("bad"), "invalid annotation").len() == 1).await;
+        until("it is logged", || logs::about(&bed.path("bad"), "invalid annotation").len() == 1).await;
         piholes.serve("bad.lan", &[]).await;
         bed.annotate("own", TARGET_IP, None).await;
         piholes.serve("own.lan", &[TARGET]).await;
@@ -322,7 +322,7 @@ on_both! {
         drop(running);
     }
 
-    async fn an_ftl_before_6_0_3_takes_no_markers_and_a_ledger_stands_in_until_it_is_upgraded(cluster) {
+    async fn an_ftl_before_6_0_3_gets_a_ledger_instead_of_markers(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::with(V6Options { comments: false, ..V6Options::default() }).await;
         let user = ["10.0.0.1 mine.lan".to_owned(), format!("{TARGET} same-address.lan")];
@@ -351,7 +351,7 @@ on_both! {
         until("only the user's are left", || server.hosts() == user).await;
     }
 
-    async fn row_34_and_41_trouble_of_a_whole_pihole_is_one_event_and_one_metric_and_over_when_it_is_mended(cluster) {
+    async fn row_34_and_41_an_error_of_a_whole_pihole_is_one_event_and_one_metric(cluster) {
         type Change = fn(&mut V6Options);
         let troubles: [(&str, &str, Change, Change); 4] = [
             ("EnvLocked", "FTLCONF_dns_hosts", |options| options.env_locked = true, |options| options.env_locked = false),
@@ -368,23 +368,23 @@ on_both! {
                 bed.register(name, &[&format!("{name}.lan")]).await;
             }
             let running = bed.start(vec![v6(&server)]);
-            assert!(bed.event(reason).await.contains(advice), "{reason} says what to do");
+            assert!(bed.event(reason).await.contains(advice), "the message of {reason} has the fix");
             let metric = format!("signpost_pihole_trouble{{instance=\"v6\",reason=\"{reason}\"}} 1");
-            until("the metric says so", || running.metrics.encode().contains(&metric)).await;
+            until("the metric is 1", || running.metrics.encode().contains(&metric)).await;
             bed.register("four", &["four.lan"]).await;
             assert_eq!(server.counters().writes, 0, "{reason}: nothing is tried that cannot work");
             server.set(mends);
             for name in ["one", "four"] {
                 serves(server.dns(), &format!("{name}.lan"), &[TARGET]).await;
             }
-            until("the metric is gone", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
-            let told = bed.events().await.into_iter().filter(|(seen, _)| seen == reason).count();
-            assert_eq!(told, 1, "{reason}: once for the Pi-hole, not once for each Ingress");
+            until("the metric is removed", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
+            let reported = bed.events().await.into_iter().filter(|(seen, _)| seen == reason).count();
+            assert_eq!(reported, 1, "{reason}: once for the Pi-hole, not once for each Ingress");
             assert_eq!(server.hosts()[0], "10.0.0.1 mine.lan");
         }
     }
 
-    async fn row_34_a_right_app_password_that_is_refused_for_its_rate_is_tried_once_more_and_nobody_is_alarmed(cluster) {
+    async fn row_34_a_rate_limited_app_password_is_retried_without_an_error(cluster) {
         let bed = Bed::new(cluster).await;
         let options = V6Options { app_password: Some("app".into()), app_sudo: true, ..V6Options::default() };
         let server = PiholeV6::with(options).await;
@@ -403,7 +403,7 @@ on_both! {
         assert_eq!(logs::of_instance(&name, "pi-hole api error"), []);
     }
 
-    async fn row_33_a_server_of_the_other_dialect_is_named_and_nothing_is_given_up_for_ever(cluster) {
+    async fn row_33_a_server_of_the_other_dialect_is_reported_and_retried(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let name = format!("other-{}", bed.namespace);
@@ -418,7 +418,7 @@ on_both! {
         serves(server.dns(), "app.lan", &[TARGET]).await;
     }
 
-    async fn a_ledger_that_another_leader_wrote_is_read_again_at_the_next_full_look(cluster) {
+    async fn a_ledger_that_another_leader_wrote_is_read_at_the_next_full_check(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeSpec::start().await;
         server.add("mine.lan", TARGET);
@@ -427,20 +427,20 @@ on_both! {
         bed.register("app", &["app.lan"]).await;
         serves(server.dns(), "app.lan", &[TARGET]).await;
         bed.shows("app", Some("app.lan")).await;
-        // Another replica led for a while: it created a record whose Ingress is gone by now.
+        // Another replica led for a while: it created a record whose Ingress is deleted by now.
         let api = kube::Api::<ConfigMap>::namespaced(bed.cluster.client(), &bed.namespace);
         let patch = json!({"data": {"hosts": format!("{TARGET} app.lan\n{TARGET} theirs.lan\n")}});
         let params = kube::api::PatchParams::default();
         server.add("theirs.lan", TARGET);
-        // A look that began before ends: it would take the line for one whose record is gone.
-        let looks = server.counters().requests;
-        until("looks from before are over", || server.counters().requests >= looks + 3).await;
+        // An earlier check ends: it would take the line for one whose record is deleted.
+        let checks = server.counters().requests;
+        until("earlier checks have ended", || server.counters().requests >= checks + 3).await;
         api.patch("signpost-pihole-home-led", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
         serves(server.dns(), "theirs.lan", &[]).await;
         eventually("it is struck out", PATIENCE, || async {
             let ledger = bed.ledger("led").await;
             if ledger == format!("{TARGET} app.lan\n") { Ok(()) } else { Err(ledger) }
         }).await;
-        assert_eq!(server.records().len(), 2, "the user's and the one that is claimed");
+        assert_eq!(server.records().len(), 2, "the user's record and the claimed one");
     }
 }

@@ -1,4 +1,4 @@
-//! What a running FTL showed: one bad host, one locked list or one restart must not hold up anything else.
+//! Cases from a running FTL: one bad host, one locked list or one restart must not delay anything else.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -68,23 +68,23 @@ on_both! {
         }
         let tries = server.requests().iter().filter(|request| request.starts_with("PATCH")).count();
         assert_eq!(tries, 1, "and the locked list is not tried with each of them");
-        let trouble = format!("signpost_pihole_trouble{{instance=\"{name}\",reason=\"EnvLocked\"}}");
-        assert!(running.metrics.encode().contains(&trouble));
+        let series = format!("signpost_pihole_trouble{{instance=\"{name}\",reason=\"EnvLocked\"}}");
+        assert!(running.metrics.encode().contains(&series));
         server.set(|options| options.cnames_env_locked = false);
         until("the alias is there", || !server.cnames().is_empty()).await;
-        until("it is over", || !running.metrics.encode().contains(&trouble)).await;
+        until("it is over", || !running.metrics.encode().contains(&series)).await;
     }
 
-    async fn a_locked_alias_list_is_no_error_once_nobody_wants_an_alias(cluster) {
+    async fn a_locked_alias_list_is_not_an_error_once_no_alias_is_wanted(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::with(V6Options { cnames_env_locked: true, ..V6Options::default() }).await;
         let name = format!("unwanted-{}", bed.namespace);
         bed.create(Draft::new("www", &["www.lan"]).registered().annotate(TARGET_CNAME, "good.lan")).await;
         let running = bed.start(vec![named(&name, &server.url(), PiholeV6::PASSWORD)]);
-        let trouble = format!("signpost_pihole_trouble{{instance=\"{name}\",reason=\"EnvLocked\"}}");
-        until("it is an error", || running.metrics.encode().contains(&trouble)).await;
+        let series = format!("signpost_pihole_trouble{{instance=\"{name}\",reason=\"EnvLocked\"}}");
+        until("it is an error", || running.metrics.encode().contains(&series)).await;
         bed.delete("www").await;
-        until("it is over", || !running.metrics.encode().contains(&trouble)).await;
+        until("it is over", || !running.metrics.encode().contains(&series)).await;
     }
 
     async fn a_line_of_ours_with_other_blanks_is_ours_before_and_after_a_write(cluster) {

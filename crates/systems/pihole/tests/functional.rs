@@ -85,10 +85,10 @@ on_both! {
         bed.annotate("app", HOSTS, Some("")).await;
         piholes.serve("one.lan", &[]).await;
         piholes.serve("rule.lan", &[]).await;
-        until("no hosts is said", || logs::about(&bed.path("app"), "ingress skipped (no hosts)").len() == 1).await;
+        until("the missing hosts are logged", || logs::about(&bed.path("app"), "ingress skipped (no hosts)").len() == 1).await;
     }
 
-    async fn row_07_rules_without_a_host_and_wildcards_are_skipped_and_the_others_go_on(cluster) {
+    async fn row_07_rules_without_a_host_and_wildcards_are_skipped_alone(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let _running = bed.start(piholes.instances());
@@ -104,7 +104,7 @@ on_both! {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let _running = bed.start(piholes.instances());
-        until("the first look is over", || piholes.v6.requests().iter().any(|request| request.contains("cnameRecords"))
+        until("the first check is over", || piholes.v6.requests().iter().any(|request| request.contains("cnameRecords"))
             && piholes.spec.counters().requests > 0).await;
         // Readiness asks elsewhere: whoever asks here, asks for an Ingress.
         let asked = || piholes.v6.requests().iter().filter(|request| request.contains("/api/config")).count();
@@ -114,7 +114,7 @@ on_both! {
             // The second pass of a Pi-hole begins when the first is over.
             until("both have had a pass", || logs::about(&bed.path(name), "reconcile started").len() == 2).await;
         }
-        until("no hosts is said", || logs::about(&bed.path("none"), "ingress skipped (no hosts)").len() == 1).await;
+        until("the missing hosts are logged", || logs::about(&bed.path("none"), "ingress skipped (no hosts)").len() == 1).await;
         assert_eq!((asked(), piholes.writes()), (before, 0), "nothing is managed, so nothing is asked or written");
         bed.register("app", &["app.lan"]).await;
         piholes.serve("app.lan", &[TARGET]).await;
@@ -175,12 +175,12 @@ on_both! {
         bed.annotate("app", TARGET_IP, Some("10.9.9.9")).await;
         piholes.serve("app.lan", &["10.9.9.9"]).await;
         assert_eq!((piholes.v6.hosts().len(), piholes.spec.records().len()), (1, 1));
-        until("the change is said", || logs::about(&bed.path("app"), "dns record updated").len() == 2).await;
-        let said = &logs::about(&bed.path("app"), "dns record updated")[0];
-        assert_eq!((said.field("old_ip"), said.field("new_ip"), said.field("host")), (TARGET, "10.9.9.9", "app.lan"));
+        until("the change is logged", || logs::about(&bed.path("app"), "dns record updated").len() == 2).await;
+        let line = &logs::about(&bed.path("app"), "dns record updated")[0];
+        assert_eq!((line.field("old_ip"), line.field("new_ip"), line.field("host")), (TARGET, "10.9.9.9", "app.lan"));
     }
 
-    async fn row_13_somebodys_record_is_left_alone_by_default(cluster) {
+    async fn row_13_a_foreign_record_is_left_alone_by_default(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let line = "10.0.0.99 router.lan # mine";
@@ -197,7 +197,7 @@ on_both! {
         assert_eq!(piholes.spec.records(), [("router.lan".to_owned(), "10.0.0.99".to_owned())]);
     }
 
-    async fn row_13_with_overwrite_somebodys_record_is_replaced_and_others_are_not(cluster) {
+    async fn row_13_with_overwrite_the_foreign_record_is_replaced_and_no_other(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         piholes.v6.edit(|hosts, _| hosts.extend(["10.0.0.99 app.lan".to_owned(), "10.0.0.98 two.lan names.lan".to_owned()]));
@@ -210,13 +210,13 @@ on_both! {
         assert!(bed.event("SharedLine").await.contains("two.lan"));
         serves(piholes.v6.dns(), "two.lan", &["10.0.0.98"]).await;
         serves(piholes.spec.dns(), "two.lan", &[TARGET]).await;
-        until("the change is said", || logs::about(&bed.path("app"), "dns record updated").len() == 2).await;
-        for said in logs::about(&bed.path("app"), "dns record updated") {
-            assert_eq!((said.field("old_ip"), said.field("new_ip")), ("10.0.0.99", TARGET), "the replaced value is logged");
+        until("the change is logged", || logs::about(&bed.path("app"), "dns record updated").len() == 2).await;
+        for line in logs::about(&bed.path("app"), "dns record updated") {
+            assert_eq!((line.field("old_ip"), line.field("new_ip")), ("10.0.0.99", TARGET), "the replaced value is logged");
         }
     }
 
-    async fn row_13_with_overwrite_a_record_that_says_the_same_is_taken_over_and_never_away(cluster) {
+    async fn row_13_with_overwrite_an_equal_record_is_taken_over_not_deleted(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         piholes.v6.edit(|hosts, _| hosts.push(format!("{TARGET} app.lan")));
@@ -225,7 +225,7 @@ on_both! {
         let policy = Policy { conflict: ConflictPolicy::Overwrite, ..bed.policy() };
         let _running = bed.start_with(policy, piholes.instances());
         until("it has its mark", || piholes.v6.hosts() == [format!("{TARGET} app.lan # signpost=home")]).await;
-        until("it is said", || logs::about(&bed.path("app"), "dns record adopted").len() == 1).await;
+        until("it is logged", || logs::about(&bed.path("app"), "dns record adopted").len() == 1).await;
         assert!(bed.ledger("spec").await.contains("app.lan"));
         bed.shows("app", Some("app.lan")).await;
         assert_eq!(piholes.spec.counters().writes, 0, "without a mark, the ledger is all that is written");
@@ -246,40 +246,40 @@ on_both! {
         piholes.serve("a.lan", &[]).await;
         piholes.serve("b.lan", &[]).await;
         assert_eq!(piholes.v6.hosts(), ["10.0.0.1 user.lan"]);
-        until("the deletion is said", || logs::about(&bed.path("app"), "dns record deleted").len() == 4).await;
+        until("the deletion is logged", || logs::about(&bed.path("app"), "dns record deleted").len() == 4).await;
         eventually("the ledger is empty", PATIENCE, || async {
             let ledger = bed.ledger("spec").await;
             if ledger.is_empty() { Ok(()) } else { Err(ledger) }
         }).await;
     }
 
-    async fn row_14_what_was_deleted_while_the_operator_was_down_goes_at_its_next_start_and_nothing_else(cluster) {
+    async fn row_14_deletions_during_downtime_are_applied_at_the_next_start(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let user = ["10.0.0.1 user.lan", "192.168.1.10 same-address.lan", "10.0.0.7 other.lan # signpost=office"];
         piholes.v6.edit(|hosts, _| hosts.extend(user.map(str::to_owned)));
         piholes.spec.add("user.lan", "10.0.0.1");
         let running = bed.start(piholes.instances());
-        bed.register("gone", &["gone.lan"]).await;
+        bed.register("old", &["old.lan"]).await;
         bed.register("stays", &["stays.lan"]).await;
-        piholes.serve("gone.lan", &[TARGET]).await;
+        piholes.serve("old.lan", &[TARGET]).await;
         piholes.serve("stays.lan", &[TARGET]).await;
         running.stop().await;
         assert_eq!(piholes.v6.sessions(), 0, "the session was given back");
-        bed.delete("gone").await;
+        bed.delete("old").await;
         let _running = bed.start(piholes.instances());
-        piholes.serve("gone.lan", &[]).await;
+        piholes.serve("old.lan", &[]).await;
         piholes.serve("stays.lan", &[TARGET]).await;
         assert_eq!(piholes.v6.hosts()[..3], user.map(str::to_owned));
         assert_eq!(piholes.v6.hosts().len(), 4);
         assert_eq!(piholes.spec.records().len(), 2);
     }
 
-    async fn row_14_a_large_sweep_waits_for_a_second_identical_look(cluster) {
+    async fn row_14_a_large_sweep_waits_for_a_second_identical_pass(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         server.edit(|hosts, _| hosts.extend((0..20).map(|n| format!("{TARGET} orphan-{n}.lan # signpost=home"))));
-        // Whoever waits for the second look of this one waits longer than the test.
+        // The second pass of this Pi-hole would come after the end of the test.
         let policy = Policy { brake: std::time::Duration::from_mins(10), ..bed.policy() };
         let running = bed.start_with(policy, vec![v6(&server)]);
         assert!(bed.event("DeletionsHeld").await.contains("20 of 20"));
@@ -287,17 +287,17 @@ on_both! {
         running.stop().await;
         let before = server.requests().len();
         let _running = bed.start(vec![v6(&server)]);
-        until("the second look lets them go", || server.hosts().is_empty()).await;
+        until("the second pass deletes them", || server.hosts().is_empty()).await;
         let asked = server.requests().split_off(before);
         let write = asked.iter().position(|request| request.starts_with("PATCH") || request.starts_with("DELETE /api/config"));
         let looks = asked[..write.unwrap()].iter().filter(|request| request.ends_with("/cnameRecords")).count();
         assert_eq!(looks, 2, "{asked:?}");
     }
 
-    async fn row_14_what_is_deleted_before_our_eyes_goes_at_once_however_much_it_is(cluster) {
+    async fn row_14_watched_deletions_are_applied_at_once_however_many(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
-        // Whoever waits for a second look waits longer than this test.
+        // A second pass would come after the end of the test.
         let policy = Policy { brake: std::time::Duration::from_mins(10), ..bed.policy() };
         let _running = bed.start_with(policy, vec![v6(&server)]);
         server.edit(|hosts, _| hosts.push("10.0.0.1 mine.lan".into()));
@@ -306,10 +306,10 @@ on_both! {
         }
         until("all are there", || server.hosts().len() == 21).await;
         bed.api.delete_collection(&kube::api::DeleteParams::default(), &kube::api::ListParams::default()).await.unwrap();
-        until("all are gone", || server.hosts() == ["10.0.0.1 mine.lan"]).await;
+        until("all are deleted", || server.hosts() == ["10.0.0.1 mine.lan"]).await;
     }
 
-    async fn row_14_with_gc_off_orphans_stay_but_what_is_deleted_before_our_eyes_goes(cluster) {
+    async fn row_14_with_gc_off_orphans_stay_but_watched_deletions_are_applied(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         server.edit(|hosts, _| hosts.push(format!("{TARGET} orphan.lan # signpost=home")));
@@ -322,7 +322,7 @@ on_both! {
         assert_eq!(server.hosts(), [format!("{TARGET} orphan.lan # signpost=home")]);
     }
 
-    async fn row_14_a_finalizer_holds_the_ingress_until_its_records_are_gone(cluster) {
+    async fn row_14_a_finalizer_keeps_the_ingress_until_its_records_are_deleted(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let policy = Policy { finalizer: true, ..bed.policy() };
@@ -339,12 +339,12 @@ on_both! {
         let policy = Policy { finalizer: true, ..bed.policy() };
         let _running = bed.start_with(policy, piholes.instances());
         piholes.serve("app.lan", &[]).await;
-        eventually("the Ingress is gone", PATIENCE, || async {
+        eventually("the Ingress is deleted", PATIENCE, || async {
             match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
         }).await;
     }
 
-    async fn row_14_a_finalizer_does_not_wait_for_ever_for_a_dead_pihole(cluster) {
+    async fn row_14_a_finalizer_does_not_wait_indefinitely_for_a_dead_pihole(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let policy = Policy { finalizer: true, finalizer_patience: std::time::Duration::from_secs(2), ..bed.policy() };
@@ -357,10 +357,10 @@ on_both! {
         }).await;
         takes_away(&server).await;
         bed.delete("app").await;
-        eventually("the Ingress is gone", PATIENCE, || async {
+        eventually("the Ingress is deleted", PATIENCE, || async {
             match bed.api.get_opt("app").await.unwrap() { None => Ok(()), Some(object) => Err(object.metadata) }
         }).await;
-        until("it is said", || logs::about(&bed.path("app"), "finalizer removed although a pi-hole did not confirm").len() == 1).await;
+        until("it is logged", || logs::about(&bed.path("app"), "finalizer removed although a pi-hole did not confirm").len() == 1).await;
     }
 
     async fn row_15_removing_both_annotations_deletes_the_records_all_the_same(cluster) {
@@ -376,7 +376,7 @@ on_both! {
         piholes.serve("app.lan", &[]).await;
     }
 
-    async fn row_16_a_host_that_is_no_longer_listed_goes_unless_somebody_else_claims_it(cluster) {
+    async fn row_16_an_unlisted_host_is_deleted_unless_another_ingress_claims_it(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let _running = bed.start(piholes.instances());
@@ -394,7 +394,7 @@ on_both! {
         piholes.serve("shared.lan", &[]).await;
     }
 
-    async fn row_16_two_ingresses_that_disagree_the_older_one_wins_and_the_other_is_told(cluster) {
+    async fn row_16_of_two_ingresses_the_older_wins_and_the_other_is_refused(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         bed.create(Draft::new("older", &["app.lan"]).registered().annotate(TARGET_IP, "10.0.0.1")).await;

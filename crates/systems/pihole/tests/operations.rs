@@ -1,4 +1,4 @@
-//! Rows 17 to 49 of the acceptance list as far as a cluster and a Pi-hole are needed: errors, pauses, readiness, rights, logs.
+//! Rows 17 to 49 of the acceptance list as far as a cluster and a Pi-hole are needed: errors, pauses, readiness, permissions, logs.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -58,24 +58,24 @@ on_both! {
         let name = format!("ctx-{}", bed.namespace);
         bed.register("app", &["app.lan"]).await;
         let _running = bed.start(vec![named(&name, &server.url(), "hunter2-is-wrong")]);
-        until("the error is said", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
-        let said = &logs::of_instance(&name, "pi-hole api error")[0];
-        assert_eq!((said.level.as_str(), said.field("operation"), said.field("reason")), ("ERROR", "list", "Unauthorized"));
-        assert!(!said.field("error").is_empty() && !said.field("ingress").is_empty());
+        until("the error is logged", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
+        let line = &logs::of_instance(&name, "pi-hole api error")[0];
+        assert_eq!((line.level.as_str(), line.field("operation"), line.field("reason")), ("ERROR", "list", "Unauthorized"));
+        assert!(!line.field("error").is_empty() && !line.field("ingress").is_empty());
         assert!(!logs::everything().contains("hunter2"));
         let events = bed.events().await;
         assert!(!format!("{events:?}").contains("hunter2"));
-        // What the Pi-hole itself says is repeated: status, key, message and hint.
+        // The answer of the Pi-hole is repeated: status, key, message and hint.
         let body = json!({"error": {"key": "some_key", "message": "Some message", "hint": "some hint"}});
         let talking = PiholeV6::start().await;
         talking.upset(Upset { body, ..Upset::status("PUT", "/api/config", 418, 1) });
-        let name = format!("says-{}", bed.namespace);
+        let name = format!("answers-{}", bed.namespace);
         let _other = bed.start(vec![named(&name, &talking.url(), PiholeV6::PASSWORD)]);
-        until("the error is said", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
-        let said = &logs::of_instance(&name, "pi-hole api error")[0];
-        assert_eq!((said.field("operation"), said.field("reason"), said.field("instance")), ("create", "Rejected", name.as_str()));
+        until("the error is logged", || !logs::of_instance(&name, "pi-hole api error").is_empty()).await;
+        let line = &logs::of_instance(&name, "pi-hole api error")[0];
+        assert_eq!((line.field("operation"), line.field("reason"), line.field("instance")), ("create", "Rejected", name.as_str()));
         for part in ["status 418", "some_key", "Some message", "some hint"] {
-            assert!(said.field("error").contains(part), "{part} is missing in {}", said.field("error"));
+            assert!(line.field("error").contains(part), "{part} is missing in {}", line.field("error"));
         }
         assert!(bed.event("Rejected").await.contains("some hint"));
         assert!(!logs::everything().contains(PiholeV6::PASSWORD));
@@ -89,7 +89,7 @@ on_both! {
         serves(server.dns(), "app.lan", &[TARGET]).await;
     }
 
-    async fn row_33_a_record_that_is_refused_is_not_sent_again_until_the_ingress_or_the_pihole_changes(cluster) {
+    async fn row_33_a_refused_record_is_reported_once_and_not_sent_again_unchanged(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeSpec::start().await;
         server.upset(Upset::status("POST", "/admin", 400, 2));
@@ -100,10 +100,10 @@ on_both! {
         let posts = || server.requests().iter().filter(|request| request.starts_with("POST")).count();
         until("both are refused", || posts() == 2).await;
         for name in ["one", "two"] {
-            until("it is said", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
+            until("it is logged", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
         }
-        let looks = server.counters().requests;
-        until("it has looked again and again", || server.counters().requests > looks + 6).await;
+        let requests = server.counters().requests;
+        until("it has checked again and again", || server.counters().requests > requests + 6).await;
         assert_eq!(posts(), 2, "nothing has changed, so nothing is sent");
         assert!(running.metrics.encode().contains("signpost_pihole_refusals{instance=\"spec\",reason=\"LineRefused\"} 2"));
         bed.set_hosts("one", &["one.lan", "more.lan"]).await;
@@ -112,13 +112,13 @@ on_both! {
         assert_eq!(posts(), 4, "one Ingress has changed, the other has not");
         server.add("mine.lan", "10.0.0.1");
         serves(server.dns(), "two.lan", &[TARGET]).await;
-        eventually("both are told, once each", PATIENCE, || async {
-            let told = bed.events().await.iter().filter(|(reason, _)| reason == "LineRefused").count();
-            if told == 2 { Ok(()) } else { Err(told) }
+        eventually("both are reported, once each", PATIENCE, || async {
+            let reported = bed.events().await.iter().filter(|(reason, _)| reason == "LineRefused").count();
+            if reported == 2 { Ok(()) } else { Err(reported) }
         }).await;
     }
 
-    async fn row_33_a_deletion_that_is_refused_is_said_as_that_and_not_sent_again_until_the_pihole_changes(cluster) {
+    async fn row_33_a_refused_deletion_is_reported_and_not_sent_again_unchanged(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeSpec::start().await;
         let name = format!("keeps-{}", bed.namespace);
@@ -128,19 +128,41 @@ on_both! {
         serves(server.dns(), "app.lan", &[TARGET]).await;
         server.upset(Upset::status("DELETE", "/admin", 400, 1));
         bed.delete("app").await;
-        until("it is said", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
-        let looks = server.counters().requests;
-        until("it has looked again and again", || server.counters().requests > looks + 6).await;
+        until("it is logged", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
+        let requests = server.counters().requests;
+        until("it has checked again and again", || server.counters().requests > requests + 6).await;
         let deletions = || server.requests().iter().filter(|request| request.starts_with("DELETE")).count();
         assert_eq!(deletions(), 1, "nothing has changed, so nothing is sent");
-        let said = logs::about(&bed.path("app"), "dns record refused");
-        assert_eq!((said.len(), said[0].field("reason"), said[0].field("host")), (1, "LineRefused", "app.lan"));
-        assert!(logs::of_instance(&name, "pi-hole api error").is_empty(), "nobody else writes there");
+        let lines = logs::about(&bed.path("app"), "dns record refused");
+        assert_eq!((lines.len(), lines[0].field("reason"), lines[0].field("host")), (1, "LineRefused", "app.lan"));
+        assert!(logs::of_instance(&name, "pi-hole api error").is_empty(), "there is no other writer");
         server.add("mine.lan", "10.0.0.1");
         serves(server.dns(), "app.lan", &[]).await;
     }
 
-    async fn row_33_somebodys_invalid_line_is_named_once_for_the_instance(cluster) {
+    async fn a_refusal_is_logged_by_the_system_and_not_again_by_the_engine(cluster) {
+        let bed = Bed::new(cluster).await;
+        let server = PiholeSpec::start().await;
+        server.upset(Upset::status("POST", "/admin", 400, 1));
+        let running = bed.start(vec![spec(&server)]);
+        bed.register("app", &["app.lan"]).await;
+        bed.event("LineRefused").await;
+        bed.create(Draft::new("bad", &["bad.lan"]).registered().annotate(TARGET_IP, "bad")).await;
+        bed.event("InvalidAnnotation").await;
+        for (name, message, reason) in [
+            ("app", "dns record refused", "LineRefused"),
+            ("bad", "invalid annotation", "InvalidAnnotation"),
+        ] {
+            until("it is logged", || !logs::about(&bed.path(name), message).is_empty()).await;
+            assert_eq!(logs::about(&bed.path(name), message).len(), 1);
+            // The engine logs before it records the event, which is there.
+            assert_eq!(logs::of_the_engine(&bed.path(name)), []);
+            let counted = format!("signpost_refusals_total{{system=\"pihole\",reason=\"{reason}\"}} 1");
+            assert!(running.metrics.encode().contains(&counted), "{counted}");
+        }
+    }
+
+    async fn row_33_a_foreign_invalid_line_is_reported_once_for_the_instance(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         server.edit(|hosts, _| hosts.push("broken line of mine".into()));
@@ -151,10 +173,10 @@ on_both! {
         assert!(bed.event("BadForeignLine").await.contains("broken line of mine"));
         assert_eq!(bed.events().await.iter().filter(|(reason, _)| reason == "BadForeignLine").count(), 1);
         let series = "signpost_pihole_trouble{instance=\"v6\",reason=\"BadForeignLine\"} 1";
-        until("the trouble is in the metrics", || running.metrics.encode().contains(series)).await;
+        until("the error is in the metrics", || running.metrics.encode().contains(series)).await;
         server.edit(|hosts, _| hosts.clear());
         serves(server.dns(), "two.lan", &[TARGET]).await;
-        until("the trouble is over", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
+        until("the error is over", || !running.metrics.encode().contains("signpost_pihole_trouble{")).await;
     }
 
     async fn row_34_a_session_lost_in_the_middle_is_renewed_at_once(cluster) {
@@ -195,7 +217,7 @@ on_both! {
         assert_eq!(server.counters().logins, 1);
     }
 
-    async fn row_37_and_41_after_a_429_the_whole_instance_is_left_alone_for_a_flat_time(cluster) {
+    async fn row_37_and_41_after_a_429_the_instance_is_left_alone_for_a_flat_time(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Both::start().await;
         let other = PiholeV6::start().await;
@@ -220,7 +242,7 @@ on_both! {
             (records(piholes.v6.requests()), piholes.spec.counters().writes)
         };
         let before = asked();
-        // A new change is no reason to come back sooner; whoever is well has it at once.
+        // A new change does not end the pause; a healthy Pi-hole gets it at once.
         bed.register("three", &["three.lan"]).await;
         serves(other.dns(), "three.lan", &[TARGET]).await;
         bed.register("four", &["four.lan"]).await;
@@ -236,7 +258,7 @@ on_both! {
         }
     }
 
-    async fn row_38_a_name_shared_with_somebody_is_not_deleted_by_name(cluster) {
+    async fn row_38_a_name_shared_with_a_foreign_record_is_not_deleted_by_name(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeSpec::start().await;
         let _running = bed.start(vec![spec(&server)]);
@@ -245,7 +267,7 @@ on_both! {
         bed.shows("app", Some("app.lan")).await;
         server.add("app.lan", "10.0.0.50");
         bed.delete("app").await;
-        until("it is said", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
+        until("it is logged", || !logs::about(&bed.path("app"), "dns record refused").is_empty()).await;
         assert_eq!(server.records().len(), 2);
         server.remove("app.lan");
     }
@@ -260,7 +282,7 @@ on_both! {
         bed.shows("app", Some("app.lan")).await;
         let (writes, requests) = (piholes.writes(), piholes.requests());
         let version = bed.get("app").await.metadata.resource_version;
-        until("some looks have passed", || piholes.requests() > requests + 12).await;
+        until("some checks have passed", || piholes.requests() > requests + 12).await;
         assert_eq!(piholes.writes(), writes);
         assert_eq!(bed.get("app").await.metadata.resource_version, version);
         piholes.v6.edit(|hosts, _| hosts.clear());
@@ -277,7 +299,7 @@ on_both! {
         bed.shows("app", Some("app.lan")).await;
         let writes = piholes.writes();
         bed.annotate("app", TARGET_IP, Some("not-an-address")).await;
-        until("it is said", || logs::about(&bed.path("app"), "invalid annotation").len() == 1).await;
+        until("it is logged", || logs::about(&bed.path("app"), "invalid annotation").len() == 1).await;
         bed.register("next", &["next.lan"]).await;
         piholes.serve("next.lan", &[TARGET]).await;
         piholes.serve("app.lan", &[TARGET]).await;
@@ -335,7 +357,7 @@ on_both! {
         until("the annotation is reported", || logs::about(&bed.path("app"), "invalid annotation").len() == 1).await;
         bed.delete("app").await;
         serves(server.dns(), "app.lan", &[]).await;
-        until("the deletion is said", || !logs::about(&bed.path("app"), "dns record deleted").is_empty()).await;
+        until("the deletion is logged", || !logs::about(&bed.path("app"), "dns record deleted").is_empty()).await;
         for (message, level, fields) in [
             ("reconcile started", "DEBUG", &["ingress"][..]),
             ("dns record created", "INFO", &["ingress", "host", "ip"]),
@@ -343,10 +365,10 @@ on_both! {
             ("dns record deleted", "INFO", &["ingress", "host"]),
             ("invalid annotation", "WARN", &["ingress", "annotation", "value", "error"]),
         ] {
-            let said = logs::about(&bed.path("app"), message);
-            assert_eq!(said.first().map(|said| said.level.as_str()), Some(level), "{message}");
+            let lines = logs::about(&bed.path("app"), message);
+            assert_eq!(lines.first().map(|line| line.level.as_str()), Some(level), "{message}");
             for field in fields {
-                assert!(!said[0].field(field).is_empty(), "{message} has no {field}");
+                assert!(!lines[0].field(field).is_empty(), "{message} has no {field}");
             }
         }
     }
@@ -359,7 +381,7 @@ on_both! {
         for name in ["a", "b", "c"] {
             bed.create(Draft::new(name, &[&format!("{name}.lan")]).registered().annotate(TARGET_CNAME, "dual.lan")).await;
         }
-        // With the pauses of production: the look after a write runs into the restart that it causes.
+        // With the pauses of production: the check after a write runs into the restart that it causes.
         let connection = Connection { timing: Timing::default(), ..connection(&server.url(), PiholeV6::PASSWORD) };
         let _running = bed.start(vec![Instance::new("v6", connect(connection, Dialect::Auto).unwrap())]);
         let served = |host: &'static str, wanted: &'static [&'static str]| { let dns = server.dns(); async move {
@@ -379,23 +401,23 @@ on_both! {
         let alias = || server.cnames().iter().any(|line| line.starts_with("a.lan,"));
         let address = || server.hosts().iter().any(|line| line.contains(" a.lan "));
         bed.annotate("a", TARGET_CNAME, None).await;
-        until("the alias is gone", || {
+        until("the alias is deleted", || {
             let (alias, address) = (alias(), address());
             assert!(alias || address, "the address comes first");
             !alias
         }).await;
         bed.annotate("a", TARGET_CNAME, Some("dual.lan")).await;
-        until("the address is gone", || {
+        until("the address is deleted", || {
             let (address, alias) = (address(), alias());
             assert!(alias || address, "the alias comes first");
             !address
         }).await;
         bed.annotate("b", TARGET_CNAME, Some("c.lan")).await;
-        until("the move is said", || logs::about(&bed.path("b"), "dns record updated").len() == 1).await;
-        let said = &logs::about(&bed.path("b"), "dns record updated")[0];
-        assert_eq!((said.field("old_target"), said.field("new_target")), ("dual.lan", "c.lan"));
-        let said = &logs::about(&bed.path("b"), "dns record created")[0];
-        assert_eq!((said.field("target"), said.fields.contains_key("old_target")), ("dual.lan", false));
+        until("the move is logged", || logs::about(&bed.path("b"), "dns record updated").len() == 1).await;
+        let line = &logs::about(&bed.path("b"), "dns record updated")[0];
+        assert_eq!((line.field("old_target"), line.field("new_target")), ("dual.lan", "c.lan"));
+        let line = &logs::about(&bed.path("b"), "dns record created")[0];
+        assert_eq!((line.field("target"), line.fields.contains_key("old_target")), ("dual.lan", false));
         for name in ["a", "b", "c", "dual"] {
             bed.delete(name).await;
         }
@@ -410,13 +432,13 @@ on_both! {
         }
         let _running = bed.start(vec![v6(&server)]);
         let written = ["good.lan,app.lan # signpost=home", "one.lan,two.lan # signpost=home"];
-        until("what is right is there", || server.cnames() == written).await;
+        until("the valid aliases are there", || server.cnames() == written).await;
         for name in ["self", "two"] {
-            until("the loop is said", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
+            until("the loop is logged", || !logs::about(&bed.path(name), "dns record refused").is_empty()).await;
             assert_eq!(logs::about(&bed.path(name), "dns record refused")[0].field("reason"), "AliasLoop");
         }
         assert!(bed.event("AliasLoop").await.contains("leads back"));
-        // Turned round, it is no loop any more.
+        // Reversed, it is not a loop any more.
         bed.annotate("one", TARGET_CNAME, Some("app.lan")).await;
         until("both are there", || server.cnames().contains(&"two.lan,one.lan # signpost=home".to_owned())).await;
     }
@@ -439,7 +461,7 @@ on_both! {
         until("only the office's is left", || server.hosts() == [format!("{TARGET} office.lan # signpost=office")]).await;
     }
 
-    async fn row_55_a_write_that_somebody_undoes_is_made_again_and_then_left_for_later(cluster) {
+    async fn row_55_a_write_that_is_undone_is_repeated_and_then_postponed(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let name = format!("undone-{}", bed.namespace);
@@ -448,8 +470,8 @@ on_both! {
         bed.register("app", &["app.lan"]).await;
         let _running = bed.start(vec![named(&name, &server.url(), PiholeV6::PASSWORD)]);
         serves(server.dns(), "app.lan", &[TARGET]).await;
-        let said = logs::of_instance(&name, "pi-hole api error");
-        assert_eq!((said.len(), said[0].field("reason")), (1, "Unsettled"));
+        let lines = logs::of_instance(&name, "pi-hole api error");
+        assert_eq!((lines.len(), lines[0].field("reason")), (1, "Unsettled"));
     }
 
     async fn row_55_an_answer_that_gets_lost_changes_nothing(cluster) {
@@ -464,7 +486,7 @@ on_both! {
         piholes.serve("app.lan", &[]).await;
     }
 
-    async fn row_55_an_operator_that_dies_after_any_request_leaves_nothing_wrong_behind(cluster) {
+    async fn row_55_a_crash_after_any_request_leaves_nothing_wrong_behind(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let user = ["10.0.0.1 printer.lan", "192.168.1.10 odd.lan # signpost=home, but mine", "10.0.0.2 a-3.lan b.lan"];
@@ -481,7 +503,7 @@ on_both! {
             running.crash().await;
             assert_eq!(server.hosts()[..3], user.map(str::to_owned), "after death {death}");
         }
-        // The dead left their sessions behind, as the dead do; one more seat is free.
+        // The crashed processes left their sessions behind; one more seat is free.
         let _running = bed.start(vec![v6(&server)]);
         serves(server.dns(), "a-13.lan", &[TARGET]).await;
         serves(server.dns(), "b-1.lan", &[]).await;
@@ -493,7 +515,7 @@ on_both! {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let dead = Dead::new();
-        // Takes connections and says nothing, for longer than this test is patient.
+        // Accepts connections and never answers.
         let silence = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let mut hanging = connection(&format!("http://{}", silence.local_addr().unwrap()), "x");
         hanging.timing.total = Duration::from_mins(10);

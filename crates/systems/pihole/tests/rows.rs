@@ -39,7 +39,7 @@ fn examples() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_demo_ingresses_show_two_good_ones_a_wildcard_and_one_that_does_not_ask() {
+fn the_demo_has_two_good_ingresses_a_wildcard_and_an_unregistered_one() {
     let mut hosts = BTreeMap::new();
     let mut problems = 0;
     for object in documents(&root().join("examples/demo/ingress.yaml")) {
@@ -135,8 +135,8 @@ on_both! {
         bed.delete("app").await;
         piholes.serve("b.lan", &[]).await;
         bed.create(Draft::new("bad", &["bad.lan"]).registered().annotate(TARGET_IP, "nonsense")).await;
-        until("it is said", || logs::about(&bed.path("bad"), "invalid annotation").len() == 1).await;
-        assert!(logs::about(&bed.path("bad"), "reconcile failed").is_empty(), "skipped, and no error");
+        until("it is logged", || logs::about(&bed.path("bad"), "invalid annotation").len() == 1).await;
+        assert!(logs::about(&bed.path("bad"), "reconcile failed").is_empty(), "skipped, and not an error");
         running.is_ready().await;
         piholes.serve("bad.lan", &[]).await;
     }
@@ -198,7 +198,7 @@ fn every_row_of_the_acceptance_list_has_a_test_on_both_api_servers() {
         assert!(!here.is_empty(), "no test of row {row} runs on both: {line}");
         let named = cells[3].split(" (").next().unwrap().split('`').filter(|name| name.starts_with("row_"));
         for name in named {
-            assert!(here.contains(name), "row {row} names {name}, which is no test on both");
+            assert!(here.contains(name), "row {row} names {name}, which is not a test on both");
         }
         covered.insert(row);
         listed.extend(here);

@@ -1,7 +1,7 @@
 //! One seat at a Pi-hole v6: logged in when first needed, shared by every call, renewed once when it is refused,
 //! given back at the end.
 //!
-//! A Pi-hole has 16 seats for everybody and counts failed logins per second for everybody, so a login is the
+//! A Pi-hole has 16 seats and counts failed logins per second, both for all clients together, so a login is the
 //! scarcest call there is. The third valid app-password login within one second is answered like a wrong one:
 //! a single refusal proves nothing, and is tried once more a little later.
 

@@ -1,11 +1,11 @@
 //! Writes to a Pi-hole v6.
 //!
 //! ```text
-//! one or two changes ──────────────► PUT and DELETE of exactly these lines: nobody else's line is in the request
+//! one or two changes ──────────────► PUT and DELETE of exactly these lines: no foreign line is in the request
 //! more, or an address that changes ─► read the list ─► one PATCH of the whole list, every other line in its place
 //! too large for one PATCH ─────────► one PATCH filled up to the limit, the rest by PUT and DELETE, additions first
 //! ```
-//! A PATCH replaces the list, and a Pi-hole has no versions: what another writer changes between the read and the PATCH is undone. Single
+//! A PATCH replaces the list, and a Pi-hole has no versions: a foreign change between the read and the PATCH is undone. Single
 //! lines avoid that, so they are used where they cost little.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::error::PiholeError;
 use crate::http::{Reply, element};
 use crate::line::Line;
 use crate::spec::note;
-use crate::{Applied, ChangeSet};
+use crate::{ApplyResult, ChangeSet};
 
 /// Pi-hole drops request bodies above 64 KiB; some room is left for headers it may count in.
 pub(super) const PATCH_CAP: usize = 60 * 1024;
@@ -36,7 +36,7 @@ enum Patched {
     TooLarge,
 }
 
-/// What is to be changed in a list, and how much of it the next PATCH takes.
+/// The changes of a list, and how many of them the next PATCH takes.
 struct Batch<'a> {
     add: Vec<&'a Line>,
     remove: Vec<&'a Line>,
@@ -83,7 +83,7 @@ fn fill<'a>(before: &'a [Line], add: &[&'a Line], remove: &[&Line], cap: usize) 
     for new in add.iter().copied() {
         let tidy = new.tidy();
         let old: Vec<usize> = new.subject().and_then(|subject| replaced.get(&subject).cloned()).unwrap_or_default();
-        // One that differs by its blanks only is there already.
+        // A line that differs by its blanks only is there already.
         let old = old.into_iter().filter(|place| lines[*place].is_some_and(|line| line.tidy() != tidy));
         let old: Vec<usize> = old.collect();
         let freed: usize = old.iter().filter_map(|place| lines[*place]).map(size).sum();
@@ -150,7 +150,7 @@ impl V6Dialect {
     }
 
     /// One PATCH of `dns.hosts`, repeated without the lines of ours that are refused; what is left to be sent one by one.
-    async fn patch_hosts(&self, add: &[Line], remove: &[Line], applied: &mut Applied) -> (Vec<Line>, Vec<Line>) {
+    async fn patch_hosts(&self, add: &[Line], remove: &[Line], applied: &mut ApplyResult) -> (Vec<Line>, Vec<Line>) {
         let mut batch = Batch { add: add.iter().collect(), remove: remove.iter().collect() };
         for _ in 0..=REFUSALS {
             let result = self.patched(List::Hosts, &batch.add, &batch.remove, applied).await;
@@ -176,9 +176,9 @@ impl V6Dialect {
 
     /// One PATCH of `dns.cnameRecords`, without the aliases that are refused.
     ///
-    /// The resolver refuses its whole configuration and quotes a line of it; where that line is not ours, the one is found with fewer and fewer
-    /// of them. What is refused restarts nothing; the first that is taken does, so the rest waits for the next time.
-    async fn patch_aliases(&self, add: &[Line], remove: &[Line], applied: &mut Applied) {
+    /// The resolver refuses its whole configuration and quotes a line of it; where that line is not ours, the refused alias is found by
+    /// sending fewer and fewer of them. A refused write restarts nothing; the first accepted one does, so the rest waits for the next time.
+    async fn patch_aliases(&self, add: &[Line], remove: &[Line], applied: &mut ApplyResult) {
         let mut batch = Batch { add: add.iter().collect(), remove: remove.iter().collect() };
         let mut size = batch.add.len();
         for _ in 0..=REFUSALS {
@@ -231,7 +231,7 @@ impl V6Dialect {
         list: List,
         add: &[&Line],
         remove: &[&Line],
-        applied: &mut Applied,
+        applied: &mut ApplyResult,
     ) -> Result<Patched, PiholeError> {
         let writes = AtomicU32::new(0);
         let sent = tokio::sync::Mutex::new(None);
@@ -251,7 +251,7 @@ impl V6Dialect {
             200..=299 => Ok(()),
             400 if reply.error_body().message.contains("already present") => Ok(()),
             400 if index_in(&reply.error_body().hint, list).is_some() => {
-                // The whole list is checked on every addition: find out whose line is invalid.
+                // The whole list is checked on every addition: find out which line is invalid.
                 let mut lines = self.http().quickly(|| self.read(list)).await?;
                 lines.push(line.clone());
                 let lines: Vec<&Line> = lines.iter().collect();
@@ -274,7 +274,7 @@ impl V6Dialect {
     }
 
     /// Adds and removes lines of `dns.hosts` one at a time, additions first.
-    async fn one_by_one(&self, add: &[Line], remove: &[Line], applied: &mut Applied) {
+    async fn one_by_one(&self, add: &[Line], remove: &[Line], applied: &mut ApplyResult) {
         if add.is_empty() && remove.is_empty() {
             return;
         }
@@ -318,7 +318,7 @@ impl V6Dialect {
         }
     }
 
-    async fn write_hosts(&self, changes: &ChangeSet, applied: &mut Applied) {
+    async fn write_hosts(&self, changes: &ChangeSet, applied: &mut ApplyResult) {
         let (add, remove) = (&changes.add_hosts, &changes.remove_hosts);
         let replaces = add.iter().any(|new| remove.iter().any(|old| new.replaces(old)));
         match add.len() + remove.len() {
@@ -339,9 +339,9 @@ impl V6Dialect {
         }
     }
 
-    pub(super) async fn write(&self, changes: &ChangeSet) -> Applied {
+    pub(super) async fn write(&self, changes: &ChangeSet) -> ApplyResult {
         let _one_at_a_time = self.writing.lock().await;
-        let mut applied = Applied::default();
+        let mut applied = ApplyResult::default();
         self.write_hosts(changes, &mut applied).await;
         // An invalid line among the addresses does not concern aliases.
         let may_go_on = matches!(applied.stopped, None | Some(PiholeError::BadForeignLine { .. }));
@@ -361,7 +361,7 @@ fn index_in(hint: &str, list: List) -> Option<usize> {
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// Whose line a validation error is about.
+/// The line that a validation error is about.
 fn blame(reply: &Reply, list: List, sent: &[&Line], ours: &[&Line]) -> Option<PiholeError> {
     let error = reply.error_body();
     let index = index_in(&error.hint, list)?;

@@ -1,4 +1,4 @@
-//! What the provider's tests share.
+//! The parts that the provider's tests share.
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use std::time::Duration;

@@ -15,9 +15,9 @@ use signpost_engine::{Child, ChildError, Identity, ObjectWrite, Proof, WriteErro
 
 use crate::plan::Ledger;
 
-/// What holds the lines.
+/// The key with the lines.
 const HOSTS: &str = "hosts";
-/// What tells whose they are. Ledgers that were written before there was such a thing do not tell.
+/// The key with the owner. Old ledgers do not have it.
 const OWNER: &str = "owner";
 /// The label of what this operator writes.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
@@ -33,9 +33,9 @@ pub enum LedgerError {
     /// No permission.
     #[error("no permission to {verb} the ConfigMap {name}; the Role for the operator's namespace is missing")]
     Forbidden {
-        /// What was tried.
+        /// The verb.
         verb: &'static str,
-        /// On what.
+        /// The ConfigMap.
         name: String,
     },
     /// Another writer changed it meanwhile.
@@ -49,7 +49,7 @@ pub enum LedgerError {
     Failed {
         /// Which.
         name: String,
-        /// What happened.
+        /// The error.
         what: String,
     },
 }
@@ -111,7 +111,7 @@ impl ConfigMaps {
         let verb = if there.is_some() { "update" } else { "create" };
         let write = async {
             let (key, value) = MANAGED_BY;
-            if let Some(map) = there.filter(|map| map.labels().get(key).is_none_or(|held| held != value)) {
+            if let Some(map) = there.filter(|map| map.labels().get(key).is_none_or(|found| found != value)) {
                 // It was written before ConfigMaps of ours had this label.
                 let label = ObjectWrite::metadata(&Identity::of(map), json!({ "labels": { key: value } }));
                 self.writer.write(&label).await?;
@@ -135,13 +135,13 @@ fn name_of(owner: &str, instance: &str) -> String {
         return format!("signpost-pihole-{owner}-{instance}");
     }
     let readable = owner.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    // FNV-1a: what it takes to tell two owners apart that look alike, the same in every version.
+    // FNV-1a: distinguishes owners with similar names, with the same result in every version.
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = owner.bytes().chain([0]).chain(instance.bytes()).fold(0x811c_9dc5, step);
     format!("signpost-pihole-{readable}-{instance}.{hash:08x}")
 }
 
-/// What it was called before every name was one of a kind.
+/// The name in versions in which two ledgers could have the same name.
 fn former_name_of(owner: &str, instance: &str) -> String {
     format!("signpost-pihole-{}-{instance}", owner.replace('_', "-").trim_matches(['-', '.']))
 }
@@ -208,7 +208,7 @@ impl LedgerStore for ConfigMaps {
             if former == name || !is_plain(&former) {
                 return Ok(Versioned::default());
             }
-            // What was listed under the former name is still ours; from the next change on it is listed under the new one.
+            // Lines under the former name are still ours. The next change writes them under the new name.
             let former = self.read(&former).await?.unwrap_or_default();
             Ok(Versioned { version: None, ..former })
         })
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_as_they_were_where_they_are_one_of_a_kind_and_no_two_are_the_same() {
+    fn ledger_names_are_distinct_and_unambiguous_ones_do_not_change() {
         for (owner, instance) in [("default", "pihole"), ("home.media", "pihole"), ("my-home", "pihole")] {
             assert_eq!(name_of(owner, instance), former_name_of(owner, instance));
         }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ledger_that_says_it_is_somebody_elses_is_not_taken_over() {
+    async fn a_ledger_with_the_label_of_another_owner_is_not_taken_over() {
         let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
         let (ours, theirs) = ("a_b", "a-b");
         let [ours, theirs] = [ours, theirs].map(|owner| ledgers(sandbox.client(), owner));
@@ -305,7 +305,7 @@ mod tests {
         let [first, again] = [(); 2].map(|()| ledgers(one.client(), "default"));
         let other = ledgers(two.client(), "default");
         let (a, b) = tokio::join!(first.cluster_id(), again.cluster_id());
-        // Both replicas may be at it at once; whoever is refused reads it the next time.
+        // Both replicas may write at once; the refused one reads it the next time.
         let id = a.or(b).unwrap();
         assert!(id.starts_with('c') && id.len() == 9, "{id}");
         assert_eq!((first.cluster_id().await.unwrap(), again.cluster_id().await.unwrap()), (id.clone(), id.clone()));

@@ -19,7 +19,7 @@ use crate::index::{IngressIndex, REGISTER, TARGET_CNAME, ingress_id};
 /// How long a write takes here.
 const WRITE: SignedDuration = SignedDuration::from_secs(7);
 
-/// A Pi-hole that takes its time to write aliases, and whose aliases somebody else may put back at once.
+/// A Pi-hole that takes its time to write aliases, and whose aliases a foreign writer may put back at once.
 struct Slow {
     lists: MemoryPihole,
     clock: Arc<ManualClock>,
@@ -28,9 +28,9 @@ struct Slow {
     restarts: Mutex<Vec<Timestamp>>,
     /// Whether the next write ends without an answer and is carried out later.
     hangs: AtomicBool,
-    /// What is to be carried out.
+    /// The write to carry out.
     late: Mutex<Vec<ChangeSet>>,
-    /// Whether the next write is refused, and somebody adds a line during it.
+    /// Whether the next write is refused, and a foreign line is added during it.
     refuses: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl Pihole for Slow {
         self.lists.list()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, provider::Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, provider::ApplyResult> {
         async {
             if changes.touches_cnames() > 0 {
                 self.restarts.lock().unwrap().push(self.clock.now());
@@ -59,20 +59,23 @@ impl Pihole for Slow {
             }
             if self.hangs.swap(false, Ordering::SeqCst) {
                 self.late.lock().unwrap().push(changes.clone());
-                return provider::Applied { stopped: Some(PiholeError::Timeout), ..provider::Applied::default() };
+                return provider::ApplyResult {
+                    stopped: Some(PiholeError::Timeout),
+                    ..provider::ApplyResult::default()
+                };
             }
             if self.refuses.swap(false, Ordering::SeqCst) {
                 self.lists.edit(|listing| listing.hosts.push(Line::stored("10.0.0.1 mine.lan")));
                 let refuse =
                     |line: &Line| (line.clone(), PiholeError::LineRefused { line: line.clone(), why: "no".into() });
                 let refused = changes.add_hosts.iter().map(refuse).collect();
-                return provider::Applied { refused, writes: 1, ..provider::Applied::default() };
+                return provider::ApplyResult { refused, writes: 1, ..provider::ApplyResult::default() };
             }
             let mut changes = changes.clone();
             if self.undoes {
                 changes.add_cnames.clear();
             }
-            provider::Applied { writes: 1, ..self.lists.apply(&changes).await }
+            provider::ApplyResult { writes: 1, ..self.lists.apply(&changes).await }
         }
         .boxed()
     }
@@ -119,7 +122,7 @@ impl Bed {
         Self::gathering(undoes, Duration::ZERO)
     }
 
-    /// One that gathers changes for a time.
+    /// A bed whose system gathers changes for a time.
     fn gathering(undoes: bool, gather: Duration) -> Self {
         let clock = Arc::new(ManualClock::starting_at(Timestamp::from_second(1_000_000).unwrap()));
         let pihole = Arc::new(Slow {
@@ -171,15 +174,15 @@ impl Bed {
         (report.events.into_iter().map(|event| event.reason).collect(), report.outcome)
     }
 
-    /// Passes as they come due until so much time is over; what the events said.
+    /// Runs the passes that are due within this time; returns the reasons of their events.
     async fn passes_for(&self, time: SignedDuration) -> Vec<String> {
         let end = self.clock.now() + time;
-        let mut said = Vec::new();
+        let mut reported = Vec::new();
         while self.clock.now() < end {
             let (reasons, outcome) = self.pass().await;
-            said.extend(reasons);
+            reported.extend(reasons);
             let pause = match outcome {
-                Outcome::Done => return said,
+                Outcome::Done => return reported,
                 Outcome::Check { after } => after,
                 Outcome::Retry { class: RetryClass::Now, .. } => Duration::ZERO,
                 Outcome::Retry { class, .. } => pause_of(class),
@@ -187,7 +190,7 @@ impl Bed {
             let left = end.duration_since(self.clock.now());
             self.clock.skew_by(SignedDuration::try_from(pause).unwrap().min(left));
         }
-        said
+        reported
     }
 
     /// The times between one restart and the next.
@@ -204,14 +207,14 @@ fn pause_of(class: RetryClass) -> Duration {
     }
 }
 
-fn held(class: &Outcome<IngressId>) -> bool {
+fn is_throttled(class: &Outcome<IngressId>) -> bool {
     matches!(class, Outcome::Retry { class: RetryClass::Throttled { .. }, .. })
 }
 
 fn due(outcome: Outcome<IngressId>) -> Duration {
     match outcome {
         Outcome::Retry { class, .. } => pause_of(class),
-        other => panic!("{other:?} is no failure"),
+        other => panic!("{other:?} is not a failure"),
     }
 }
 
@@ -231,12 +234,12 @@ async fn a_resolver_is_restarted_at_most_once_a_minute_however_long_a_write_take
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alias_that_is_undone_again_and_again_restarts_the_resolver_less_and_less_and_is_reported() {
+async fn an_alias_undone_repeatedly_is_reported_and_restarts_less_and_less() {
     let bed = Bed::new(true);
     bed.register("app", Some("target.lan"));
-    let said = bed.passes_for(SignedDuration::from_hours(2)).await;
-    assert!(said.contains(&"Unsettled".to_owned()), "{said:?}");
-    assert_eq!(said.len(), 1, "it is trouble until it stays: {said:?}");
+    let reported = bed.passes_for(SignedDuration::from_hours(2)).await;
+    assert!(reported.contains(&"Unsettled".to_owned()), "{reported:?}");
+    assert_eq!(reported.len(), 1, "the error lasts until the alias stays: {reported:?}");
     let between = bed.between_restarts();
     assert!(between.is_sorted(), "{between:?}");
     assert!(between[0] < SignedDuration::from_mins(3), "{between:?}");
@@ -245,13 +248,13 @@ async fn an_alias_that_is_undone_again_and_again_restarts_the_resolver_less_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_somebody_undoes_holds_up_no_other() {
+async fn a_record_that_is_undone_does_not_delay_others() {
     let bed = Bed::new(true);
     bed.register("app", Some("target.lan"));
     for _ in 0..100 {
-        let (said, outcome) = bed.pass().await;
-        if said.contains(&"Unsettled".to_owned()) {
-            assert!(!held(&outcome), "{outcome:?}");
+        let (reported, outcome) = bed.pass().await;
+        if reported.contains(&"Unsettled".to_owned()) {
+            assert!(!is_throttled(&outcome), "{outcome:?}");
             bed.register("other", None);
             bed.pass().await;
             assert_eq!(bed.pihole.lists.listing().hosts.len(), 1);
@@ -259,11 +262,11 @@ async fn a_record_that_somebody_undoes_holds_up_no_other() {
         }
         bed.clock.skew_by(SignedDuration::from_secs(10));
     }
-    panic!("it is never said");
+    panic!("it is never reported");
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_17_and_40_a_pause_grows_once_it_is_over_and_a_change_does_not_end_it() {
+async fn rows_17_and_40_a_pause_grows_when_it_ends_and_a_change_does_not_end_it() {
     let bed = Bed::new(false);
     let server = PiholeError::Server { status: 503, detail: String::new() };
     let refused = PiholeError::Unreachable { what: "refused".into(), quick: true };
@@ -274,7 +277,7 @@ async fn rows_17_and_40_a_pause_grows_once_it_is_over_and_a_change_does_not_end_
     bed.register("app", None);
     bed.pihole.lists.fail(Some(refused));
     let (_, first) = bed.pass().await;
-    assert!(!held(&first), "nobody listens: a change may be tried at once");
+    assert!(!is_throttled(&first), "nobody listens: a change may be tried at once");
     let first = due(first);
     within(first, 30);
     // Ten changes before the pause is over.
@@ -282,13 +285,13 @@ async fn rows_17_and_40_a_pause_grows_once_it_is_over_and_a_change_does_not_end_
         bed.clock.skew_by(SignedDuration::from_secs(1));
         bed.register(&format!("more-{n}"), None);
         let (_, outcome) = bed.pass().await;
-        assert_eq!(due(outcome) + Duration::from_secs(n + 1), first, "what is left of the same pause");
+        assert_eq!(due(outcome) + Duration::from_secs(n + 1), first, "the rest of the same pause");
     }
     bed.clock.skew_by(SignedDuration::try_from(first).unwrap());
     // It listens again, but fails: now it is left alone.
     bed.pihole.lists.fail(Some(server));
     let (_, second) = bed.pass().await;
-    assert!(held(&second));
+    assert!(is_throttled(&second));
     let second = due(second);
     within(second, 60);
     bed.clock.skew_by(SignedDuration::try_from(second).unwrap());
@@ -323,7 +326,7 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
     tokio::time::advance(Duration::from_secs(5)).await;
     bed.register("three", None);
     assert_eq!(waited(looks("three")).await, Duration::ZERO);
-    // Every write of aliases restarts the resolver: one that comes alone waits for others, and so does one that goes.
+    // Every write of aliases restarts the resolver: a single new alias waits for others, and so does a deleted one.
     tokio::time::advance(Duration::from_secs(5)).await;
     bed.register("alias", Some("app.lan"));
     assert_eq!(waited(looks("alias")).await, gather);
@@ -333,7 +336,7 @@ async fn a_single_change_waits_for_no_other_and_a_burst_is_gathered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_refused_is_tried_again_when_somebody_changed_the_pihole_during_the_write() {
+async fn a_refused_line_is_retried_when_the_pihole_changed_during_the_write() {
     let bed = Bed::new(false);
     bed.register("app", None);
     bed.pihole.refuses.store(true, Ordering::SeqCst);
@@ -383,7 +386,7 @@ async fn without_marks_a_write_that_is_carried_out_late_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_marks_a_write_that_never_arrives_leaves_the_ledger_after_the_grace_period() {
+async fn without_marks_a_lost_write_leaves_the_ledger_after_the_grace_period() {
     let bed = written_without_an_answer().await;
     bed.index.deleted(&ingress_id("default", "app"));
     let (_, outcome) = bed.pass().await;

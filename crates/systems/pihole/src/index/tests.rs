@@ -29,7 +29,7 @@ fn names(claimant: &Claimant) -> Vec<&str> {
 }
 
 #[test]
-fn row_02_an_ingress_that_does_not_ask_takes_no_memory_and_an_odd_value_is_a_problem() {
+fn row_02_an_unregistered_ingress_is_not_kept_an_odd_value_is_reported() {
     assert_eq!(read(&ingress("app", &[], &["a.lan"]), DEFAULT, false), None);
     assert_eq!(read(&ingress("app", &[(REGISTER, "false")], &["a.lan"]), DEFAULT, false), None);
     for odd in ["True", "yes", "1", ""] {
@@ -52,7 +52,7 @@ fn row_52_hosts_from_rules_from_the_annotation_empty_and_mixed() {
 }
 
 #[test]
-fn hosts_beyond_a_thousand_are_left_out_and_said_so() {
+fn hosts_beyond_a_thousand_are_left_out_and_reported() {
     let many: Vec<String> = (0..1002).map(|n| format!("h{n:04}.lan")).collect();
     let claimant = registered(&[(HOSTS, &many.join(","))], &[]);
     assert_eq!(claimant.hosts.len(), 1000);
@@ -99,12 +99,12 @@ async fn a_change_touches_every_pihole_and_no_change_touches_none() {
         queue.finish(&job.key, signpost_engine::Outcome::Done);
     }
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
-    assert!(queue.waiting().is_empty(), "the same again is no news");
+    assert!(queue.waiting().is_empty(), "an equal object is not a change");
     index.expect_views([(ingress_id("default", "app"), Some("a.lan".into()))]);
     index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "a.lan")], &["a.lan"]));
-    assert!(queue.waiting().is_empty(), "our own view coming back is no news");
+    assert!(queue.waiting().is_empty(), "our own view is not a change");
     index.applied(&ingress("app", &[(REGISTER, "true"), (MANAGED_HOSTS, "forged.lan")], &["a.lan"]));
-    assert_eq!(queue.waiting().len(), 2, "somebody else's is");
+    assert_eq!(queue.waiting().len(), 2, "a forged view is a change");
 }
 
 #[tokio::test]
@@ -118,13 +118,13 @@ async fn a_host_is_released_until_every_pihole_has_confirmed() {
     index.confirm("one", &index.snapshot("one"), both);
     assert!(index.snapshot("one").released.is_empty());
     assert_eq!(index.snapshot("two").released.len(), 2);
-    assert_eq!(index.snapshot("two").seen.len(), 2, "events told of both");
+    assert_eq!(index.snapshot("two").seen.len(), 2, "events showed both deletions");
     index.listed();
     assert!(index.snapshot("two").seen.is_empty(), "a new list may lack what was not deleted");
 }
 
 #[tokio::test]
-async fn a_host_that_is_released_again_during_a_pass_is_not_confirmed_at_its_end() {
+async fn a_host_released_again_during_a_pass_is_not_confirmed_at_its_end() {
     let (index, _queue) = index(&["one"]);
     let shared = Fqdn::parse("a.lan").unwrap();
     for name in ["first", "second"] {
@@ -141,7 +141,7 @@ async fn a_host_that_is_released_again_during_a_pass_is_not_confirmed_at_its_end
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_keeps_what_was_known_and_blinds_when_nothing_was() {
+async fn an_unreadable_ingress_keeps_its_claims_or_makes_claims_unknown() {
     let (index, _queue) = index(&["one"]);
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
     let app = ObjectId::new::<Ingress>(Some("default"), "app");
@@ -157,16 +157,16 @@ async fn what_cannot_be_read_keeps_what_was_known_and_blinds_when_nothing_was() 
 /// Row 21: ten thousand Ingresses of three hosts each have to fit beside everything else in a 64 MB process.
 #[tokio::test]
 async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
-    // What a process holds can only be measured in one that does nothing else.
+    // Memory can only be measured in a process that does nothing else.
     const ALONE: &str = "SIGNPOST_TEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
         let name = std::thread::current().name().expect("the test's name").to_owned();
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let output = alone.args(["--exact", &name, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         assert!(
-            output.status.success() && said.contains("1 passed"),
-            "{said}{}",
+            output.status.success() && printed.contains("1 passed"),
+            "{printed}{}",
             String::from_utf8_lossy(&output.stderr)
         );
         return;
@@ -191,7 +191,7 @@ async fn row_21_ten_thousand_ingresses_take_a_few_megabytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
+async fn a_newer_version_is_a_change_while_the_finalizer_is_wrong() {
     let queue = Queue::new();
     let index = IngressIndex::new(DEFAULT, true, vec!["one".into()], queue.clone());
     let key = ingress_id("default", "app");
@@ -219,7 +219,7 @@ async fn a_newer_version_is_news_while_the_finalizer_is_not_as_it_should_be() {
 }
 
 #[test]
-fn a_problem_is_logged_once_and_again_only_after_it_was_gone() {
+fn a_problem_is_logged_once_and_again_only_after_it_had_ended() {
     let good = registered(&[], &["a.lan"]);
     let bad = registered(&[], &["*.lan", "a.lan"]);
     let logged = |old: Option<&Claimant>, new: Option<&Claimant>| new_problems(old, new).count();
@@ -232,7 +232,7 @@ fn a_problem_is_logged_once_and_again_only_after_it_was_gone() {
 }
 
 #[test]
-fn edge_hyphens_of_the_last_label_and_the_piholes_own_name_are_no_hosts() {
+fn edge_hyphens_of_the_last_label_and_pi_hole_itself_are_not_hosts() {
     let claimant = registered(&[], &["a.lan-", "b.-lan", "pi.hole", "-c-.lan"]);
     assert_eq!(names(&claimant), ["-c-.lan"]);
     assert_eq!(claimant.problems.len(), 3);

@@ -1,5 +1,5 @@
-//! Whether Pi-holes answer: ready when at least one does. No session is taken for it, one that is slow to answer delays no other,
-//! and one that is to be left alone is not asked. When one that had failed answers again, its work is resumed at once.
+//! Whether Pi-holes answer: ready when at least one does. A probe takes no session. A slow Pi-hole delays no other,
+//! and a throttled one is not asked. When a failed Pi-hole answers again, its work is resumed at once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::index::IngressId;
 
 /// How often a Pi-hole is asked whether it answers.
 const EVERY: Duration = Duration::from_secs(10);
-/// How often one is asked that refuses connections: nobody is bothered, and it may be back at any moment.
+/// How often a Pi-hole that refuses connections is asked: it costs nothing, and it may be back at any moment.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// One Pi-hole.
@@ -32,7 +32,7 @@ pub struct Instance {
     doubted: Notify,
 }
 
-/// What the last pass means for the probe.
+/// The result of the last pass, for the probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AfterPass {
     /// Until when nobody asks anything: the Pi-hole has had too many requests.
@@ -70,7 +70,7 @@ impl Instance {
     }
 
     /// Whether a good probe ends the pause after the last failure: the probe before it failed as well, or it is the first failure in a row (a restart
-    /// between two probes), once. One that answers probes and fails otherwise keeps its pause.
+    /// between two probes), once. A Pi-hole that answers probes and fails otherwise keeps its pause.
     fn is_over(&self, was_silent: bool) -> bool {
         let mut after = self.after();
         let first = after.failures <= 1 && !self.woken.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// What keeps `/readyz` up to date.
+/// Keeps `/readyz` up to date.
 pub(crate) struct Readiness {
     health: Health,
     clock: Arc<dyn Clock>,
@@ -160,7 +160,7 @@ impl Readiness {
     }
 }
 
-/// What the silence of some Pi-holes means for readiness.
+/// The readiness while some Pi-holes do not answer.
 fn judge(silent: &BTreeMap<String, Option<String>>) -> Check {
     let reasons: Vec<String> =
         silent.iter().filter_map(|(name, why)| Some(format!("{name}: {}", why.as_ref()?))).collect();
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn rows_34_37_and_41_only_one_that_refuses_connections_is_asked_again_at_once() {
+    async fn rows_34_37_and_41_only_a_refused_connection_is_retried_at_once() {
         let pihole = MemoryPihole::new();
         let instance = Instance::new("pihole", Arc::new(pihole.clone()));
         let clock = Arc::new(ManualClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_probe_ends_the_pause_of_a_pihole_that_was_silent_and_of_no_other() {
+    fn a_good_probe_ends_only_the_pause_of_a_silent_pihole() {
         let instance = Instance::new("pihole", Arc::new(MemoryPihole::new()));
         let failed = |failures| instance.passed(AfterPass { waits_for_probe: true, failures, ..AfterPass::default() });
         assert!(!instance.is_over(true), "it did not fail");

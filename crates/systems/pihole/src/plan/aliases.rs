@@ -38,7 +38,7 @@ impl Aliases {
 
     /// Whether they lead from one name to another.
     pub(crate) fn lead(&self, from: &Fqdn, to: &Fqdn) -> bool {
-        // Whatever is there may be a loop already.
+        // The existing aliases may be a loop already.
         std::iter::successors(Some(from), |name| self.0.get(*name)).take(self.0.len() + 1).any(|name| name == to)
     }
 }

@@ -1,4 +1,4 @@
-//! What may be changed in a Pi-hole, and what is refused: the words that a plan is made of.
+//! The parts of a plan: changes and refusals.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ impl Slot {
     }
 }
 
-/// What a record points at.
+/// The value of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// An address.
@@ -53,11 +53,11 @@ pub struct Change {
     pub host: Fqdn,
     /// The type.
     pub slot: Slot,
-    /// The Ingress it is done for; None when nobody knows any more.
+    /// The Ingress it is done for; None when that is unknown.
     pub ingress: Option<IngressId>,
-    /// What it pointed at.
+    /// The former value.
     pub old: Option<Value>,
-    /// What it is to point at; None to delete it.
+    /// The new value; None to delete it.
     pub new: Option<Value>,
     /// The line to add.
     pub add: Option<Line>,
@@ -92,12 +92,12 @@ impl RecordRefusal {
     }
 }
 
-/// What to do.
+/// The plan for the hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Planned {
-    /// What is changed.
+    /// The changes.
     pub changes: Vec<Change>,
-    /// What is not done, and why.
+    /// The refusals.
     pub refusals: Vec<RecordRefusal>,
     /// Whether a large deletion waits for a second pass that wants the same.
     pub paused: bool,
@@ -138,7 +138,7 @@ impl Planned {
     }
 }
 
-/// What a target wants in one slot.
+/// The value that a target wants in one slot.
 pub(super) fn wanted(target: &Target, slot: Slot) -> Wanted<Value> {
     let address = |ip: IpAddr| Wanted::Value(Value::Address(ip));
     match (target, slot) {
@@ -153,6 +153,6 @@ pub(super) fn wanted(target: &Target, slot: Slot) -> Wanted<Value> {
 }
 
 /// Whether nothing about a target can be understood.
-pub(super) fn says_nothing(target: &Target) -> bool {
+pub(super) fn is_unusable(target: &Target) -> bool {
     Slot::ALL.iter().all(|slot| !matches!(wanted(target, *slot), Wanted::Value(_)))
 }

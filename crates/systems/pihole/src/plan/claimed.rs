@@ -146,7 +146,7 @@ impl Claimed<'_, '_> {
         });
     }
 
-    /// The foreign lines that are in the way of ours of one type. A name that has a foreign A belongs to somebody: it gets no AAAA of ours either.
+    /// The foreign lines that are in the way of ours of one type. A name with a foreign A has a foreign owner: it gets no AAAA of ours either.
     fn in_the_way(&self, slot: Slot, free: bool) -> Vec<(Slot, &Sighting<'_>)> {
         let overwritten = |seen: &Sighting<'_>| {
             self.input.policy.conflict == ConflictPolicy::Overwrite

@@ -1,4 +1,4 @@
-//! The plan for all hosts: who has each, what nobody claims any more, and what has to wait.
+//! The plan for all hosts: the owner of each, hosts without a claim, and changes that have to wait.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use signpost_provider_pihole::Line;
 
 use super::PlanInput;
 use super::aliases::Aliases;
-use super::change::{Change, Planned, Slot, says_nothing};
+use super::change::{Change, Planned, Slot, is_unusable};
 use super::claimed::Claimed;
 use super::lines::{Sighting, Sorted, sort};
 use crate::index::{Claimant, IngressId, Snapshot, Target};
 
-/// Who has which host.
+/// The owner of each host.
 pub(crate) fn claims_of(snapshot: &Snapshot) -> Claims<&Fqdn, usize> {
     let mut claims = Claims::new();
     for (place, claimant) in snapshot.claimants.iter().enumerate() {
@@ -82,7 +82,7 @@ pub(crate) fn make(input: &PlanInput<'_>, guard: &mut GuardMemory) -> Planned {
 fn tell_losers(host: &Fqdn, oldest: &Claimant, holder: &Claimant, waiting: &[&Claimant], planned: &mut Planned) {
     for loser in waiting.iter().filter(|loser| loser.id() != holder.id() && loser.target != holder.target) {
         let (name, path) = (host.undotted(), holder.id().path());
-        let message = if says_nothing(&oldest.target) && holder.id() == oldest.id() {
+        let message = if is_unusable(&oldest.target) && holder.id() == oldest.id() {
             format!(
                 "{name} is kept as it is for Ingress {path}, which is older and whose target cannot be used. Correct it or delete it"
             )
@@ -119,7 +119,7 @@ fn unclaimed(
     }
 }
 
-/// Who shows which host in its view.
+/// The Ingresses that show a host in their view.
 fn viewers(snapshot: &Snapshot) -> BTreeMap<Fqdn, IngressId> {
     let shown = |claimant: &std::sync::Arc<Claimant>| {
         let key = claimant.id().clone();

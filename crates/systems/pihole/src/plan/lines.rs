@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use signpost_dns::Fqdn;
 use signpost_provider_pihole::{Line, Listing};
 
-use super::change::{Change, Slot, Value, says_nothing, wanted};
+use super::change::{Change, Slot, Value, is_unusable, wanted};
 use super::{Ownership, PlanInput};
 use crate::index::{Claimant, Wanted};
 
@@ -34,11 +34,11 @@ impl Sorted<'_> {
         !change.remove.is_empty() && Slot::ALL.into_iter().any(|slot| foreign(slot).any(stays))
     }
 
-    /// Who has a host: its oldest claim. One whose target cannot be understood keeps what is there, but nothing else: a host without a record of
-    /// ours, or with the one that the next claim asks for, belongs to that claim.
+    /// The owner of a host: its oldest claim. A claim with an unusable target only keeps existing records: a host without a record of ours, or
+    /// with the record that the next claim asks for, belongs to the next claim.
     pub(super) fn holder_of<'c>(&self, host: &Fqdn, oldest: &'c Claimant, waiting: &[&'c Claimant]) -> &'c Claimant {
-        let next = waiting.iter().find(|claimant| !says_nothing(&claimant.target));
-        let Some(next) = next.filter(|_| says_nothing(&oldest.target)) else { return oldest };
+        let next = waiting.iter().find(|claimant| !is_unusable(&claimant.target));
+        let Some(next) = next.filter(|_| is_unusable(&oldest.target)) else { return oldest };
         let agrees = |slot: Slot| {
             let own = self.own.get(&(host.clone(), slot)).map(Vec::as_slice).unwrap_or_default();
             let asked = wanted(&next.target, slot);

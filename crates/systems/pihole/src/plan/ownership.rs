@@ -13,9 +13,9 @@ use signpost_provider_pihole::{Line, OwnerId};
 pub enum Ownership {
     /// By the marker in it.
     Marker {
-        /// Who writes the marker.
+        /// The owner id in the marker.
         owner: OwnerId,
-        /// What was written without one, before the Pi-hole could hold comments. Such lines get their marker.
+        /// Lines that were written without a marker, before the Pi-hole accepted comments. They get their marker.
         unmarked: Ledger,
     },
     /// By our ledger.
@@ -56,7 +56,7 @@ pub(crate) fn address_of(line: &Line) -> Option<(IpAddr, Fqdn)> {
     Some((ip, Fqdn::parse(name).ok()?))
 }
 
-/// What we have created, or are about to, where lines can carry no marker.
+/// The records that we have created, or are about to create, where lines can carry no marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     entries: BTreeSet<(Fqdn, IpAddr)>,

@@ -1,4 +1,4 @@
-//! The plan on plain data: who holds a host, what is ours, what is never touched.
+//! The plan on plain data: the owner of a host, our lines, and lines that are never touched.
 
 use signpost_dns::Fqdn;
 use signpost_engine::{Finalizers, Identity};
@@ -52,7 +52,7 @@ fn snapshot(claimants: &[Arc<Claimant>]) -> Snapshot {
 
 fn listing(hosts: &[&str], cnames: &[&str]) -> Listing {
     let lines = |raw: &[&str]| raw.iter().map(|raw| Line::stored(raw)).collect();
-    Listing { capabilities: Capabilities::V6, hosts: lines(hosts), cnames: lines(cnames), trouble: None }
+    Listing { capabilities: Capabilities::V6, hosts: lines(hosts), cnames: lines(cnames), write_error: None }
 }
 
 fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
@@ -65,7 +65,7 @@ fn planned(snapshot: &Snapshot, listing: &Listing, policy: &Policy) -> Planned {
     hosts::make(&input, &mut GuardMemory::default())
 }
 
-/// The view of an Ingress, where nobody has left a host to anybody.
+/// The view of an Ingress, where no host is left to another Ingress.
 fn view_of(
     claimant: &Claimant,
     holder: impl Fn(&Fqdn) -> Option<Target>,
@@ -87,7 +87,7 @@ fn removes(planned: &Planned) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wanted_and_missing_is_added_and_what_is_there_is_left() {
+fn missing_records_are_added_and_existing_ones_are_unchanged() {
     let snapshot = snapshot(&[claimant("app", 1, &["a.lan", "b.lan"], to("10.0.0.1"))]);
     let plan = planned(&snapshot, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
     assert_eq!(adds(&plan), ["10.0.0.1 b.lan # signpost=home"]);
@@ -95,7 +95,7 @@ fn what_is_wanted_and_missing_is_added_and_what_is_there_is_left() {
 }
 
 #[test]
-fn the_oldest_claim_wins_and_one_that_agrees_is_not_told_off() {
+fn the_oldest_claim_wins_and_an_equal_claim_is_not_refused() {
     let claimants = [
         claimant("young", 1, &["a.lan"], to("10.0.0.1")),
         claimant("old", 9, &["a.lan"], to("10.0.0.2")),
@@ -149,7 +149,7 @@ fn overwrite_takes_a_line_that_holds_the_host_alone_and_no_other() {
 }
 
 #[test]
-fn an_orphan_goes_only_when_everybody_could_be_asked_and_sweeping_is_on() {
+fn an_orphan_is_deleted_only_with_complete_lists_and_sweeping_on() {
     let orphan = listing(&["10.0.0.1 orphan.lan # signpost=home"], &[]);
     assert_eq!(removes(&planned(&snapshot(&[]), &orphan, &policy())).len(), 1);
     let blind = Snapshot { blind: true, ..Snapshot::default() };
@@ -157,12 +157,12 @@ fn an_orphan_goes_only_when_everybody_could_be_asked_and_sweeping_is_on() {
     let off = Policy { sweep: false, ..policy() };
     assert!(planned(&snapshot(&[]), &orphan, &off).changes.is_empty());
     let released = Snapshot {
-        released: [(fqdn("orphan.lan"), ingress_id("default", "gone"))].into(),
+        released: [(fqdn("orphan.lan"), ingress_id("default", "deleted"))].into(),
         blind: true,
         ..Snapshot::default()
     };
     let plan = planned(&released, &orphan, &off);
-    assert_eq!(plan.changes[0].ingress, Some(ingress_id("default", "gone")));
+    assert_eq!(plan.changes[0].ingress, Some(ingress_id("default", "deleted")));
 }
 
 #[test]
@@ -183,17 +183,17 @@ fn more_than_half_and_more_than_ten_deletions_wait_for_the_same_plan_again() {
         };
         hosts::make(&input, &mut guard)
     };
-    let held = at(0);
-    assert!(held.changes.is_empty() && held.paused);
+    let first = at(0);
+    assert!(first.changes.is_empty() && first.paused);
     assert!(at(29).changes.is_empty(), "its time has not come");
     assert_eq!(at(30).changes.len(), 30);
     let ten = listing_of(10);
-    assert_eq!(planned(&nobody, &ten, &policy).changes.len(), 10, "ten may always go");
-    let gone = |n: usize| (fqdn(&format!("h{n}.lan")), ingress_id("default", "gone"));
-    let mut released = Snapshot { released: (0..30).map(gone).collect(), ..Snapshot::default() };
-    assert!(planned(&released, &listing, &policy).paused, "a list without them is no proof");
-    released.seen = (0..30).map(|n| gone(n).0).collect();
-    assert_eq!(planned(&released, &listing, &policy).changes.len(), 30, "their Ingresses were seen to go");
+    assert_eq!(planned(&nobody, &ten, &policy).changes.len(), 10, "ten may always be deleted");
+    let deleted = |n: usize| (fqdn(&format!("h{n}.lan")), ingress_id("default", "deleted"));
+    let mut released = Snapshot { released: (0..30).map(deleted).collect(), ..Snapshot::default() };
+    assert!(planned(&released, &listing, &policy).paused, "a list without them is not a proof");
+    released.seen = (0..30).map(|n| deleted(n).0).collect();
+    assert_eq!(planned(&released, &listing, &policy).changes.len(), 30, "their Ingresses were seen to be deleted");
 }
 
 fn listing_of(count: usize) -> Listing {
@@ -210,7 +210,7 @@ fn an_invalid_target_keeps_what_is_there_and_makes_nothing_new() {
 }
 
 #[test]
-fn the_old_type_goes_only_after_the_new_one_is_there() {
+fn the_old_type_is_deleted_only_after_the_new_one_is_there() {
     let alias = snapshot(&[claimant("app", 1, &["a.lan"], Target::Alias(fqdn("t.lan")))]);
     let first = planned(&alias, &listing(&["10.0.0.1 a.lan # signpost=home"], &[]), &policy());
     assert_eq!(
@@ -242,7 +242,7 @@ fn aliases_wait_while_the_resolver_may_not_restart_and_addresses_do_not() {
 }
 
 #[test]
-fn with_a_ledger_a_record_is_ours_by_host_and_address_and_shared_names_are_left() {
+fn with_a_ledger_host_and_address_make_a_record_ours_unless_shared() {
     let spec = |hosts: &[&str]| Listing { capabilities: Capabilities::SPEC, ..listing(hosts, &[]) };
     let nobody = snapshot(&[]);
     assert_eq!(removes(&planned(&nobody, &spec(&["192.168.1.10 ours.lan"]), &policy())).len(), 1);
@@ -294,10 +294,10 @@ fn the_view_shows_what_is_there_and_never_what_was_forged() {
 }
 
 #[test]
-fn what_was_written_before_the_pihole_took_comments_gets_its_marker_and_still_goes_when_nobody_claims_it() {
+fn unmarked_ledger_lines_get_a_marker_or_are_deleted_without_a_claim() {
     let wanted = snapshot(&[claimant("app", 1, &["kept.lan"], to("192.168.1.10"))]);
-    let listing = listing(&["192.168.1.10 kept.lan", "192.168.1.10 gone.lan", "192.168.1.10 mine.lan"], &[]);
-    let unmarked = Ledger::from_text("192.168.1.10 kept.lan\n192.168.1.10 gone.lan\n");
+    let listing = listing(&["192.168.1.10 kept.lan", "192.168.1.10 old.lan", "192.168.1.10 mine.lan"], &[]);
+    let unmarked = Ledger::from_text("192.168.1.10 kept.lan\n192.168.1.10 old.lan\n");
     let (policy, ownership) = (policy(), Ownership::Marker { owner: owner(), unmarked });
     let input = PlanInput {
         snapshot: &wanted,
@@ -309,11 +309,11 @@ fn what_was_written_before_the_pihole_took_comments_gets_its_marker_and_still_go
     };
     let plan = hosts::make(&input, &mut GuardMemory::default());
     assert_eq!(adds(&plan), ["192.168.1.10 kept.lan # signpost=home"]);
-    assert_eq!(removes(&plan), ["192.168.1.10 kept.lan", "192.168.1.10 gone.lan"]);
+    assert_eq!(removes(&plan), ["192.168.1.10 kept.lan", "192.168.1.10 old.lan"]);
 }
 
 #[test]
-fn without_comments_addresses_of_both_kinds_are_held_and_aliases_are_not() {
+fn without_comments_both_address_types_are_written_but_no_aliases() {
     let both = Target::Addresses {
         v4: Wanted::Value("192.168.1.10".parse().unwrap()),
         v6: Wanted::Value("fd00::10".parse().unwrap()),
@@ -329,7 +329,7 @@ fn without_comments_addresses_of_both_kinds_are_held_and_aliases_are_not() {
 }
 
 #[test]
-fn an_alias_of_itself_and_one_that_closes_a_loop_are_refused_and_their_neighbours_are_not() {
+fn only_aliases_that_close_a_loop_are_refused() {
     let alias = |name: &str, host: &str, target: &str| claimant(name, 1, &[host], Target::Alias(fqdn(target)));
     let wanted = snapshot(&[
         alias("self", "self.lan", "self.lan"),
@@ -351,7 +351,7 @@ fn an_alias_of_itself_and_one_that_closes_a_loop_are_refused_and_their_neighbour
 }
 
 #[test]
-fn an_alias_that_is_served_is_not_broken_by_one_that_would_close_a_loop_with_it() {
+fn an_alias_that_would_close_a_loop_does_not_break_a_served_alias() {
     let wanted = snapshot(&[
         claimant("new", 9, &["a.lan"], Target::Alias(fqdn("b.lan"))),
         claimant("served", 1, &["b.lan"], Target::Alias(fqdn("a.lan"))),
@@ -360,7 +360,7 @@ fn an_alias_that_is_served_is_not_broken_by_one_that_would_close_a_loop_with_it(
     let plan = planned(&wanted, &there, &policy());
     assert!(plan.changes.is_empty(), "{:?}", plan.changes);
     assert_eq!(plan.refusals[0].reason, Reason::AliasLoop);
-    // Turned round within one write, it is no loop.
+    // Reversed within one write, it is not a loop.
     let turned = snapshot(&[
         claimant("new", 9, &["a.lan"], Target::Alias(fqdn("b.lan"))),
         claimant("served", 1, &["b.lan"], to("10.0.0.1")),
@@ -372,7 +372,7 @@ fn an_alias_that_is_served_is_not_broken_by_one_that_would_close_a_loop_with_it(
 }
 
 #[test]
-fn with_overwrite_a_record_that_says_the_same_is_taken_over_without_being_written() {
+fn with_overwrite_an_equal_record_is_taken_over_without_a_write() {
     let policy = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
     let wanted = snapshot(&[claimant("app", 1, &["x.lan"], to("10.0.0.1"))]);
     let there = |hosts: &[&str], capabilities| Listing { capabilities, ..listing(hosts, &[]) };
@@ -400,7 +400,7 @@ fn a_users_line_that_appears_beside_ours_is_reported_or_overwritten() {
     let overwrite = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
     let plan = planned(&snapshot, &both, &overwrite);
     assert_eq!((adds(&plan), removes(&plan)), (vec![], vec!["10.0.0.9 x.lan".to_owned()]));
-    // One that shares its line with other names stays, and so does another cluster's.
+    // A line with further names is kept, and so is a line of another cluster.
     for (line, reason) in
         [("10.0.0.9 x.lan nas.lan", Reason::SharedLine), ("10.0.0.9 x.lan # signpost=office", Reason::OtherOwner)]
     {
@@ -437,7 +437,7 @@ fn an_older_broken_ingress_leaves_a_free_host_to_a_younger_good_one() {
     let settled = planned(&snapshot, &listing(&["10.0.0.1 x.lan # signpost=home"], &[]), &policy());
     assert!(settled.changes.is_empty() && settled.refusals.is_empty());
     assert_eq!(settled.yielded.get(&fqdn("x.lan")), Some(&good));
-    // What was there before it broke is kept, and the younger one is told the truth.
+    // A record from before the error is kept, and the refusal of the younger Ingress names the older one.
     let kept = planned(&snapshot, &listing(&["10.0.0.7 x.lan # signpost=home"], &[]), &policy());
     assert!(kept.changes.is_empty() && kept.yielded.is_empty());
     let [refusal] = kept.refusals.as_slice() else { panic!("{:?}", kept.refusals) };
@@ -462,7 +462,7 @@ fn a_name_that_has_a_users_a_gets_no_aaaa_of_ours() {
     let overwrite = Policy { conflict: ConflictPolicy::Overwrite, ..policy() };
     let plan = planned(&snapshot, &listing(&["10.0.0.9 nas.lan"], &[]), &overwrite);
     assert_eq!(adds(&plan), ["10.0.0.1 nas.lan # signpost=home", "fd00::1 nas.lan # signpost=home"]);
-    // A user's AAAA beside our A is what somebody may want.
+    // A user's AAAA beside our A may be intended.
     let plan = planned(&snapshot, &listing(&["fd00::9 nas.lan"], &[]), &policy());
     assert_eq!(adds(&plan), ["10.0.0.1 nas.lan # signpost=home"]);
 }

@@ -1,4 +1,4 @@
-//! Log lines of this test process, kept so that a test can ask what was said about its Ingresses.
+//! Log lines of this test process, kept so that a test can read those about its Ingresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,23 +8,23 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct LogLine {
     pub level: String,
     pub message: String,
     pub fields: BTreeMap<String, String>,
 }
 
-impl Said {
+impl LogLine {
     pub fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 }
 
-static LINES: Mutex<Vec<Said>> = Mutex::new(Vec::new());
+static LINES: Mutex<Vec<LogLine>> = Mutex::new(Vec::new());
 
 struct Keep;
 
-struct Visitor(Said);
+struct Visitor(LogLine);
 
 impl tracing::field::Visit for Visitor {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
@@ -43,11 +43,12 @@ impl tracing::field::Visit for Visitor {
 
 impl<S: tracing::Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
-        if !event.metadata().target().starts_with("signpost_system_pihole") {
+        let target = event.metadata().target();
+        if !target.starts_with("signpost_system_pihole") && target != "signpost_engine::refusals" {
             return;
         }
         let level = event.metadata().level().to_string();
-        let mut visitor = Visitor(Said { level, message: String::new(), fields: BTreeMap::new() });
+        let mut visitor = Visitor(LogLine { level, message: String::new(), fields: BTreeMap::new() });
         event.record(&mut visitor);
         LINES.lock().unwrap_or_else(PoisonError::into_inner).push(visitor.0);
     }
@@ -62,19 +63,26 @@ pub fn capture() {
     });
 }
 
-/// What was said with this message about this Ingress (`namespace/name`).
-pub fn about(ingress: &str, message: &str) -> Vec<Said> {
+/// The lines with this message about this Ingress (`namespace/name`).
+pub fn about(ingress: &str, message: &str) -> Vec<LogLine> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    lines.iter().filter(|said| said.message == message && said.field("ingress") == ingress).cloned().collect()
+    lines.iter().filter(|line| line.message == message && line.field("ingress") == ingress).cloned().collect()
 }
 
-/// What was said with this message about this Pi-hole.
-pub fn of_instance(instance: &str, message: &str) -> Vec<Said> {
+/// The lines with this message about this Pi-hole.
+pub fn of_instance(instance: &str, message: &str) -> Vec<LogLine> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    lines.iter().filter(|said| said.message == message && said.field("instance") == instance).cloned().collect()
+    lines.iter().filter(|line| line.message == message && line.field("instance") == instance).cloned().collect()
 }
 
-/// Everything said so far, as one text: to look for secrets.
+/// The engine's own lines about refusals of this Ingress (`namespace/name`).
+pub fn of_the_engine(ingress: &str) -> Vec<LogLine> {
+    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let object = format!("Ingress {ingress}");
+    lines.iter().filter(|line| line.message == "refused" && line.field("object") == object).cloned().collect()
+}
+
+/// All lines so far, as one text: to search for secrets.
 pub fn everything() -> String {
     format!("{:?}", LINES.lock().unwrap_or_else(PoisonError::into_inner))
 }

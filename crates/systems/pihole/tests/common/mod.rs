@@ -81,7 +81,7 @@ impl Bed {
         self.get(name).await.annotations().get(MANAGED_HOSTS).cloned()
     }
 
-    /// Waits until the view of an Ingress says this.
+    /// Waits until an Ingress has this view.
     pub async fn shows(&self, name: &str, view: Option<&str>) {
         let wanted = view.map(str::to_owned);
         eventually(&format!("{name} shows {view:?}"), PATIENCE, || async {
@@ -268,7 +268,7 @@ pub fn spec(server: &PiholeSpec) -> Instance {
     Instance::new("spec", connect(connection(&server.url(), PiholeSpec::TOKEN), Dialect::Auto).unwrap())
 }
 
-/// A Pi-hole by a name of its own, so that what is said about it can be told from other tests.
+/// A Pi-hole by a name of its own, so that its log lines differ from those of other tests.
 pub fn named(name: &str, url: &str, token: &str) -> Instance {
     Instance::new(name, connect(connection(url, token), Dialect::Auto).unwrap())
 }

@@ -1,6 +1,6 @@
 //! Random histories: Ingresses come and go, views are forged, people edit the Pi-hole, operators crash after any request or
-//! are down for a while, two clusters share one Pi-hole. Whatever happens, a person's lines stay as they are (but for
-//! blanks, which FTL tidies) and in their order; and when things calm down, what is wanted is there, what is not is gone, and nothing is written.
+//! are down for a while, two clusters share one Pi-hole. In every history, foreign lines are unchanged (but for
+//! blanks, which FTL tidies) and in their order; and at the end, wanted records are there, unwanted ones are deleted, and nothing is written.
 //!
 //! The same histories are played twice: in memory, many of them, with people who edit between any two requests; and over HTTP, with
 //! the client of the operator and the strict stand-in of a Pi-hole v6, where whole lists are validated and writes at one time lose
@@ -61,7 +61,7 @@ enum Step {
         kind: usize,
         host: usize,
     },
-    /// The watch tells of a change of an Ingress so many requests after the pass has begun.
+    /// The watch reports a change of an Ingress so many requests after the pass has begun.
     PassWhileChanging {
         cluster: usize,
         at: i64,
@@ -103,13 +103,13 @@ const USER: [&str; 7] = [
     "10.9.0.1 {}",
     "192.168.1.10 {}",
     "10.9.0.2\t{}   nas  # mine",
-    "10.9.0.3 {} # signpost=somebody",
+    "10.9.0.3 {} # signpost=other",
     "192.168.1.10 {} # signpost=home, but mine",
     "fd00::9 {}",
     "not a line about {}",
 ];
 
-/// One cluster: what its API server has, and its operator while it is up.
+/// One cluster: the objects of its API server, and its operator while it is up.
 struct Cluster {
     owner: OwnerId,
     /// A new connection to the Pi-hole.
@@ -117,15 +117,15 @@ struct Cluster {
     ledgers: Arc<dyn LedgerStore>,
     ingresses: BTreeMap<usize, Value>,
     born: u64,
-    /// Whether own lines without a claim go whoever left them.
+    /// Whether own lines without a claim are deleted, whoever left them.
     sweep: bool,
     operator: Option<(Arc<IngressIndex>, PiholeSystem)>,
-    /// What the operator remembers between passes.
+    /// The memory of the operator between passes.
     memory: Memory,
 }
 
-/// Tells an operator, by its watch, of what has happened.
-type News = Box<dyn FnOnce() + Send>;
+/// Reports a change to an operator, as its watch does.
+type Notification = Box<dyn FnOnce() + Send>;
 
 fn read(object: &Value) -> Ingress {
     serde_json::from_value(object.clone()).unwrap()
@@ -180,12 +180,12 @@ impl Cluster {
     }
 
     fn apply(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) {
-        let news = self.change(name, hosts, registered, target, forged);
-        news();
+        let notify = self.change(name, hosts, registered, target, forged);
+        notify();
     }
 
-    /// Changes an Ingress; the operator knows when it is told.
-    fn change(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) -> News {
+    /// Changes an Ingress; the operator learns of it by the notification.
+    fn change(&mut self, name: usize, hosts: u8, registered: bool, target: usize, forged: Option<u8>) -> Notification {
         let names = |mask: u8| (0..HOSTS).filter(move |bit| mask & (1 << bit) != 0).map(host);
         let mut annotations = serde_json::Map::new();
         if registered {
@@ -223,12 +223,12 @@ impl Cluster {
     }
 
     fn delete(&mut self, name: usize) {
-        let news = self.remove(name);
-        news();
+        let notify = self.remove(name);
+        notify();
     }
 
-    /// Deletes an Ingress; the operator knows when it is told.
-    fn remove(&mut self, name: usize) -> News {
+    /// Deletes an Ingress; the operator learns of it by the notification.
+    fn remove(&mut self, name: usize) -> Notification {
         let object = self.ingresses.remove(&name);
         let index = self.operator.as_ref().map(|(index, _)| Arc::clone(index));
         Box::new(move || {
@@ -238,7 +238,7 @@ impl Cluster {
         })
     }
 
-    fn replace(&mut self, name: usize, hosts: Option<u8>) -> News {
+    fn replace(&mut self, name: usize, hosts: Option<u8>) -> Notification {
         match hosts {
             Some(hosts) => self.change(name, hosts, true, 0, None),
             None => self.remove(name),
@@ -307,7 +307,7 @@ fn foreign(lines: &[String], owners: &[OwnerId]) -> Vec<String> {
     lines.iter().filter(|line| !ours.contains(*line)).cloned().collect()
 }
 
-/// What is there is wanted, and what is wanted and free is there.
+/// Every record that is there is wanted, and every wanted and free record is there.
 fn calm(lines: &[String], clusters: &[Cluster]) {
     let lines: Vec<Line> = lines.iter().map(|line| Line::stored(line)).collect();
     for cluster in clusters {
@@ -347,7 +347,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_persons_lines_survive_every_history_of_two_clusters_with_crashes(steps in steps()) {
+    fn foreign_lines_survive_every_history_of_two_clusters_with_crashes(steps in steps()) {
         run(memory::play(&steps));
     }
 
@@ -357,12 +357,12 @@ proptest! {
     }
 
     #[test]
-    fn a_persons_records_survive_every_history_with_a_ledger(steps in steps()) {
+    fn foreign_records_survive_every_history_with_a_ledger(steps in steps()) {
         run(memory::play_with_ledger(&steps, Capabilities::SPEC));
     }
 
     #[test]
-    fn a_persons_records_survive_every_history_where_lines_can_carry_no_marker(steps in steps()) {
+    fn foreign_records_survive_every_history_without_markers(steps in steps()) {
         run(memory::play_with_ledger(&steps, Capabilities::V6_WITHOUT_COMMENTS));
     }
 }
@@ -371,7 +371,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_persons_lines_survive_every_history_over_http_with_crashes_after_any_request(steps in steps()) {
+    fn foreign_lines_survive_every_history_over_http_with_crashes(steps in steps()) {
         run(wire::play(&steps));
     }
 }

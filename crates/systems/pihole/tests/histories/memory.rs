@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use signpost_provider_pihole::{Applied, ChangeSet, Dialect, Listing, PiholeError};
+use signpost_provider_pihole::{ApplyResult, ChangeSet, Dialect, Listing, PiholeError};
 use signpost_system_pihole::{Ledger, LedgerError, Versioned};
 
 use super::*;
 
-/// What happens while requests are made.
+/// An event during requests.
 enum Event {
     /// A person adds a line.
     Edit(String),
-    /// The operator's watch tells of a change.
-    News(News),
+    /// The operator's watch reports a change.
+    Change(Notification),
 }
 
 /// One Pi-hole without HTTP, whose callers can be cut off before or after any request takes effect.
@@ -32,7 +32,7 @@ struct Server {
 
 impl Server {
     fn new(capabilities: Capabilities) -> Arc<Self> {
-        let listing = Listing { capabilities, hosts: Vec::new(), cnames: Vec::new(), trouble: None };
+        let listing = Listing { capabilities, hosts: Vec::new(), cnames: Vec::new(), write_error: None };
         Arc::new(Self {
             listing: Mutex::new(listing),
             writes: AtomicI64::new(0),
@@ -81,7 +81,7 @@ impl Server {
         };
         match due {
             Some(Event::Edit(line)) => self.add(&line),
-            Some(Event::News(news)) => news(),
+            Some(Event::Change(notify)) => notify(),
             None => {}
         }
         if self.budget.load(Ordering::Relaxed) == 0 {
@@ -102,7 +102,7 @@ impl Server {
         std::future::pending::<()>().await;
     }
 
-    async fn write(&self, changes: &ChangeSet) -> Applied {
+    async fn write(&self, changes: &ChangeSet) -> ApplyResult {
         let batch = self.listing.lock().unwrap().capabilities.batch;
         let mut writes = 0;
         if batch {
@@ -121,8 +121,8 @@ impl Server {
             let name = |line: &Line| line.address_parts().names[0].to_owned();
             for line in &changes.remove_hosts {
                 writes += 1;
-                let gone = name(line);
-                self.request(|listing| listing.hosts.retain(|stored| stored.address_parts().names != [gone.as_str()]))
+                let host = name(line);
+                self.request(|listing| listing.hosts.retain(|stored| stored.address_parts().names != [host.as_str()]))
                     .await;
             }
             for line in &changes.add_hosts {
@@ -131,7 +131,7 @@ impl Server {
             }
         }
         self.writes.fetch_add(writes, Ordering::Relaxed);
-        Applied { writes: u32::try_from(writes).unwrap(), ..Applied::default() }
+        ApplyResult { writes: u32::try_from(writes).unwrap(), ..ApplyResult::default() }
     }
 }
 
@@ -146,7 +146,7 @@ impl Pihole for Client {
         async { Ok(self.0.request(|listing| listing.clone()).await) }.boxed()
     }
 
-    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, Applied> {
+    fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
         self.0.write(changes).boxed()
     }
 
@@ -262,18 +262,18 @@ pub(crate) async fn play(steps: &[Step]) {
     calm(&server.lines(), &clusters);
 }
 
-/// A pass during which the watch tells of a change; at the latest, right after it.
+/// A pass during which the watch reports a change; at the latest, right after it.
 async fn pass_while_changing(server: &Server, cluster: &mut Cluster, at: i64, name: usize, hosts: Option<u8>) {
-    let news = cluster.replace(name, hosts);
-    *server.event.lock().unwrap() = Some((at, Event::News(news)));
+    let notify = cluster.replace(name, hosts);
+    *server.event.lock().unwrap() = Some((at, Event::Change(notify)));
     cluster.pass(&server.died).await;
     let late = server.event.lock().unwrap().take();
-    if let Some((_, Event::News(news))) = late {
-        news();
+    if let Some((_, Event::Change(notify))) = late {
+        notify();
     }
 }
 
-/// One cluster that sweeps nothing and whose operator never goes away: whatever lost its claim has been seen to lose it.
+/// One cluster that sweeps nothing and whose operator never stops: every lost claim was seen by its watch.
 pub(crate) async fn play_awake(steps: &[Step]) {
     let server = Server::new(Capabilities::V6);
     let mut clusters = [cluster("home", &server).0.without_sweep()];

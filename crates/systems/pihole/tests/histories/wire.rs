@@ -64,9 +64,9 @@ pub(crate) async fn play(steps: &[Step]) {
                 clusters[cluster].pass(&never).await;
             }
             Step::PassWhileChanging { cluster, name, hosts, .. } => {
-                let news = clusters[cluster].replace(name, hosts);
+                let notify = clusters[cluster].replace(name, hosts);
                 clusters[cluster].pass(&never).await;
-                news();
+                notify();
             }
             Step::Pass { cluster, cut: Some((request, effective)) } => {
                 let death = server.strike(request.into(), effective);

@@ -1,7 +1,7 @@
 //! Many changes at once: few writes, one login, never two writes in flight, and no needless Kubernetes writes.
 //!
-//! "At once" does not depend on how fast the machine is. The stand-ins hold the first write of a storm in flight until the
-//! operator has seen every change of it; then they let go, and the writes are counted.
+//! "At once" does not depend on how fast the machine is. The stand-ins pause the first write of a burst in flight until the
+//! operator has seen every change of it; then they release it, and the writes are counted.
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
@@ -20,12 +20,12 @@ use signpost_testkit::pihole::{Counters, PiholeSpec, PiholeV6, V6Options};
 use signpost_testkit::{eventually, on_both};
 
 const MANY: usize = 500;
-/// The promise: so many writes for one storm, on each Pi-hole.
+/// The promise: so many writes for one burst, on each Pi-hole.
 const MOST_WRITES: u64 = 3;
-/// How long a storm may take on a machine that has other things to do.
+/// How long a burst may take on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// The pauses of production, which is what the promise is about; only the brake is short.
+/// The pauses of production, because the promise is about them; only the brake is short.
 fn policy(bed: &Bed) -> Policy {
     Policy {
         gather: Duration::from_millis(300),
@@ -35,7 +35,7 @@ fn policy(bed: &Bed) -> Policy {
     }
 }
 
-/// A connection that waits for a write as long as the test holds it.
+/// A connection that waits for a write as long as the test pauses it.
 fn patient(name: &str, url: &str, token: &str) -> Instance {
     let mut connection = connection(url, token);
     connection.timing = Timing { total: PATIENCE, ..connection.timing };
@@ -80,8 +80,8 @@ impl Piholes {
         ]
     }
 
-    /// Makes changes while the first write of them is in flight, and says how many writes each Pi-hole v6 was sent.
-    async fn storm(
+    /// Makes changes while the first write of them is in flight, and checks how many writes each Pi-hole v6 was sent.
+    async fn burst(
         &self,
         changes: impl Future<Output = ()>,
         seen: impl Fn() -> bool,
@@ -107,7 +107,7 @@ impl Piholes {
 }
 
 on_both! {
-    async fn row_22_and_55_five_hundred_changes_at_once_are_at_most_three_writes_and_one_login(cluster) {
+    async fn row_22_and_55_five_hundred_changes_are_at_most_three_writes_one_login(cluster) {
         let bed = Bed::new(cluster).await;
         let piholes = Piholes::start().await;
         let running: Running = bed.start_with(policy(&bed), piholes.instances());
@@ -118,7 +118,7 @@ on_both! {
         let created = each_of_many(|n| async move {
             bed.create(Draft::new(&format!("app-{n:03}"), &[&format!("app-{n:03}.lan")]).registered()).await;
         });
-        piholes.storm(created, || running.known() == changes, |server| server.hosts().len() == MANY + user).await;
+        piholes.burst(created, || running.known() == changes, |server| server.hosts().len() == MANY + user).await;
         in_time("the token dialect has them too", || piholes.spec.records().len() == MANY + 1).await;
         // One change each for the Ingress and for its view.
         in_time("every view is written and seen", || running.watched() >= 2 * changes).await;
@@ -127,13 +127,13 @@ on_both! {
             bed.annotate(&format!("app-{n:03}"), TARGET_IP, Some("10.77.0.1")).await;
         });
         let count = |server: &PiholeV6| server.hosts().iter().filter(|line| line.starts_with("10.77.0.1 ")).count();
-        piholes.storm(moved, || running.watched() >= 3 * changes, |server| count(server) == MANY).await;
+        piholes.burst(moved, || running.watched() >= 3 * changes, |server| count(server) == MANY).await;
         let there = || piholes.spec.records().iter().filter(|(_, ip)| ip == "10.77.0.1").count();
         in_time("the token dialect has moved too", || there() == MANY).await;
         serves(piholes.v6[0].dns(), "app-499.lan", &["10.77.0.1"]).await;
 
         let deleted = async { drop(bed.api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap()) };
-        piholes.storm(deleted, || running.known() == 0, |server| server.hosts() == Piholes::USER).await;
+        piholes.burst(deleted, || running.known() == 0, |server| server.hosts() == Piholes::USER).await;
         in_time("only the user's is left", || piholes.spec.records() == [("printer.lan".to_owned(), "10.0.0.1".to_owned())]).await;
 
         for counters in piholes.counters() {
@@ -142,7 +142,7 @@ on_both! {
         assert_eq!(piholes.spec.counters().most_writes_at_once, 1);
     }
 
-    async fn row_22_a_thousand_ingresses_that_are_there_at_the_start_are_one_write_and_one_login(cluster) {
+    async fn row_22_a_thousand_ingresses_at_the_start_are_one_write_and_one_login(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         let (client, names) = (&bed, |n: usize| format!("a{n}.lan"));
@@ -159,7 +159,7 @@ on_both! {
         serves(server.dns(), "a999.lan", &[TARGET]).await;
     }
 
-    async fn every_ingress_is_written_once_and_a_second_look_writes_nothing(cluster) {
+    async fn every_ingress_is_written_once_and_a_second_pass_writes_nothing(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         for n in 0..60 {
@@ -183,7 +183,7 @@ on_both! {
         assert_eq!(writes(), (1, 60), "one write to the Pi-hole, one Kubernetes write per Ingress");
         let (before, requests) = (versions().await, server.counters().requests);
         let again = bed.start_with(Policy { resync: Some(Duration::from_millis(300)), ..policy(&bed) }, vec![v6(&server)]);
-        until("some looks have passed", || server.counters().requests > requests + 8).await;
+        until("some checks have passed", || server.counters().requests > requests + 8).await;
         again.stop().await;
         assert_eq!(versions().await, before);
         assert_eq!(writes(), (1, 60));
