@@ -1,4 +1,4 @@
-//! What the server serves: groups, versions and resources, one by one or in one aggregated document.
+//! Discovery: groups, versions and resources, one by one or in one aggregated document.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::{
     kinds::{Kind, api_version},
     request::RequestInfo,
     status::ApiError,
-    world::World,
+    world::SandboxState,
 };
 
 /// A discovery document and its media type.
@@ -44,7 +44,7 @@ pub(crate) fn version_rank(version: &str) -> (u8, Reverse<u32>, Reverse<u32>, St
     }
 }
 
-fn groups(world: &World) -> Groups<'_> {
+fn groups(world: &SandboxState) -> Groups<'_> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<&Arc<Kind>>>> = BTreeMap::new();
     for kind in world.catalog.iter() {
         groups.entry(&kind.group).or_default().entry(&kind.version).or_default().push(kind);
@@ -85,7 +85,7 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 /// Answers a path that is not a resource.
-pub(crate) fn serve(world: &World, info: &RequestInfo, accept: &str) -> Result<Document, ApiError> {
+pub(crate) fn serve(world: &SandboxState, info: &RequestInfo, accept: &str) -> Result<Document, ApiError> {
     let plain = |body: Value| Ok(Document { body, content_type: "application/json" });
     let segments: Vec<&str> = info.path.split('/').filter(|part| !part.is_empty()).collect();
     let aggregated = accept
@@ -149,7 +149,7 @@ fn api_group(group: &str, versions: &[(&str, Vec<&Arc<Kind>>)], alone: bool) -> 
     made
 }
 
-fn resources(world: &World, group: &str, version: &str) -> Value {
+fn resources(world: &SandboxState, group: &str, version: &str) -> Value {
     let mut all = Vec::new();
     for kind in world.catalog.iter().filter(|kind| kind.group == group && kind.version == version) {
         let mut entry = json!({
@@ -171,7 +171,7 @@ fn resources(world: &World, group: &str, version: &str) -> Value {
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version), "resources": all})
 }
 
-fn aggregate(world: &World, core: bool) -> Value {
+fn aggregate(world: &SandboxState, core: bool) -> Value {
     let mut items: Vec<Value> = Vec::new();
     for (group, versions) in groups(world).iter().filter(|(group, _)| group.is_empty() == core) {
         let versions: Vec<Value> = versions

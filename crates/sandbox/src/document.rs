@@ -7,7 +7,7 @@ use serde::{
     de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 
-/// What the parsed value no longer shows.
+/// Details that the parsed value no longer shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outline {
     /// The paths of all fields, in the order of the text: `spec`, `spec.rules[0].host`.

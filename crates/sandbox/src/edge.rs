@@ -42,7 +42,7 @@ pub struct EdgeTarget<T> {
     pub path: Option<String>,
     /// How the path matches.
     pub matching: Option<PathMatch>,
-    /// What the path is rewritten to; part of the group of a target.
+    /// The rewritten path; part of the group of a target.
     pub rewrite: Option<String>,
     /// The stored priority; 100 is the same as none.
     pub priority: u16,
@@ -59,7 +59,7 @@ pub enum PathMatch {
     Regex,
 }
 
-/// What the edge does with a request.
+/// The decision of the edge about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
     /// No router matches: 404.
@@ -87,7 +87,7 @@ pub struct Router<T> {
     pub servers: Vec<T>,
 }
 
-/// The priority that stands for "none was chosen".
+/// The priority that means "none was chosen".
 const UNSET: u16 = 100;
 
 /// The configuration that is generated for these resources.
@@ -146,7 +146,7 @@ fn default_priority(path: &str, matching: PathMatch) -> u16 {
     }
 }
 
-/// What answers `GET scheme://host/path`.
+/// The route that answers `GET scheme://host/path`.
 pub fn answer<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path: &str) -> Answer<T> {
     let matching: Vec<Router<T>> = routers(exposures)
         .into_iter()

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{request::RequestInfo, status::ApiError};
 
-/// What happens to one request.
+/// The fault of one request.
 ///
 /// The order is: [`Delay`](Self::Delay); [`Crash`](Self::Crash), [`Drop`](Self::Drop) or [`Fail`](Self::Fail), which end the
 /// request without an effect; [`LateEffect`](Self::LateEffect); the effect; [`LateAnswer`](Self::LateAnswer);

@@ -56,14 +56,14 @@ pub use crate::{
     serve::Served,
     status::ApiError,
 };
-use crate::{log::RequestLog, world::World};
+use crate::{log::RequestLog, world::SandboxState};
 
 /// How a sandbox is set up.
 #[derive(Clone, Debug)]
 pub struct SandboxOptions {
     /// Where timestamps come from.
     pub clock: SandboxClock,
-    /// What uids and generated names follow from.
+    /// The seed of uids and generated names.
     pub seed: u64,
     /// How many past changes each resource keeps; watches from before get 410.
     pub history: usize,
@@ -91,10 +91,10 @@ impl Default for SandboxOptions {
     }
 }
 
-/// What all clients of one sandbox share.
+/// The state that all clients of one sandbox share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    world: Mutex<World>,
+    world: Mutex<SandboxState>,
     options: SandboxOptions,
     faults: Faults,
     log: RequestLog,
@@ -102,7 +102,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, SandboxState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,7 +126,7 @@ impl Default for Sandbox {
 impl Sandbox {
     /// An empty cluster with the usual namespaces.
     pub fn new(options: SandboxOptions) -> Self {
-        let world = World::new(&options);
+        let world = SandboxState::new(&options);
         Self::of(world, options)
     }
 
@@ -140,7 +140,7 @@ impl Sandbox {
         Self::of(world, options)
     }
 
-    fn of(world: World, options: SandboxOptions) -> Self {
+    fn of(world: SandboxState, options: SandboxOptions) -> Self {
         let deny = Mutex::new(options.deny.clone());
         let log = RequestLog::new(options.log);
         let shared = Shared { world: Mutex::new(world), options, faults: Faults::default(), log, deny };

@@ -10,7 +10,7 @@ use crate::request::RequestInfo;
 /// One request and how it was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLogEntry {
-    /// What was asked.
+    /// The request.
     pub info: RequestInfo,
     /// The HTTP status code; 0 when the connection broke first.
     pub status: u16,

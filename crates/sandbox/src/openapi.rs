@@ -19,7 +19,7 @@ use crate::{
     kinds::{Kind, Origin},
     render,
     status::ApiError,
-    world::World,
+    world::SandboxState,
 };
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -32,7 +32,7 @@ pub(crate) struct Document {
 }
 
 /// Answers a path under `/openapi`.
-pub(crate) fn serve(world: &World, path: &str, accept: &str) -> Result<Document, ApiError> {
+pub(crate) fn serve(world: &SandboxState, path: &str, accept: &str) -> Result<Document, ApiError> {
     let json = |value: &Value| Ok(Document { body: render::to_bytes(value), content_type: "application/json" });
     let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match segments.as_slice() {
@@ -55,7 +55,7 @@ fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-fn index(world: &World) -> Value {
+fn index(world: &SandboxState) -> Value {
     let versions: BTreeSet<(&str, &str)> =
         world.catalog.iter().map(|kind| (kind.group.as_str(), kind.version.as_str())).collect();
     let paths: Map<String, Value> = versions
@@ -77,11 +77,11 @@ fn index(world: &World) -> Value {
     json!({"paths": paths})
 }
 
-fn kinds<'a>(world: &'a World, group: &str, version: &str) -> impl Iterator<Item = &'a Arc<Kind>> {
+fn kinds<'a>(world: &'a SandboxState, group: &str, version: &str) -> impl Iterator<Item = &'a Arc<Kind>> {
     world.catalog.iter().filter(move |kind| kind.group == group && kind.version == version)
 }
 
-fn document(world: &World, group: &str, version: &str) -> Result<Value, ApiError> {
+fn document(world: &SandboxState, group: &str, version: &str) -> Result<Value, ApiError> {
     if !world.catalog.has_group_version(group, version) {
         return Err(ApiError::no_such_path());
     }
@@ -254,7 +254,7 @@ mod tests {
                 _ => {}
             }
         }
-        let world = World::new(&SandboxOptions::default());
+        let world = SandboxState::new(&SandboxOptions::default());
         for path in index(&world)["paths"].as_object().unwrap().keys() {
             let document = serve(&world, &format!("/openapi/v3/{path}"), "").unwrap();
             let document: Value = serde_json::from_slice(&document.body).unwrap();

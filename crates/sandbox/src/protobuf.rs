@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_unknown_is_refused() {
+    fn truncated_or_unknown_bytes_are_refused() {
         assert_eq!(read(b"k8s\0\x0a\x7f"), None);
         assert_eq!(read(b"{}"), None);
         assert_eq!(read(b"k8s\0"), None);

@@ -171,7 +171,7 @@ fn decoded(segment: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What to do with fields that the schema does not know.
+/// The treatment of fields that the schema does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Strict,
@@ -290,7 +290,7 @@ pub(crate) fn read_body(body: &[u8], content_type: &str) -> Result<Value, String
     serde_saphyr::from_str(&text).map_err(|error| format!("yaml: {error}"))
 }
 
-/// What is wrong with a JSON text, with the server's text where that is simple.
+/// The error in a JSON text, with the server's text where that is simple.
 fn syntax_error(body: &[u8], error: &serde_json::Error) -> String {
     let start = body.iter().find(|byte| !byte.is_ascii_whitespace()).copied();
     let literal = |word: &str| {

@@ -104,10 +104,10 @@ fn requirement(clause: &str) -> Option<Requirement> {
     Some(Requirement::Exists(label_key(clause)?))
 }
 
-/// What is wrong with a requirement that cannot be parsed.
+/// The error in a requirement that cannot be parsed.
 fn complaint(clause: &str) -> String {
     let words: Vec<&str> = clause.split_whitespace().collect();
-    let said = match words.as_slice() {
+    let error = match words.as_slice() {
         [_, "in" | "notin", found, ..] => format!("found '{found}' expected: '('"),
         [_, "in" | "notin"] => "found '' expected: '('".to_owned(),
         _ => match clause.split_once('=') {
@@ -119,7 +119,7 @@ fn complaint(clause: &str) -> String {
             _ => format!("found '{}', expected: ',' or 'end of string'", words.last().unwrap_or(&"")),
         },
     };
-    format!("unable to parse requirement: {said}")
+    format!("unable to parse requirement: {error}")
 }
 
 fn label_key(text: &str) -> Option<String> {

@@ -17,7 +17,7 @@ use crate::{
     request::{RequestInfo, Shape, shape_wanted},
     status::{About, ApiError},
     watch::{self, BoxError},
-    world::World,
+    world::SandboxState,
 };
 
 /// A response body: whole, or a watch.
@@ -123,7 +123,14 @@ fn respond(
         if info.verb != "create" {
             return Err(ApiError::method_not_allowed());
         }
-        return Ok(answer(&kind, Shape::Full, info, &World::review(&ask, &deny)?, world.now(), wants_yaml(accept)));
+        return Ok(answer(
+            &kind,
+            Shape::Full,
+            info,
+            &SandboxState::review(&ask, &deny)?,
+            world.now(),
+            wants_yaml(accept),
+        ));
     }
     let shape = shape_wanted(accept, kind.is_custom())?;
     check_shape(shape, &kind, info)?;

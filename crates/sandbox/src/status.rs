@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::schema::{FieldError, invalid_status};
 
-/// What names a resource in a message: `ingresses.networking.k8s.io`, or `configmaps` for the core group.
+/// The name of a resource in a message: `ingresses.networking.k8s.io`, or `configmaps` for the core group.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
@@ -99,7 +99,7 @@ impl ApiError {
         Self::new(404, "NotFound", format!("{} not found", about.text())).with_details(about.details())
     }
 
-    /// `going` when the one that exists is being deleted.
+    /// `going` when the existing object is being deleted.
     pub(crate) fn already_exists(about: About<'_>, going: bool) -> Self {
         let prefix = if going { "object is being deleted: " } else { "" };
         Self::new(409, "AlreadyExists", format!("{prefix}{} already exists", about.text()))

@@ -1,4 +1,4 @@
-//! What `kubectl get` prints: objects as rows of a `meta.k8s.io/v1` Table.
+//! The output of `kubectl get`: objects as rows of a `meta.k8s.io/v1` Table.
 
 mod cells;
 mod path;

@@ -27,7 +27,7 @@ use crate::{
     status::ApiError,
     store::{Change, Object},
     table,
-    world::World,
+    world::SandboxState,
 };
 
 /// Why a connection broke.
@@ -72,7 +72,7 @@ enum State {
 /// Opens a watch; the caller has locked the world.
 pub(crate) fn open(
     shared: &Arc<Shared>,
-    world: &mut World,
+    world: &mut SandboxState,
     ask: &Ask<'_>,
     shape: Shape,
     fate: WatchFate,

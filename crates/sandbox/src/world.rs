@@ -16,7 +16,7 @@ use crate::{
 
 /// The state behind the API.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct SandboxState {
     pub(crate) store: Store,
     pub(crate) catalog: Catalog,
     pub(crate) ids: Ids,
@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) controllers: bool,
 }
 
-impl World {
+impl SandboxState {
     pub(crate) fn new(options: &SandboxOptions) -> Self {
         let mut world = Self {
             store: Store::new(options.history),

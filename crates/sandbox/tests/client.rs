@@ -89,7 +89,7 @@ async fn a_watcher_sees_every_change() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_window_is_told_so() {
+async fn a_watch_from_before_the_window_gets_an_error() {
     let sandbox = Sandbox::default();
     let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
     let first = api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
@@ -137,8 +137,8 @@ async fn the_finalizer_flow_of_kube_runs_unmodified() {
         }
     };
     run(made).await.unwrap();
-    let held = api.get("a").await.unwrap();
-    assert_eq!(held.finalizers(), ["example.com/hold"]);
+    let object = api.get("a").await.unwrap();
+    assert_eq!(object.finalizers(), ["example.com/hold"]);
     assert!(api.delete("a", &DeleteParams::default()).await.unwrap().is_left(), "still there");
     let going = api.get("a").await.unwrap();
     assert!(going.metadata.deletion_timestamp.is_some());
@@ -224,7 +224,7 @@ async fn the_log_counts_writes() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_wants_is_not_kept() {
+async fn an_unused_log_is_not_kept() {
     let sandbox = Sandbox::new(SandboxOptions { log: false, ..SandboxOptions::default() });
     let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
     api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the cluster does by itself: garbage collection, declarations that come and go, permissions, lagging reads, HTTP.
+//! The cluster's own work: garbage collection, declarations that come and go, permissions, lagging reads, HTTP.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are tests")]
 
@@ -90,13 +90,13 @@ async fn foreground_waits_for_dependents_and_orphan_lets_them_be() {
     let sandbox = Sandbox::default();
     let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client());
     let owner = api.create(&PostParams::default(), &config_map("owner")).await.unwrap();
-    let mut held = owned_by(config_map("held"), &owner);
-    held.metadata.finalizers = Some(vec!["example.com/hold".into()]);
-    api.create(&PostParams::default(), &held).await.unwrap();
+    let mut child = owned_by(config_map("child"), &owner);
+    child.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+    api.create(&PostParams::default(), &child).await.unwrap();
     api.delete("owner", &DeleteParams::foreground()).await.unwrap();
-    assert_eq!(names(&api).await, ["held", "owner"], "the owner waits");
+    assert_eq!(names(&api).await, ["child", "owner"], "the owner waits");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    api.patch("held", &PatchParams::default(), &release).await.unwrap();
+    api.patch("child", &PatchParams::default(), &release).await.unwrap();
     assert_eq!(names(&api).await, Vec::<String>::new());
 
     let owner = api.create(&PostParams::default(), &config_map("owner")).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_declaration_brings_its_objects_and_takes_them_with_it() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_refused_and_told() {
+async fn a_denied_request_is_refused_with_a_message() {
     let deny = vec![DenyRule::new("create", "configmaps")];
     let sandbox = Sandbox::new(SandboxOptions { deny, ..SandboxOptions::default() });
     let client = sandbox.client();
@@ -175,7 +175,7 @@ async fn a_stale_read_shows_the_past() {
 }
 
 #[tokio::test]
-async fn a_throttled_request_says_when_to_come_back() {
+async fn a_throttled_request_has_a_retry_after() {
     let sandbox = Sandbox::default();
     sandbox.faults().set(FaultPlan::script([(0, Fault::throttled(3))]));
     let api: Api<ConfigMap> = Api::default_namespaced(sandbox.client());

@@ -30,7 +30,7 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
     object
 }
 
-/// A client whose creates meet the fault, and one that meets none.
+/// A client whose creates meet the fault, and a client without faults.
 fn at_create(sandbox: &Sandbox, fault: Fault) -> (Api<ConfigMap>, Api<ConfigMap>) {
     let plan = FaultPlan::new(move |info, _| if info.verb == "create" { fault.clone() } else { Fault::None });
     (Api::default_namespaced(sandbox.client_with(plan)), Api::default_namespaced(sandbox.client()))
@@ -260,7 +260,7 @@ async fn a_metadata_watcher_follows_its_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fork_starts_equal_and_goes_its_own_way() {
+async fn a_fork_starts_equal_and_then_differs() {
     let base = sandbox(1);
     let (old, _) = at_create(&base, Fault::None);
     let first = create(&old, "a").await.unwrap();
@@ -283,7 +283,7 @@ async fn a_fork_starts_equal_and_goes_its_own_way() {
     assert!(made[0] != made[2] && made[0] != first.uid());
 }
 
-/// What a few clients under seeded faults leave behind, with the log and the time it took.
+/// The objects that a few clients under seeded faults leave behind, with the log and the time it took.
 fn history(seed: u64) -> String {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");

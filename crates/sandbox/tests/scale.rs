@@ -106,6 +106,6 @@ async fn a_thousand_custom_objects_each_get_their_own_status() {
     assert_eq!(all.items.len(), 1000);
     for object in all {
         assert_eq!(object.data["status"]["of"], object.data["spec"]["size"], "{}", object.name_any());
-        assert_eq!(object.metadata.generation, Some(1), "a status is no change of the spec");
+        assert_eq!(object.metadata.generation, Some(1), "a status is not a change of the spec");
     }
 }

@@ -12,10 +12,10 @@ use crate::{
     schema::FieldError,
     status::{About, ApiError},
     store::{Object, key_of},
-    world::World,
+    world::SandboxState,
 };
 
-/// What is to happen with the objects that the deleted one owns.
+/// The treatment of the objects that the deleted one owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Propagation {
     Background,
@@ -71,7 +71,7 @@ impl DeleteOptions {
     }
 }
 
-impl World {
+impl SandboxState {
     /// DELETE of one object.
     pub(crate) fn delete(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = DeleteOptions::parse(ask.info, ask.body, ask.content_type)?;

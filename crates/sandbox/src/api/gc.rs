@@ -1,4 +1,4 @@
-//! What the cluster's own controllers do, at once and in order: garbage collection by owner, namespace deletion, CRD cleanup.
+//! The cluster's own controllers, at once and in order: garbage collection by owner, namespace deletion, CRD cleanup.
 //!
 //! A real cluster does this some moments later; here it is done before the request that caused it is answered, so that tests
 //! need not wait and always see the same history.
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::{
     kinds::{Kind, crd},
     store::{Object, Place, Table, key_of},
-    world::World,
+    world::SandboxState,
 };
 
-impl World {
+impl SandboxState {
     /// An object was removed: its dependents, its namespace and its declaration may follow.
     pub(crate) fn after_removal(&mut self, kind: &Kind, last: &Arc<Object>) {
         if kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io" {
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Whether a reference points at an object that exists; one that cannot be looked up is assumed to exist.
+    /// Whether a reference points at an object that exists. An object that cannot be looked up is assumed to exist.
     fn owner_lives(&self, dependent: &Object, owner: &Value) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let Some(kind) = self.catalog.by_kind(text("apiVersion"), text("kind")) else { return true };

@@ -1,4 +1,4 @@
-//! The verbs of the API on the [`World`](crate::world::World): each takes a parsed request and gives an answer or a refusal.
+//! The verbs of the API on the [`SandboxState`](crate::world::SandboxState): each takes a parsed request and gives an answer or a refusal.
 
 pub(crate) mod delete;
 pub(crate) mod gc;
@@ -40,7 +40,7 @@ impl Ask<'_> {
     }
 }
 
-/// What an answer shows.
+/// The body of an answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     /// A stored object.

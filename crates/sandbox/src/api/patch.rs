@@ -13,7 +13,7 @@ use crate::{
     request::{FieldValidation, WriteOptions, read_body},
     status::ApiError,
     store::meta,
-    world::World,
+    world::SandboxState,
 };
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -21,7 +21,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-impl World {
+impl SandboxState {
     /// PATCH.
     pub(crate) fn patch(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let media = ask.content_type.split(';').next().unwrap_or_default().trim();

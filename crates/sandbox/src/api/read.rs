@@ -12,7 +12,7 @@ use crate::{
     selector::{FieldSelector, LabelSelector},
     status::ApiError,
     store::{Compacted, Object},
-    world::World,
+    world::SandboxState,
 };
 
 /// Which objects of a collection a request means.
@@ -129,7 +129,7 @@ pub(crate) fn version_wanted(info: &RequestInfo) -> Result<Option<u64>, ApiError
     })
 }
 
-impl World {
+impl SandboxState {
     /// One object; `behind` reads that many versions ago, as a lagging replica would.
     pub(crate) fn get(&self, ask: &Ask<'_>, behind: u64) -> Result<Answer, ApiError> {
         if let Some(wanted) = version_wanted(ask.info)?

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     request::{FieldValidation, RequestInfo},
     status::{About, ApiError, quoted},
-    world::World,
+    world::SandboxState,
 };
 
 /// A request that is refused with 403; empty fields and `*` match anything.
@@ -73,7 +73,7 @@ pub(crate) fn check(rules: &[DenyRule], info: &RequestInfo, user: &str) -> Resul
     ))
 }
 
-impl World {
+impl SandboxState {
     /// Answers an access review.
     pub(crate) fn review(ask: &Ask<'_>, rules: &[DenyRule]) -> Result<Answer, ApiError> {
         let mut object = read_object(ask)?;

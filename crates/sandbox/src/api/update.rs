@@ -16,7 +16,7 @@ use crate::{
     schema::FieldError,
     status::ApiError,
     store::meta,
-    world::World,
+    world::SandboxState,
 };
 
 /// How the new object came about, which decides who is recorded as the owner of what changed.
@@ -28,7 +28,7 @@ pub(crate) enum Manner {
     Apply,
 }
 
-impl World {
+impl SandboxState {
     /// PUT.
     pub(crate) fn update(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::parse(ask.info, ask.agent, "UpdateOptions")?;
@@ -101,7 +101,7 @@ impl World {
         }
         errors.extend(validate(&kind, &new, Some(old), &ask.info.subresource));
         if !errors.is_empty() {
-            return Err(ApiError::invalid(kind.told_group(), &kind.kind, name, &errors));
+            return Err(ApiError::invalid(kind.reported_group(), &kind.kind, name, &errors));
         }
         if manner == Manner::Update {
             let subresource = Some(ask.info.subresource.as_str()).filter(|sub| !sub.is_empty());
@@ -127,10 +127,11 @@ impl World {
 
 /// Whether a deleted object has no finalizer left.
 pub(crate) fn is_released(object: &Value) -> bool {
-    let held = object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let has_finalizers =
+        object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let by_namespace = object["kind"] == "Namespace"
         && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    !meta(object, "deletionTimestamp").is_empty() && !held && !by_namespace
+    !meta(object, "deletionTimestamp").is_empty() && !has_finalizers && !by_namespace
 }
 
 /// Puts back the metadata that only the server changes; complains where the caller tried.

@@ -20,7 +20,7 @@ use crate::{
     schema::FieldError,
     status::{ApiError, quoted},
     store::{key_of, meta},
-    world::World,
+    world::SandboxState,
 };
 
 fn metadata_schema() -> &'static Value {
@@ -276,7 +276,7 @@ pub(crate) fn settle_place(ask: &Ask<'_>, object: &mut Value) -> Result<(), ApiE
     Ok(())
 }
 
-impl World {
+impl SandboxState {
     /// POST of a new object.
     pub(crate) fn create(&mut self, ask: &Ask<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::parse(ask.info, ask.agent, "CreateOptions")?;
@@ -325,7 +325,7 @@ impl World {
         }
         let errors = validate(&kind, &object, None, "");
         if !errors.is_empty() {
-            return Err(ApiError::invalid(kind.told_group(), &kind.kind, &name, &errors));
+            return Err(ApiError::invalid(kind.reported_group(), &kind.kind, &name, &errors));
         }
         let key = key_of(meta(&object, "namespace"), &name);
         if self.store.get(&kind.table, &key).is_some() {
@@ -376,7 +376,7 @@ impl World {
                 .is_some_and(|crd| !crd.meta("deletionTimestamp").is_empty())
     }
 
-    /// What the server's own controllers do after an object was stored.
+    /// The work of the server's own controllers after an object was stored.
     pub(crate) fn after_write(&mut self, kind: &Kind, stored: &Arc<crate::store::Object>) {
         if kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io" {
             self.accept_crd(stored);

@@ -14,7 +14,7 @@ use super::{
 
 struct Rules {
     lines: &'static str,
-    /// What is always there, even in an empty object.
+    /// The fields that are always there, even in an empty object.
     blank: &'static str,
     status: Status,
 }

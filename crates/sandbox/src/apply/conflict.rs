@@ -93,7 +93,7 @@ impl ApplyConflict {
         Self { causes: causes.collect() }
     }
 
-    /// What is left when some fields are allowed to conflict; `None` when nothing is.
+    /// The remaining conflicts when some fields are allowed to conflict; `None` without any.
     pub(super) fn without(&self, allowed: &Fields) -> Option<Self> {
         let allowed = allowed.paths();
         let causes: Vec<ConflictCause> =

@@ -11,7 +11,7 @@ use crate::schema::quoted;
 /// How many update entries an object keeps; older ones are folded into one.
 const MOST_UPDATERS: usize = 10;
 
-/// Who wrote: a manager by one operation through one subresource (and, for updates, in one API version).
+/// A writer: a manager by one operation through one subresource (and, for updates, in one API version).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub(crate) name: String,
@@ -21,7 +21,7 @@ pub(crate) struct Manager {
     pub(crate) subresource: String,
 }
 
-/// What a manager owns.
+/// The fields that a manager owns.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) fields: Fields,

@@ -70,7 +70,7 @@ pub fn apply(
     let mut managers = managed::decode(entries.as_ref())
         .ok_or_else(|| ApplyError::internal("failed to decode managed fields".to_owned()))?;
     if managers.is_empty() && live.is_some() {
-        // What was there before the first apply is owned by a manager of its own, so that applying does not take it over in silence.
+        // Fields from before the first apply are owned by a manager of their own, so that applying does not take them over in silence.
         let before = Manager::new("before-first-apply", false, &version, subresource);
         update(&blank(schema, patch), &object, &mut managers, &before, schema, subresource, now);
     }
@@ -367,7 +367,7 @@ fn merge_applied(
     Ok((merged, managers))
 }
 
-/// What the applier owned and no longer applies.
+/// The fields that the applier owned and no longer applies.
 fn dropped(last: &Fields, managers: &Managers, applier: &Manager) -> Fields {
     managers.get(applier).map_or_else(|| last.clone(), |owned| last.clone().difference(&owned.fields))
 }

@@ -218,9 +218,9 @@ impl Fields {
         for step in &other.members {
             self.members.remove(step);
         }
-        for (step, gone) in &other.children {
+        for (step, removed) in &other.children {
             if let Some(child) = self.children.get_mut(step) {
-                child.subtract(gone);
+                child.subtract(removed);
                 if child.is_empty() {
                     self.children.remove(step);
                 }
@@ -256,9 +256,9 @@ impl Fields {
             self.members.remove(step);
             self.children.remove(step);
         }
-        for (step, gone) in &other.children {
+        for (step, removed) in &other.children {
             if let Some(child) = self.children.get_mut(step) {
-                child.subtract_trees(gone);
+                child.subtract_trees(removed);
                 if child.is_empty() {
                     self.children.remove(step);
                 }

@@ -28,7 +28,7 @@ impl Comparison {
     }
 }
 
-/// The step to an item of a set or a keyed list, or why it has none.
+/// The step to an item of a set or a keyed list, or why there is no step.
 fn item_step(list: &List, item: &Value) -> Result<Step, String> {
     match &list.merge {
         ListMerge::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -373,9 +373,9 @@ fn compare_items(list: &List, olds: &[Value], news: &[Value], path: &mut Vec<Ste
     }
 }
 
-/// What `config` laid over `live` gives; `None` where nothing is left.
+/// The result of `config` merged over `live`; `None` where nothing is left.
 pub(crate) fn merge(live: Option<&Value>, config: Option<&Value>, atom: &Atom) -> Option<Value> {
-    // What only one of them has is taken as it is.
+    // A value that only one of them has is taken unchanged.
     if live.is_none() || config.is_none() {
         return config.or(live).cloned();
     }

@@ -14,7 +14,7 @@ use crate::schema::{Additional, Node, Structural};
 #[derive(Clone, Debug)]
 pub struct TypeSchema {
     pub(crate) root: Arc<Atom>,
-    /// What an update through the main resource cannot change, so that no manager owns it through it.
+    /// The fields that an update through the main resource cannot change, so that no manager owns them through it.
     pub(crate) reset: Fields,
     /// The same for the status subresource.
     pub(crate) status_reset: Fields,
@@ -59,7 +59,7 @@ impl TypeSchema {
     }
 }
 
-/// What a value at some place may be; several at once where the schema leaves it open.
+/// The possible types of a value; several at once where the schema leaves it open.
 #[derive(Debug, Default)]
 pub(crate) struct Atom {
     pub(crate) scalar: Option<Scalar>,
@@ -207,7 +207,7 @@ impl Object {
     }
 }
 
-/// What of an atom fits a value; all of it where nothing does.
+/// The part of an atom that fits a value; all of it where nothing does.
 pub(crate) enum Part<'a> {
     Scalar(Scalar),
     List(&'a List),
@@ -233,7 +233,7 @@ fn reference(node: &Node, preserving: bool) -> Type {
 }
 
 fn atom(node: &Node, preserving: bool) -> Atom {
-    // What is below a node that keeps unknown fields keeps them too.
+    // Nodes below a node that keeps unknown fields keep them too.
     let preserving = preserving || node.preserve_unknown;
     if node.int_or_string {
         return Atom {

@@ -1,4 +1,4 @@
-//! The rules of the edge, one test each. The comment above a test is the fact that it stands for, as it was read from the
+//! The rules of the edge, one test each. The comment above a test is the fact that it checks, as it was read from the
 //! configuration that Pangolin 1.22.0 generated.
 
 use super::*;

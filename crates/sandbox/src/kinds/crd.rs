@@ -95,7 +95,7 @@ fn one_schema(crd: &Value) -> bool {
     schemas.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// What is wrong with a declaration, as far as the sandbox could not serve it. Its names, columns and defaults are not checked.
+/// The errors in a declaration that keep the sandbox from serving it. Its names, columns and defaults are not checked.
 pub(crate) fn errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));

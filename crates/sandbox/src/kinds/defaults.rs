@@ -1,4 +1,4 @@
-//! What the server fills in for built-in kinds: on every write, and once on create.
+//! The defaults of built-in kinds: on every write, and once on create.
 
 use data_encoding::BASE64;
 use serde_json::{Map, Value, json};

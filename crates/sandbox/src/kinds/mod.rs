@@ -41,7 +41,7 @@ pub(crate) struct CustomVersion {
     pub(crate) deprecation: Option<String>,
 }
 
-/// What a kind is made of.
+/// The source of a kind.
 #[derive(Debug)]
 pub(crate) enum Origin {
     Builtin(&'static builtin::Builtin),
@@ -90,7 +90,7 @@ impl Kind {
     }
 
     /// The group that refusals of its objects name: both faces of events are one kind.
-    pub(crate) fn told_group(&self) -> &str {
+    pub(crate) fn reported_group(&self) -> &str {
         if self.table == "events" { "" } else { &self.group }
     }
 

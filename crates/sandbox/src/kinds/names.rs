@@ -17,7 +17,7 @@ const LABEL_VALUE_TEXT: &str = "a valid label must be an empty string or consist
 const CONFIG_KEY_TEXT: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const WILDCARD_TEXT: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// What an object of a kind may be called.
+/// The rule for the names of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameRule {
     Label,
@@ -27,7 +27,7 @@ pub(crate) enum NameRule {
 }
 
 impl NameRule {
-    /// What is wrong with a name; with `prefix` it is a `generateName`, whose tail is cut off.
+    /// The error in a name; with `prefix` it is a `generateName`, whose tail is cut off.
     pub(crate) fn complaints(self, name: &str, prefix: bool) -> Vec<String> {
         let trimmed =
             if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
@@ -42,7 +42,7 @@ impl NameRule {
 /// Labels with dots between them.
 const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 
-/// What is wrong with a text that may have so many characters or bytes, and must match a pattern as a whole.
+/// The error in a text that may have so many characters or bytes, and must match a pattern as a whole.
 fn shaped(text: &str, (most, unit): (usize, &str), pattern: &'static str, why: &str) -> Vec<String> {
     static COMPILED: Mutex<BTreeMap<&str, Option<Regex>>> = Mutex::new(BTreeMap::new());
     let mut wrong = Vec::new();

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// What reading an object brought up.
+/// The findings from reading an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     /// Paths of dropped fields: `spec.foo`, `spec.rules[0].bar`.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use signpost_dns::{Fqdn, Rdata, RecordSet, RecordType};
 
 use super::{
-    records::{Held, negative_ttl},
+    records::{RecordMap, negative_ttl},
     wire::type_code,
 };
 
@@ -19,14 +19,14 @@ const CNAME: u16 = 5;
 const DS: u16 = 43;
 const SOA: u16 = 6;
 
-/// The answer for a name.
+/// The kind of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AnswerKind {
     /// The name exists; the answer may still be empty.
     Found,
     /// The name does not exist.
     NoSuchName,
-    /// Someone else is to be asked.
+    /// Another server has to be asked.
     Referral,
     /// The name is outside of the zones of this server.
     Refused,
@@ -35,31 +35,31 @@ pub(super) enum Verdict {
 /// An answer before it is put on the wire.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) verdict: Verdict,
+    pub(super) kind: AnswerKind,
     pub(super) answers: Vec<RecordSet>,
     pub(super) authority: Vec<RecordSet>,
     pub(super) additional: Vec<RecordSet>,
 }
 
 impl Answer {
-    fn new(verdict: Verdict) -> Self {
-        Self { verdict, answers: Vec::new(), authority: Vec::new(), additional: Vec::new() }
+    fn new(kind: AnswerKind) -> Self {
+        Self { kind, answers: Vec::new(), authority: Vec::new(), additional: Vec::new() }
     }
 }
 
 /// Answers a question for records of type number `qtype`.
-pub(super) fn answer(held: &Held, qname: &Fqdn, qtype: u16) -> Answer {
-    let mut answer = Answer::new(Verdict::Refused);
+pub(super) fn answer(records: &RecordMap, qname: &Fqdn, qtype: u16) -> Answer {
+    let mut answer = Answer::new(AnswerKind::Refused);
     let mut seen = BTreeSet::new();
     let mut name = qname.clone();
     for _ in 0..LONGEST_CHAIN {
         if !seen.insert(name.clone()) {
             break;
         }
-        let Some(next) = step(held, &name, qtype, &mut answer) else { break };
+        let Some(next) = step(records, &name, qtype, &mut answer) else { break };
         name = next;
         // Where a chain leaves our zones, its part in our zones is the answer.
-        if held.apex_of(&name).is_none() {
+        if records.apex_of(&name).is_none() {
             break;
         }
     }
@@ -67,48 +67,48 @@ pub(super) fn answer(held: &Held, qname: &Fqdn, qtype: u16) -> Answer {
 }
 
 /// Answers for one name of a chain; the target when the name is an alias.
-fn step(held: &Held, name: &Fqdn, qtype: u16, answer: &mut Answer) -> Option<Fqdn> {
-    let apex = apex(held, name, qtype)?;
-    if let Some(cut) = delegation(held, &apex, name, qtype) {
-        answer.verdict = Verdict::Referral;
+fn step(records: &RecordMap, name: &Fqdn, qtype: u16, answer: &mut Answer) -> Option<Fqdn> {
+    let apex = apex(records, name, qtype)?;
+    if let Some(cut) = delegation(records, &apex, name, qtype) {
+        answer.kind = AnswerKind::Referral;
         answer.additional =
-            cut.records.iter().filter_map(Rdata::target).flat_map(|host| addresses(held, host)).collect();
+            cut.records.iter().filter_map(Rdata::target).flat_map(|host| addresses(records, host)).collect();
         answer.authority = vec![cut];
         return None;
     }
-    answer.verdict = Verdict::Found;
-    if held.sets(name).is_some() {
-        return node(held, &apex, name, name, qtype, answer);
+    answer.kind = AnswerKind::Found;
+    if records.sets(name).is_some() {
+        return node(records, &apex, name, name, qtype, answer);
     }
     if name == &apex && qtype == SOA {
-        answer.answers.extend(held.soa(&apex));
+        answer.answers.extend(records.soa(&apex));
         return None;
     }
-    if held.exists(name) || name == &apex {
-        negative(held, &apex, answer);
+    if records.exists(name) || name == &apex {
+        negative(records, &apex, answer);
         return None;
     }
-    let encloser = closest_encloser(held, &apex, name)?;
-    if let Some((set, target)) = synthesised(held, &encloser, name) {
+    let encloser = closest_encloser(records, &apex, name)?;
+    if let Some((set, target)) = synthesised(records, &encloser, name) {
         answer.answers.extend(set);
         return target;
     }
-    let wildcard = encloser.prepend("*").ok().filter(|wildcard| held.sets(wildcard).is_some());
+    let wildcard = encloser.prepend("*").ok().filter(|wildcard| records.sets(wildcard).is_some());
     if let Some(wildcard) = wildcard {
-        return node(held, &apex, &wildcard, name, qtype, answer);
+        return node(records, &apex, &wildcard, name, qtype, answer);
     }
-    answer.verdict = Verdict::NoSuchName;
-    negative(held, &apex, answer);
+    answer.kind = AnswerKind::NoSuchName;
+    negative(records, &apex, answer);
     None
 }
 
 /// The apex that answers; a DS record belongs to the parent's side of a cut.
-fn apex(held: &Held, name: &Fqdn, qtype: u16) -> Option<Fqdn> {
-    let apex = held.apex_of(name)?;
+fn apex(records: &RecordMap, name: &Fqdn, qtype: u16) -> Option<Fqdn> {
+    let apex = records.apex_of(name)?;
     if qtype == DS
         && &apex == name
         && let Some(parent) =
-            name.parent().and_then(|parent| held.apex_of(&parent)).filter(|parent| name.is_at_or_below(parent))
+            name.parent().and_then(|parent| records.apex_of(&parent)).filter(|parent| name.is_at_or_below(parent))
     {
         return Some(parent);
     }
@@ -116,7 +116,7 @@ fn apex(held: &Held, name: &Fqdn, qtype: u16) -> Option<Fqdn> {
 }
 
 /// The NS records of the first cut between the apex and the name.
-fn delegation(held: &Held, apex: &Fqdn, name: &Fqdn, qtype: u16) -> Option<RecordSet> {
+fn delegation(records: &RecordMap, apex: &Fqdn, name: &Fqdn, qtype: u16) -> Option<RecordSet> {
     let mut path = Vec::new();
     let mut at = Some(name.clone());
     while let Some(current) = at {
@@ -129,24 +129,24 @@ fn delegation(held: &Held, apex: &Fqdn, name: &Fqdn, qtype: u16) -> Option<Recor
     path.into_iter()
         .rev()
         .filter(|cut| !(cut == name && qtype == DS))
-        .find_map(|cut| held.set(&cut, RecordType::Ns).cloned())
+        .find_map(|cut| records.set(&cut, RecordType::Ns).cloned())
 }
 
 /// The records at `node`, shown as `owner`'s.
-fn node(held: &Held, apex: &Fqdn, node: &Fqdn, owner: &Fqdn, qtype: u16, answer: &mut Answer) -> Option<Fqdn> {
+fn node(records: &RecordMap, apex: &Fqdn, node: &Fqdn, owner: &Fqdn, qtype: u16, answer: &mut Answer) -> Option<Fqdn> {
     let shown = |set: &RecordSet| RecordSet { name: owner.clone(), ..set.clone() };
-    let sets = held.sets(node)?;
+    let sets = records.sets(node)?;
     let before = answer.answers.len();
     let wanted =
         |set: &&RecordSet| (qtype == ANY && set.rtype != RecordType::Alias) || type_code(set.rtype) == Some(qtype);
     answer.answers.extend(sets.values().filter(wanted).map(shown));
     if node == apex && matches!(qtype, ANY | SOA) && !sets.contains_key(&RecordType::Soa) {
-        answer.answers.extend(held.soa(apex));
+        answer.answers.extend(records.soa(apex));
     }
     if answer.answers.len() > before {
         let targets: Vec<Fqdn> =
             answer.answers[before..].iter().flat_map(|set| &set.records).filter_map(extra_target).cloned().collect();
-        answer.additional.extend(targets.iter().flat_map(|host| addresses(held, host)));
+        answer.additional.extend(targets.iter().flat_map(|host| addresses(records, host)));
         return None;
     }
     if let Some(alias) = sets.get(&RecordType::Cname).filter(|_| qtype != CNAME) {
@@ -154,18 +154,18 @@ fn node(held: &Held, apex: &Fqdn, node: &Fqdn, owner: &Fqdn, qtype: u16, answer:
         return alias.records.iter().find_map(Rdata::target).cloned();
     }
     if let Some(alias) = sets.get(&RecordType::Alias) {
-        let flattened = flattened(held, alias, owner, qtype);
+        let flattened = flattened(records, alias, owner, qtype);
         if !flattened.is_empty() {
             answer.answers.extend(flattened);
             return None;
         }
     }
-    negative(held, apex, answer);
+    negative(records, apex, answer);
     None
 }
 
 /// The addresses of an ALIAS record's target, as the owner's own.
-fn flattened(held: &Held, alias: &RecordSet, owner: &Fqdn, qtype: u16) -> Vec<RecordSet> {
+fn flattened(records: &RecordMap, alias: &RecordSet, owner: &Fqdn, qtype: u16) -> Vec<RecordSet> {
     if ![RecordType::A, RecordType::Aaaa].into_iter().any(|rtype| type_code(rtype) == Some(qtype)) {
         return Vec::new();
     }
@@ -173,12 +173,13 @@ fn flattened(held: &Held, alias: &RecordSet, owner: &Fqdn, qtype: u16) -> Vec<Re
     let found = targets.flat_map(|target| {
         let mut name = target.clone();
         for _ in 0..LONGEST_CHAIN {
-            match held.set(&name, RecordType::Cname).and_then(|set| set.records.iter().find_map(Rdata::target)) {
+            match records.set(&name, RecordType::Cname).and_then(|set| set.records.iter().find_map(Rdata::target)) {
                 Some(next) => name = next.clone(),
                 None => break,
             }
         }
-        held.sets(&name)
+        records
+            .sets(&name)
             .into_iter()
             .flat_map(|sets| sets.values())
             .filter(|set| type_code(set.rtype) == Some(qtype))
@@ -188,8 +189,8 @@ fn flattened(held: &Held, alias: &RecordSet, owner: &Fqdn, qtype: u16) -> Vec<Re
 }
 
 /// A CNAME made from a DNAME above the name, with the DNAME itself.
-fn synthesised(held: &Held, encloser: &Fqdn, name: &Fqdn) -> Option<(Vec<RecordSet>, Option<Fqdn>)> {
-    let dname = held.set(encloser, RecordType::Dname)?;
+fn synthesised(records: &RecordMap, encloser: &Fqdn, name: &Fqdn) -> Option<(Vec<RecordSet>, Option<Fqdn>)> {
+    let dname = records.set(encloser, RecordType::Dname)?;
     let target = dname.records.iter().find_map(Rdata::target)?;
     let prefix = name.undotted().strip_suffix(encloser.undotted())?.trim_end_matches('.');
     let target = target.prepend(prefix).ok()?;
@@ -203,10 +204,10 @@ fn synthesised(held: &Held, encloser: &Fqdn, name: &Fqdn) -> Option<(Vec<RecordS
 }
 
 /// The nearest name above that exists in the zone.
-fn closest_encloser(held: &Held, apex: &Fqdn, name: &Fqdn) -> Option<Fqdn> {
+fn closest_encloser(records: &RecordMap, apex: &Fqdn, name: &Fqdn) -> Option<Fqdn> {
     let mut at = name.parent();
     while let Some(current) = at {
-        if &current == apex || held.exists(&current) {
+        if &current == apex || records.exists(&current) {
             return Some(current);
         }
         at = current.parent();
@@ -215,8 +216,8 @@ fn closest_encloser(held: &Held, apex: &Fqdn, name: &Fqdn) -> Option<Fqdn> {
 }
 
 /// Adds the SOA, whose minimum is how long an absence may be cached.
-fn negative(held: &Held, apex: &Fqdn, answer: &mut Answer) {
-    if let Some(mut soa) = held.soa(apex) {
+fn negative(records: &RecordMap, apex: &Fqdn, answer: &mut Answer) {
+    if let Some(mut soa) = records.soa(apex) {
         if let Ok(ttl) = signpost_dns::Ttl::new(negative_ttl(&soa)) {
             soa.ttl = ttl;
         }
@@ -232,16 +233,16 @@ fn extra_target(rdata: &Rdata) -> Option<&Fqdn> {
     }
 }
 
-fn addresses(held: &Held, host: &Fqdn) -> Vec<RecordSet> {
-    [RecordType::A, RecordType::Aaaa].into_iter().filter_map(|rtype| held.set(host, rtype).cloned()).collect()
+fn addresses(records: &RecordMap, host: &Fqdn) -> Vec<RecordSet> {
+    [RecordType::A, RecordType::Aaaa].into_iter().filter_map(|rtype| records.set(host, rtype).cloned()).collect()
 }
 
 /// The answer for a name below `above` that cannot have records.
-pub(super) fn absent(held: &Held, above: &Fqdn) -> Answer {
-    let mut answer = Answer::new(Verdict::Refused);
-    if let Some(apex) = held.apex_of(above) {
-        answer.verdict = Verdict::NoSuchName;
-        negative(held, &apex, &mut answer);
+pub(super) fn absent(records: &RecordMap, above: &Fqdn) -> Answer {
+    let mut answer = Answer::new(AnswerKind::Refused);
+    if let Some(apex) = records.apex_of(above) {
+        answer.kind = AnswerKind::NoSuchName;
+        negative(records, &apex, &mut answer);
     }
     answer
 }

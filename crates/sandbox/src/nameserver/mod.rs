@@ -23,7 +23,7 @@ use hickory_server::{
     server::{Request, RequestHandler, ResponseHandler, ResponseInfo, Server},
     zone_handler::MessageResponseBuilder,
 };
-use lookup::Verdict;
+use lookup::AnswerKind;
 pub use records::Records;
 use signpost_dns::{Fqdn, RecordSet};
 use tokio::net::{TcpListener, UdpSocket};
@@ -74,7 +74,7 @@ impl NameServer {
         self.addr
     }
 
-    /// What it serves.
+    /// Its records.
     pub fn records(&self) -> Records {
         self.records.clone()
     }
@@ -122,23 +122,23 @@ impl Handler {
         if info.query.query_class() != DNSClass::IN || matches!(qtype, AXFR | IXFR) {
             return Reply::bare(ResponseCode::Refused);
         }
-        let held = self.records.read();
+        let records = self.records.read();
         let labels: Vec<String> =
             info.query.name().iter().map(|label| String::from_utf8_lossy(label).into_owned()).collect();
         let Some((qname, whole)) = readable(&labels) else { return Reply::bare(ResponseCode::Refused) };
-        let mut answer = lookup::answer(&held, &qname, qtype);
-        if !whole && answer.verdict != Verdict::Refused {
+        let mut answer = lookup::answer(&records, &qname, qtype);
+        if !whole && answer.kind != AnswerKind::Refused {
             // A label that no record can have: nothing is there, whatever is above it.
-            answer = lookup::absent(&held, &qname);
+            answer = lookup::absent(&records, &qname);
         }
-        let code = match answer.verdict {
-            Verdict::Found | Verdict::Referral => ResponseCode::NoError,
-            Verdict::NoSuchName => ResponseCode::NXDomain,
-            Verdict::Refused => ResponseCode::Refused,
+        let code = match answer.kind {
+            AnswerKind::Found | AnswerKind::Referral => ResponseCode::NoError,
+            AnswerKind::NoSuchName => ResponseCode::NXDomain,
+            AnswerKind::Refused => ResponseCode::Refused,
         };
         Reply {
             code,
-            authoritative: matches!(answer.verdict, Verdict::Found | Verdict::NoSuchName),
+            authoritative: matches!(answer.kind, AnswerKind::Found | AnswerKind::NoSuchName),
             answers: encoded(&answer.answers),
             authority: encoded(&answer.authority),
             additional: encoded(&answer.additional),

@@ -15,11 +15,11 @@ const NEGATIVE_TTL: u32 = 60;
 
 /// A handle on the records; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Records(Arc<RwLock<Held>>);
+pub struct Records(Arc<RwLock<RecordMap>>);
 
 /// The records themselves.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct RecordMap {
     zones: BTreeSet<Fqdn>,
     /// Kept when a zone is removed, so that its serial never decreases when it is added again.
     serials: BTreeMap<Fqdn, u32>,
@@ -37,25 +37,25 @@ fn reversed(name: &Fqdn) -> Reversed {
 impl Records {
     /// Adds a zone; names in it are answered from now on.
     pub fn add_zone(&self, zone: &ZoneName) {
-        let mut held = self.write();
-        if held.zones.insert(zone.name().clone()) {
-            held.touch(zone.name());
+        let mut records = self.write();
+        if records.zones.insert(zone.name().clone()) {
+            records.touch(zone.name());
         }
     }
 
     /// Drops a zone with all its records, except those of zones below it.
     pub fn remove_zone(&self, zone: &ZoneName) {
-        let mut held = self.write();
-        let gone: Vec<Reversed> = held
+        let mut records = self.write();
+        let removed: Vec<Reversed> = records
             .below(zone.name())
-            .filter(|(_, (name, _))| held.zone_of(name) == Some(zone.name()))
+            .filter(|(_, (name, _))| records.zone_of(name) == Some(zone.name()))
             .map(|(key, _)| key.clone())
             .collect();
-        for key in gone {
-            held.names.remove(&key);
+        for key in removed {
+            records.names.remove(&key);
         }
-        held.zones.remove(zone.name());
-        held.touch(zone.name());
+        records.zones.remove(zone.name());
+        records.touch(zone.name());
     }
 
     /// Puts a record set in place of the one with its name and type; without records, removes it.
@@ -63,24 +63,24 @@ impl Records {
         if set.records.is_empty() {
             return self.remove(&set.name, &set.rtype);
         }
-        let mut held = self.write();
-        let (_, sets) = held.names.entry(reversed(&set.name)).or_insert_with(|| (set.name.clone(), BTreeMap::new()));
+        let mut records = self.write();
+        let (_, sets) = records.names.entry(reversed(&set.name)).or_insert_with(|| (set.name.clone(), BTreeMap::new()));
         if sets.insert(set.rtype, set.clone()).as_ref() != Some(set) {
-            held.touch(&set.name);
+            records.touch(&set.name);
         }
     }
 
     /// Removes a record set.
     pub fn remove(&self, name: &Fqdn, rtype: &RecordType) {
-        let mut held = self.write();
+        let mut records = self.write();
         let key = reversed(name);
-        let Some((_, sets)) = held.names.get_mut(&key) else { return };
+        let Some((_, sets)) = records.names.get_mut(&key) else { return };
         let removed = sets.remove(rtype).is_some();
         if sets.is_empty() {
-            held.names.remove(&key);
+            records.names.remove(&key);
         }
         if removed {
-            held.touch(name);
+            records.touch(name);
         }
     }
 
@@ -109,16 +109,16 @@ impl Records {
         sets
     }
 
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Held> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, RecordMap> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Held> {
+    fn write(&self) -> RwLockWriteGuard<'_, RecordMap> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl RecordMap {
     fn touch(&mut self, name: &Fqdn) {
         let zone = self.zone_of(name).unwrap_or(name).clone();
         let serial = self.serials.entry(zone).or_default();
@@ -168,7 +168,7 @@ impl Held {
             .take_while(move |(other, _)| other.get(..length) == Some(&key[..]))
     }
 
-    /// The zone's SOA: the one that was set, else one made up with a serial that rises with every change.
+    /// The zone's SOA: the stored one, else a generated one whose serial rises with every change.
     pub(super) fn soa(&self, apex: &Fqdn) -> Option<RecordSet> {
         if let Some(set) = self.set(apex, RecordType::Soa) {
             return Some(set.clone());

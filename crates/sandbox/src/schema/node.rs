@@ -216,7 +216,7 @@ impl RuleText {
         }
     }
 
-    /// What is wrong with the rule apart from its expressions.
+    /// The errors in the rule apart from its expressions.
     pub(crate) fn check(&self, at: &str, errors: &mut Vec<FieldError>) {
         const REASONS: [&str; 4] =
             ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -238,7 +238,7 @@ impl RuleText {
         }
     }
 
-    /// What names the rule in an error about it: its message, else its text.
+    /// The name of the rule in an error about it: its message, else its text.
     pub(crate) fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
     }

@@ -14,7 +14,7 @@ fn a_compiled_schema_is_shared_between_threads() {
     sharable::<Structural>();
 }
 
-/// What the server does to the body of a create before it validates.
+/// The changes of the server to the body of a create before it validates.
 fn admitted(schema: &Structural, object: &Value) -> Value {
     let mut object = object.clone();
     schema.prune(&mut object);

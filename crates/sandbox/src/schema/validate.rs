@@ -18,7 +18,7 @@ pub(crate) fn validate(value: &Value, node: &Node, base: &str, old: Option<Corre
     check(value, node, "", old).failures.into_iter().map(|failure| failure.into_error(base)).collect()
 }
 
-/// What a check found, and how many of its parts were valid.
+/// The errors of a check, and how many of its parts were valid.
 #[derive(Default)]
 struct Outcome {
     failures: Vec<Failure>,
