@@ -67,14 +67,14 @@ struct State {
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
 impl PowerDns {
-    /// The SQLite one that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
+    /// The SQLite server that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
     pub async fn shared_sqlite() -> Option<&'static Self> {
         static SHARED: OnceCell<Option<PowerDns>> = OnceCell::const_new();
         let start = || Self::start(Backend::Sqlite, PowerDnsOptions::default());
         SHARED.get_or_init(start).await.as_ref()
     }
 
-    /// The LMDB one that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
+    /// The LMDB server that the tests of this binary share; isolate by zone name. `None` after reporting a skip.
     pub async fn shared_lmdb() -> Option<&'static Self> {
         static SHARED: OnceCell<Option<PowerDns>> = OnceCell::const_new();
         let start = || Self::start(Backend::Lmdb, PowerDnsOptions::default());

@@ -265,7 +265,7 @@ fn each_external_dns_is_built_from_its_own_module() {
 }
 
 #[test]
-fn definitions_of_others_are_copied_once_and_again_when_their_versions_change() {
+fn foreign_definitions_are_copied_once_and_after_a_version_change() {
     let machine = Machine::new();
     machine.setup(&["--check", "crds"]).printed(1, &["dnsendpoint.yaml", "istio.yaml", "dev/setup crds"]);
     machine.setup(&["crds"]).printed(0, &["CRDs of external-dns and Istio: done"]);

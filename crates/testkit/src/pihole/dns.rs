@@ -10,7 +10,7 @@ use tokio::net::UdpSocket;
 
 use super::v6_rules;
 
-/// What the resolver knows at this moment; None while it is down.
+/// The lines of the resolver at this moment; None while it is down.
 pub(super) type Source = Arc<dyn Fn() -> Option<Zone> + Send + Sync>;
 
 /// Names and their values, lower case and without a trailing dot.

@@ -5,8 +5,8 @@
 //!                        │
 //!                        └─► Counters (logins, writes, most writes at once) · requests · violations
 //! ```
-//! They answer as a real server was seen to answer, status by status. Whatever the contract does not name is answered
-//! with an error *and* kept as a violation; a violation nobody took note of fails the test when the server is dropped.
+//! They answer as a real server was seen to answer, status by status. A call that the contract does not name is answered
+//! with an error *and* kept as a violation; an unacknowledged violation fails the test when the server is dropped.
 
 mod dns;
 mod spec;
@@ -54,7 +54,7 @@ pub struct Counters {
 pub struct Upset {
     /// `GET`, `PUT`, …; empty for all.
     pub method: &'static str,
-    /// What the path starts with; empty for all.
+    /// The start of the path; empty for all.
     pub path: &'static str,
     /// The status to answer.
     pub status: u16,
@@ -82,7 +82,7 @@ struct Book {
     violations: Vec<String>,
     upsets: Vec<Upset>,
     /// Whether writes that have begun wait before they end.
-    held: watch::Sender<bool>,
+    paused: watch::Sender<bool>,
     /// The request that is never answered.
     strike: Option<Strike>,
 }
@@ -103,7 +103,7 @@ impl Default for Book {
             requests: Vec::new(),
             violations: Vec::new(),
             upsets: Vec::new(),
-            held: watch::Sender::new(false),
+            paused: watch::Sender::new(false),
             strike: None,
         }
     }
@@ -156,7 +156,7 @@ impl Book {
         self.in_flight -= 1;
     }
 
-    /// Fails the test over violations nobody took note of.
+    /// Fails the test over unacknowledged violations.
     fn close(&mut self, who: &str) {
         let violations = std::mem::take(&mut self.violations);
         let fine = violations.is_empty() || std::thread::panicking();
@@ -164,7 +164,7 @@ impl Book {
     }
 }
 
-/// What a test may read from either stand-in, and change in it.
+/// The parts of either stand-in that a test may read and change.
 macro_rules! open_book {
     ($server:ty) => {
         impl $server {
@@ -175,12 +175,12 @@ macro_rules! open_book {
 
             /// Lets writes begin and none end until [`Self::release_writes`]: they are in flight for as long as a test likes.
             pub fn hold_writes(&self) {
-                $crate::pihole::lock(&self.state).book.held.send_replace(true);
+                $crate::pihole::lock(&self.state).book.paused.send_replace(true);
             }
 
             /// Lets writes end again.
             pub fn release_writes(&self) {
-                $crate::pihole::lock(&self.state).book.held.send_replace(false);
+                $crate::pihole::lock(&self.state).book.paused.send_replace(false);
             }
 
             /// Never answers the request that is so many from now (0: the next one), whether it takes effect or not: its sender may die
@@ -198,7 +198,7 @@ macro_rules! open_book {
                 $crate::pihole::lock(&self.state).book.strike = None;
             }
 
-            /// What was asked so far.
+            /// The requests so far.
             pub fn counters(&self) -> $crate::pihole::Counters {
                 $crate::pihole::lock(&self.state).book.counters
             }
@@ -249,12 +249,12 @@ async fn noted<T: Keeps>(
     }
 }
 
-/// The time a write takes, and longer while writes are held.
+/// The time a write takes, and longer while writes are paused.
 async fn takes_its_time<T: Keeps>(state: &Arc<Mutex<T>>, time: Duration) {
     tokio::time::sleep(time).await;
-    let mut held = lock(state).book().held.subscribe();
+    let mut paused = lock(state).book().paused.subscribe();
     // The sender is part of the book, which exists as long as the server.
-    let _ = held.wait_for(|held| !held).await;
+    let _ = paused.wait_for(|paused| !paused).await;
 }
 
 fn lock<T>(mutex: &Arc<Mutex<T>>) -> MutexGuard<'_, T> {

@@ -18,7 +18,7 @@ use super::{Book, Keeps, answer, empty, lock, noted, open_book, plain, takes_its
 
 const PATH: &str = "/admin/api/dns/local";
 
-/// A running token-dialect server. Stops when dropped, and then fails the test over violations nobody took note of.
+/// A running token-dialect server. Stops when dropped, and then fails the test over unacknowledged violations.
 pub struct PiholeSpec {
     state: Arc<Mutex<Inner>>,
     addr: SocketAddr,

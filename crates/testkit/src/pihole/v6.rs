@@ -63,7 +63,7 @@ pub struct V6Options {
     pub write_time: Duration,
     /// How much longer it takes for every line that is there already: each write stores the whole list.
     pub line_time: Duration,
-    /// What a refused login stalls for once the limit is reached.
+    /// How long a refused login stalls once the limit is reached.
     pub stall: Duration,
     /// How long it takes to verify the web password (0.11 s on a real server).
     pub login_time: Duration,
@@ -101,7 +101,7 @@ impl Default for V6Options {
     }
 }
 
-/// A running Pi-hole v6. Stops when dropped, and then fails the test over violations nobody took note of.
+/// A running Pi-hole v6. Stops when dropped, and then fails the test over unacknowledged violations.
 pub struct PiholeV6 {
     state: Arc<Mutex<Inner>>,
     addr: SocketAddr,
@@ -138,10 +138,10 @@ struct Session {
     caller: Caller,
 }
 
-/// Who is calling.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Anybody, on a Pi-hole without a password.
+    /// Any client, on a Pi-hole without a password.
     Open,
     /// The web password.
     Web,
@@ -312,7 +312,7 @@ async fn run(
         lock(&state).down = true;
         let _ = stop.send(());
         let _ = tokio::time::timeout(Duration::from_millis(200), server).await;
-        // Bound and not listening while it is away: nobody else gets the port, and whoever connects is refused.
+        // Bound and not listening while it is down: no other process gets the port, and connections are refused.
         let bound = loop {
             match reserve(addr) {
                 Ok(socket) => break socket,
@@ -489,7 +489,7 @@ impl Inner {
         Ok(answer(200, json!({ "session": opened })))
     }
 
-    /// Who the password of a login belongs to, if to anybody.
+    /// The caller that the password of a login belongs to, if there is one.
     fn caller_of(&self, body: &[u8]) -> Option<Caller> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let password = value["password"].as_str();

@@ -51,7 +51,7 @@ impl List {
         }
     }
 
-    /// Whatever list changes, the whole configuration is stored, and every host line is tidied with it.
+    /// A change of any list stores the whole configuration, and tidies every host line with it.
     fn store(self, inner: &mut Inner, items: Vec<String>, save: bool) {
         match self {
             Self::Hosts => inner.hosts = items,
@@ -149,7 +149,7 @@ fn read(state: &Arc<Mutex<Inner>>, parts: &[&str], query: Option<&str>) -> Respo
     answer(200, json!({ "config": config }))
 }
 
-/// Who may not write at all.
+/// The refusal of callers that may not write at all.
 fn forbidden(inner: &Inner, caller: Caller) -> Option<Response> {
     let hint = match caller {
         Caller::App if !inner.options.app_sudo => {

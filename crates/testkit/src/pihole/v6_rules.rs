@@ -1,4 +1,4 @@
-//! What a Pi-hole v6 accepts as a line, what its resolver accepts as a configuration, and what it makes of blanks.
+//! The rules of a Pi-hole v6 for lines, of its resolver for a configuration, and for blanks.
 //!
 //! In: whole lists. Out: the message and hint of the first error, as FTL gives them. Pure.
 

@@ -121,7 +121,7 @@ async fn run_group(group: &str, target: Target) {
         done.fetch_add(1, Ordering::Relaxed);
         outcome.err()
     };
-    // What forgets history forgets it for everyone, so that comes last and alone.
+    // Compaction affects every case, so it comes last and alone.
     let (forgetful, rest): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.forgets());
     let mut failures: Vec<Option<String>> = futures::stream::iter(rest).map(&one).buffer_unordered(4).collect().await;
     for case in forgetful {
@@ -137,7 +137,7 @@ async fn run_group(group: &str, target: Target) {
 }
 
 #[test]
-fn every_case_file_is_run_and_every_name_is_told_apart() {
+fn every_case_file_is_run_and_every_case_name_is_unique() {
     let mut files: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".yaml").map(str::to_owned))

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// FTL v6.4.1: `GET /api/dns/local` answers 404 `{"error":{"key":"not_found","message":"Not found","hint":"/api/dns/local"}}`. Whatever else the contract does not name is
+/// FTL v6.4.1: `GET /api/dns/local` answers 404 `{"error":{"key":"not_found","message":"Not found","hint":"/api/dns/local"}}`. Any other call that the contract does not name is
 /// answered the same way here, and fails the test.
 #[tokio::test]
 async fn anything_else_is_404_and_kept_against_the_caller() {
@@ -18,13 +18,13 @@ async fn anything_else_is_404_and_kept_against_the_caller() {
 
 #[tokio::test]
 #[should_panic(expected = "used against its contract")]
-async fn a_violation_nobody_took_note_of_fails_the_test() {
+async fn an_unacknowledged_violation_fails_the_test() {
     let (_pihole, caller) = v6(V6Options::default()).await;
     caller.get("/api/dns/local").await;
 }
 
 #[tokio::test]
-async fn a_held_write_is_in_flight_until_it_is_released() {
+async fn a_paused_write_is_in_flight_until_it_is_released() {
     let (pihole, caller) = v6(V6Options::default()).await;
     pihole.hold_writes();
     let mut write = std::pin::pin!(caller.put("10.0.0.1 a.lan"));
@@ -76,7 +76,7 @@ async fn the_token_dialect_lists_creates_and_deletes_by_name() {
 
 /// The token dialect as it was asked for: every request carries `Authorization: Bearer <token>`, and there are no other paths and fields.
 #[tokio::test]
-async fn the_token_dialect_refuses_a_wrong_token_and_reports_what_it_does_not_define() {
+async fn the_token_dialect_refuses_wrong_tokens_and_reports_undefined_calls() {
     let pihole = PiholeSpec::start().await;
     let http = plain_client();
     let url = format!("{}/admin/api/dns/local", pihole.url());

@@ -1,4 +1,4 @@
-//! What is accepted as a line, what the resolver accepts as a configuration, and what is stored.
+//! The rules for a line, for a configuration of the resolver, and for stored lines.
 
 use super::*;
 
@@ -95,7 +95,7 @@ async fn an_alias_is_checked_for_empty_words_only() {
 /// resolver (`duplicate CNAME at line 58 of /etc/pihole/dnsmasq.conf.temp: "cname=www.lan,other.lan"`), sometimes with its first characters cut. A loop
 /// is refused too.
 #[tokio::test]
-async fn what_the_resolver_refuses_is_quoted_without_an_index() {
+async fn the_resolver_quotes_a_refused_line_without_an_index() {
     for cut in [0, 3] {
         let (pihole, caller) = v6(V6Options { cut_hints: cut, ..V6Options::default() }).await;
         pihole.edit(|_, cnames| cnames.push("www.lan,app.lan".into()));

@@ -5,7 +5,7 @@ use super::*;
 /// FTL v6.4.1: with `FTLCONF_dns_hosts` set, `?detailed=true` shows `flags.env_var` true, and a write answers 400
 /// `{"error":{"key":"bad_request","message":"Config items set via environment variables cannot be changed via the API","hint":"dns.hosts"}}`.
 #[tokio::test]
-async fn a_list_set_by_the_environment_cannot_be_changed_and_says_so_beforehand() {
+async fn a_list_set_by_the_environment_is_marked_and_cannot_be_changed() {
     let (_pihole, caller) = v6(V6Options { env_locked: true, ..V6Options::default() }).await;
     let (_, body) = caller.get("/api/config/dns/hosts?detailed=true").await;
     assert_eq!(body["config"]["dns"]["hosts"]["flags"]["env_var"], json!(true));
@@ -16,7 +16,7 @@ async fn a_list_set_by_the_environment_cannot_be_changed_and_says_so_beforehand(
 
 /// FTL v6.4.1: with `misc.readOnly`, PATCH answers 403, while PUT and DELETE answer 201 and 204, take effect, and are forgotten at the next restart.
 #[tokio::test]
-async fn a_read_only_configuration_refuses_patch_but_takes_put_and_forgets_it_at_the_next_restart() {
+async fn a_read_only_configuration_refuses_patch_and_forgets_puts_on_restart() {
     let (pihole, caller) = v6(V6Options { read_only: true, ..V6Options::default() }).await;
     assert_eq!(caller.patch(&["10.0.0.1 a.lan".into()]).await.0, 403);
     assert_eq!(caller.put("10.0.0.1 a.lan").await.0, 201);
@@ -110,7 +110,7 @@ async fn a_plus_in_a_path_is_a_blank() {
 /// FTL v6.4.1: PUT of a wildcard, a bad address, one with leading zeros, no name or a name that is not ASCII answers 400 "Invalid value" with the hint `dns.hosts[N]: …`;
 /// upper case, a trailing dot, an underscore, a leading dash and a single label answer 201 and are stored verbatim.
 #[tokio::test]
-async fn invalid_lines_are_refused_with_their_index_and_odd_but_valid_ones_are_kept_verbatim() {
+async fn invalid_lines_are_refused_by_index_and_odd_valid_lines_are_kept() {
     let (pihole, caller) = v6(V6Options::default()).await;
     for bad in ["10.0.0.1 *.lan", "300.0.0.1 a.lan", "10.0.0.01 a.lan", "10.0.0.1", "10.0.0.1 ä.lan"] {
         let (status, body) = caller.put(bad).await;
@@ -129,7 +129,7 @@ async fn invalid_lines_are_refused_with_their_index_and_odd_but_valid_ones_are_k
 /// FTL v6.4.1: every PUT checks the whole list, and the index in the hint is that of the first bad line, whoever wrote it:
 /// `dns.hosts[1]: neither a valid IPv4 nor IPv6 address ("bogus")`. DELETE checks nothing.
 #[tokio::test]
-async fn one_bad_line_of_somebody_else_makes_every_addition_fail_but_not_a_deletion() {
+async fn a_bad_foreign_line_makes_every_addition_fail_but_no_deletion() {
     let (pihole, caller) = v6(V6Options::default()).await;
     pihole.edit(|hosts, _| hosts.extend(["10.0.0.1 ok.lan".to_owned(), "bogus line".to_owned()]));
     let (status, body) = caller.put("10.0.0.2 new.lan").await;
@@ -156,7 +156,7 @@ async fn a_patch_replaces_the_whole_list_or_changes_nothing() {
     assert_eq!(caller.patch(&twice).await.0, 200, "duplicates inside one PATCH are accepted");
 }
 
-/// FTL v6.4.1: PATCH without `config` answers 400 with the key `body_error`; with something that is no list, 400 "Config item is invalid".
+/// FTL v6.4.1: PATCH without `config` answers 400 with the key `body_error`; with a value that is not a list, 400 "Config item is invalid".
 #[tokio::test]
 async fn a_patch_that_is_not_one_is_refused_by_shape() {
     let (_pihole, caller) = v6(V6Options::default()).await;
@@ -209,7 +209,7 @@ async fn two_writes_at_once_both_succeed_and_one_of_them_is_lost() {
 /// connections for 0.61 s; afterwards the session is still valid and the alias served. A second target for an alias
 /// answers 400, from the test that the resolver makes of its configuration.
 #[tokio::test]
-async fn a_host_write_restarts_nothing_and_an_alias_write_takes_api_and_dns_down_for_a_while() {
+async fn an_alias_write_restarts_api_and_dns_and_a_host_write_does_not() {
     let (pihole, caller) = v6(V6Options { restart: Duration::ZERO, ..V6Options::default() }).await;
     caller.put("10.0.0.1 app.lan").await;
     assert_eq!(pihole.counters().restarts, 0);

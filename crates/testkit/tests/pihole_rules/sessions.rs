@@ -1,4 +1,4 @@
-//! Who is let in: passwords, seats, limits.
+//! Logins: passwords, seats, limits.
 
 use super::*;
 
@@ -36,7 +36,7 @@ async fn a_bearer_token_opens_nothing_in_v6() {
 /// FTL v6.4.1: `GET /api/auth` without a session answers 401
 /// `{"session":{"valid":false,"totp":false,"sid":null,"validity":-1,"message":"no SID provided"}}`, and no seat is taken.
 #[tokio::test]
-async fn asking_for_the_session_without_one_is_401_with_a_session_object_and_takes_no_seat() {
+async fn a_session_query_without_a_session_is_401_and_takes_no_seat() {
     let pihole = PiholeV6::start().await;
     let (status, body) = Caller::new(pihole.url()).get("/api/auth").await;
     assert_eq!((status, body["session"]["valid"].clone()), (401, json!(false)));
@@ -56,9 +56,9 @@ async fn a_wrong_password_is_401_with_a_session_object_and_no_error_object() {
 }
 
 /// FTL v6.4.1: `POST /api/auth` answers 400 with "No request body data" without a body, "Invalid request body data (no valid JSON), error at hint"
-/// for one that is no JSON, "No password found in JSON payload" without the key, and "Field password has to be of type 'string'" for a number.
+/// for one that is not JSON, "No password found in JSON payload" without the key, and "Field password has to be of type 'string'" for a number.
 #[tokio::test]
-async fn a_login_that_is_no_login_is_400_with_its_own_words() {
+async fn a_malformed_login_is_400_with_a_message_of_its_own() {
     let pihole = PiholeV6::start().await;
     let caller = Caller::new(pihole.url());
     for (body, message) in [
@@ -79,7 +79,7 @@ async fn a_login_that_is_no_login_is_400_with_its_own_words() {
 /// `{"error":{"key":"rate_limiting","message":"Rate-limiting login attempts","hint":null}}` after a stall of 250 ms and without `Retry-After`. The count is one
 /// for all clients and starts again with the next second.
 #[tokio::test]
-async fn the_fourth_wrong_password_within_a_second_is_429_for_everybody_and_the_next_second_forgets() {
+async fn the_fourth_wrong_password_in_a_second_is_429_for_every_client() {
     let pihole = PiholeV6::with(V6Options { stall: Duration::from_millis(1), ..V6Options::default() }).await;
     pihole.next_second();
     let caller = Caller::new(pihole.url());
@@ -106,7 +106,7 @@ async fn right_web_passwords_do_not_count_against_the_login_limit() {
 /// FTL v6.4.1: five logins in a row with the right app password answer 200, 200, 401 "password incorrect", 429, and a second later 200: each is first tried as
 /// the web password and counts as a failure.
 #[tokio::test]
-async fn the_third_right_app_password_within_a_second_is_answered_like_a_wrong_one() {
+async fn the_third_app_password_in_a_second_is_answered_like_a_wrong_one() {
     let options =
         V6Options { app_password: Some("app".into()), stall: Duration::from_millis(1), ..V6Options::default() };
     let pihole = PiholeV6::with(options).await;
@@ -124,7 +124,7 @@ async fn the_third_right_app_password_within_a_second_is_answered_like_a_wrong_o
 /// FTL v6.4.1: there are 16 seats; a login takes one even when its caller has one already; the seventeenth answers 429
 /// `{"error":{"key":"api_seats_exceeded","message":"API seats exceeded","hint":"increase webserver.api.max_sessions"}}`. `DELETE /api/auth` answers 204 and frees one.
 #[tokio::test]
-async fn every_login_takes_a_seat_and_the_seventeenth_is_refused_until_somebody_leaves() {
+async fn every_login_takes_a_seat_and_the_seventeenth_waits_for_a_free_one() {
     let pihole = PiholeV6::start().await;
     let first = Caller::logged_in(pihole.url(), PiholeV6::PASSWORD).await;
     for _ in 0..15 {
@@ -171,7 +171,7 @@ async fn a_session_survives_a_restart_but_not_a_new_password() {
 /// FTL v6.4.1: without a password `GET /api/auth` answers 200 with `valid` true and `sid` null ("no password set"), a login with any password does too, every call
 /// is let in, and `DELETE /api/auth` answers 401.
 #[tokio::test]
-async fn without_a_password_everybody_is_let_in_and_a_login_gives_no_session_id() {
+async fn without_a_password_every_call_is_allowed_and_logins_have_no_session() {
     let pihole = PiholeV6::with(V6Options { password: None, ..V6Options::default() }).await;
     let caller = Caller::new(pihole.url());
     let (status, body) = caller.login("anything").await;
@@ -183,7 +183,7 @@ async fn without_a_password_everybody_is_let_in_and_a_login_gives_no_session_id(
 
 /// FTL v6.4.1: with a second factor the web password alone answers 400 "No 2FA token found…"; an app password needs none ("app-password correct").
 #[tokio::test]
-async fn with_a_second_factor_the_web_password_alone_is_400_and_an_app_password_needs_no_code() {
+async fn with_2fa_the_web_password_is_400_and_an_app_password_needs_no_code() {
     let pihole =
         PiholeV6::with(V6Options { totp: true, app_password: Some("app".into()), ..V6Options::default() }).await;
     let caller = Caller::new(pihole.url());

@@ -1,4 +1,4 @@
-//! Who may write, how much at once, and what happens to two writers at one time.
+//! Permission to write, the limit of a write, and two writers at one time.
 
 use super::*;
 
@@ -34,7 +34,7 @@ async fn a_cli_password_may_read_and_never_write() {
     }
 }
 
-/// FTL v6.4.1: a PATCH that changes nothing answers 200 even when the list is set by an environment variable; one that changes something answers 400.
+/// FTL v6.4.1: a PATCH that changes nothing answers 200 even when the list is set by an environment variable; a PATCH that changes something answers 400.
 #[tokio::test]
 async fn a_patch_that_changes_nothing_passes_an_environment_lock() {
     let (pihole, caller) = v6(V6Options { env_locked: true, ..V6Options::default() }).await;
