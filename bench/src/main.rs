@@ -27,7 +27,7 @@ use signpost_testkit::{Backend, Cluster, PowerDns, PowerDnsOptions};
 
 use measurement::Measurements;
 
-/// The one that needs neither servers nor an operator.
+/// The benchmark that needs neither servers nor an operator.
 const IN_MEMORY: &str = "inventory";
 const BENCHES: [&str; 7] = [IN_MEMORY, "converge", "change", "memory", "pihole", "router", "pangolin"];
 

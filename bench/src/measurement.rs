@@ -59,7 +59,7 @@ pub(crate) struct Measurements {
 }
 
 impl Measurements {
-    /// None yet; each line starts with `label`.
+    /// An empty list; each line starts with `label`.
     pub(crate) fn labelled(label: &'static str) -> Self {
         Self { label, all: Vec::new() }
     }

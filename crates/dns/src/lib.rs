@@ -1,4 +1,4 @@
-//! What a name and a record are: parse, canonical form, compare, public suffix, IDNA.
+//! DNS names and records: parse, canonical form, compare, public suffix, IDNA.
 //!
 //! ```text
 //!  "Www.Bücher.example"    ─► Fqdn       ─► www.xn--bcher-kva.example.

@@ -80,12 +80,12 @@ pub enum NameError {
         /// The refused text, quoted.
         name: String,
     },
-    /// A name that is no host name: wildcard, underscore, slash, hyphen at an end, or an address.
+    /// A name that is not a host name: wildcard, underscore, slash, hyphen at an end, or an address.
     #[error("{name} is not a host name: {why}")]
     NotAHostname {
         /// The refused text, quoted.
         name: String,
-        /// What is wrong with it.
+        /// The error in it.
         why: &'static str,
     },
     /// An absolute name that is not below the zone it was given for.
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn containment_goes_by_label_not_by_text() {
+    fn containment_compares_labels_not_text() {
         let zone = ZoneName::parse("example.com").unwrap();
         assert!(name("example.com").is_within(&zone));
         assert!(name("a.b.example.com").is_within(&zone));

@@ -22,7 +22,7 @@ pub enum RecordSetError {
     Record {
         /// Position in the list the user wrote.
         index: usize,
-        /// What is wrong with it.
+        /// The error in it.
         source: RdataError,
     },
     /// No record at all.
@@ -48,7 +48,7 @@ pub enum RecordSetError {
     },
 }
 
-/// What identifies a record set within a zone.
+/// The key of a record set within a zone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RecordKey {
     /// The owner name.

@@ -115,7 +115,7 @@ record_types! {
     Ptr = "PTR", 12;
     /// The start of authority.
     Soa = "SOA", 6;
-    /// Who may issue certificates.
+    /// The authorities that may issue certificates.
     Caa = "CAA", 257;
     /// A certificate association.
     Tlsa = "TLSA", 52;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_type_is_refused() {
+    fn a_text_that_is_not_a_record_type_is_refused() {
         for bad in ["", " A", "A B", "1A", "TYPE", "TYPE65536", "TYPE99999999999", "Ä", "ABCDEFGHIJKLMNOP"] {
             assert!(matches!(bad.parse::<RecordType>(), Err(RecordTypeError::Malformed(_))), "{bad:?}");
         }

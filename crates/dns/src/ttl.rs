@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A number that is no TTL.
+/// A number that is not a TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TTL {0} is out of range; use 0 to 2147483647 seconds")]
 pub struct TtlError(pub i64);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_no_wildcard() {
+    fn a_wildcard_is_not_a_zone() {
         assert!(matches!(ZoneName::parse("*.example.com"), Err(NameError::MisplacedWildcard { .. })));
     }
 

@@ -1,5 +1,5 @@
 //! A small fuzzer that runs everywhere: valid texts of every type, damaged in thousands of reproducible ways, go through
-//! each parser. Whatever is read must print to something that reads back the same; nothing may panic.
+//! each parser. Every value that is read must print to a text that reads back the same; nothing may panic.
 
 mod values;
 

@@ -23,7 +23,7 @@ fn for_every_type(law: impl Fn(Rdata) -> Result<(), TestCaseError>) {
 }
 
 #[test]
-fn what_is_printed_reads_back_as_the_same_value() {
+fn a_printed_value_reads_back_as_the_same_value() {
     for_every_type(|value| {
         let text = value.to_string();
         prop_assert_eq!(Rdata::parse(&value.rtype(), &text), Ok(value), "{}", text);
@@ -32,7 +32,7 @@ fn what_is_printed_reads_back_as_the_same_value() {
 }
 
 #[test]
-fn what_is_printed_is_printable_ascii_on_one_line() {
+fn a_printed_value_is_printable_ascii_on_one_line() {
     for_every_type(|value| {
         let text = value.to_string();
         prop_assert!(text.chars().all(|c| (' '..='~').contains(&c)), "{:?}", text);

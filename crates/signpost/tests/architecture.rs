@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Allowed dependencies between our own crates (normal dependencies only). A name that ends with `-` stands for every crate that begins
+/// Allowed dependencies between our own crates (normal dependencies only). A name that ends with `-` means every crate that begins
 /// with it, so that a new system or provider needs no line here.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("signpost-dns", &[]),

@@ -383,7 +383,7 @@ fn a_demo_under_nohup_outlives_its_terminal() {
     command.args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"]);
     command.arg(folder.path().join("kubeconfig")).stdin(Stdio::null()).stderr(Stdio::null());
     let (mut child, _lines, _) = running_demo(&mut command);
-    // The signal that it handles comes after the one that it ignores.
+    // The handled signal comes after the ignored one.
     signal(&child, "-HUP");
     signal(&child, "-TERM");
     assert_eq!(end_of(&mut child).code(), Some(0));

@@ -211,7 +211,7 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
 }
 
 /// The component of the DNS object is created, reported, and deleted when the annotation is removed.
-async fn component_comes_and_goes(client: &Client, namespace: &str) {
+async fn create_and_delete_component(client: &Client, namespace: &str) {
     let components = api(client, namespace, "sreportal.io", "v1alpha1", "Component", "components");
     let count = async |reported: usize| {
         let all = components.list(&kube::api::ListParams::default()).await.unwrap().items;
@@ -399,7 +399,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let operator = TestOperator::start(account, &namespace).await;
     operator.served("rbac.example").await;
     objects.observed().await;
-    component_comes_and_goes(&client, &namespace).await;
+    create_and_delete_component(&client, &namespace).await;
     routed(&cluster, &namespace).await;
     exposed(&objects).await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
@@ -422,7 +422,7 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
     sandbox.take_log(); // the test's own requests up to here
     let operator = TestOperator::start(sandbox.client(), &namespace).await;
     operator.served("rbac.example").await;
-    component_comes_and_goes(&cluster.client(), &namespace).await;
+    create_and_delete_component(&cluster.client(), &namespace).await;
     routed(&cluster, &namespace).await;
     eventually("an event", Duration::from_secs(30), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")

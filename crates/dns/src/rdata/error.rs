@@ -13,7 +13,7 @@ pub enum RdataError {
     Shape {
         /// The record's type.
         rtype: RecordType,
-        /// What the type needs, with an example.
+        /// The fields that the type needs, with an example.
         needs: &'static str,
         /// The refused text, quoted.
         got: String,
@@ -25,7 +25,7 @@ pub enum RdataError {
         rtype: RecordType,
         /// The field's name.
         field: &'static str,
-        /// What the field needs.
+        /// The expected form of the field.
         needs: &'static str,
         /// The refused text, quoted.
         got: String,
@@ -37,7 +37,7 @@ pub enum RdataError {
         rtype: RecordType,
         /// The field's name.
         field: &'static str,
-        /// What is wrong with the name.
+        /// The error in the name.
         source: NameError,
     },
     /// Text outside double quotes.
@@ -53,7 +53,7 @@ pub enum RdataError {
     Quoting {
         /// The record's type.
         rtype: RecordType,
-        /// What is wrong.
+        /// The error.
         why: &'static str,
         /// The refused text, quoted.
         got: String,

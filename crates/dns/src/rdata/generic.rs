@@ -64,7 +64,7 @@ fn octets(scan: &Scanner<'_>, rest: &str) -> Result<Box<[u8]>, RdataError> {
         .decode(digits.as_bytes())
         .map_err(|_| scan.field("data", "an even number of hexadecimal digits", &digits))?;
     if octets.len() != length {
-        return Err(scan.field("data", "as many octets as the length says", &digits));
+        return Err(scan.field("data", "as many octets as the length", &digits));
     }
     scan.fits(length)?;
     Ok(octets.into_boxed_slice())

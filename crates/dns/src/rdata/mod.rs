@@ -109,7 +109,7 @@ pub enum Rdata {
     Ptr(Fqdn),
     /// The start of authority.
     Soa(Box<Soa>),
-    /// Who may issue certificates.
+    /// The authorities that may issue certificates.
     Caa(Box<Caa>),
     /// A certificate association.
     Tlsa(Box<Tlsa>),

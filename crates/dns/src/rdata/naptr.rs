@@ -7,7 +7,7 @@ use super::scan::{Bare, Scanner};
 use super::text::{MAX_STRING_LEN, write_quoted};
 use crate::name::Fqdn;
 
-/// Who may issue certificates (RFC 8659).
+/// The authorities that may issue certificates (RFC 8659).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caa {
     /// 128 makes the property critical.
@@ -47,7 +47,7 @@ pub struct Naptr {
     pub order: u16,
     /// Lower is preferred within one order.
     pub preference: u16,
-    /// What the expression yields.
+    /// The result of the expression.
     pub flags: Box<[u8]>,
     /// The service and its protocol.
     pub service: Box<[u8]>,

@@ -174,7 +174,7 @@ impl<'a> Scanner<'a> {
                 None => break,
                 Some(b'"') => {
                     if quoted.is_none() {
-                        return Err(self.quoting("a double quote stands inside a word; quote the whole value"));
+                        return Err(self.quoting("a double quote is inside a word; quote the whole value"));
                     }
                     at += 1;
                     break;
@@ -186,7 +186,7 @@ impl<'a> Scanner<'a> {
                     at += 1 + length;
                 }
                 Some(byte) if quoted.is_none() && byte.is_ascii_control() => {
-                    return Err(self.quoting("a control character stands outside double quotes"));
+                    return Err(self.quoting("a control character is outside double quotes"));
                 }
                 Some(byte) => {
                     octets.push(*byte);
@@ -234,7 +234,7 @@ impl<'a> Scanner<'a> {
                     )
                 }),
             [first, ..] => Ok((*first, 1)),
-            [] => Err(self.quoting("a backslash stands at the end; write \\\\ for a backslash")),
+            [] => Err(self.quoting("a backslash is at the end; write \\\\ for a backslash")),
         }
     }
 

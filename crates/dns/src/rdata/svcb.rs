@@ -138,7 +138,7 @@ fn write_key(f: &mut impl fmt::Write, key: u16, names: KeyNames) -> fmt::Result 
     }
 }
 
-/// What messages call a parameter.
+/// The name of a parameter in messages.
 fn field_name(key: u16) -> &'static str {
     NAMES.iter().find(|(_, number)| *number == key).map_or("parameter", |(name, _)| name)
 }

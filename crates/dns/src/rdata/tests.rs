@@ -1,4 +1,4 @@
-//! What each type reads and prints. The canonical column of the tables was accepted by a PowerDNS 4.7 server exactly as
+//! The texts that each type reads and prints. The canonical column of the tables was accepted by a PowerDNS 4.7 server exactly as
 //! it is written here; the spellings beside it are ones the server refuses, stores differently, or that users write.
 
 use super::*;
@@ -423,7 +423,7 @@ fn a_location_is_printed_in_full() {
 }
 
 #[test]
-fn the_equator_is_south_and_the_prime_meridian_west_as_the_server_prints_them() {
+fn zero_coordinates_print_as_south_and_west_like_the_server_does() {
     one_value(
         RecordType::Loc,
         "0 0 0.000 S 0 0 0.000 W 0.00m 0.00m 0.00m 0.00m",
@@ -550,7 +550,7 @@ fn a_known_type_is_written_in_its_own_form_not_as_octets() {
 }
 
 #[test]
-fn a_record_says_which_name_it_leads_to() {
+fn a_record_returns_the_name_it_points_to() {
     let target = |rtype, text| parse(rtype, text).target().map(ToString::to_string);
     assert_eq!(target(RecordType::Cname, "a.example").as_deref(), Some("a.example."));
     assert_eq!(target(RecordType::Mx, "10 m.example").as_deref(), Some("m.example."));

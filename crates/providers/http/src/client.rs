@@ -116,7 +116,7 @@ impl HttpClient {
         Ok(Answer::of(response, &self.options))
     }
 
-    /// A client with the CA file of now, unless it is the one that `failed` was made from.
+    /// A client with the current CA file, unless `failed` was made from the same file.
     async fn renewed(&self, failed: &Current) -> Option<reqwest::Client> {
         let pem = tokio::fs::read(self.options.ca_file.as_ref()?).await.ok()?;
         if failed.ca.as_deref() == Some(&pem[..]) {
@@ -230,7 +230,7 @@ impl Answer {
         self.response.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// What `Retry-After` asks for, bounded.
+    /// The time in `Retry-After`, bounded.
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         self.retry_after
     }

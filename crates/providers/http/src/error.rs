@@ -1,4 +1,4 @@
-//! What can go wrong between a client and a server. No error has a URL, a header or a body in it.
+//! The errors between a client and a server. No error has a URL, a header or a body in it.
 
 use std::io::ErrorKind;
 
@@ -15,7 +15,7 @@ pub enum SetupError {
     Ca {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
     /// The server name is not a host name.
@@ -23,7 +23,7 @@ pub enum SetupError {
     ServerName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
     /// The HTTP library refuses its settings.
@@ -37,9 +37,9 @@ pub enum HttpError {
     /// No connection, or it broke.
     #[error("{why}")]
     Unreachable {
-        /// What happened.
+        /// The cause.
         why: String,
-        /// Whether the server refused or dropped the connection, as one that restarts does.
+        /// Whether the server refused or dropped the connection, as a restarting server does.
         restarting: bool,
     },
     /// No complete answer before the deadline.
@@ -48,7 +48,7 @@ pub enum HttpError {
     /// The TLS handshake failed, so that nothing was sent.
     #[error("{why}")]
     Tls {
-        /// What the TLS library reported.
+        /// The error of the TLS library.
         why: String,
         /// Whether the server's certificate is the reason.
         certificate: bool,

@@ -7,7 +7,7 @@
 //!               └─ HttpError: unreachable, timeout, TLS, too large
 //! ```
 //!
-//! What a status code means is the provider's business. Errors and `Debug` output never have a URL, a header or a
+//! The provider decides the meaning of a status code. Errors and `Debug` output never have a URL, a header or a
 //! secret in them.
 
 mod client;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// How long to wait: a number of seconds, or an HTTP date as seen from `now`. A date in the past is no wait at all.
+/// How long to wait: a number of seconds, or an HTTP date as seen from `now`. A date in the past is a wait of zero.
 /// `None` when the text is neither.
 pub fn parse_retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();

@@ -22,7 +22,7 @@ pub enum SecretError {
     Unreadable {
         /// The file.
         path: String,
-        /// What the file system reported.
+        /// The error of the file system.
         why: String,
     },
     /// The file has nothing in it.

@@ -12,7 +12,7 @@ use signpost_testkit::pihole::TlsFront;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a server writes to a request's path before it hangs or continues.
+/// The answer to a request's path, before the server hangs or continues.
 type Script = fn(&str) -> (Vec<u8>, After);
 
 #[derive(Clone, Copy, PartialEq)]

@@ -82,7 +82,7 @@ struct Answer {
     serial: Option<u32>,
 }
 
-/// What is done with the body of a successful answer.
+/// The treatment of the body of a successful answer.
 enum Sink<'a, 'b> {
     Bytes(&'a mut Vec<u8>),
     Zone(&'a mut ZoneReader<'b>),
@@ -301,7 +301,7 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// What a status that is not a success means.
+/// The error of a status that is not a success.
 fn refusal(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> ServerError {
     let words = wire::failure(body);
     match status.as_u16() {

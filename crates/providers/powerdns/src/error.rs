@@ -1,4 +1,4 @@
-//! What can go wrong with a call, classified by status code, never by text.
+//! The errors of a call, classified by status code, never by text.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub enum ServerError {
     Paused {
         /// The failure that opened it.
         why: String,
-        /// When the next call may go through.
+        /// When the next call is allowed.
         retry_after: Duration,
         /// Whether that failure was a refused or unreadable key.
         refused_key: bool,
@@ -67,7 +67,7 @@ pub enum ServerError {
         /// When it asked to be called again.
         retry_after: Option<Duration>,
     },
-    /// Any other 5xx, and whatever else is no success.
+    /// Any other 5xx, and any other status that is not a success.
     #[error("the PowerDNS server failed with {status}: {words}")]
     Failed {
         /// The status code.
@@ -75,15 +75,15 @@ pub enum ServerError {
         /// The server's words.
         words: String,
     },
-    /// An answer that is no PowerDNS answer.
+    /// An answer that is not from a PowerDNS.
     #[error("the answer of the PowerDNS server cannot be understood: {why}")]
     Protocol {
-        /// What is wrong with it.
+        /// The difference.
         why: String,
     },
 }
 
-/// What a failure means for the next try.
+/// How to continue after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// Try again, ever more slowly.
@@ -99,7 +99,7 @@ pub enum ErrorClass {
 }
 
 impl ServerError {
-    /// What it means for the next try.
+    /// How to continue.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. }

@@ -44,7 +44,7 @@ pub const MAX_PATCH_SETS: usize = 5_000;
 
 /// An authoritative server that zones are kept on.
 pub trait ZoneServer: Send + Sync + 'static {
-    /// What the server is; also a check that it can be reached and the key is valid.
+    /// Version and type of the server; also a check that it can be reached and the key is valid.
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>>;
     /// The zone's settings and serial, without its records. `None` when the server has no such zone.
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>>;

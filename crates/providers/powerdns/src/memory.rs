@@ -59,7 +59,7 @@ impl Call {
     }
 }
 
-/// What happens to a call.
+/// The fault of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is executed.
@@ -85,11 +85,11 @@ type LateRequest = Box<dyn FnOnce(&mut State) + Send>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MemoryZone {
     info: ZoneInfo,
-    sets: BTreeMap<RecordKey, Held>,
+    sets: BTreeMap<RecordKey, StoredSet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct StoredSet {
     ttl: u32,
     contents: Vec<Box<str>>,
     comments: Vec<Comment>,
@@ -180,9 +180,9 @@ impl MemoryServer {
     /// Forgets every zone, as a server does whose database was lost.
     pub fn wipe(&self) {
         let mut state = self.lock();
-        let gone = std::mem::take(&mut state.zones);
+        let former = std::mem::take(&mut state.zones);
         if let Some(observer) = state.observer.clone() {
-            for zone in gone.keys() {
+            for zone in former.keys() {
                 observer(zone, None);
             }
         }
@@ -241,13 +241,13 @@ impl MemoryServer {
 
 impl MemoryZone {
     fn contents(&self) -> ZoneContents {
-        let sets = self.sets.iter().map(|(key, held)| ServerSet {
+        let sets = self.sets.iter().map(|(key, stored)| ServerSet {
             name: key.name.clone(),
             rtype: key.rtype,
-            ttl: held.ttl,
-            contents: held.contents.clone(),
+            ttl: stored.ttl,
+            contents: stored.contents.clone(),
             disabled: false,
-            comments: held.comments.clone(),
+            comments: stored.comments.clone(),
         });
         ZoneContents { info: self.info.clone(), sets: sets.collect() }
     }
@@ -270,7 +270,7 @@ impl MemoryZone {
                     rules::compatible(&self.info.name, name, *rtype, self.types_at(name))?;
                     let comments = match comment {
                         CommentChange::Keep => {
-                            self.sets.get(&key).map(|held| held.comments.clone()).unwrap_or_default()
+                            self.sets.get(&key).map(|stored| stored.comments.clone()).unwrap_or_default()
                         }
                         CommentChange::Are(comments) => comments.to_vec(),
                     };
@@ -279,7 +279,7 @@ impl MemoryZone {
                     {
                         self.info.serial = serial;
                     }
-                    self.sets.insert(key, Held { ttl: content.ttl, contents: content.records.to_vec(), comments });
+                    self.sets.insert(key, StoredSet { ttl: content.ttl, contents: content.records.to_vec(), comments });
                 }
             }
         }
@@ -302,8 +302,8 @@ impl MemoryZone {
         self.info.edited_serial = self.info.serial;
         let serial = self.info.serial;
         let soa = RecordKey::new(self.info.name.name().clone(), RecordType::Soa);
-        if let Some(held) = self.sets.get_mut(&soa) {
-            held.contents = held.contents.iter().map(|soa| rules::with_serial(soa, serial)).collect();
+        if let Some(stored) = self.sets.get_mut(&soa) {
+            stored.contents = stored.contents.iter().map(|soa| rules::with_serial(soa, serial)).collect();
         }
     }
 }
@@ -354,13 +354,13 @@ impl State {
             let soa = format!("a.misconfigured.dns.server.invalid. hostmaster.{apex} 0 10800 3600 604800 3600");
             zone.sets.insert(
                 RecordKey::new(apex.clone(), RecordType::Soa),
-                Held { ttl: 3600, contents: vec![soa.into()], comments: Vec::new() },
+                StoredSet { ttl: 3600, contents: vec![soa.into()], comments: Vec::new() },
             );
             if !new.nameservers.is_empty() {
                 let hosts = new.nameservers.iter().map(|host| host.to_string().into()).collect();
                 zone.sets.insert(
                     RecordKey::new(apex.clone(), RecordType::Ns),
-                    Held { ttl: 3600, contents: hosts, comments: Vec::new() },
+                    StoredSet { ttl: 3600, contents: hosts, comments: Vec::new() },
                 );
             }
             zone.bump(self.now());
@@ -430,14 +430,14 @@ impl ZoneServer for MemoryServer {
             let key_names = state.version.as_deref().is_some_and(spelling::knows_key_names);
             let changes = spelling::for_server(&changes, key_names);
             let now = state.now();
-            let held = state.zones.get_mut(&name).ok_or(ServerError::NoZone)?;
+            let zone = state.zones.get_mut(&name).ok_or(ServerError::NoZone)?;
             // All or none: worked out on a copy of what the changes touch would be faster, a copy of the zone is plainer.
-            let mut next = held.clone();
+            let mut next = zone.clone();
             next.apply(&changes, key_names, now)?;
-            *held = next;
+            *zone = next;
             // Like PowerDNS, which does not tell the serial of a start of authority that it was just given.
             let soa = changes.iter().any(|change| change.rtype == RecordType::Soa);
-            let serial = (!soa).then_some(held.info.serial);
+            let serial = (!soa).then_some(zone.info.serial);
             state.changed(&name);
             Ok(Patched { serial })
         })

@@ -1,4 +1,4 @@
-//! What PowerDNS accepts in a PATCH, in its words (checked against 4.7).
+//! The rules of PowerDNS for a PATCH, with its messages (checked against 4.7).
 
 use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
 
@@ -120,7 +120,7 @@ pub(crate) fn compatible(
     Ok(())
 }
 
-/// What a backend without comments answers to one.
+/// The answer of a backend without comments to a comment.
 pub(crate) fn uncommented(changes: &[Change]) -> Result<(), ServerError> {
     let commented = |change: &&Change| matches!(&change.action, Action::Replace { comment: CommentChange::Are(_), .. });
     match changes.iter().find(commented) {

@@ -56,7 +56,7 @@ pub struct ZoneContents {
 pub struct Comment {
     /// The text.
     pub content: String,
-    /// Who wrote it.
+    /// The account that wrote it.
     pub account: String,
     /// When, in seconds since 1970, where the server reports it. A comment that is written without it gets the current time.
     pub modified_at: Option<u64>,
@@ -129,7 +129,7 @@ pub struct SetContent {
     pub comment: Option<Box<str>>,
 }
 
-/// What to do about comments when a set is replaced.
+/// The treatment of comments when a set is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommentChange {
     /// Leave them alone; backends without comments accept nothing else.
@@ -145,25 +145,25 @@ pub struct Change {
     pub name: Fqdn,
     /// The type.
     pub rtype: RecordType,
-    /// What to do.
+    /// The kind of the change.
     pub action: Action,
 }
 
-/// What to do with a record set.
+/// The kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take it off; one that is not there is fine.
+    /// Delete the set, if it exists.
     Delete,
     /// Make it exactly this.
     Replace {
         /// TTL and records.
         content: Arc<SetContent>,
-        /// What happens to comments.
+        /// The treatment of comments.
         comment: CommentChange,
     },
 }
 
-/// What a PATCH answered.
+/// The answer to a PATCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patched {
     /// The serial after the change, where the server reported it. The one before is not known: PowerDNS names the new one in both of

@@ -84,7 +84,7 @@ struct WireComment {
     modified_at: Option<u64>,
 }
 
-/// One record set. `None` when its name or type is one that this crate cannot write, so that the set is not ours.
+/// One record set. `None` when this crate cannot write its name or type, so that the set is not ours.
 pub(crate) fn set(body: &[u8]) -> Result<Option<ServerSet>, ServerError> {
     let Set { name, rtype, ttl, records, comments } = parse(body)?;
     let (Ok(name), Ok(rtype)) = (Fqdn::parse(&name), rtype.parse::<RecordType>()) else { return Ok(None) };

@@ -10,7 +10,7 @@ use crate::error::ServerError;
 use crate::types::{ServerSet, ZoneInfo};
 use crate::wire;
 
-/// What is done with each record set.
+/// The function that gets each record set.
 pub(crate) type Each<'a> = &'a mut (dyn FnMut(ServerSet) + Send);
 
 /// Takes the body of a zone in chunks of any size.

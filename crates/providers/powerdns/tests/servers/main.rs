@@ -130,7 +130,7 @@ on_every_server! {
         assert!(matches!(server.create(&new_zone(&zone)).await, Err(ServerError::Conflict { .. })));
     }
 
-    async fn a_change_of_a_zone_that_is_not_there_says_so(server, zone) {
+    async fn a_change_of_a_missing_zone_reports_the_missing_zone(server, zone) {
         let change = [replace(&zone, "www", "A", &["192.0.2.1"])];
         assert_eq!(server.patch(&zone, &change).await, Err(ServerError::NoZone));
         assert_eq!(server.configure(&zone, &ZoneSettings { kind: Some("Master".into()), ..ZoneSettings::default() }).await, Err(ServerError::NoZone));
@@ -188,7 +188,7 @@ on_every_server! {
         }
     }
 
-    async fn an_alias_excludes_everything_else_unless_that_goes_first(server, zone) {
+    async fn an_alias_excludes_other_types_unless_they_are_deleted_first(server, zone) {
         server.create(&new_zone(&zone)).await.unwrap();
         server.patch(&zone, &[replace(&zone, "www", "A", &["192.0.2.1"])]).await.unwrap();
         let alias = || replace(&zone, "www", "CNAME", &["web.example.org."]);
@@ -209,7 +209,7 @@ on_every_server! {
         assert_eq!(parsed(&stored), parsed("2001:db8::1"));
     }
 
-    async fn a_start_of_authority_goes_on_from_the_serial_it_is_given(server, zone) {
+    async fn an_soa_continues_from_the_serial_it_is_given(server, zone) {
         let mut new = new_zone(&zone);
         new.settings.soa_edit_api = Some("INCREASE".into());
         server.create(&new).await.unwrap();
@@ -277,7 +277,7 @@ async fn comments_are_kept_set_and_cleared_on_sqlite_and_in_memory() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_told_apart_and_never_repeated() {
+async fn a_wrong_key_is_a_class_of_its_own_and_never_printed() {
     tls();
     let Some(server) = PowerDns::shared_sqlite().await else { return };
     let client = client(&server.api_url(), "wrong-key");
@@ -287,7 +287,7 @@ async fn a_wrong_key_is_told_apart_and_never_repeated() {
 }
 
 #[tokio::test]
-async fn the_server_says_what_it_is() {
+async fn the_server_reports_its_version() {
     tls();
     let Some(server) = PowerDns::shared_sqlite().await else { return };
     let info = client(&server.api_url(), &server.api_key()).server().await.unwrap();
@@ -295,7 +295,7 @@ async fn the_server_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn records_that_are_switched_off_are_told_apart_and_switched_on_by_a_change() {
+async fn disabled_records_are_recognised_and_enabled_by_a_change() {
     tls();
     let Some(server) = PowerDns::shared_sqlite().await else { return };
     let _alone = ONE_WRITER.lock().await;
@@ -326,7 +326,7 @@ async fn addresses(client: &PowerDnsClient, zone: &ZoneName, name: &str) -> Serv
 }
 
 #[tokio::test]
-async fn the_largest_request_that_is_sent_fits_the_servers_own_limit_and_a_larger_one_does_not() {
+async fn the_largest_request_fits_the_limit_of_the_server_and_a_larger_does_not() {
     tls();
     let Some(server) = PowerDns::shared_lmdb().await else { return };
     let (client, zone) = (client(&server.api_url(), &server.api_key()), ZoneName::parse("limit.example").unwrap());

@@ -1,4 +1,4 @@
-//! What a server answers for a canonical text: the same value, whatever its backend stores.
+//! The answer of a server for a canonical text: the same value, whatever its backend stores.
 
 use signpost_dns::Rdata;
 use signpost_testkit::dig;

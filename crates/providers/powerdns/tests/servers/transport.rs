@@ -1,4 +1,4 @@
-//! What HTTP can do to us, on a stand-in that answers anything.
+//! Failures of HTTP, on a stand-in that answers anything.
 
 use super::*;
 use axum::{Router, body::Body, extract::Request, http::StatusCode, response::Response};
@@ -28,7 +28,7 @@ fn zone() -> ZoneName {
 const SERVER: &str = r#"{"type": "Server", "id": "localhost", "daemon_type": "authoritative", "version": "5.0.0"}"#;
 
 #[tokio::test]
-async fn a_zone_is_missing_only_where_a_server_says_so() {
+async fn a_zone_is_missing_only_when_a_server_reports_it() {
     let zone = zone();
     let stranger = serve(|_| answer(404, "<html>not here</html>")).await;
     let nameless = serve(|request| match request.uri().path() {
@@ -131,7 +131,7 @@ async fn unavailable_with_retry_after_is_a_wait() {
 }
 
 #[tokio::test]
-async fn several_errors_are_all_told_and_control_characters_are_not() {
+async fn all_errors_are_reported_without_control_characters() {
     let url = serve(|_| answer(422, "{\"error\": \"one\", \"errors\": [\"one\", \"two\\u001b[31m\"]}")).await;
     let error = client(&url, "k").zone(&zone()).await.unwrap_err();
     assert_eq!(error.to_string(), "one; two [31m");
@@ -166,7 +166,7 @@ async fn a_server_that_never_answers_is_given_up_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_json_is_a_failure_and_not_an_empty_zone() {
+async fn an_answer_that_is_not_json_is_a_failure_not_an_empty_zone() {
     let url = serve(|_| answer(200, "<html>login</html>")).await;
     let client = client(&url, "k");
     assert!(matches!(client.read(&zone()).await, Err(ServerError::Protocol { .. })));
@@ -235,7 +235,7 @@ async fn no_call_that_changes_something_outlives_the_deadline() {
 }
 
 /// A zone as the server tells it, under an identifier of its choice.
-fn told(id: &str) -> String {
+fn zone_body(id: &str) -> String {
     format!(r#"{{"id": "{id}", "name": "example.com.", "kind": "Native", "serial": 7}}"#)
 }
 
@@ -244,7 +244,9 @@ async fn a_zone_is_asked_for_by_the_identifier_that_the_server_gave_it() {
     let url = serve(|request| {
         let path = request.uri().path().strip_prefix("/api/v1/servers/localhost").unwrap_or_default();
         match (request.method().as_str(), path) {
-            ("POST", "/zones") | ("GET", "/zones/example.com." | "/zones/opaque=7") => answer(200, &told("opaque=7")),
+            ("POST", "/zones") | ("GET", "/zones/example.com." | "/zones/opaque=7") => {
+                answer(200, &zone_body("opaque=7"))
+            }
             ("PUT" | "PATCH" | "DELETE", "/zones/opaque=7") => answer(204, ""),
             ("GET", "") => answer(200, SERVER),
             _ => answer(404, "Not Found"),
@@ -273,7 +275,9 @@ async fn a_zone_is_asked_for_by_the_identifier_that_the_server_gave_it() {
 async fn another_server_id_is_in_every_path() {
     let url = serve(|request| match request.uri().path().strip_prefix("/api/v1/servers/dns=2Feast") {
         Some("") => answer(200, SERVER),
-        Some("/zones" | "/zones/example.com.") if request.method() != "PATCH" => answer(200, &told("example.com.")),
+        Some("/zones" | "/zones/example.com.") if request.method() != "PATCH" => {
+            answer(200, &zone_body("example.com."))
+        }
         Some("/zones/example.com.") => answer(204, ""),
         _ => answer(404, "Not Found"),
     })
