@@ -4,12 +4,15 @@
 #[path = "../../crates/systems/pangolin/tests/common/crds.rs"]
 mod crds;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use signpost_testkit::pangolin::{ORG, Pangolin};
 
@@ -91,17 +94,22 @@ async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
     beat(0).await?;
     create(bench, namespace).await?;
     let settings = vec![("PIC_MODE", "crd".to_owned()), ("PIC_ALLOW_UNLISTED_SUFFIX", "true".to_owned())];
-    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;
-    operator.ready(DEADLINE).await?;
     let resources = api(bench, namespace, "PangolinResource");
-    while resources.list(&ListParams::default()).await?.items.len() < SIZE {
-        anyhow::ensure!(
-            operator.started().elapsed() < DEADLINE,
-            "not all Ingresses have a PangolinResource after {DEADLINE:?}"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut changes = resources.watch(&WatchParams::default(), "0").await?.boxed();
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;
+    let mut names = BTreeSet::new();
+    // A watch, because lists of a thousand objects would compete with the operator for the API server.
+    while names.len() < SIZE {
+        let left = DEADLINE.saturating_sub(operator.started().elapsed());
+        let change = tokio::time::timeout(left, changes.next()).await;
+        match change.context("not all Ingresses have a PangolinResource in time")?.context("the watch ended")?? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => drop(names.insert(object.metadata.name)),
+            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(error) => anyhow::bail!("the watch failed: {error:?}"),
+        }
     }
     let exposed = operator.started().elapsed();
+    operator.ready(DEADLINE).await?;
     operator.rest(DEADLINE).await?;
     let passes = operator.counter(PASSES).await?;
     for n in 1..=BEATS {

@@ -311,6 +311,17 @@ impl Writer {
         self.lock().known.reported(kind, times);
     }
 
+    /// Declares a part of the operator that owns fields of statuses (see [`ObjectWrite::owned_by`]): what it applied is known from the
+    /// first list on.
+    pub fn status_owner(&self, owner: &'static str) {
+        self.lock().known.owner(owner);
+    }
+
+    /// Whether the API server has fields of a status that this part of the operator applied.
+    pub fn owns_status(&self, id: &ObjectId, owner: &'static str) -> bool {
+        self.lock().known.owns(id, Part::status(owner))
+    }
+
     /// Notes an object that the watch delivered. `applied` is the object where it has fields of ours.
     pub(crate) fn saw(
         &self,
@@ -503,12 +514,12 @@ impl Writer {
                 if let Some(namespace) = &id.namespace {
                     metadata["namespace"] = json!(namespace);
                 }
-                let body = json!({
-                    "apiVersion": id.kind.api_version(),
-                    "kind": id.kind.name,
-                    "metadata": metadata,
-                    "status": status,
-                });
+                let mut body =
+                    json!({ "apiVersion": id.kind.api_version(), "kind": id.kind.name, "metadata": metadata });
+                // An empty one would still be owned.
+                if *status != json!({}) {
+                    body["status"] = status.clone();
+                }
                 let params = PatchParams::apply(&manager).force();
                 request.patch_subresource("status", &id.name, &params, &Patch::Apply(body))
             }
@@ -561,6 +572,8 @@ impl State {
     }
 
     fn has_status(&self, write: &ObjectWrite) -> bool {
-        self.wanted(write).is_some_and(|(part, wanted)| self.known.has(&write.id, &write.uid, part, wanted))
+        let Some((part, wanted)) = self.wanted(write) else { return false };
+        self.known.has(&write.id, &write.uid, part, wanted)
+            || (wanted == self.known.empty_status(&write.id) && self.known.has_nothing(&write.id, part))
     }
 }

@@ -35,8 +35,9 @@ pub fn allows(verb: &str, group: &str, resource: &str) -> bool {
     rules(SYSTEMS).any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
 }
 
-/// The Kubernetes objects that grant the rules, in the order to apply them.
-pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
+/// The Kubernetes objects that grant the rules, in the order to apply them. All have this name, so that several sets can be applied side by
+/// side.
+pub fn manifests_named(name: &str, namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "signpost"});
     let rules = |own: bool| -> Vec<Value> {
         rules(systems)
@@ -44,14 +45,19 @@ pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
             .map(|rule| json!({"apiGroups": [rule.group], "resources": rule.resources, "verbs": rule.verbs}))
             .collect()
     };
-    let subject = json!([{"kind": "ServiceAccount", "name": "signpost", "namespace": namespace}]);
+    let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
     vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "signpost", "namespace": namespace, "labels": labels}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "signpost", "labels": labels}, "rules": rules(false)}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "signpost", "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "signpost"}, "subjects": subject}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "signpost", "namespace": namespace, "labels": labels}, "rules": rules(true)}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "signpost", "namespace": namespace, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "signpost"}, "subjects": subject}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace, "labels": labels}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels}, "rules": rules(false)}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": subject}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name, "namespace": namespace, "labels": labels}, "rules": rules(true)}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}, "subjects": subject}),
     ]
+}
+
+/// The Kubernetes objects of the whole operator.
+pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
+    manifests_named("signpost", namespace, systems)
 }

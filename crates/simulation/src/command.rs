@@ -9,7 +9,10 @@ use std::{
     time::Instant,
 };
 
-use crate::{bed::Bed, history::History, pihole::PiholeBed, powerdns::PowerDnsBed, run::play, shrink::shrink};
+use crate::{
+    bed::Bed, history::History, pangolin::PangolinBed, pihole::PiholeBed, powerdns::PowerDnsBed, run::play,
+    shrink::shrink,
+};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,7 @@ impl Settings {
             Some(text) => text.parse::<u64>().map_err(|_| format!("{name}={text} is not a number")),
         };
         let system = text("SYSTEM");
-        let known = [PowerDnsBed::NAME, PiholeBed::NAME];
+        let known = [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME];
         if let Some(name) = system.as_deref().filter(|name| !known.contains(name)) {
             return Err(format!("SYSTEM={name} is not simulated; use one of {}", known.join(", ")));
         }
@@ -68,7 +71,8 @@ impl Settings {
 
 /// Runs what the settings ask for. True when nothing failed. Several systems share the seeds among them.
 pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
-    let systems = [PowerDnsBed::NAME, PiholeBed::NAME].iter().filter(|name| settings.wants(name)).count();
+    let systems =
+        [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME].iter().filter(|name| settings.wants(name)).count();
     let share = settings.seeds.div_ceil(u64::try_from(systems.max(1)).unwrap_or(1));
     let settings = &Settings { seeds: share, ..settings.clone() };
     let mut good = true;
@@ -77,6 +81,9 @@ pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     }
     if settings.wants(PiholeBed::NAME) {
         good &= system::<PiholeBed>(settings, print);
+    }
+    if settings.wants(PangolinBed::NAME) {
+        good &= system::<PangolinBed>(settings, print);
     }
     good
 }

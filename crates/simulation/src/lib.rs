@@ -13,6 +13,7 @@ pub mod command;
 pub mod dice;
 pub mod history;
 pub mod memory;
+pub mod pangolin;
 pub mod pihole;
 pub mod powerdns;
 pub mod process;

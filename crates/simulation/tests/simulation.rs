@@ -9,6 +9,7 @@ use signpost_simulation::{
     bed::Bed,
     command::{self, Settings},
     history::History,
+    pangolin::PangolinBed,
     pihole::PiholeBed,
     powerdns::PowerDnsBed,
     run::play,
@@ -36,6 +37,11 @@ fn the_same_seed_of_powerdns_gives_the_same_trace() {
 #[test]
 fn the_same_seed_of_pihole_gives_the_same_trace() {
     same_trace::<PiholeBed>();
+}
+
+#[test]
+fn the_same_seed_of_pangolin_gives_the_same_trace() {
+    same_trace::<PangolinBed>();
 }
 
 #[test]
@@ -70,11 +76,18 @@ fn every_scenario_file_of_pihole_finds_nothing() {
 }
 
 #[test]
+fn every_scenario_file_of_pangolin_finds_nothing() {
+    assert!(scenarios::<PangolinBed>() > 0);
+}
+
+#[test]
 fn a_history_reads_back_from_its_yaml() {
     for seed in 0..50 {
         let history = PowerDnsBed::draw(seed);
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
         let history = PiholeBed::draw(seed);
+        assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
+        let history = PangolinBed::draw(seed);
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
     }
 }
@@ -97,4 +110,9 @@ fn the_checks_of_powerdns_find_that_nobody_serves() {
 #[test]
 fn the_checks_of_pihole_find_that_nobody_serves() {
     nobody_serves::<PiholeBed>(2);
+}
+
+#[test]
+fn the_checks_of_pangolin_find_that_nobody_serves() {
+    nobody_serves::<PangolinBed>(1);
 }

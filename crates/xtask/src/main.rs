@@ -46,14 +46,16 @@ fn check() -> anyhow::Result<()> {
 
 fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
     let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", signpost::systems::SYSTEMS))?;
-    // The two modes of one system need different permissions.
-    let only = |rules: &'static [signpost_engine::Rule]| {
+    // The two modes of one system need different permissions. They have names of their own: applying one replaces no other role.
+    let only = |name: &str, rules: &'static [signpost_engine::Rule]| {
         let spec = signpost_engine::SystemSpec { rules, ..signpost_system_pangolin::SPEC };
-        signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", &[spec]))
+        signpost::manifest::to_stream(&signpost::rbac::manifests_named(name, "signpost", &[spec]))
     };
+    let crd = only("signpost-pangolin-crd", signpost_system_pangolin::CRD_RULES)?;
+    let api = only("signpost-pangolin-api", signpost_system_pangolin::API_RULES)?;
     Ok(vec![
-        ("deploy/rbac-pangolin-crd.yaml", format!("{NOTE}{}", only(signpost_system_pangolin::CRD_RULES)?)),
-        ("deploy/rbac-pangolin-api.yaml", format!("{NOTE}{}", only(signpost_system_pangolin::API_RULES)?)),
+        ("deploy/rbac-pangolin-crd.yaml", format!("{NOTE}{crd}")),
+        ("deploy/rbac-pangolin-api.yaml", format!("{NOTE}{api}")),
         ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml(signpost::systems::SYSTEMS)?)),
         ("deploy/rbac.yaml", format!("{NOTE}{rbac}")),
         ("docs/command-line.md", reference()),

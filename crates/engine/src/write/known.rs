@@ -88,6 +88,28 @@ impl Table {
         self.times.entry(kind).or_default().extend(times);
     }
 
+    /// Declares an owner of parts of statuses.
+    pub(super) fn owner(&mut self, owner: &'static str) {
+        self.owners.insert(owner);
+    }
+
+    /// Whether the server has something under the part.
+    pub(super) fn owns(&self, id: &ObjectId, part: Part) -> bool {
+        let live = self.known.get(&key(id, part)).and_then(|known| known.live);
+        live.is_some_and(|live| live != self.empty_status(id))
+    }
+
+    /// Whether the server is known to have nothing under the part: its kind and its owner are compared, and nothing was seen.
+    pub(super) fn has_nothing(&self, id: &ObjectId, part: Part) -> bool {
+        let compared = part.owner.is_empty() || self.owners.contains(part.owner);
+        compared && self.times.contains_key(id.kind) && !self.owns(id, part)
+    }
+
+    /// The digest of a status without fields.
+    pub(super) fn empty_status(&self, id: &ObjectId) -> Digest {
+        self.digest_of_status(id, &Value::Object(serde_json::Map::new()))
+    }
+
     /// Whether the view of a kind of children is complete and current.
     pub(super) fn view_of(&mut self, kind: &'static Kind, current: bool) {
         if current {
@@ -330,6 +352,23 @@ mod tests {
         assert!(!table.has(&id(), "2", Part::status(""), digest), "another incarnation");
         table.forget(&id());
         assert!(table.known.is_empty());
+    }
+
+    #[test]
+    fn an_empty_status_is_there_only_where_the_view_shows_nothing_of_ours() {
+        let mut table = Table::default();
+        let part = Part::status("pangolin");
+        assert!(!table.has_nothing(&id(), part), "neither the kind nor the owner is compared");
+        table.reported(id().kind, &[]);
+        table.owner("pangolin");
+        assert!(table.has_nothing(&id(), part) && !table.owns(&id(), part));
+        let mut object = live(7, &json!({"host": "a"}), &json!({"f:status": {"f:host": {}}}));
+        object["metadata"]["managedFields"][0]["manager"] = json!("signpost-pangolin");
+        table.saw(&id(), "1", (7, false), Some(&object), STATUS);
+        assert!(!table.has_nothing(&id(), part) && table.owns(&id(), part));
+        let empty = table.empty_status(&id());
+        table.answered(&id(), "1", part, empty, &json!({"metadata": {"uid": "1", "resourceVersion": "8"}}));
+        assert!(table.has_nothing(&id(), part) && !table.owns(&id(), part));
     }
 
     #[test]

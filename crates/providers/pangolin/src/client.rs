@@ -14,6 +14,7 @@ use crate::cache::Cached;
 use crate::error::PangolinError;
 use crate::http::{Call, Connection, Http, Permission, Timing};
 use crate::lists::List;
+use crate::transport::Transport;
 use crate::types::{
     Domain, Listed, ListedTarget, NewResource, Resource, ResourceId, ResourceSettings, Site, Target, TargetId,
     TargetSettings,
@@ -57,8 +58,17 @@ impl Drop for Reserved<'_> {
 impl PangolinClient {
     /// A client; no call is made yet.
     pub fn new(connection: &Connection) -> Result<Self, PangolinError> {
-        Ok(Self {
-            http: Http::new(connection)?,
+        Ok(Self::with(Http::new(connection)?, connection))
+    }
+
+    /// A client whose requests are carried by something else than sockets.
+    pub fn over(transport: Arc<dyn Transport>, connection: &Connection) -> Self {
+        Self::with(Http::over(transport, connection), connection)
+    }
+
+    fn with(http: Http, connection: &Connection) -> Self {
+        Self {
+            http,
             timing: connection.timing.clone(),
             domains: Cached::default(),
             sites: Cached::default(),
@@ -67,7 +77,7 @@ impl PangolinClient {
             mode: AtomicBool::new(false),
             unknown: Mutex::default(),
             creating: Mutex::default(),
-        })
+        }
     }
 
     fn in_org(&self, method: Method, what: &str, permission: Permission) -> Call {
@@ -120,11 +130,12 @@ impl PangolinClient {
     async fn write_known(&self, call: Call, mut body: Map<String, Value>) -> Result<Value, PangolinError> {
         {
             let unknown = lock(&self.unknown);
-            body.retain(|key, value| !(unknown.contains(key) && wire::is_default(value)));
+            body.retain(|key, value| !(unknown.contains(key) && wire::is_default(key, value)));
         }
         match self.write(call.clone().body(body.clone())).await {
             Err(PangolinError::Unsupported { keys })
-                if !keys.is_empty() && keys.iter().all(|key| body.get(key).is_some_and(wire::is_default)) =>
+                if !keys.is_empty()
+                    && keys.iter().all(|key| body.get(key).is_some_and(|value| wire::is_default(key, value))) =>
             {
                 body.retain(|key, _| !keys.contains(key));
                 lock(&self.unknown).extend(keys);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Method, Request, Secret, SecretError};
+use signpost_provider_http::{HttpClient, HttpOptions, Method, Secret, SecretError};
 use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::error::PangolinError;
+use crate::transport::{Incoming, Outgoing, Transport};
 use crate::wire;
 
 /// Largest answer: a hundred thousand resources in pages of a thousand.
@@ -115,7 +116,8 @@ impl Call {
 /// The HTTP side of a connection.
 #[derive(Debug)]
 pub(crate) struct Http {
-    client: HttpClient,
+    transport: Arc<dyn Transport>,
+    base: Url,
     key: Secret,
     pub(crate) org: String,
     permits: Arc<Semaphore>,
@@ -134,12 +136,17 @@ impl Http {
             ..HttpOptions::new(connection.base.clone())
         })
         .map_err(|error| PangolinError::Setup { what: error.to_string() })?;
+        Ok(Self::over(Arc::new(client), connection))
+    }
+
+    pub(crate) fn over(transport: Arc<dyn Transport>, connection: &Connection) -> Self {
         let permits = Arc::new(Semaphore::new(connection.timing.parallel.max(1)));
-        Ok(Self { client, key: connection.key.clone(), org: connection.org.clone(), permits })
+        let (base, key, org) = (connection.base.clone(), connection.key.clone(), connection.org.clone());
+        Self { transport, base, key, org, permits }
     }
 
     fn url(&self, path: &[String], query: &[(&'static str, String)]) -> Result<Url, PangolinError> {
-        let mut url = self.client.base().clone();
+        let mut url = self.base.clone();
         let setup = || PangolinError::Setup { what: "the URL cannot have a path".to_owned() };
         url.path_segments_mut().map_err(|()| setup())?.pop_if_empty().push("v1").extend(path);
         if !query.is_empty() {
@@ -150,8 +157,8 @@ impl Http {
 
     /// Whether the API answers at all.
     pub(crate) async fn probe(&self) -> Result<(), PangolinError> {
-        let request = Request::new(Method::GET, self.url(&[], &[])?);
-        let (status, location, body) = self.exchange(request).await?;
+        let request = Outgoing { method: Method::GET, url: self.url(&[], &[])?, authorization: None, body: None };
+        let Incoming { status, location, body, .. } = self.transport.carry(request).await?;
         wire::healthy(status, location, &body)
     }
 
@@ -173,45 +180,26 @@ impl Http {
         if id.is_empty() || secret.is_empty() {
             return Err(PangolinError::MalformedKey);
         }
-        let mut request = Request::new(call.method.clone(), self.url(&call.path, &call.query)?)
-            .secret_header("authorization", &format!("Bearer {id}.{secret}"))
-            .map_err(|_| PangolinError::MalformedKey)?;
-        if let Some(body) = &call.body {
-            request = request.json(Value::Object(body.clone()).to_string());
-        }
-        let retry_after;
-        let (status, location, body) = {
+        let request = Outgoing {
+            method: call.method.clone(),
+            url: self.url(&call.path, &call.query)?,
+            authorization: Some(format!("Bearer {id}.{secret}")),
+            body: call.body.as_ref().map(|body| Value::Object(body.clone()).to_string()),
+        };
+        let Incoming { status, location, retry_after, body } = {
             // A closed semaphore does not exist here.
             let _permit = self.permits.acquire().await.ok();
-            let mut answer = self.client.send(request).await.map_err(http_error)?;
-            retry_after = answer.retry_after();
-            (answer.status().as_u16(), answer.location(), answer.body().await.map_err(http_error)?)
+            self.transport.carry(request).await?
         };
         if status == 429 {
             return Err(PangolinError::RateLimited { retry_after });
         }
         wire::data(status, location, &body, &self.org, call.permission)
     }
-
-    async fn exchange(&self, request: Request) -> Result<(u16, Option<String>, Vec<u8>), PangolinError> {
-        let mut answer = self.client.send(request).await.map_err(http_error)?;
-        let (status, location) = (answer.status().as_u16(), answer.location());
-        Ok((status, location, answer.body().await.map_err(http_error)?))
-    }
 }
 
 fn secret_error(error: &SecretError) -> PangolinError {
     PangolinError::Setup { what: format!("the file of the API key {error}") }
-}
-
-fn http_error(error: HttpError) -> PangolinError {
-    match error {
-        HttpError::Timeout => PangolinError::Timeout,
-        HttpError::Unreachable { why, restarting } => PangolinError::Unreachable { what: why, dropped: restarting },
-        HttpError::Tls { why, .. } => PangolinError::Tls { what: why },
-        HttpError::TooLarge { .. } => PangolinError::Protocol { what: error.to_string() },
-        HttpError::Header { .. } => PangolinError::MalformedKey,
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod http;
 mod lists;
 mod memory;
 mod path;
+mod transport;
 mod types;
 mod wire;
 
@@ -35,7 +36,8 @@ pub use error::{ErrorClass, PangolinError};
 pub use http::{Connection, Timing, parse_base_url};
 pub use memory::{MemoryPangolin, Stored};
 pub use path::{Matching, PathError, RoutePath};
-pub use signpost_provider_http::Secret;
+pub use signpost_provider_http::{Method, Secret};
+pub use transport::{Incoming, Outgoing, Transport};
 pub use types::{
     Domain, DomainId, DomainKind, Header, HealthCheck, Listed, ListedTarget, NewResource, NiceId, NiceIdError, Place,
     Resource, ResourceId, ResourceSettings, Site, SiteId, SiteKind, Target, TargetId, TargetSettings,

@@ -103,8 +103,7 @@ impl Http {
             let Value::Array(found) = data[list.name].take() else {
                 return Err(PangolinError::Protocol { what: format!("a list without {}", list.name) });
             };
-            let last = found.len() < PAGE;
-            let before = rows.len();
+            let (full, before) = (found.len() >= PAGE, rows.len());
             for row in found {
                 if row[list.id].is_null() {
                     return Err(PangolinError::Protocol { what: format!("a row without {}", list.id) });
@@ -113,7 +112,9 @@ impl Http {
                     rows.push(row);
                 }
             }
-            if last {
+            // A total that is reached saves the request for a page without rows.
+            let reached = paging == Paging::Pages && total == Some(rows.len() as u64);
+            if !full || reached {
                 return Ok(match total {
                     Some(total) if paging == Paging::Pages && total != rows.len() as u64 => {
                         Walk::Moved { seen: rows.len(), total }

@@ -292,8 +292,8 @@ pub(crate) fn target_body(wanted: &TargetSettings) -> Map<String, Value> {
 }
 
 /// Whether a key can be left out for a server that does not know it: its value is what such a server does anyway.
-pub(crate) fn is_default(value: &Value) -> bool {
-    value.is_null() || *value == json!(false)
+pub(crate) fn is_default(key: &str, value: &Value) -> bool {
+    value.is_null() || *value == json!(false) || (key == "priority" && *value == json!(100))
 }
 
 #[cfg(test)]

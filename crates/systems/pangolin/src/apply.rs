@@ -45,10 +45,16 @@ pub struct ApplyResult {
     pub(crate) read: bool,
     /// How many resources there are for the Ingress.
     pub(crate) managed: usize,
+    /// Whether the Ingress exists.
+    pub(crate) present: bool,
     /// Whether the Ingress is ours.
     pub(crate) ours: bool,
     /// Whether large deletions wait.
     pub(crate) paused: bool,
+    /// The class to note on the Ingress, and the one that is noted (direct mode).
+    pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
+    /// Whether a write was sent whose effect is not known (direct mode).
+    pub(crate) unsure: bool,
 }
 
 /// One thing that was changed.
@@ -137,9 +143,11 @@ impl PangolinSystem {
             again,
             delivery,
             hosts,
+            present,
             managed,
             judged,
             blocked,
+            classes,
         } = plan;
         let mut applied = ApplyResult {
             key,
@@ -159,8 +167,11 @@ impl PangolinSystem {
             noted: None,
             read: false,
             managed: 0,
+            present,
             ours: managed,
             paused: false,
+            classes,
+            unsure: false,
         };
         match delivery {
             Delivery::Nothing => {}

@@ -17,14 +17,16 @@ use signpost_apis::ingress::{Ingress, IngressClass};
 use signpost_apis::pangolin::{PangolinOrganization, PangolinResource, PangolinTunnel};
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
-use signpost_engine::{Index, ObjectId, Queue, Touch};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Writer};
 use signpost_exposure::{BaseDomain, Class, decide_class};
 use signpost_planning::{Claim, Claims};
 
 pub use read::{APPLIED_ANNOTATION, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
-pub(crate) use read::{BackendRef, ChildFacts, ChildState, Claimant, HostRule, ServiceFacts, TunnelFacts};
+pub(crate) use read::{
+    BackendRef, CLASS_ANNOTATION, ChildFacts, ChildState, Claimant, HostRule, ServiceFacts, TunnelFacts,
+};
 
-use crate::settings::Policy;
+use crate::settings::{Mode, Policy};
 
 /// The unit of a pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +56,8 @@ struct State {
     claimants: BTreeMap<IngressId, Arc<Claimant>>,
     unreadable: BTreeSet<IngressId>,
     claims: Claims<Fqdn, IngressId>,
+    /// The hosts that each Ingress claims, with the domains that were known then.
+    claimed: BTreeMap<IngressId, Vec<Fqdn>>,
     /// Controllers by class.
     classes: BTreeMap<String, String>,
     /// Whether the classes are known completely, and which absent ones were reported.
@@ -64,9 +68,19 @@ struct State {
     users: BTreeMap<Place, BTreeSet<IngressId>>,
     tunnels: BTreeMap<Place, TunnelFacts>,
     organizations: BTreeMap<Place, Arc<[BaseDomain]>>,
+    /// The domains of the organisation in Pangolin (direct mode).
+    domains: Option<Arc<[BaseDomain]>>,
     /// Children by their Ingress, and the Ingress of each.
     children: BTreeMap<IngressId, BTreeMap<String, ChildFacts>>,
     parents: BTreeMap<ObjectId, IngressId>,
+}
+
+impl State {
+    /// The domains of an organisation, where it has any.
+    fn domains_of(&self, namespace: &str, organization: &str) -> Option<Arc<[BaseDomain]>> {
+        let place = (namespace.to_owned(), organization.to_owned());
+        self.organizations.get(&place).filter(|domains| !domains.is_empty()).cloned()
+    }
 }
 
 /// The index.
@@ -75,6 +89,8 @@ pub struct PangolinIndex {
     state: Mutex<State>,
     queue: Keys,
     policy: Arc<Policy>,
+    /// Knows which statuses of Ingresses have hosts of ours; absent when none are written.
+    statuses: Option<Writer>,
 }
 
 /// What a tunnel's name leads to.
@@ -99,8 +115,8 @@ pub(crate) enum FoundTunnel {
 
 impl PangolinIndex {
     /// An empty index.
-    pub(crate) fn new(policy: Arc<Policy>, queue: Keys) -> Self {
-        Self { state: Mutex::default(), queue, policy }
+    pub(crate) fn new(policy: Arc<Policy>, queue: Keys, statuses: Option<Writer>) -> Self {
+        Self { state: Mutex::default(), queue, policy, statuses }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -124,6 +140,16 @@ impl PangolinIndex {
         self.lock().claimants.get(id).filter(|claimant| claimant.class != Class::Foreign).cloned()
     }
 
+    /// The Ingress that exists, whosever it is, where it is known.
+    pub(crate) fn identity(&self, id: &IngressId) -> Option<Identity> {
+        self.lock().claimants.get(id).map(|claimant| claimant.identity.clone())
+    }
+
+    /// Whether the status of an Ingress has hosts of ours.
+    fn is_stated(&self, id: &ObjectId) -> bool {
+        self.statuses.as_ref().is_some_and(|writer| writer.owns_status(id, crate::NAME))
+    }
+
     /// Whether the Ingress exists and cannot be read: everything of it is left alone.
     pub(crate) fn is_unreadable(&self, id: &IngressId) -> bool {
         self.lock().unreadable.contains(id)
@@ -131,8 +157,8 @@ impl PangolinIndex {
 
     /// The hosts of an Ingress that others own, and who.
     pub(crate) fn taken(&self, claimant: &Claimant) -> BTreeMap<Fqdn, IngressId> {
-        let hosts = claimant.claims(&self.policy);
         let state = self.lock();
+        let hosts = state.claimed.get(&claimant.identity.id).cloned().unwrap_or_default();
         let other = |host: Fqdn| {
             let holder = state.claims.holder_of(&host)?.holder.clone();
             (holder != claimant.identity.id).then_some((host, holder))
@@ -167,11 +193,13 @@ impl PangolinIndex {
 
     /// The tunnel of this name for an Ingress of this namespace: beside it, in the configured namespace, or the only one of the name.
     pub(crate) fn tunnel(&self, reference: &str, namespace: &str) -> FoundTunnel {
-        let state = self.lock();
+        self.find_tunnel(&self.lock(), reference, namespace)
+    }
+
+    fn find_tunnel(&self, state: &State, reference: &str, namespace: &str) -> FoundTunnel {
         let found = |namespace: &str, name: &str| {
             let facts = state.tunnels.get(&(namespace.to_owned(), name.to_owned()))?;
-            let organization = (namespace.to_owned(), facts.organization.clone());
-            let domains = state.organizations.get(&organization).filter(|domains| !domains.is_empty()).cloned();
+            let domains = state.domains_of(namespace, &facts.organization);
             let (namespace, name) = (namespace.to_owned(), name.to_owned());
             Some(FoundTunnel::One { namespace, name, ready: facts.ready, domains })
         };
@@ -212,8 +240,11 @@ impl PangolinIndex {
             Some(next) => state.claimants.insert(id.clone(), Arc::clone(next)),
             None => state.claimants.remove(id),
         };
-        let claims = |claimant: &Arc<Claimant>| claimant.claims(&self.policy);
-        let (old, new) = (before.as_ref().map(claims).unwrap_or_default(), next.map(claims).unwrap_or_default());
+        let old = state.claimed.remove(id).unwrap_or_default();
+        let new = next.map(|next| next.claims(&self.policy, self.domains(state, next).as_deref())).unwrap_or_default();
+        if !new.is_empty() {
+            state.claimed.insert(id.clone(), new.clone());
+        }
         for host in old.iter().filter(|host| !new.contains(host)) {
             concerned.extend(state.claims.remove(host, id).map(|claim| claim.holder.clone()));
         }
@@ -244,9 +275,95 @@ impl PangolinIndex {
         concerned
     }
 
-    fn class_of(&self, state: &State, name: Option<&str>, enabled: Option<bool>) -> Class {
-        let controller = name.and_then(|name| state.classes.get(name)).map(String::as_str);
-        decide_class(&self.policy.class, name, controller, enabled)
+    /// The domains that decide about the hosts of an Ingress, as far as they are known.
+    fn domains(&self, state: &State, claimant: &Claimant) -> Option<Arc<[BaseDomain]>> {
+        match self.policy.mode {
+            Mode::Api => state.domains.clone(),
+            Mode::Crd => match self.find_tunnel(state, &tunnel_of(claimant, &self.policy), claimant.namespace()) {
+                FoundTunnel::One { domains, .. } => domains,
+                FoundTunnel::None | FoundTunnel::Several(_) => None,
+            },
+        }
+    }
+
+    /// Works out the claims again, where domains have changed; returns who is concerned.
+    fn claim_again(&self, state: &mut State) -> BTreeSet<IngressId> {
+        let all: Vec<(IngressId, Arc<Claimant>)> =
+            state.claimants.iter().map(|(id, claimant)| (id.clone(), Arc::clone(claimant))).collect();
+        let mut concerned = BTreeSet::new();
+        for (id, claimant) in all {
+            let before = state.claimed.get(&id).cloned();
+            concerned.extend(self.replace(state, &id, Some(&claimant)));
+            if before.as_ref() != state.claimed.get(&id) {
+                concerned.insert(id);
+            }
+        }
+        concerned
+    }
+
+    /// Takes note of the domains of the organisation in Pangolin (direct mode). What an Ingress claims may change with them.
+    pub(crate) fn set_organization(&self, domains: &Arc<[BaseDomain]>) {
+        let mut state = self.lock();
+        if state.domains.as_ref() == Some(domains) {
+            return;
+        }
+        state.domains = Some(Arc::clone(domains));
+        let concerned = self.claim_again(&mut state);
+        drop(state);
+        self.touch(concerned);
+    }
+
+    /// What a class means for an Ingress. A class that does not exist any more means what it meant when the Ingress was exposed: what is
+    /// missing withdraws no host.
+    fn class_of(
+        &self,
+        state: &State,
+        id: &IngressId,
+        name: Option<&str>,
+        enabled: Option<bool>,
+        noted: Option<&str>,
+    ) -> Class {
+        let rules = &self.policy.class;
+        let was_ours = |name: &str| {
+            let mut children = state.children.get(id).into_iter().flat_map(BTreeMap::values);
+            noted == Some(name) || children.any(|child| child.class.as_deref() == Some(name))
+        };
+        let controller = name.and_then(|name| match state.classes.get(name) {
+            Some(controller) => Some(controller.as_str()),
+            None => was_ours(name).then_some(rules.controller.as_str()),
+        });
+        decide_class(rules, name, controller, enabled)
+    }
+
+    /// The class of an Ingress, where only the controller of the class makes it ours. It is noted beside what is exposed.
+    pub(crate) fn class_to_note(&self, claimant: &Claimant) -> Option<String> {
+        let name = claimant.class_name.as_deref()?;
+        let rules = &self.policy.class;
+        let by_name = decide_class(rules, Some(name), None, None) != Class::Foreign;
+        let state = self.lock();
+        let controller = state.classes.get(name);
+        let ours = match controller {
+            Some(controller) => *controller == rules.controller,
+            None => {
+                self.class_of(&state, &claimant.identity.id, Some(name), None, claimant.noted_class.as_deref())
+                    != Class::Foreign
+            }
+        };
+        (ours && !by_name).then(|| name.to_owned())
+    }
+
+    /// Decides again what the class of an Ingress means; returns who is concerned.
+    fn classify(&self, state: &mut State, claimant: &Arc<Claimant>) -> BTreeSet<IngressId> {
+        let id = &claimant.identity.id;
+        let (enabled, noted) = (claimant.annotations.options.enabled, claimant.noted_class.as_deref());
+        let class = self.class_of(state, id, claimant.class_name.as_deref(), enabled, noted);
+        if class == claimant.class {
+            return BTreeSet::new();
+        }
+        let next = Arc::new(Claimant { class, ..(**claimant).clone() });
+        let mut concerned = self.replace(state, id, Some(&next));
+        concerned.insert(id.clone());
+        concerned
     }
 
     /// Takes note of a class; what its Ingresses mean may change with it.
@@ -263,14 +380,7 @@ impl PangolinIndex {
             state.claimants.values().filter(|known| known.class_name.as_deref() == Some(name)).cloned().collect();
         let mut concerned = BTreeSet::new();
         for claimant in of_class {
-            let class = self.class_of(&state, Some(name), claimant.annotations.options.enabled);
-            let id = claimant.identity.id.clone();
-            if class == claimant.class {
-                continue;
-            }
-            let next = Arc::new(Claimant { class, ..(*claimant).clone() });
-            concerned.extend(self.replace(&mut state, &id, Some(&next)));
-            concerned.insert(id);
+            concerned.extend(self.classify(&mut state, &claimant));
         }
         drop(state);
         self.touch(concerned);
@@ -299,7 +409,18 @@ impl PangolinIndex {
     }
 
     fn set_tunnel(&self, id: &ObjectId, facts: Option<TunnelFacts>) {
-        let changed = Self::change(&mut self.lock().tunnels, id, facts);
+        let changed = {
+            let mut state = self.lock();
+            let place = (id.namespace.clone().unwrap_or_default(), id.name.clone());
+            let organization = |state: &State| state.tunnels.get(&place).map(|facts| facts.organization.clone());
+            let before = organization(&state);
+            let changed = Self::change(&mut state.tunnels, id, facts);
+            let moved = before != organization(&state);
+            let concerned = if moved { self.claim_again(&mut state) } else { BTreeSet::new() };
+            drop(state);
+            self.touch(concerned);
+            changed
+        };
         if changed {
             // Which Ingresses may mean it is decided by name; a tunnel changes rarely.
             let of_name = |claimant: &Arc<Claimant>| {
@@ -318,7 +439,10 @@ impl PangolinIndex {
     }
 
     fn set_domains(&self, id: &ObjectId, domains: Option<Arc<[BaseDomain]>>) {
-        if Self::change(&mut self.lock().organizations, id, domains) {
+        let mut state = self.lock();
+        if Self::change(&mut state.organizations, id, domains) {
+            self.claim_again(&mut state);
+            drop(state);
             self.touch_all();
         }
     }
@@ -353,7 +477,11 @@ impl PangolinIndex {
                 host.map(|host| state.claims.waiting(&host).map(|claim| claim.holder.clone()).collect::<Vec<_>>());
             concerned.extend(waiting.into_iter().flatten());
             state.parents.insert(id.clone(), next.clone());
+            let noted = facts.class.is_some();
             state.children.entry(next.clone()).or_default().insert(id.name.clone(), facts);
+            if let Some(claimant) = state.claimants.get(&next).cloned().filter(|_| noted) {
+                concerned.extend(self.classify(&mut state, &claimant));
+            }
             concerned.insert(next);
         }
         drop(state);
@@ -377,19 +505,23 @@ pub(crate) fn tunnel_of(claimant: &Claimant, policy: &Policy) -> String {
 impl Index<Ingress> for PangolinIndex {
     fn applied(&self, ingress: &Ingress) {
         let mut state = self.lock();
-        let next = read::claimant(ingress, self.policy.prefix.as_deref(), |class, enabled| {
-            self.class_of(&state, class, enabled)
+        let id = Arc::new(ObjectId::of(ingress));
+        let next = read::claimant(ingress, self.policy.prefix.as_deref(), |class, enabled, noted| {
+            self.class_of(&state, &id, class, enabled, noted)
         });
-        let id = next.identity.id.clone();
         let was_unreadable = state.unreadable.remove(&id);
         // One of another class is kept, since its class may be created or replaced and name our controller.
-        let keep = next.class != Class::Foreign || next.class_name.is_some();
+        let stated = self.is_stated(&id) && !next.is_active();
+        let keep = next.class != Class::Foreign || next.class_name.is_some() || stated;
         let before = state.claimants.get(&id).cloned();
         let same = before.as_ref().is_some_and(|before| before.asks_the_same(&next));
         let ours = |known: &Claimant| known.class != Class::Foreign;
-        let matters =
-            ours(&next) || before.as_deref().is_some_and(ours) || state.children.contains_key(&id) || was_unreadable;
-        if same && !was_unreadable {
+        let matters = ours(&next)
+            || before.as_deref().is_some_and(ours)
+            || state.children.contains_key(&id)
+            || was_unreadable
+            || stated;
+        if same && keep && !was_unreadable && !stated {
             state.claimants.insert(id, Arc::new(next));
             return;
         }

@@ -245,7 +245,11 @@ pub fn install_api(operator: &mut Operator, policy: Policy, pangolin: Arc<dyn Pa
 fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
     let policy = Arc::new(policy);
     let queue = Queue::new();
-    let index = Arc::new(PangolinIndex::new(Arc::clone(&policy), queue.clone()));
+    let statuses = policy.ingress_status.then(|| operator.writer());
+    if let Some(writer) = &statuses {
+        writer.status_owner(NAME);
+    }
+    let index = Arc::new(PangolinIndex::new(Arc::clone(&policy), queue.clone(), statuses));
     let mut places: Vec<Option<String>> = policy.namespaces.iter().cloned().map(Some).collect();
     if places.is_empty() {
         places.push(None);

@@ -10,25 +10,27 @@ use std::time::Duration;
 use signpost_dns::Fqdn;
 use signpost_engine::{Job, Touched};
 use signpost_exposure::{BaseDomain, Class, Shape as DomainShape};
-use signpost_provider_pangolin::{Domain, DomainKind, Listed, PangolinError};
+use signpost_provider_pangolin::{Domain, DomainKind, Listed, PangolinError, Site};
 
 use crate::PangolinSystem;
 use crate::index::{Claimant, FoundTunnel, IngressId, Key, tunnel_of};
 use crate::metrics::Began;
 use crate::plan::api::{ingress_mark, mark_of};
-use crate::plan::{ApiView, Memory, Observed, View, Wanted, Wish, site};
+use crate::plan::{ApiView, DOUBT, Memory, Observed, View, Wanted, Wish, recheck, site};
 
 impl PangolinSystem {
     pub(crate) async fn see(&self, job: &Job<Key, ()>, memory: Memory) -> Observed {
         self.pace().await;
         let began = Began::now();
         let full = job.touched == Touched::All;
+        // The domains of the organisation decide who owns which host, so they come first.
+        let lists = self.lists(&job.key, full, &memory).await;
         let (wish, claimant) = match &job.key {
             Key::Sweep => (Wish::Nothing, None),
             Key::Ingress(id) if self.index.is_unreadable(id) => (Wish::Unreadable, None),
             Key::Ingress(id) => self.wish(id),
         };
-        let view = match (&self.link, &job.key) {
+        let view = match (lists, &job.key) {
             (None, Key::Ingress(id)) => self.crd_view(id, claimant.as_deref()).await,
             (None, Key::Sweep) => View::Crd {
                 shape: Err(String::new()),
@@ -36,12 +38,14 @@ impl PangolinSystem {
                 children: BTreeMap::new(),
                 handed_over: Vec::new(),
             },
-            (Some(_), key) => match self.api_view(key, claimant.as_deref(), full).await {
-                Ok(view) => View::Api(Box::new(view)),
-                Err(error) => View::Down(error),
-            },
+            (Some(Ok(lists)), key) => View::Api(Box::new(self.api_view(key, claimant.as_deref(), lists))),
+            (Some(Err(error)), _) => View::Down(error),
         };
-        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), began, full, wish, view, memory }
+        let present = match &job.key {
+            Key::Sweep => None,
+            Key::Ingress(id) => self.index.identity(id),
+        };
+        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), began, full, wish, present, view, memory }
     }
 
     /// What an Ingress asks for.
@@ -52,13 +56,11 @@ impl PangolinSystem {
         if let Some(class) = claimant.class_name.as_deref().filter(|_| claimant.class != Class::EmptyAlias)
             && self.index.is_missing_class(class)
         {
-            tracing::warn!(
-                class,
-                "no IngressClass of this name exists; its Ingresses are served by their class name alone"
-            );
+            tracing::warn!(class, "no IngressClass of this name exists; its Ingresses are served without it");
         }
         let wanted = Wanted {
             taken: self.index.taken(&claimant),
+            class: self.index.class_to_note(&claimant),
             services: self.index.services(&claimant),
             reference: tunnel_of(&claimant, &self.policy),
             claimant: Arc::clone(&claimant),
@@ -86,15 +88,33 @@ impl PangolinSystem {
         }
     }
 
-    async fn api_view(&self, key: &Key, claimant: Option<&Claimant>, full: bool) -> Result<ApiView, PangolinError> {
-        let Some(link) = &self.link else {
-            return Err(PangolinError::Setup { what: "no Pangolin is configured".to_owned() });
+    /// What Pangolin has, in direct mode.
+    async fn lists(&self, key: &Key, full: bool, memory: &Memory) -> Option<Result<Seen, PangolinError>> {
+        let link = self.link.as_ref()?;
+        let owner = match self.owner().await {
+            Ok(owner) => owner,
+            Err(error) => return Some(Err(error)),
         };
-        let owner = self.owner().await?;
         // A comparison, and the sweep, want a list that is not older than half a period.
         let fresh = full || *key == Key::Sweep;
-        let age = self.policy.resync.filter(|_| fresh).map_or(Duration::MAX, |resync| resync / 2);
-        let (domains, sites, resources) = link.read(age).await?;
+        let mut age = self.policy.resync.filter(|_| fresh).map_or(Duration::MAX, |resync| resync / 2);
+        if memory.foreign > 0 {
+            // Whether a host is free is asked again before each of these passes; Ingresses that wait share the answer.
+            age = age.min(recheck(memory.foreign) / 2);
+        }
+        if memory.doubt.is_some() {
+            age = age.min(DOUBT / 6);
+        }
+        let read = link.read(age).await;
+        Some(read.map(|(domains, sites, resources)| {
+            let domains: Arc<[BaseDomain]> = domains.iter().map(base_domain).collect();
+            self.index.set_organization(&domains);
+            Seen { owner, domains, sites, resources }
+        }))
+    }
+
+    fn api_view(&self, key: &Key, claimant: Option<&Claimant>, seen: Seen) -> ApiView {
+        let Seen { owner, domains, sites, resources } = seen;
         let reference = claimant.map(|claimant| tunnel_of(claimant, &self.policy)).unwrap_or_default();
         let named = self.policy.default_tunnel.is_some()
             || claimant.is_some_and(|claimant| {
@@ -107,14 +127,7 @@ impl PangolinSystem {
             Key::Sweep => self.index.known().iter().map(|id| ingress_mark(&owner, id)).collect(),
             Key::Ingress(_) => Vec::new(),
         };
-        Ok(ApiView {
-            site: site(&sites, &reference, named),
-            domains: domains.iter().map(base_domain).collect(),
-            resources,
-            marks,
-            owned_hosts,
-            owner,
-        })
+        ApiView { site: site(&sites, &reference, named), domains, resources, marks, owned_hosts, owner }
     }
 
     /// Waits for its turn, where passes are limited.
@@ -130,6 +143,14 @@ impl PangolinSystem {
         };
         tokio::time::sleep_until(at).await;
     }
+}
+
+/// What was read of Pangolin.
+struct Seen {
+    owner: String,
+    domains: Arc<[BaseDomain]>,
+    sites: Arc<[Site]>,
+    resources: Arc<[Listed]>,
 }
 
 fn base_domain(domain: &Domain) -> BaseDomain {

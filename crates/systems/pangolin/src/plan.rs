@@ -49,6 +49,10 @@ pub struct Memory {
     pub(crate) applied: Option<(String, Timestamp)>,
     /// Large deletions that wait (sweep).
     pub(crate) guard: GuardMemory,
+    /// When a write was last sent whose effect is not known (direct mode).
+    pub(crate) doubt: Option<Timestamp>,
+    /// How many passes in a row found a host used by a foreign resource (direct mode).
+    pub(crate) foreign: u32,
     /// The last hosts in the status of the Ingress.
     pub(crate) status: Option<Vec<String>>,
 }
@@ -62,6 +66,8 @@ pub struct Observed {
     /// Whether the time for a comparison has come.
     pub(crate) full: bool,
     pub(crate) wish: Wish,
+    /// The Ingress that exists, whosever it is.
+    pub(crate) present: Option<Identity>,
     pub(crate) view: View,
     pub(crate) memory: Memory,
 }
@@ -83,6 +89,8 @@ pub(crate) struct Wanted {
     pub(crate) claimant: Arc<Claimant>,
     /// Hosts that other Ingresses own.
     pub(crate) taken: BTreeMap<Fqdn, IngressId>,
+    /// Its class, where only the controller of the class makes it ours.
+    pub(crate) class: Option<String>,
     /// Services that exist.
     pub(crate) services: BTreeMap<String, ServiceFacts>,
     /// The tunnel's name.
@@ -154,6 +162,7 @@ pub(crate) fn site(sites: &[Site], reference: &str, configured: bool) -> FoundSi
 }
 
 /// What is to be done.
+#[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) key: Key,
@@ -170,12 +179,16 @@ pub struct Plan {
     pub(crate) delivery: Delivery,
     /// Hosts that are exposed once everything is done.
     pub(crate) hosts: Vec<String>,
+    /// Whether the Ingress exists.
+    pub(crate) present: bool,
     /// Whether the Ingress is ours.
     pub(crate) managed: bool,
     /// Whether the refusals are complete.
     pub(crate) judged: bool,
     /// Whether nothing of it may be changed (direct mode).
     pub(crate) blocked: bool,
+    /// The class to note on the Ingress, and the one that is noted (direct mode).
+    pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
 }
 
 impl Plan {
@@ -192,9 +205,11 @@ impl Plan {
             again: None,
             delivery: Delivery::Nothing,
             hosts: Vec::new(),
+            present: false,
             managed: false,
             judged: false,
             blocked: false,
+            classes: None,
         }
     }
 }
@@ -232,11 +247,14 @@ impl Note {
 
 /// Decides.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
-    let Observed { key, policy, began, full, wish, view, mut memory } = observed;
+    let Observed { key, policy, began, full, wish, present, view, mut memory } = observed;
     let mut plan = Plan::nothing(key, policy, began);
     match (plan.key.clone(), wish) {
         (Key::Sweep, _) => match view {
-            View::Api(view) => plan.delivery = Delivery::Api(api::sweep(&view, &plan.policy, &mut memory, now)),
+            View::Api(view) => {
+                memory.doubt = None;
+                plan.delivery = Delivery::Api(api::sweep(&view, &plan.policy, &mut memory, now));
+            }
             View::Down(error) => plan.delivery = Delivery::Down(error),
             View::Crd { .. } => {}
         },
@@ -246,6 +264,8 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
                 Wish::Ingress(wanted) => Some(wanted),
                 Wish::Nothing | Wish::Unreadable => None,
             };
+            plan.present = present.is_some();
+            memory.identity = present.or(memory.identity.take());
             if let Some(wanted) = &wanted {
                 memory.identity = Some(wanted.claimant.identity.clone());
                 plan.managed = true;
@@ -297,7 +317,9 @@ fn decide(
                 FoundTunnel::None | FoundTunnel::Several(_) => None,
             };
             let (shape, policy, exposures) = (shape.as_ref().ok().copied(), &*policy, &exposures);
-            let input = crd::Input { id, identity, policy, exposures, shape, tunnel, options, children, handed_over };
+            let class = wanted.and_then(|wanted| wanted.class.as_deref());
+            let input =
+                crd::Input { id, identity, policy, exposures, shape, tunnel, options, class, children, handed_over };
             let crd::Judged { plan: delivery, notes, refusals, ready } = crd::plan(&input, memory);
             plan.notes.extend(notes);
             plan.refusals.extend(refusals);
@@ -311,14 +333,28 @@ fn decide(
             };
             let applied = wanted.and_then(|wanted| wanted.claimant.applied.as_deref());
             let exposures = &exposures;
-            let input = api::Input { id, exposures, options, site, view, applied, full, policy: &policy };
-            let api::Judged { plan: delivery, refusals, hosts } = api::plan(&input, memory, now);
-            if !refusals.is_empty() {
+            let doubt = memory.doubt.map(|at| DOUBT.saturating_sub(now.duration_since(at).unsigned_abs()));
+            let settle = doubt == Some(Duration::ZERO);
+            let input = api::Input { id, exposures, options, site, view, applied, full, settle, policy: &policy };
+            let api::Judged { plan: delivery, refusals, hosts, unsure } = api::plan(&input, memory, now);
+            let doubt = doubt.filter(|_| !settle).or_else(|| unsure.then_some(DOUBT));
+            if settle || unsure {
+                memory.doubt = unsure.then_some(now);
+            }
+            let foreign = refusals.iter().any(|refusal| refusal.reason == Reason::ForeignResource);
+            memory.foreign = if foreign { memory.foreign.saturating_add(1) } else { 0 };
+            if foreign {
+                plan.again = Some(RetryClass::Fixed(recheck(memory.foreign)));
+            } else if !refusals.is_empty() {
                 plan.again.get_or_insert(SOON);
+            }
+            if let Some(left) = doubt {
+                plan.again.get_or_insert(RetryClass::Fixed(left));
             }
             plan.refusals.extend(refusals);
             plan.hosts = hosts;
             plan.blocked = exposures.blocked;
+            plan.classes = wanted.map(|wanted| (wanted.class.clone(), wanted.claimant.noted_class.clone()));
             plan.delivery = Delivery::Api(delivery);
         }
         View::Down(_) => {}
@@ -418,6 +454,15 @@ pub(crate) fn unreachable(error: &PangolinError) -> Refusal {
         ErrorClass::Object => Reason::ProviderRejected,
     };
     Refusal::new(reason, error.to_string())
+}
+
+/// How long a write may take to have its effect after its caller gave up. After that, everything is read once more.
+pub(crate) const DOUBT: Duration = Duration::from_mins(1);
+
+/// How long to wait until a host that a foreign resource has is looked at again, by the number of times that it was not free.
+pub(crate) fn recheck(times: u32) -> Duration {
+    let doubled = Duration::from_secs(15).saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(8)));
+    doubled.min(Duration::from_mins(2))
 }
 
 /// How soon something that only a person can change is tried again.

@@ -15,6 +15,9 @@ use crate::settings::Mode;
 /// Reports what was done.
 pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<PangolinSystem> {
     let mut events = events(&applied);
+    if applied.unsure {
+        applied.memory.doubt = Some(now);
+    }
     let writes = writes(&mut applied, now);
     if applied.key == Key::Sweep {
         let object = applied.policy.deployment();
@@ -40,7 +43,7 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
         None => Vec::new(),
     };
     // Nothing is remembered of what is not ours any more, but what is still being deleted.
-    let lasting = ours || sweeps || !memory.children.is_empty();
+    let lasting = ours || sweeps || !memory.children.is_empty() || memory.doubt.is_some();
     if !ours {
         memory.applied = None;
     }
@@ -92,10 +95,12 @@ fn told(change: &Change, mode: Mode) -> String {
 /// The status and the digest of the Ingress.
 fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
     let mut writes = Vec::new();
-    let Some(identity) = applied.identity.clone().filter(|_| applied.ours) else { return writes };
-    if let Some(digest) = applied.digest.take() {
-        if applied.noted.as_ref() != Some(&digest) {
-            writes.push(ObjectWrite::metadata(&identity, json!({ "annotations": { APPLIED_ANNOTATION: digest } })));
+    let Some(identity) = applied.identity.clone().filter(|_| applied.present) else { return writes };
+    if let Some(digest) = applied.digest.take().filter(|_| applied.ours) {
+        let (class, noted_class) = applied.classes.take().unwrap_or_default();
+        if applied.noted.as_ref() != Some(&digest) || class.as_deref() != noted_class.as_deref() {
+            let note = class.map_or_else(|| digest.clone(), |class| format!("{digest}@{class}"));
+            writes.push(ObjectWrite::metadata(&identity, json!({ "annotations": { APPLIED_ANNOTATION: note } })));
         }
         let read = applied.memory.applied.as_ref().filter(|(before, _)| *before == digest).map(|(_, at)| *at);
         // Something was read or written: what is known is of now.
@@ -103,25 +108,27 @@ fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
         applied.memory.applied = Some((digest, at));
     }
     if applied.policy.ingress_status && applied.judged {
-        writes.extend(status(applied, &identity));
+        writes.push(status(applied, &identity));
     }
     writes
 }
 
-fn status(applied: &mut ApplyResult, identity: &Identity) -> Option<ObjectWrite> {
-    let mut hosts = applied.hosts.clone();
+/// The hosts in the status. One without hosts gives up what we own of it; what the API server has already is not sent.
+fn status(applied: &mut ApplyResult, identity: &Identity) -> ObjectWrite {
+    let mut hosts = if applied.ours { applied.hosts.clone() } else { Vec::new() };
     hosts.sort();
-    let before = applied.memory.status.replace(hosts.clone());
-    if before.as_ref() == Some(&hosts) || (before.is_none() && hosts.is_empty()) {
-        return None;
-    }
     let addresses: Vec<_> = hosts.iter().map(|host| json!({ "hostname": host })).collect();
-    Some(ObjectWrite::status(identity, json!({ "loadBalancer": { "ingress": addresses } })).owned_by("pangolin"))
+    let status = if hosts.is_empty() { json!({}) } else { json!({ "loadBalancer": { "ingress": addresses } }) };
+    applied.memory.status = Some(hosts);
+    ObjectWrite::status(identity, status).owned_by(crate::NAME)
 }
 
 fn outcome(applied: &ApplyResult) -> Outcome<()> {
     if let Some(class) = applied.again {
-        return Outcome::Retry { class, objects: Touched::Some([()].into()) };
+        // While a host waits for a foreign resource, the others are still compared from time to time.
+        let waits = applied.memory.foreign > 0;
+        let objects = if waits { Touched::All } else { Touched::Some([()].into()) };
+        return Outcome::Retry { class, objects };
     }
     if applied.paused {
         let class = RetryClass::Fixed(applied.policy.brake);

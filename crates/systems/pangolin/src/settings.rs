@@ -40,7 +40,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "LIST",
         "Namespaces whose Ingresses are read, separated by commas; empty is all",
     ),
-    Setting::new("PIC_MAX_CONCURRENT_RECONCILES", "NUMBER", "Ingresses worked on at the same time").or("8"),
+    Setting::new("PIC_MAX_CONCURRENT_RECONCILES", "NUMBER", "Ingresses worked on at the same time").or("16"),
     Setting::new("PIC_RECONCILE_RATE", "NUMBER", "Passes per second at most; 0 is no limit").or("0"),
     Setting::new(
         "PIC_MULTI_HOST",
@@ -190,7 +190,7 @@ impl Default for Policy {
             resync: Some(Duration::from_mins(5)),
             namespaces: Vec::new(),
             scope: String::new(),
-            concurrency: 8,
+            concurrency: 16,
             rate: 0,
             multi_host: MultiHost::All,
             dialect: Dialect::Auto,
@@ -257,7 +257,7 @@ impl PangolinConfig {
             resync: resync(settings),
             namespaces: namespaces(settings),
             scope: settings.given("WATCH_NAMESPACE").unwrap_or_default().to_owned(),
-            concurrency: number(settings, "PIC_MAX_CONCURRENT_RECONCILES", 1..=256).unwrap_or(8) as usize,
+            concurrency: number(settings, "PIC_MAX_CONCURRENT_RECONCILES", 1..=256).unwrap_or(16) as usize,
             rate: number(settings, "PIC_RECONCILE_RATE", 0..=10_000).unwrap_or(0),
             multi_host: settings
                 .choice("PIC_MULTI_HOST", &[("all", MultiHost::All), ("first", MultiHost::First)])

@@ -1,4 +1,5 @@
-//! A strict stand-in for the Integration API of a Pangolin, in the nine versions whose behaviour was observed.
+//! A strict stand-in for the Integration API of a Pangolin, in the nine versions whose behaviour was observed, and in 1.9 and
+//! 1.10.
 //!
 //! ```text
 //!   client ──HTTP──► Pangolin ─► strict bodies and queries ─► rows ─► edge: which target answers a URL?
@@ -61,6 +62,44 @@ impl Default for Options {
             idle: Duration::from_secs(5),
         }
     }
+}
+
+impl State {
+    /// A server of this version with its usual organisations and no resource. It has no port: requests are values.
+    pub fn of(version: Version) -> Self {
+        Self::new(Options { version, ..Options::default() })
+    }
+
+    /// The status and the body that answer a request.
+    pub fn respond(&mut self, request: &Asked<'_>) -> (u16, String) {
+        let Asked { method, path, query, authorization, body } = *request;
+        let body = body.unwrap_or_default().as_bytes();
+        let call = Call { method, path, query, authorization, json: true, body };
+        let reply = routes::respond(self, &call);
+        self.requests.clear();
+        let (status, _, body) = reply.into_parts();
+        (status, body)
+    }
+
+    /// Which target (`ip:port`) answers `https://host/path`.
+    pub fn answer(&self, host: &str, path: &str) -> Answer<String> {
+        edge::answer(&self.exposures(), true, host, path)
+    }
+}
+
+/// A request to a stand-in without a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path.
+    pub path: &'a str,
+    /// The query, without the question mark.
+    pub query: &'a str,
+    /// The header `Authorization`.
+    pub authorization: Option<&'a str>,
+    /// The body, as JSON.
+    pub body: Option<&'a str>,
 }
 
 /// The stand-in. Dropping it closes its port.
@@ -141,7 +180,7 @@ impl Pangolin {
 
     /// Which target (`ip:port`) answers `https://host/path`.
     pub fn get(&self, host: &str, path: &str) -> Answer<String> {
-        edge::answer(&self.state().exposures(), true, host, path)
+        self.state().answer(host, path)
     }
 
     /// Reports the health of a target, as newt does.

@@ -39,9 +39,9 @@ impl Reply {
         Self::Json(status, body)
     }
 
-    /// The HTTP form. A repeated GET of the same content is answered without it.
-    pub(super) fn into_response(self, known: Option<&HeaderValue>) -> Response {
-        let (status, kind, body) = match self {
+    /// Status, content type and body.
+    pub(super) fn into_parts(self) -> (u16, &'static str, String) {
+        match self {
             Self::Json(status, body) => (status, "application/json; charset=utf-8", body.to_string()),
             Self::NoRoute(what) => {
                 let page = format!(
@@ -49,7 +49,12 @@ impl Reply {
                 );
                 (404, "text/html; charset=utf-8", page)
             }
-        };
+        }
+    }
+
+    /// The HTTP form. A repeated GET of the same content is answered without it.
+    pub(super) fn into_response(self, known: Option<&HeaderValue>) -> Response {
+        let (status, kind, body) = self.into_parts();
         let mut hasher = DefaultHasher::new();
         body.hash(&mut hasher);
         let tag = format!("W/\"{:x}\"", hasher.finish());

@@ -135,7 +135,7 @@ fn in_org(
         ("GET", ["resources" | "resource-names"]) => "listResources",
         ("GET", ["site", _]) => "getSite",
         ("PUT", ["resource"]) => "createResource",
-        ("PUT", ["blueprint"]) => "applyBlueprint",
+        ("PUT", ["blueprint"]) if state.version().blueprints() => "applyBlueprint",
         _ => return Err(call.no_route()),
     };
     key.reaches(org)?;

@@ -41,8 +41,13 @@ const COMMON: &[Field] = &[
 ];
 
 fn fields(state: &State, more: &[Field]) -> Vec<Field> {
+    let version = state.version();
     let mut fields = [COMMON, more].concat();
-    if state.version().target_mode() {
+    let is_path = |name: &str| ["path", "pathMatchType"].contains(&name);
+    let is_check = |name: &str| name == "priority" || name.starts_with("rewrite") || name.starts_with("hc");
+    fields.retain(|field| version.target_paths() || !is_path(field.name));
+    fields.retain(|field| version.target_checks() || !is_check(field.name));
+    if version.target_mode() {
         fields.push(Field::new("mode", ANY));
     }
     fields

@@ -1,8 +1,12 @@
 //! What differs between the versions of the server. Every method is one row of the table of versions that were run.
 
-/// The versions whose behaviour was observed.
+/// The versions that it plays. 1.9 and 1.10 were not run: they are 1.11 without what its release notes add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
+    /// 1.9
+    V1_9,
+    /// 1.10
+    V1_10,
     /// 1.11.0
     V1_11,
     /// 1.13.0
@@ -25,7 +29,21 @@ pub enum Version {
 
 impl Version {
     /// All of them, oldest first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
+        Self::V1_9,
+        Self::V1_10,
+        Self::V1_11,
+        Self::V1_13,
+        Self::V1_15,
+        Self::V1_16,
+        Self::V1_18,
+        Self::V1_19,
+        Self::V1_20,
+        Self::V1_21,
+        Self::V1_22,
+    ];
+    /// Those whose behaviour was observed, oldest first.
+    pub const OBSERVED: [Self; 9] = [
         Self::V1_11,
         Self::V1_13,
         Self::V1_15,
@@ -84,7 +102,22 @@ impl Version {
 
     /// A target without a priority is refused.
     pub fn wants_priority(self) -> bool {
-        self <= Self::V1_11
+        self == Self::V1_11
+    }
+
+    /// A target may have a path and a match type.
+    pub fn target_paths(self) -> bool {
+        self >= Self::V1_10
+    }
+
+    /// A target may have a priority, a rewrite and a health check.
+    pub fn target_checks(self) -> bool {
+        self >= Self::V1_11
+    }
+
+    /// There are blueprints.
+    pub fn blueprints(self) -> bool {
+        self >= Self::V1_10
     }
 
     /// A target may have a `mode`.

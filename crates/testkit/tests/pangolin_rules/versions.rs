@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// What a probe answers, by version.
+/// What a probe answers, by version that was observed.
 async fn by_version<T>(probe: impl AsyncFn(&Pangolin, &Caller) -> T) -> Vec<T> {
     let mut answers = Vec::new();
-    for version in Version::ALL {
+    for version in Version::OBSERVED {
         let (server, caller) = of(version).await;
         answers.push(probe(&server, &caller).await);
     }
@@ -163,4 +163,36 @@ async fn the_first_blueprints_ignore_public_resources() {
     })
     .await;
     assert_eq!(seen, [0, 1, 1, 1, 1, 1, 1, 1, 1]);
+}
+
+/// "path/prefix on targets: 1.10; rewrite, priority, health checks: 1.11"; "Blueprints: 1.10/1.11". Bodies are strict.
+#[tokio::test]
+async fn targets_have_paths_from_1_10_on_and_priorities_and_checks_from_1_11_on() {
+    let mut seen = Vec::new();
+    for version in [Version::V1_9, Version::V1_10, Version::V1_11] {
+        let (_server, caller) = of(version).await;
+        let id = caller.created("d-ns", "a").await;
+        let plain = caller.target(id, json!({ "priority": "absent" })).await.0;
+        let path = json!({ "priority": "absent", "path": "/a", "pathMatchType": "prefix" });
+        let path = caller.target(id, path).await.0;
+        let priority = caller.target(id, json!({ "priority": 100 })).await.0;
+        let check = caller.target(id, json!({ "priority": "absent", "hcEnabled": false })).await.0;
+        let rewrite = caller.target(id, json!({ "priority": 100, "rewritePath": null })).await.0;
+        let blueprint = blueprints::apply(&caller, json!({ "proxy-resources": {} })).await.0;
+        seen.push([plain, path, priority, check, rewrite, blueprint]);
+    }
+    // On 1.11 a target without a priority is refused.
+    assert_eq!(seen, [[201, 400, 400, 400, 400, 404], [201, 201, 400, 400, 400, 201], [400, 400, 201, 400, 201, 201]]);
+}
+
+/// "Resource creation moves from site to org; siteId moves to targets: 1.9"; "The legacy pair is accepted from 1.9 to 1.22"; lists have limits.
+#[tokio::test]
+async fn the_oldest_versions_create_in_the_organisation_and_list_with_limits() {
+    for version in [Version::V1_9, Version::V1_10] {
+        let (_server, caller) = of(version).await;
+        assert_eq!(caller.create("d-ns", json!({ "siteId": 2 })).await.0, 400, "{version:?}");
+        caller.created("d-ns", "a").await;
+        let (_, list) = caller.get("/v1/org/home-org/resources?pageSize=1&page=1").await;
+        assert_eq!(list["data"]["pagination"], json!({ "total": 1, "limit": 1000, "offset": 0 }), "{version:?}");
+    }
 }

@@ -1,10 +1,14 @@
 //! Lists: both kinds of paging, caches, and lists that cannot be trusted.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use signpost_provider_pangolin::{DomainKind, Pangolin as _, PangolinError, SiteKind};
+use signpost_provider_pangolin::{
+    Connection, DomainKind, Incoming, Outgoing, Pangolin as _, PangolinClient, PangolinError, Secret, SiteKind,
+    Transport, parse_base_url,
+};
 use signpost_testkit::pangolin::{ResourceRow, Version};
 use signpost_testkit::{Fault, FaultProxy, Rule};
 
@@ -34,6 +38,41 @@ async fn every_resource_is_read_once_on_every_version() {
         client.resources(NOW).await.unwrap();
         assert_eq!(server.requests().len() - before, 3, "{version:?}: the kind of paging is remembered");
     }
+}
+
+/// A server with so many resources, which counts its requests.
+#[derive(Debug)]
+struct Many {
+    total: usize,
+    requests: std::sync::atomic::AtomicUsize,
+}
+
+impl Transport for Many {
+    fn carry(&self, request: Outgoing) -> futures::future::BoxFuture<'_, Result<Incoming, PangolinError>> {
+        self.requests.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let page = request.url.query_pairs().find(|(name, _)| name == "page");
+        let page: usize = page.unwrap().1.parse().unwrap();
+        let rows: Vec<_> = (1000 * (page - 1)..(1000 * page).min(self.total))
+            .map(|n| json!({ "resourceId": n, "niceId": "x", "name": "x" }))
+            .collect();
+        let data = json!({ "resources": rows, "pagination": { "total": self.total, "pageSize": 1000, "page": page } });
+        let body = json!({ "data": data, "success": true, "error": false, "message": "", "status": 200 });
+        let answer = Incoming { status: 200, location: None, retry_after: None, body: body.to_string().into_bytes() };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+/// A hundred pages, exactly full: no page is asked for that cannot have rows. One page more is an error, never a shorter list.
+#[tokio::test]
+async fn a_hundred_pages_are_read_and_one_more_is_an_error() {
+    let connection = Connection::new(parse_base_url("http://x.test").unwrap(), "home-org", Secret::Value("a.b".into()));
+    let many = |total| Arc::new(Many { total, requests: 0.into() });
+    let server = many(100_000);
+    let client = PangolinClient::over(server.clone(), &connection);
+    assert_eq!(client.resources(NOW).await.unwrap().len(), 100_000);
+    assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), 100);
+    let error = PangolinClient::over(many(100_001), &connection).resources(NOW).await.unwrap_err();
+    assert_eq!(error, PangolinError::Incomplete { list: "resources", what: "it has more than 100 pages".into() });
 }
 
 #[tokio::test]

@@ -83,6 +83,7 @@ impl PangolinSystem {
             match self.ensure(pangolin, ensure, applied).await {
                 Ok(()) => {}
                 Err(error) => {
+                    applied.unsure |= error.is_ambiguous();
                     // What Pangolin does not accept does not delay the deletion of what is no longer wanted.
                     match error.class() {
                         ErrorClass::Object => refused = true,
@@ -124,6 +125,7 @@ impl PangolinSystem {
                 Ok(Some(Deleted::Done)) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
                 Ok(Some(Deleted::Absent) | None) => {}
                 Err(error) => {
+                    applied.unsure |= error.is_ambiguous();
                     self.note(&error);
                     applied.refused_by_pangolin(&doomed.host, &error);
                 }
@@ -141,7 +143,9 @@ impl PangolinSystem {
     /// Removes the digest from the Ingress before something is changed that the list does not show: after a crash, what is there is read.
     async fn erase_digest(&self, applied: &mut ApplyResult) -> bool {
         let Some(identity) = &applied.identity else { return true };
-        let erased = json!({ "annotations": { APPLIED_ANNOTATION: null } });
+        // The class that is noted beside it stays: it may be all that makes the Ingress ours.
+        let class = applied.classes.as_ref().and_then(|(class, _)| class.as_ref());
+        let erased = json!({ "annotations": { APPLIED_ANNOTATION: class.map(|class| format!("@{class}")) } });
         match self.writer.write(&ObjectWrite::metadata(identity, erased)).await {
             Ok(_) => {
                 applied.noted = None;

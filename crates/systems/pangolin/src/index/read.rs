@@ -27,6 +27,9 @@ pub const HOST_ANNOTATION: &str = "pic.ingress.k8s.io/host";
 /// The annotation on an Ingress with a digest of what Pangolin has for it, written in direct mode.
 pub const APPLIED_ANNOTATION: &str = "pic.ingress.k8s.io/applied";
 
+/// The annotation on a PangolinResource with the class of its Ingress, where only the controller of the class makes it ours.
+pub(crate) const CLASS_ANNOTATION: &str = "pic.ingress.k8s.io/class";
+
 /// Hosts of one Ingress beyond this are left out.
 const MOST_HOSTS: usize = 1000;
 
@@ -65,6 +68,8 @@ pub(crate) struct Claimant {
     pub(crate) default: Option<BackendRef>,
     /// The digest that was noted on it.
     pub(crate) applied: Option<Box<str>>,
+    /// The class that was noted on it, where only the controller of the class makes it ours.
+    pub(crate) noted_class: Option<Box<str>>,
 }
 
 impl Claimant {
@@ -107,22 +112,27 @@ impl Claimant {
         })
     }
 
-    /// The hosts that it claims: what will be exposed, as far as it is known without the organisation.
-    pub(crate) fn claims(&self, policy: &Policy) -> Vec<Fqdn> {
+    /// The hosts that it claims: what will be exposed, with the domains of the organisation where they are known.
+    pub(crate) fn claims(&self, policy: &Policy, domains: Option<&[BaseDomain]>) -> Vec<Fqdn> {
         if !self.is_active() || self.class == Class::EmptyAlias {
             return Vec::new();
         }
         let mut all = signpost_exposure::HostPolicy { unlisted: true, ..policy.hosts };
         all.localhost = true;
         let (rules, _) = self.exposed(policy.multi_host);
-        let one = rules.len() == 1;
+        let one = rules.iter().filter(|rule| !rule.host.is_empty()).count() == 1;
         let claimed = rules.iter().filter_map(|rule| {
             let host = normalise(&rule.host, policy.hosts).ok()?;
             let none = Overrides::default();
             let overrides = if one { &self.annotations.options.overrides } else { &none };
-            Some(split(&host, overrides, None, all).map_or(host, |split| split.host))
+            let found = split(&host, overrides, domains, policy.hosts).ok().filter(|_| domains.is_some());
+            let found = found.or_else(|| split(&host, overrides, None, all).ok());
+            Some(found.map_or(host, |split| split.host))
         });
-        claimed.collect()
+        let mut claimed: Vec<Fqdn> = claimed.collect();
+        claimed.sort();
+        claimed.dedup();
+        claimed
     }
 }
 
@@ -130,12 +140,19 @@ impl Claimant {
 pub(crate) fn claimant(
     ingress: &Ingress,
     prefix: Option<&str>,
-    decide: impl FnOnce(Option<&str>, Option<bool>) -> Class,
+    decide: impl FnOnce(Option<&str>, Option<bool>, Option<&str>) -> Class,
 ) -> Claimant {
+    let (applied, noted_class) = match ingress.annotation(APPLIED_ANNOTATION) {
+        Some(text) => match text.split_once('@') {
+            Some((digest, class)) => (Some(digest.into()), Some(class.into())),
+            None => (Some(text.into()), None),
+        },
+        None => (None, None),
+    };
     let pairs = ingress.metadata.annotations.iter().flatten();
     let annotations = parse_annotations(pairs.map(|(key, value)| (key.as_str(), value.as_str())), prefix);
     let class_name = ingress.class().map(str::to_owned);
-    let class = decide(class_name.as_deref(), annotations.options.enabled);
+    let class = decide(class_name.as_deref(), annotations.options.enabled, noted_class.as_deref());
     let mut rules: Vec<HostRule> = Vec::new();
     for rule in &ingress.spec.rules {
         let host = rule.host.clone().unwrap_or_default();
@@ -161,7 +178,8 @@ pub(crate) fn claimant(
         annotations,
         rules,
         default: ingress.spec.default_backend.as_ref().map(backend),
-        applied: ingress.annotation(APPLIED_ANNOTATION).map(Into::into),
+        applied,
+        noted_class,
     }
 }
 
@@ -271,6 +289,8 @@ pub(crate) struct ChildFacts {
     pub(crate) deleting: bool,
     /// The generation, so that a change of the specification is seen.
     pub(crate) generation: i64,
+    /// The class of its Ingress, where it is noted.
+    pub(crate) class: Option<String>,
     /// Its labels of ours, so that a change is seen.
     pub(crate) labels: Vec<String>,
 }
@@ -298,8 +318,10 @@ pub(crate) fn child(resource: &PangolinResource) -> Option<(String, ChildFacts)>
         _ => ChildState::Waiting,
     };
     let resource_id = status.resource_id.as_ref().map(|id| id.as_str().map_or_else(|| id.to_string(), str::to_owned));
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
     let facts = ChildFacts {
-        host: meta.annotations.as_ref().and_then(|all| all.get(HOST_ANNOTATION).cloned()),
+        host: annotation(HOST_ANNOTATION),
+        class: annotation(CLASS_ANNOTATION),
         resource_id: resource_id.filter(|id| !id.is_empty() && id != "null"),
         state,
         deleting: meta.deletion_timestamp.is_some(),

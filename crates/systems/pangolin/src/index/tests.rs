@@ -6,9 +6,10 @@ use signpost_apis::pangolin::{PangolinResource, PangolinTunnel};
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
 use signpost_engine::{Index, ObjectId, Queue};
+use signpost_exposure::BaseDomain;
 
 use super::{FoundTunnel, Key, Keys, PangolinIndex};
-use crate::settings::Policy;
+use crate::settings::{Mode, Policy};
 
 struct Folded {
     index: PangolinIndex,
@@ -17,8 +18,12 @@ struct Folded {
 
 impl Folded {
     fn new() -> Self {
+        Self::with(Policy::default())
+    }
+
+    fn with(policy: Policy) -> Self {
         let queue = Queue::new();
-        Self { index: PangolinIndex::new(Arc::new(Policy::default()), queue.clone()), queue }
+        Self { index: PangolinIndex::new(Arc::new(policy), queue.clone(), None), queue }
     }
 
     fn ingress(&self, name: &str, class: &str, host: &str, second: u32) {
@@ -156,4 +161,70 @@ async fn a_class_without_its_alias_claims_no_host() {
     folded.ingress("typo", "pangolin-", "app.example.com", 1);
     folded.ingress("app", "pangolin", "app.example.com", 2);
     assert_eq!(folded.holder("app.example.com").as_deref(), Some("app"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_domains_of_the_organisation_decide_which_host_is_claimed() {
+    let folded = Folded::with(Policy { mode: Mode::Api, ..Policy::default() });
+    let annotated: Ingress = serde_json::from_value(json!({
+        "metadata": {"name": "young", "namespace": "prod", "uid": "uid-young", "creationTimestamp": "2026-01-01T00:00:09Z",
+            "annotations": {"pangolin.ingress.k8s.io/subdomain": "shop"}},
+        "spec": {"ingressClassName": "pangolin", "rules": [{"host": "x.apps.example.com"}]},
+    }))
+    .unwrap();
+    folded.index.applied(&annotated);
+    folded.ingress("old", "pangolin", "shop.apps.example.com", 1);
+    assert_eq!(folded.holder("shop.example.com").as_deref(), Some("young"), "by the public suffix list");
+    folded.touched().await;
+    let domain = |name: &str| BaseDomain {
+        name: Fqdn::parse(name).unwrap(),
+        id: Some("d".to_owned()),
+        shape: signpost_exposure::Shape::Tree,
+        verified: true,
+    };
+    folded.index.set_organization(&[domain("apps.example.com")].into());
+    assert_eq!(folded.touched().await, ["young"]);
+    assert_eq!(folded.holder("shop.example.com"), None);
+    assert_eq!(folded.holder("shop.apps.example.com").as_deref(), Some("old"));
+    let young = folded.index.claimant(&Arc::new(ObjectId::new::<Ingress>(Some("prod"), "young"))).unwrap();
+    let taken = folded.index.taken(&young);
+    assert_eq!(taken.into_values().map(|id| id.name.clone()).collect::<Vec<_>>(), ["old"]);
+    folded.index.set_organization(&[domain("apps.example.com")].into());
+    assert!(folded.touched().await.is_empty(), "the same domains again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_deleted_withdraws_nothing_that_was_exposed_with_it() {
+    let folded = Folded::new();
+    let class = |controller: &str| -> IngressClass {
+        serde_json::from_value(json!({"metadata": {"name": "public"}, "spec": {"controller": controller}})).unwrap()
+    };
+    let deleted = || Index::<IngressClass>::deleted(&folded.index, &ObjectId::new::<IngressClass>(None, "public"));
+    let exposed: Ingress = serde_json::from_value(json!({
+        "metadata": {"name": "exposed", "namespace": "prod", "uid": "uid-exposed",
+            "annotations": {super::APPLIED_ANNOTATION: "0123@public"}},
+        "spec": {"ingressClassName": "public", "rules": [{"host": "exposed.example.com"}]},
+    }))
+    .unwrap();
+    folded.index.applied(&class(crate::CONTROLLER));
+    folded.index.applied(&exposed);
+    folded.ingress("new", "public", "new.example.com", 1);
+    folded.touched().await;
+    deleted();
+    assert_eq!(folded.touched().await, ["new"], "nothing was noted for it");
+    assert_eq!(folded.holder("exposed.example.com").as_deref(), Some("exposed"));
+    assert_eq!(folded.holder("new.example.com"), None);
+    // A class of another controller is a decision.
+    folded.index.applied(&class("theirs.example/controller"));
+    assert_eq!(folded.touched().await, ["exposed"]);
+    assert_eq!(folded.holder("exposed.example.com"), None);
+    deleted();
+    let other: Ingress = serde_json::from_value(json!({
+        "metadata": {"name": "exposed", "namespace": "prod", "uid": "uid-exposed",
+            "annotations": {super::APPLIED_ANNOTATION: "0123@public"}},
+        "spec": {"ingressClassName": "nginx", "rules": [{"host": "exposed.example.com"}]},
+    }))
+    .unwrap();
+    folded.index.applied(&other);
+    assert_eq!(folded.holder("exposed.example.com"), None, "the class of the Ingress was changed");
 }

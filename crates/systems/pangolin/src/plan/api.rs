@@ -70,6 +70,8 @@ pub(crate) struct Judged {
     pub(crate) refusals: Vec<Refusal>,
     /// The hosts that are exposed when everything is done.
     pub(crate) hosts: Vec<String>,
+    /// Whether an earlier process may have stopped in the middle of a change: a write of it may still have its effect.
+    pub(crate) unsure: bool,
 }
 
 /// Everything that the plan is made from.
@@ -84,6 +86,8 @@ pub(crate) struct Input<'a> {
     pub(crate) applied: Option<&'a str>,
     /// Whether the time for a comparison has come.
     pub(crate) full: bool,
+    /// Whether everything is read because the effect of a write was not known.
+    pub(crate) settle: bool,
     pub(crate) policy: &'a Policy,
 }
 
@@ -102,8 +106,8 @@ pub(crate) fn is_mark(text: &str, owner: &str) -> bool {
 
 /// Decides about the resources of an Ingress.
 pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged {
-    let Input { id, exposures, options, site, view, applied, full, policy } = *input;
-    let mut judged = Judged { plan: ApiPlan::default(), refusals: Vec::new(), hosts: Vec::new() };
+    let Input { id, exposures, options, site, view, applied, full, settle, policy } = *input;
+    let mut judged = Judged { plan: ApiPlan::default(), refusals: Vec::new(), hosts: Vec::new(), unsure: false };
     if exposures.blocked {
         return judged;
     }
@@ -121,11 +125,13 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
         }
     }
     judged.plan.digest = digest(&wanted);
-    judged.plan.noted = applied.map(str::to_owned);
+    judged.plan.noted = applied.filter(|digest| !digest.is_empty()).map(str::to_owned);
     let stale = memory.applied.as_ref().is_some_and(|(_, at)| now.duration_since(*at).unsigned_abs() >= policy.verify);
+    let verify = settle || (full && stale);
+    let noted = applied == Some(judged.plan.digest.as_str());
     let trusted = match &memory.applied {
-        Some((digest, _)) => *digest == judged.plan.digest && !(full && stale),
-        None => applied == Some(judged.plan.digest.as_str()),
+        Some((digest, _)) => *digest == judged.plan.digest && !verify,
+        None => noted && !verify,
     };
     let mut used: BTreeSet<ResourceId> = BTreeSet::new();
     for mut ensure in wanted {
@@ -162,7 +168,8 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
             ensure.current = Some(current.id);
             let known =
                 memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
-            ensure.known = known.filter(|_| !(full && stale)).cloned();
+            ensure.known = known.filter(|_| !verify).cloned();
+            judged.unsure |= memory.applied.is_none() && !noted;
         }
         judged.plan.ensure.push(ensure);
     }

@@ -8,7 +8,9 @@ use signpost_engine::Identity;
 use signpost_exposure::{Matching, Names, Route, cut_label};
 use signpost_planning::{Reason, Refusal};
 
-use crate::index::{ChildFacts, ChildState, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
+use crate::index::{
+    CLASS_ANNOTATION, ChildFacts, ChildState, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL,
+};
 use crate::plan::exposure::{Address, Exposure, Exposures};
 use crate::plan::{Memory, Note};
 use crate::settings::Policy;
@@ -103,6 +105,8 @@ pub(crate) struct Input<'a> {
     /// Namespace and name of the tunnel.
     pub(crate) tunnel: Option<(&'a str, &'a str)>,
     pub(crate) options: Option<&'a signpost_exposure::Options>,
+    /// The class to note.
+    pub(crate) class: Option<&'a str>,
     pub(crate) children: &'a BTreeMap<String, ChildFacts>,
     pub(crate) handed_over: &'a [String],
 }
@@ -273,6 +277,10 @@ fn content(
     } else if let Some(root) = routes.iter().find(|route| route.path.is_none()) {
         spec["target"] = target(root, false);
     }
+    let mut annotations = json!({ HOST_ANNOTATION: split.host.undotted() });
+    if let Some(class) = input.class {
+        annotations[CLASS_ANNOTATION] = json!(class);
+    }
     json!({
         "metadata": {
             "labels": {
@@ -280,7 +288,7 @@ fn content(
                 NAME_LABEL: cut_label(&input.id.name),
                 NAMESPACE_LABEL: namespace,
             },
-            "annotations": { HOST_ANNOTATION: split.host.undotted() },
+            "annotations": annotations,
         },
         "spec": spec,
     })

@@ -30,8 +30,11 @@ fn applied() -> ApplyResult {
         noted: None,
         read: false,
         managed: 0,
+        present: false,
         ours: false,
         paused: false,
+        classes: None,
+        unsure: false,
     }
 }
 

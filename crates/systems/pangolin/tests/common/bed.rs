@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use signpost_engine::health::Health;
 use signpost_engine::metrics::Metrics;
-use signpost_engine::{Operator, OperatorOptions};
+use signpost_engine::{ManualClock, Operator, OperatorOptions};
 use signpost_system_pangolin::Policy;
 use signpost_testkit::{Cluster, eventually};
 use tokio_util::sync::CancellationToken;
@@ -227,7 +227,9 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(client: Client, install: impl FnOnce(&mut Operator)) -> Self {
-        let mut operator = Operator::new(client, OperatorOptions::default());
+        // A clock that is paused with the one of the runtime.
+        let clock = std::sync::Arc::new(ManualClock::starting_at(jiff::Timestamp::now()));
+        let mut operator = Operator::new(client, OperatorOptions { clock, ..OperatorOptions::default() });
         install(&mut operator);
         let (health, metrics) = (operator.health(), operator.metrics());
         let stop = CancellationToken::new();

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use signpost_provider_pangolin::{
-    Answer, Deleted, Domain, Listed, NewResource, Pangolin, Resource, ResourceId, ResourceSettings, Site, Target,
-    TargetId, TargetSettings,
+    Answer, Deleted, Domain, Incoming, Listed, NewResource, Outgoing, Pangolin, PangolinError, Resource, ResourceId,
+    ResourceSettings, Site, Target, TargetId, TargetSettings, Transport,
 };
+use signpost_testkit::pangolin::{Asked, State, Version};
 use tokio::sync::Notify;
 
 type Judge = Arc<dyn Fn(&str) + Send + Sync>;
@@ -114,5 +115,66 @@ impl<P: Pangolin> Pangolin for Fragile<P> {
     }
     fn delete_target(&self, resource: ResourceId, id: TargetId) -> Answer<'_, Deleted> {
         self.write("delete target", async move { self.inner.delete_target(resource, id).await }.boxed()).boxed()
+    }
+}
+
+/// The strict stand-in without a port, for a clock that is paused. A change of a target may be late.
+#[derive(Debug)]
+pub(crate) struct InProcess {
+    state: Arc<Mutex<State>>,
+    calls: Mutex<Vec<String>>,
+    late: Mutex<Option<Duration>>,
+}
+
+impl Default for InProcess {
+    fn default() -> Self {
+        let state = Arc::new(Mutex::new(State::of(Version::V1_22)));
+        Self { state, calls: Mutex::default(), late: Mutex::default() }
+    }
+}
+
+impl InProcess {
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The calls since the last time.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    /// The next change of a target has its effect so much later.
+    pub(crate) fn delay(&self, by: Duration) {
+        *self.late.lock().unwrap() = Some(by);
+    }
+}
+
+impl Transport for InProcess {
+    fn carry(&self, request: Outgoing) -> futures::future::BoxFuture<'_, Result<Incoming, PangolinError>> {
+        let name = format!("{} {}", request.method, request.url.path());
+        let late = if name.starts_with("POST /v1/target/") { self.late.lock().unwrap().take() } else { None };
+        self.calls.lock().unwrap().push(name);
+        let state = Arc::clone(&self.state);
+        let serve = move || {
+            let asked = Asked {
+                method: request.method.as_str(),
+                path: request.url.path(),
+                query: request.url.query().unwrap_or_default(),
+                authorization: request.authorization.as_deref(),
+                body: request.body.as_deref(),
+            };
+            let (status, body) = state.lock().unwrap().respond(&asked);
+            Incoming { status, location: None, retry_after: None, body: body.into_bytes() }
+        };
+        async move {
+            let Some(late) = late else { return Ok(serve()) };
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                serve();
+            });
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            Err(PangolinError::Timeout)
+        }
+        .boxed()
     }
 }

@@ -357,6 +357,111 @@ async fn what_the_operator_reports_becomes_events_and_status(cluster) {
     assert!(note.contains("resource 7"), "{note}");
 }
 
+async fn the_status_of_an_ingress_that_is_no_longer_ours_is_cleared(cluster) {
+    let bed = Bed::new(cluster, Kind::Single).await;
+    let start = || bed.start_with(Policy { ingress_status: true, ..bed.policy() });
+    let status = async |name: &str| {
+        let status = bed.ingresses.get(name).await.unwrap().status.and_then(|status| status.load_balancer?.ingress);
+        status.unwrap_or_default().into_iter().filter_map(|address| address.hostname).collect::<Vec<String>>()
+    };
+    let has = async |name: &str, expected: &[&str]| {
+        eventually(&format!("the status of {name} is {expected:?}"), PATIENCE, || async {
+            let seen = status(name).await;
+            if seen == expected { Ok(()) } else { Err(seen) }
+        }).await;
+    };
+    let ready = async || {
+        for resource in bed.resources().await {
+            bed.report("PangolinResource", &resource.name_any(), &json!({"status": "Ready", "targetIds": ["1"]})).await;
+        }
+    };
+    // The status of another controller is not ours, whatever it has.
+    bed.create("theirs", &json!({}), json!({"ingressClassName": "nginx", "rules": rules(&["theirs.example.com"])})).await;
+    let theirs = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example.com"}]}}});
+    bed.ingresses.patch_status("theirs", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    let running = start();
+    bed.expose("class", &["class.example.com"]).await;
+    bed.expose("down", &["down.example.com"]).await;
+    bed.expose("host", &["a.example.com", "b.example.com"]).await;
+    bed.exposes(&["a.example.com", "b.example.com", "class.example.com", "down.example.com"]).await;
+    ready().await;
+    has("class", &["class.example.com"]).await;
+    has("down", &["down.example.com"]).await;
+    has("host", &["a.example.com", "b.example.com"]).await;
+    bed.patch("class", json!({"spec": {"ingressClassName": "nginx"}})).await;
+    has("class", &[]).await;
+    bed.patch("host", json!({"spec": {"rules": rules(&["b.example.com"])}})).await;
+    has("host", &["b.example.com"]).await;
+    bed.patch("host", json!({"spec": {"rules": null, "defaultBackend": {"service": {"name": "app", "port": {"number": 80}}}}})).await;
+    has("host", &[]).await;
+    // The same while the operator is down.
+    running.stop().await;
+    bed.patch("down", json!({"spec": {"ingressClassName": "nginx"}})).await;
+    has("down", &["down.example.com"]).await;
+    let running = start();
+    has("down", &[]).await;
+    assert_eq!(status("theirs").await, ["lb.example.com"]);
+    // A start writes no status that is there already.
+    bed.expose("last", &["last.example.com"]).await;
+    bed.exposes(&["last.example.com"]).await;
+    ready().await;
+    has("last", &["last.example.com"]).await;
+    running.stop().await;
+    let running = start();
+    eventually("a pass of both", PATIENCE, || async {
+        let done = running.metric("pic_reconcile_total{result=\"success\"}");
+        if done >= 2.0 { Ok(()) } else { Err(done) }
+    }).await;
+    assert!(running.metric("signpost_object_writes_total{outcome=\"written\"}") < 0.5, "nothing is written");
+}
+
+async fn a_deleted_ingress_class_withdraws_no_resource(cluster) {
+    use k8s_openapi::api::networking::v1::IngressClass;
+    let bed = Bed::new(cluster, Kind::Single).await;
+    let classes: Api<IngressClass> = Api::all(bed.cluster.client());
+    let name = format!("public-{}", bed.namespace);
+    let class = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"controller": signpost_system_pangolin::CONTROLLER}}));
+    classes.create(&PostParams::default(), &class.unwrap()).await.unwrap();
+    let running = bed.start();
+    bed.create("app", &json!({}), json!({"ingressClassName": name, "rules": rules(&["app.example.com"])})).await;
+    bed.exposes(&["app.example.com"]).await;
+    classes.delete(&name, &DeleteParams::default()).await.unwrap();
+    bed.patch("app", json!({"spec": {"rules": rules(&["new.example.com"])}})).await;
+    bed.exposes(&["new.example.com"]).await;
+    running.stop().await;
+    let _running = bed.start();
+    bed.expose("other", &["other.example.com"]).await;
+    bed.exposes(&["new.example.com", "other.example.com"]).await;
+    bed.patch("app", json!({"spec": {"ingressClassName": "nginx"}})).await;
+    bed.exposes(&["other.example.com"]).await;
+}
+
+async fn two_ingresses_that_lead_to_one_host_have_one_resource(cluster) {
+    let bed = Bed::new(cluster, Kind::Single).await;
+    let domains = json!({"domains": [{"domainId": "d1", "baseDomain": "apps.example.com", "verified": true, "type": "ns"}]});
+    bed.put("PangolinOrganization", "org", &json!({}), Some(&domains)).await;
+    let _running = bed.start();
+    let older = bed.expose("older", &["shop.apps.example.com"]).await;
+    bed.exposes(&["shop.apps.example.com"]).await;
+    // By the organisation's domains, and not by the public suffix list, this is the same host.
+    let annotations = json!({"pangolin.ingress.k8s.io/subdomain": "shop"});
+    let spec = json!({"ingressClassName": "pangolin", "rules": rules(&["other.apps.example.com"])});
+    eventually("another second", PATIENCE, || async {
+        let _ = bed.ingresses.delete("younger", &DeleteParams::default()).await;
+        let made = bed.create("younger", &annotations, spec.clone()).await;
+        if made.creation_timestamp() > older.creation_timestamp() { Ok(()) } else { Err("the same second") }
+    }).await;
+    let note = bed.event("Warning", "HostConflict").await;
+    assert!(note.contains("older") && note.contains("shop.apps.example.com"), "{note}");
+    bed.exposes(&["shop.apps.example.com"]).await;
+    assert!(bed.resource().await.name_any().contains("-older-"));
+    bed.delete("older").await;
+    eventually("the younger one has it", PATIENCE, || async {
+        let names: Vec<String> = bed.resources().await.iter().map(kube::ResourceExt::name_any).collect();
+        if names.len() == 1 && names[0].contains("-younger-") { Ok(()) } else { Err(names) }
+    }).await;
+}
+
 async fn metrics_have_the_names_of_the_seed(cluster) {
     let bed = Bed::new(cluster, Kind::Single).await;
     let running = bed.start();

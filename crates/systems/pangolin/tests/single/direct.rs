@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::networking::v1::IngressClass;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use signpost_provider_pangolin::{Connection, Pangolin as _, PangolinClient, Secret, parse_base_url};
 use signpost_sandbox::edge::Answer;
@@ -235,6 +238,41 @@ async fn a_host_named_by_annotations_stays_while_its_domain_is_not_verified(clus
     direct.answers("app.ns.test", "/", "app", 80).await;
 }
 
+async fn a_deleted_ingress_class_withdraws_no_host(cluster) {
+    let direct = Direct::new(cluster).await;
+    let classes: Api<IngressClass> = Api::all(direct.bed.cluster.client());
+    let name = format!("public-{}", direct.bed.namespace);
+    let class = |controller: &str| -> IngressClass {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"controller": controller}})).unwrap()
+    };
+    let remove = async || {
+        classes.delete(&name, &DeleteParams::default()).await.unwrap();
+        eventually("the class is deleted", PATIENCE, || async {
+            if classes.get_opt(&name).await.unwrap().is_none() { Ok(()) } else { Err("it exists") }
+        }).await;
+    };
+    classes.create(&PostParams::default(), &class(signpost_system_pangolin::CONTROLLER)).await.unwrap();
+    let running = start(&direct.bed, &direct.server);
+    direct.bed.create("app", &json!({}), json!({"ingressClassName": name, "rules": rules(&["app.ns.test"])})).await;
+    direct.answers("app.ns.test", "/", "app", 80).await;
+    assert!(direct.settled("app").await.ends_with(&format!("@{name}")));
+    remove().await;
+    // Its Ingress is still followed, and another one of that class is not ours.
+    direct.bed.create("new", &json!({}), json!({"ingressClassName": name, "rules": rules(&["new.ns.test"])})).await;
+    direct.bed.patch("app", json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]}})).await;
+    direct.answers("app.ns.test", "/", "api", 9000).await;
+    direct.settled("app").await;
+    running.stop().await;
+    let _running = start(&direct.bed, &direct.server);
+    direct.bed.expose("other", &["other.ns.test"]).await;
+    direct.settled("other").await;
+    direct.has(&["app.ns.test", "other.ns.test"]).await;
+    // A class of that name for another controller is a decision.
+    classes.create(&PostParams::default(), &class("example.com/other")).await.unwrap();
+    direct.has(&["other.ns.test"]).await;
+    remove().await;
+}
+
 async fn two_operators_on_one_organisation_leave_each_other_alone(cluster) {
     let direct = Direct::new(cluster).await;
     let second = Bed::bare(direct.bed.cluster.clone()).await;
@@ -287,10 +325,10 @@ async fn names_that_the_organisation_does_not_have_are_refused() {
     direct.answers("app.ns.test", "/", "app", 80).await;
 }
 
-/// The oldest and the newest version that the stand-in plays, and one between.
+/// Every version that the stand-in plays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn older_versions_of_pangolin_are_served() {
-    for version in [Version::V1_11, Version::V1_16, Version::V1_20] {
+    for version in Version::ALL {
         let bed = Bed::bare(signpost_testkit::sandbox_cluster().await).await;
         let direct = Direct { bed, server: Pangolin::of(version).await };
         let _running = start(&direct.bed, &direct.server);

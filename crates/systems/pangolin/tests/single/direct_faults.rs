@@ -1,23 +1,29 @@
 //! Direct mode when Pangolin, its key or this process fail.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost_engine::health::Check;
-use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, PangolinError, Site, SiteId, SiteKind};
+use signpost_provider_pangolin::{
+    Domain, DomainId, DomainKind, MemoryPangolin, NewResource, Pangolin as _, PangolinError, Site, SiteId, SiteKind,
+};
 use signpost_sandbox::edge::Answer;
-use signpost_testkit::pangolin::{ORG, Pangolin};
+use signpost_system_pangolin::Policy;
+use signpost_testkit::pangolin::{ORG, Pangolin, Version};
 use signpost_testkit::{Fault, FaultProxy, Rule, eventually, sandbox_cluster};
 
 use super::direct::{Direct, client, policy, start, start_with};
 use crate::common::bed::{Bed, PATIENCE, path, rules};
-use crate::common::pangolins::{Fate, Fragile};
+use crate::common::pangolins::{Fate, Fragile, InProcess};
 
 /// Nothing of an organisation that cannot be read is ever deleted, and each way to be refused has its reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_does_not_fit_has_its_reason_and_deletes_nothing() {
     for (org, key, word) in [
         (ORG, "unknown.secret", "refuses the API key"),
+        (ORG, "minimum.wrong", "refuses the API key"),
+        (ORG, "other.secret", ORG),
         (ORG, "nodot", "id.secret"),
         ("other-org", Pangolin::KEY, "other-org"),
         ("no-such-org", "root.secret", "no-such-org"),
@@ -39,6 +45,50 @@ async fn a_key_that_does_not_fit_has_its_reason_and_deletes_nothing() {
             }
         })
         .await;
+    }
+}
+
+/// A key file is read at each call: after a rotation the new key is used without a restart, and nothing is lost in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_key_is_used_without_a_restart() {
+    use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
+    let direct = Direct::new(sandbox_cluster().await).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    std::fs::write(&file, Pangolin::KEY).unwrap();
+    let base = parse_base_url(&direct.server.url()).unwrap();
+    let connection = Connection::new(base, ORG, Secret::File(file.clone()));
+    let client = Arc::new(PangolinClient::new(&connection).unwrap());
+    let _running = start_with(&direct.bed, policy(&direct.bed), client);
+    direct.bed.expose("app", &["app.ns.test"]).await;
+    direct.settled("app").await;
+    direct.server.rotate("minimum", "other");
+    direct.bed.expose("late", &["late.ns.test"]).await;
+    let note = direct.bed.event("Warning", "ProviderUnauthorized").await;
+    assert!(!note.contains("secret") && !note.contains("minimum"), "{note}");
+    direct.has(&["app.ns.test"]).await;
+    std::fs::write(&file, "minimum.other\n").unwrap();
+    direct.answers("late.ns.test", "/", "app", 80).await;
+    direct.has(&["app.ns.test", "late.ns.test"]).await;
+}
+
+/// 1.9 and 1.10 cannot route by paths with priorities: the host is refused with the names of the settings, and its neighbour is exposed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_an_old_pangolin_cannot_route_is_refused_and_its_neighbour_is_exposed() {
+    for version in [Version::V1_9, Version::V1_10] {
+        let bed = Bed::bare(sandbox_cluster().await).await;
+        let direct = Direct { bed, server: Pangolin::of(version).await };
+        let _running = start(&direct.bed, &direct.server);
+        let paths = json!([path("/", "Prefix", "app", 80), path("/api", "Exact", "api", 9000)]);
+        let spec =
+            json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": paths}}]});
+        direct.bed.create("paths", &json!({}), spec).await;
+        direct.bed.expose("plain", &["plain.ns.test"]).await;
+        direct.answers("plain.ns.test", "/", "app", 80).await;
+        let note = direct.bed.event("Warning", "ProviderRejected").await;
+        assert!(note.contains("priority"), "{version:?}: {note}");
+        direct.bed.patch("paths", json!({"spec": {"rules": rules(&["app.ns.test"])}})).await;
+        direct.answers("app.ns.test", "/", "app", 80).await;
     }
 }
 
@@ -197,9 +247,8 @@ async fn play(stop_at: i64, takes_effect: bool) -> usize {
     let namespace = direct.bed.namespace.clone();
     let server = Arc::new(direct.server);
     let foreign = {
-        use signpost_provider_pangolin::Pangolin as _;
         let by_hand = client(&server.url(), ORG, Pangolin::KEY);
-        let new = signpost_provider_pangolin::NewResource {
+        let new = NewResource {
             name: "by hand".into(),
             domain: DomainId("d-ns".into()),
             host: signpost_dns::Fqdn::parse("foreign.ns.test").unwrap(),
@@ -287,4 +336,85 @@ async fn a_process_that_stops_at_any_request_leaves_every_url_right() {
             play(number, takes_effect).await;
         }
     }
+}
+
+/// A Pangolin whose client keeps its list, on a clock that only moves when everything waits.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_a_foreign_resource_frees_is_exposed_soon_and_cheaply() {
+    use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
+    let bed = Bed::bare(sandbox_cluster().await).await;
+    let server = Arc::new(InProcess::default());
+    let connection =
+        Connection::new(parse_base_url("http://pangolin.test").unwrap(), ORG, Secret::Value(Pangolin::KEY.into()));
+    let by_hand = PangolinClient::over(server.clone(), &connection);
+    let new = NewResource {
+        name: "by hand".into(),
+        domain: DomainId("d-ns".into()),
+        host: signpost_dns::Fqdn::parse("taken.ns.test").unwrap(),
+    };
+    let foreign = by_hand.create_resource(&new).await.unwrap().id;
+    let policy = Policy { verify: Duration::from_hours(24), ..policy(&bed) };
+    let _running = start_with(&bed, policy, Arc::new(PangolinClient::over(server.clone(), &connection)));
+    bed.expose("free", &["free.ns.test"]).await;
+    bed.expose("waits", &["taken.ns.test"]).await;
+    bed.event("Warning", "ForeignResource").await;
+    // While it waits: a list each minute at most, and nothing else.
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    server.calls();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let calls = server.calls();
+    let lists = calls.iter().filter(|call| call.as_str() == "GET /v1/org/home-org/resources").count();
+    let others: Vec<&String> = calls.iter().filter(|call| !call.starts_with("GET /v1/org/home-org/")).collect();
+    assert!(lists <= 11 && others.iter().all(|call| call.as_str() == "GET /v1"), "{calls:?}");
+    by_hand.delete_resource(foreign).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    let hosts: Vec<String> = server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+    assert!(hosts.contains(&"taken.ns.test".to_owned()), "{hosts:?}");
+    // Without a conflict there are the comparisons, and between them no call at all.
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    server.calls();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let calls: Vec<String> = server.calls().into_iter().filter(|call| call != "GET /v1").collect();
+    assert!(calls.len() <= 12 && calls.iter().all(|call| call.starts_with("GET /v1/org/home-org/")), "{calls:?}");
+}
+
+/// A write that has its effect after its caller gave up, and after the user changed their mind, is found a minute later.
+#[tokio::test(start_paused = true)]
+async fn a_late_write_is_found_and_corrected_within_two_minutes() {
+    use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
+    let bed = Bed::bare(sandbox_cluster().await).await;
+    let server = Arc::new(InProcess::default());
+    let connection =
+        Connection::new(parse_base_url("http://pangolin.test").unwrap(), ORG, Secret::Value(Pangolin::KEY.into()));
+    let _running = start_with(&bed, policy(&bed), Arc::new(PangolinClient::over(server.clone(), &connection)));
+    let spec = |path: &str| {
+        json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [
+        crate::common::bed::path("/", "Prefix", "app", 80), crate::common::bed::path(path, "Prefix", "api", 9000)]}}]}})
+    };
+    bed.expose("app", &["app.ns.test"]).await;
+    bed.patch("app", spec("/one")).await;
+    let served = |service: &str, port: u16| {
+        Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", bed.namespace)])
+    };
+    let answers = async |path: &str, expected: Answer<String>| {
+        eventually(&format!("{path} is {expected:?}"), PATIENCE, || async {
+            let seen = server.state().answer("app.ns.test", path);
+            if seen == expected { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    };
+    answers("/one", served("api", 9000)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    // The next change of a target is done after 40 seconds; the caller waits for 15.
+    server.delay(Duration::from_secs(40));
+    bed.patch("app", spec("/two")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bed.patch("app", spec("/one")).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(server.state().answer("app.ns.test", "/one"), served("api", 9000), "not late yet");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(server.state().answer("app.ns.test", "/two"), served("api", 9000), "the late write has its effect");
+    tokio::time::sleep(Duration::from_secs(75)).await;
+    assert_eq!(server.state().answer("app.ns.test", "/one"), served("api", 9000));
+    assert_eq!(server.state().answer("app.ns.test", "/two"), served("app", 80));
 }

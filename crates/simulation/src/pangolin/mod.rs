@@ -1,0 +1,237 @@
+//! `pangolin` in direct mode under simulation: the real client on the strict stand-in. Only this file knows how the system is installed.
+
+pub mod action;
+pub mod oracle;
+pub mod twin;
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::{core::v1::Service, networking::v1::Ingress};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use signpost_engine::Operator;
+use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
+use signpost_sandbox::Sandbox;
+use signpost_system_pangolin::{Policy, install_api};
+use signpost_testkit::pangolin::ORG;
+use tokio::time::Instant;
+
+use self::{
+    action::{Action, IngressObject, Setup, plain},
+    oracle::Settled,
+    twin::{KEY, PangolinWire, Twin},
+};
+use crate::{
+    bed::{Bed, Moment},
+    history::{History, What},
+    process::Process,
+    world::{self, World},
+};
+
+/// One cluster and its Pangolin.
+pub struct PangolinBed {
+    world: Arc<World>,
+    client: kube::Client,
+    setup: Setup,
+    twin: Arc<Twin>,
+    touched: Mutex<BTreeMap<String, Touched>>,
+    /// Hosts that were served as their Ingress asks, and have not been touched since.
+    settled: Mutex<BTreeMap<String, Settled>>,
+}
+
+/// When anything about a host was last changed.
+#[derive(Clone, Copy, Debug)]
+struct Touched {
+    at: Instant,
+    /// When somebody last changed it at the dashboard, which only a comparison shows.
+    by_hand: Option<Instant>,
+}
+
+impl PangolinBed {
+    fn api(&self) -> Api<Ingress> {
+        Api::namespaced(self.client.clone(), "one")
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), "one")
+    }
+
+    fn settled(&self) -> MutexGuard<'_, BTreeMap<String, Settled>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self, hosts: impl IntoIterator<Item = String>, by_hand: bool) {
+        let at = Instant::now();
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        for host in hosts {
+            self.settled().remove(&host);
+            let before = touched.get(&host).and_then(|touched| touched.by_hand);
+            touched.insert(host, Touched { at, by_hand: if by_hand { Some(at) } else { before } });
+        }
+    }
+
+    /// When anything about a host was last changed.
+    fn touched(&self, host: &str) -> Option<Touched> {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).get(host).copied()
+    }
+
+    async fn put(&self, ingress: &IngressObject) {
+        let there = self.api().get_opt(&ingress.name).await.ok().flatten();
+        self.touch(there.map(hosts).unwrap_or_default(), false);
+        self.touch(ingress.rules.iter().map(|rule| rule.host.clone()), false);
+        let params = PatchParams::apply("user").force();
+        let answer = self.api().patch(&ingress.name, &params, &Patch::Apply(ingress.object())).await;
+        self.world.note(&format!("user puts {ingress:?}: {:?}", answer.err().map(|error| error.to_string())));
+    }
+
+    async fn delete(&self, name: &str) {
+        let there = self.api().get_opt(name).await.ok().flatten();
+        self.touch(there.map(hosts).unwrap_or_default(), false);
+        let answer = self.api().delete(name, &DeleteParams::default()).await;
+        self.world.note(&format!("user deletes {name}: {}", answer.is_ok()));
+    }
+
+    async fn service(&self, name: &str, exists: bool) {
+        let all: Vec<String> = self.settled().keys().cloned().collect();
+        let listed = self.api().list(&ListParams::default()).await;
+        self.touch(all.into_iter().chain(listed.into_iter().flatten().flat_map(hosts)), false);
+        let done = if exists {
+            create_service(&self.client, name).await.is_ok()
+        } else {
+            self.services().delete(name, &DeleteParams::default()).await.is_ok()
+        };
+        self.world.note(&format!("user sets Service {name} to {exists}: {done}"));
+    }
+}
+
+/// The hosts of an Ingress.
+fn hosts(ingress: Ingress) -> Vec<String> {
+    let rules = ingress.spec.and_then(|spec| spec.rules).unwrap_or_default();
+    rules.into_iter().filter_map(|rule| rule.host).collect()
+}
+
+async fn create_service(client: &kube::Client, name: &str) -> Result<(), kube::Error> {
+    let ports = match name {
+        "app" => json!([{ "name": "web", "port": 80 }, { "name": "other", "port": 8080 }]),
+        _ => json!([{ "name": "http", "port": 9000 }]),
+    };
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": { "ports": ports } });
+    let services: Api<Service> = Api::namespaced(client.clone(), "one");
+    services.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(object)).await.map(drop)
+}
+
+impl Bed for PangolinBed {
+    const NAME: &'static str = "pangolin";
+    type Action = Action;
+
+    fn draw(seed: u64) -> History<Action> {
+        action::draw(seed)
+    }
+
+    fn prepared() -> Result<&'static Sandbox, String> {
+        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
+        let prepare = || {
+            world::prepare(|client| async move {
+                world::create_namespaces(&client, &["one", "signpost"]).await?;
+                create_service(&client, "app").await?;
+                create_service(&client, "api").await
+            })
+        };
+        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    }
+
+    async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
+        let client = world.sandbox.client();
+        let setup = history.events.iter().find_map(|event| match &event.what {
+            What::User(Action::Setup(setup)) => Some(setup.clone()),
+            _ => None,
+        });
+        let setup = setup.unwrap_or_default();
+        let twin = Twin::new(&world, setup.version());
+        let bed = Arc::new(Self { world, client, setup, twin, touched: Mutex::default(), settled: Mutex::default() });
+        bed.twin.judged_by(&bed);
+        bed
+    }
+
+    async fn act(self: &Arc<Self>, action: &Action) {
+        match action {
+            Action::Setup(_) => {}
+            Action::Ingress(ingress) => self.put(ingress).await,
+            Action::Delete { name } => self.delete(name).await,
+            Action::Recreate(ingress) => {
+                self.delete(&ingress.name).await;
+                self.put(ingress).await;
+            }
+            Action::Service { name, exists } => self.service(name, *exists).await,
+            Action::Bulk { count } => {
+                for number in 0..*count {
+                    self.put(&plain(format!("bulk-{number}"))).await;
+                }
+            }
+            Action::DeleteBulk => {
+                let listed = self.api().list(&ListParams::default()).await;
+                let names = listed.into_iter().flatten().filter_map(|ingress| ingress.metadata.name);
+                for name in names.filter(|name| name.starts_with("bulk-")) {
+                    self.delete(&name).await;
+                }
+            }
+            Action::Foreign { host } => {
+                self.twin.add(host);
+                self.touch([host.clone()], true);
+            }
+            Action::ForeignRemove { index } => self.touch(self.twin.remove(*index), true),
+            Action::Edit { index, how } => self.touch(self.twin.edit(*index, *how), true),
+            Action::Outage { minutes } => {
+                let until = Instant::now() + Duration::from_mins(*minutes);
+                self.world.note(&format!("Pangolin is down for {minutes} minutes"));
+                self.twin.stop_until(until);
+                self.world.disturb(until);
+                self.world.strikes.strike_all(until);
+            }
+        }
+    }
+
+    async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
+        for name in (0..40).map(|number| format!("r{round}-{number}")) {
+            if delete {
+                self.delete(&name).await;
+            } else {
+                self.put(&plain(name)).await;
+            }
+        }
+    }
+
+    fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send> {
+        let Ok(base) = parse_base_url("http://pangolin.test") else { return Box::new(()) };
+        let usual = Policy {
+            owner: Some("sim".to_owned()),
+            default_tunnel: Some("cluster".to_owned()),
+            verify: Duration::from_mins(self.setup.verify),
+            ..Policy::default()
+        };
+        let policy = match pace {
+            1 => Policy { resync: Some(Duration::from_mins(1)), ..usual },
+            2 => Policy { rate: 5, ..usual },
+            3 => Policy { concurrency: 1, ..usual },
+            _ => usual,
+        };
+        let connection = Connection::new(base, ORG, Secret::Value(KEY.into()));
+        let wire = Arc::new(PangolinWire::new(&self.twin, process));
+        install_api(operator, policy, Arc::new(PangolinClient::over(wire, &connection)));
+        Box::new(())
+    }
+
+    async fn look(self: &Arc<Self>) {
+        oracle::look(self).await;
+    }
+
+    async fn check(self: &Arc<Self>, moment: Moment) {
+        oracle::check(self, moment).await;
+    }
+}
