@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     action::{REFUSED, RecordObject, ZoneObject},
-    twin::Key,
+    twin::{Key, Set},
 };
 use crate::world::World;
 
@@ -57,6 +57,13 @@ impl RecordObject {
         };
         (format!("{}.", self.zone), name, self.rtype.clone())
     }
+
+    /// What it asks for.
+    pub fn set(&self) -> Set {
+        let mut records = self.records.clone();
+        records.sort();
+        Set { ttl: self.ttl, records }
+    }
 }
 
 impl Object {
@@ -93,6 +100,14 @@ pub struct Standing<'a> {
     pub since: Instant,
 }
 
+/// A record set object that is gone from the API, and what it asked for at last.
+struct Gone {
+    uid: String,
+    key: Key,
+    set: Set,
+    released: Instant,
+}
+
 /// What users have asked for so far.
 pub struct Model {
     world: Arc<World>,
@@ -102,6 +117,7 @@ pub struct Model {
     pub hands: BTreeMap<String, Instant>,
     /// When an object that other objects may have waited for was last gone, by name and by zone.
     freed: BTreeMap<String, Instant>,
+    gone: Vec<Gone>,
     /// Record sets that stay although their object was deleted.
     pub retained: BTreeSet<Key>,
     /// Zones that stay although their object was deleted.
@@ -120,6 +136,7 @@ impl Model {
             objects: BTreeMap::new(),
             hands: BTreeMap::new(),
             freed: BTreeMap::new(),
+            gone: Vec::new(),
             retained: BTreeSet::new(),
             retained_zones: BTreeSet::new(),
             claimed: BTreeSet::new(),
@@ -176,6 +193,9 @@ impl Model {
         let now = Instant::now();
         let Some(object) = self.objects.get_mut(id).filter(|object| object.released.is_none()) else { return };
         object.released = Some(now);
+        if let Spec::Record(record) = &object.spec {
+            self.gone.push(Gone { uid: object.uid.clone(), key: record.key(), set: record.set(), released: now });
+        }
         let names: Vec<String> = match &object.spec {
             Spec::Record(_) => object.keys.iter().map(|key| key.1.clone()).collect(),
             Spec::Zone(zone) => vec![format!("{}.", zone.name)],
@@ -259,6 +279,14 @@ impl Model {
     /// Whether an object that is not gone yet has claimed the record set, apart from this one.
     pub fn others_claim(&self, but: &Id, key: &Key) -> bool {
         self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.keys.contains(key))
+    }
+
+    /// Whether another object asked for exactly this after `deleted`, and is gone meanwhile: the record set was handed over to it, and the
+    /// operator need not know yet that it is gone.
+    pub fn was_handed_over(&self, from: &Object, key: &Key, set: &Set, deleted: Instant) -> bool {
+        self.gone
+            .iter()
+            .any(|gone| gone.uid != from.uid && gone.released >= deleted && (&gone.key, &gone.set) == (key, set))
     }
 
     /// Whether another zone object of the zone is not gone yet.

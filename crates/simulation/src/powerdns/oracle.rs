@@ -27,9 +27,10 @@ pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object:
     match &object.spec {
         Spec::Record(record) if !record.retain => {
             let contents = twin.contents(&record.zone).map(|(_, sets)| sets).unwrap_or_default();
-            for key in object.keys.iter().filter(|key| contents.contains_key(*key)) {
+            for (key, set) in object.keys.iter().filter_map(|key| contents.get_key_value(key)) {
                 let seen = twin.seen();
-                let other = seen.foreign.contains(key) || seen.open.contains(key) || model.others_claim(id, key);
+                let claimed = model.others_claim(id, key) || model.was_handed_over(object, key, set, deleted);
+                let other = seen.foreign.contains(key) || seen.open.contains(key) || claimed;
                 let standing = seen.since.get(key).is_some_and(|since| *since < deleted);
                 if standing && !other && !is_apex_ns(key) {
                     world.violation(format!("{id:?} was let go while {key:?} was served"));

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     model::{Model, Standing},
-    twin::{Set, Twin},
+    twin::Twin,
 };
 use crate::{strikes::Allowed, world::World};
 
@@ -51,9 +51,7 @@ fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
     if standing.zone.refuse && foreign {
         return true;
     }
-    let mut records = standing.record.records.clone();
-    records.sort();
-    let wanted = Set { ttl: standing.record.ttl, records };
+    let wanted = standing.record.set();
     let sets = twin.contents(zone).map(|(_, sets)| sets).unwrap_or_default();
     // Another type at the name, left by a deletion policy, may forbid this one.
     let others =

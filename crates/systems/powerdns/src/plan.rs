@@ -162,7 +162,12 @@ pub(crate) enum Waiting {
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, snapshot, server, mut memory, pace } = observed;
     memory.ledger.expire(now, pace.grace);
-    memory.ledger.prune(&snapshot.durable);
+    memory.prune(&snapshot.durable);
+    if snapshot.full {
+        // A name that has no object any more needs no memory.
+        let own = key.zone().map(ZoneName::name);
+        memory.rejected.retain(|key, _| snapshot.names.contains_key(&key.name) || own == Some(&key.name));
+    }
     // Its own status reports durably that the zone is this object's. A creation that may still be carried out is not in it.
     memory.ledger.zone &= memory.ledger.zone_uncertain.is_some()
         || snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());

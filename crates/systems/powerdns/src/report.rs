@@ -11,7 +11,7 @@ use signpost_planning::{Reason, Refusal};
 use crate::{
     PowerDnsSystem,
     apply::{ApplyResult, ZoneOutcome, patch::AtomOutcome},
-    index::record::{ZoneKey, ZoneObject},
+    index::record::{Record, ZoneKey, ZoneObject},
     plan::{
         Atom, Extent, Waiting,
         memory::{Rejection, ZoneMemory},
@@ -55,11 +55,11 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
         guarded,
         again: asked,
         pace,
-        extent: Extent { full, left, .. },
+        extent: Extent { full, left, shared },
     } = applied;
     let mut retry = Retries { fixed: asked, ..Retries::default() };
     let readiness = zone_readiness(&outcome, &mut retry);
-    let mut pass = Pass { key, memory, retry, readiness, statuses: decided, now };
+    let mut pass = Pass { key, memory, retry, readiness, statuses: decided, shared, now };
     for (record, status) in with_zone {
         pass.statuses.push(match pass.readiness.refusal() {
             Some(refusal) if !deleted => RecordStatus::carried(&record, Readiness::Failed(refusal.clone())),
@@ -135,6 +135,8 @@ struct Pass {
     /// How the zone itself is.
     readiness: Readiness,
     statuses: Vec<RecordStatus>,
+    /// Whether objects that are not seen may have something in the zone.
+    shared: bool,
     now: Timestamp,
 }
 
@@ -197,7 +199,7 @@ impl Pass {
                     RecordStatus::served(record, zone, &write.key, write.digest, *serial, self.now)
                         .with_comment_notice(record, &write.content)
                 }
-                _ => RecordStatus::carried(record, failed()),
+                _ => RecordStatus { found: self.unsaid(atom, record), ..RecordStatus::carried(record, failed()) },
             },
             Waiting::Leaves(record) => match (refusal, zone) {
                 (None, Some(zone)) => RecordStatus::released(record, zone, Readiness::Succeeded),
@@ -216,6 +218,16 @@ impl Pass {
             }
         };
         self.statuses.push(status);
+    }
+
+    /// What the object has on the server although the atom is not done, and what its status does not report yet.
+    fn unsaid(&self, atom: &Atom, record: &Record) -> Found {
+        let (Some(zone), Some(write)) = (self.key.zone(), &atom.write) else { return Found::Nothing };
+        if self.shared || record.endpoint.is_some() || record.applied().is_some() {
+            return Found::Nothing;
+        }
+        let old = atom.deletes.iter().filter(|_| record.may_have_more());
+        self.memory.find_listed(zone, std::iter::once(&write.key).chain(old))
     }
 
     fn report_holder(&mut self, zones: &mut ZoneReport, holder: &ZoneObject, more_comes: bool, endpoints: bool) {

@@ -346,6 +346,11 @@ impl Record {
         }
     }
 
+    /// Whether it may have something of another name or type on the server that its status does not report: it was edited before.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.applied().is_none() && self.identity.generation > 1
+    }
+
     /// Whether a pass found out something that is not known yet.
     pub(crate) fn would_learn(&self, found: &Found) -> bool {
         match found {

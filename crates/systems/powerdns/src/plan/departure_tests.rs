@@ -167,7 +167,11 @@ fn an_edit_of_the_type_before_the_status_is_written_is_one_atom() {
     assert_eq!(scene(edited()).words(), switch);
     assert_eq!(scene(json!({})).words(), switch, "or the address was of an object that is gone");
     let foreign = scene(edited()).on_server("www", "TXT", "\"theirs\"");
-    assert_eq!(foreign.words(), "www: CnameConflict\n", "while the switch cannot be made, the old set stays");
+    assert_eq!(
+        foreign.words(),
+        "www: CnameConflict, keeps its record\n",
+        "while the switch cannot be made, the old set stays"
+    );
     assert_eq!(foreign.plan().forget, []);
     let gone = scene(json!({})).on_server("www", "TXT", "\"theirs\"");
     assert_eq!(gone.words(), "-www.example.com. A\nwww: CnameConflict\n");
@@ -191,6 +195,38 @@ fn while_the_server_rejects_the_new_type_the_old_one_stays() {
     let plan = plan(Observed { key, snapshot, server: ServerView::Present, memory, pace: pace() }, now());
     assert_eq!((plan.atoms, plan.forget), (vec![], vec![]));
     assert_eq!(says(&plan.decided[0].readiness), "ProviderRejected");
+    assert!(is_learned(&plan.decided[0]), "and the object reports it");
+}
+
+#[test]
+fn an_old_type_that_stays_at_the_apex_is_reported_by_its_object() {
+    let edited = json!({ "metadata": { "generation": 2 } });
+    let scene = Scene::new()
+        .object("top", 1, "@", "CNAME", "web.example.org.", edited)
+        .on_server("@", "A", "192.0.2.1")
+        .in_ledger("@", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "top: CnameConflict, keeps its record\n");
+    // Once the status of the object reports it, the ledger need not.
+    let scene = scene.object("top", 1, "@", "CNAME", "web.example.org.", {
+        let mut reported = wrote_at_apex("A", "192.0.2.1");
+        merge(&mut reported, json!({ "metadata": { "generation": 2, "resourceVersion": "2" } }));
+        reported
+    });
+    assert_eq!(scene.words(), "top: CnameConflict, keeps its record\n");
+    assert_eq!(scene.plan().memory.ledger.len(), 0);
+}
+
+#[test]
+fn an_edit_that_the_server_rejects_reports_what_was_written_before_it() {
+    let edited = |uid: &'static str| {
+        Scene::new()
+            .object(uid, 1, "www", "A", "192.0.2.66", json!({ "metadata": { "generation": 2 } }))
+            .on_server("www", "A", "192.0.2.1")
+            .in_ledger("www", "A", "192.0.2.1")
+            .refused("www", "A", "192.0.2.66")
+    };
+    let scene = edited("www").object("younger", 2, "www", "A", "192.0.2.66", json!({}));
+    assert_eq!(scene.words(), "www: ProviderRejected, keeps its record\nyounger: ClaimedByAnother\n");
 }
 
 #[test]

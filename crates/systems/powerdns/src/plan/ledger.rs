@@ -149,13 +149,6 @@ impl Ledger {
         self.keep(key, |other| other == digest);
     }
 
-    /// Takes off every set in `durable`, apart from what is uncertain.
-    pub(crate) fn prune(&mut self, durable: &BTreeSet<RecordKey>) {
-        for key in durable {
-            self.forget(key);
-        }
-    }
-
     /// Takes a set off whatever is known of it.
     pub(crate) fn unlist(&mut self, key: &RecordKey) -> bool {
         self.lines.extract_if(Self::range(key), |_, _| true).count() > 0
@@ -317,7 +310,6 @@ mod tests {
         ledger.list(key.clone(), other);
         ledger.list_uncertain(key.clone(), late, sent);
         ledger.strike(&key, late);
-        ledger.prune(&[key.clone()].into());
         ledger.forget(&key);
         assert!(ledger.lists(&key, late) && !ledger.lists(&key, other));
         ledger.expire(sent + Duration::from_secs(59), grace);

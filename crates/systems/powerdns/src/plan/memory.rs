@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use signpost_dns::{Fqdn, RecordKey, RecordType};
+use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::GuardMemory;
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, LEGACY_COMMENT_ACCOUNT, ServerSet, ZoneInfo, ZoneSettings};
 
@@ -17,7 +17,10 @@ use super::{
     ledger::Ledger,
     registry::{self, Registry},
 };
-use crate::index::digest::Digest;
+use crate::{
+    index::{digest::Digest, record::Applied},
+    report::status::Found,
+};
 
 /// What is remembered of one zone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,6 +66,26 @@ impl ZoneMemory {
     pub(crate) fn is_ours_by_ledger(&self, key: &RecordKey) -> bool {
         let there = self.present.as_ref().and_then(|present| present.sets.get(key));
         key.rtype != RecordType::Soa && there.is_some_and(|digest| self.ledger.lists(key, *digest))
+    }
+
+    /// Takes lines off the ledger that the status of an object reports. A line of what the server refuses stays: the next try of it needs
+    /// no other write of the zone object.
+    pub(crate) fn prune(&mut self, durable: &BTreeSet<RecordKey>) {
+        for key in durable {
+            match self.rejected.get(key) {
+                Some(rejection) => self.ledger.confirm(key, rejection.digest),
+                None => self.ledger.forget(key),
+            }
+        }
+    }
+
+    /// The first of these sets that is on the server as the ledger lists it, for the status of the object that it was written for.
+    pub(crate) fn find_listed<'a>(&self, zone: &ZoneName, keys: impl IntoIterator<Item = &'a RecordKey>) -> Found {
+        let applied = |key: &RecordKey| {
+            let digest = *self.present.as_ref()?.sets.get(key)?;
+            self.ledger.lists(key, digest).then(|| Applied { zone: zone.clone(), key: key.clone(), digest })
+        };
+        keys.into_iter().find_map(applied).map_or(Found::Nothing, |applied| Found::Wrote(Arc::new(applied)))
     }
 
     /// Everything the ledger lists that is on the server as listed.

@@ -85,6 +85,9 @@ struct Place<'a> {
     leaving: Vec<Arc<Record>>,
     /// What objects wrote here and no longer want.
     unwanted: BTreeSet<RecordKey>,
+    /// What the ledger lists and stays, because it may be the old type of an object that cannot be written now: the first such object
+    /// reports it from now on.
+    kept: Option<(Arc<str>, RecordKey)>,
 }
 
 /// What becomes of the sets that are wanted here.
@@ -110,6 +113,7 @@ impl<'a> Place<'a> {
             losers: Vec::new(),
             leaving: Vec::new(),
             unwanted: BTreeSet::new(),
+            kept: None,
         };
         let mut queue: Vec<&Arc<Record>> = records.iter().collect();
         // Of two that were made in the same second, the one that is served stays.
@@ -238,14 +242,14 @@ impl<'a> Place<'a> {
         let foreign: BTreeSet<RecordKey> = self.there.keys().filter(stays).cloned().collect();
         let admission = admit(self.scope.zone, &candidates, &foreign);
         // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written.
-        let edited = |record: &Record| record.applied().is_none() && record.identity.generation > 1;
         let refused = |key: &RecordKey, record: &Record| {
             admission.refused.iter().any(|refused| refused.key == *key) || self.rejected(plan, key, record).is_some()
         };
         let waits = |record: &&Arc<Record>| self.scope.barred.is_some() && !record.identity.is_deleting();
-        if self.wants.iter().any(|(key, record)| edited(record) && refused(key, record))
-            || self.records.iter().filter(waits).any(|record| edited(record))
-        {
+        let barred = self.records.iter().filter(waits);
+        let refused = self.wants.iter().filter(|(key, record)| refused(key, record)).map(|(_, record)| record);
+        if let Some(record) = refused.chain(barred).find(|record| record.may_have_more()) {
+            self.kept = orphans.first().map(|old| (record.identity.uid.clone(), old.clone()));
             orphans.clear();
         }
         for refused in admission.refused {
@@ -258,6 +262,18 @@ impl<'a> Place<'a> {
                 self.leave_alone(refused.key);
             }
         }
+    }
+
+    /// What was written for an object that cannot be written now, and that its status does not report yet: it would be unknown whose that is
+    /// once the ledger is deleted with the zone object. Where some objects are not seen, it may be theirs.
+    fn unsaid(&self, plan: &Plan, record: &Record) -> Found {
+        // The ledger is of one zone object: nothing was written through it for an object that refers to another one.
+        let of_holder = self.scope.holder.is_some_and(|holder| record.is_of(&holder.identity.id));
+        if !of_holder || self.scope.shared || record.endpoint.is_some() || self.wrote(record).is_some() {
+            return Found::Nothing;
+        }
+        let kept = self.kept.iter().filter(|(uid, _)| *uid == record.identity.uid).map(|(_, old)| old);
+        plan.memory.find_listed(self.scope.zone, record.key().iter().chain(kept))
     }
 
     /// Whether the server refuses what the object wants and has nothing else of the object at this name.
@@ -310,7 +326,8 @@ impl<'a> Place<'a> {
                 continue;
             }
             if let Some(refusal) = self.rejected(plan, &key, &record) {
-                plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(refusal)));
+                let found = self.unsaid(plan, &record);
+                plan.decided.push(RecordStatus { found, ..RecordStatus::carried(&record, Readiness::Failed(refusal)) });
                 self.unwanted.retain(|key| Some(key) != old.as_ref());
                 self.leave_alone(key);
                 continue;
@@ -363,12 +380,16 @@ impl<'a> Place<'a> {
                 plan.decided.push(RecordStatus::released(record, zone, Readiness::Succeeded));
             }
         }
+        let mut asked: BTreeSet<RecordKey> = BTreeSet::new();
         for (record, readiness) in &self.losers {
             plan.forget.extend(self.idle_line(plan, record, heirs));
+            // Of several that ask for the same, the first one owns it.
+            let first = record.key().is_none_or(|key| asked.insert(key));
             let old = self.wrote(record);
             let mut status = RecordStatus::carried(record, readiness.clone());
-            if old.is_none() && self.scope.barred.is_some() && record.endpoint.is_none() {
-                status.found = unsaid(plan, zone, record);
+            let claimed = |refusal: &Refusal| refusal.reason == Reason::ClaimedByAnother;
+            if first && !readiness.refusal().is_some_and(claimed) {
+                status.found = self.unsaid(plan, record);
             }
             let lost = || RecordStatus::absent(record, zone, readiness.clone());
             let Some(old) = old else {
@@ -420,17 +441,6 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
     (served && wrote && listed && !own && !record.identity.is_deleting()).then(|| {
         RecordStatus::settled(record, scope.zone, &key, digest, scope.now).with_comment_notice(record, content)
     })
-}
-
-/// What was written for an object that its status does not report yet: the ledger that lists it is deleted with the zone object.
-fn unsaid(plan: &Plan, zone: &ZoneName, record: &Record) -> Found {
-    let found = || {
-        let (key, (_, digest)) = (record.key()?, record.wanted(plan.memory.no_comments)?);
-        let there = plan.memory.present.as_ref()?.sets.get(&key) == Some(&digest);
-        let listed = there && plan.memory.ledger.lists(&key, digest);
-        listed.then(|| Found::Wrote(Arc::new(Applied { zone: zone.clone(), key, digest })))
-    };
-    found().unwrap_or(Found::Nothing)
 }
 
 /// Why an endpoint is left to external-dns: its registry has the name, and it is not ours already.

@@ -354,6 +354,22 @@ fn the_ledger_keeps_no_line_for_a_loser_that_has_nothing_on_the_server() {
 }
 
 #[test]
+fn a_line_of_a_refused_set_stays_although_a_younger_object_reports_the_set() {
+    let mut younger = wrote("www", "A", "192.0.2.3");
+    merge(&mut younger, json!({ "metadata": { "generation": 1 } }));
+    let scene = Scene::new()
+        .object("older", 1, "www", "A", "192.0.2.66", json!({ "metadata": { "generation": 2 } }))
+        .object("younger", 2, "www", "A", "192.0.2.3", younger)
+        .on_server("www", "A", "192.0.2.3")
+        .in_ledger("www", "A", "192.0.2.66");
+    assert_eq!(scene.plan().memory.ledger.len(), 0, "without a refusal, the status of the younger one is enough");
+    let refused = scene.refused("www", "A", "192.0.2.66");
+    let plan = refused.plan();
+    assert_eq!((plan.memory.ledger.len(), plan.forget), (1, vec![]), "the next try needs no write of the zone object");
+    assert_eq!(refused.words(), "older: ProviderRejected\nyounger: ClaimedByAnother, keeps its record\n");
+}
+
+#[test]
 fn the_ledger_keeps_no_line_for_an_object_of_another_zone_object() {
     let elsewhere = || json!({ "spec": { "zoneRef": { "name": "example.com", "kind": "ClusterZone" } } });
     let scene = Scene::new()
