@@ -2,11 +2,7 @@
 //!
 //! In: the lines of a zone object's status, and what is about to be written. Out: lines, and what is provably ours.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
