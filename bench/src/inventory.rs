@@ -132,7 +132,7 @@ fn entries(owner: &str, count: usize, turn: usize) -> anyhow::Result<Vec<Entry>>
 /// The bytes of the strings that only this view has.
 fn strings(view: &View) -> usize {
     let values = |values: &signpost_inventory::Values| values.iter().map(str::len).sum::<usize>();
-    view.name.undotted().len() + values(&view.targets) + values(&view.observed)
+    view.name().undotted().len() + values(view.targets()) + values(view.observed())
 }
 
 /// Any time will do: the inventory does not measure it.

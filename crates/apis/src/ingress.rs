@@ -12,6 +12,7 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::null_is_default;
+use crate::service::ServiceStatus;
 
 /// An Ingress, reduced to names and dates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Ingress {
     /// The rules.
     #[serde(default, deserialize_with = "null_is_default")]
     pub spec: IngressSpec,
+    /// The addresses of its load balancer.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub status: ServiceStatus,
 }
 
 /// The part of the specification that names hosts and backends.
@@ -37,6 +41,17 @@ pub struct IngressSpec {
     /// One entry per virtual host.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<IngressRule>,
+    /// One entry per certificate.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub tls: Vec<IngressTls>,
+}
+
+/// The hosts of one certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngressTls {
+    /// Its hosts.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// One rule.

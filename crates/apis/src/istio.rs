@@ -1,8 +1,9 @@
-//! `networking.istio.io/v1` Gateway with only the metadata that the owner of a generated one reads.
+//! `networking.istio.io/v1` Gateway and VirtualService with only the fields that names are read from.
 //!
-//! In: a Gateway as the API server sends it. Out: identity, labels and dates; servers and selectors are dropped while reading.
+//! In: an object as the API server sends it. Out: identity, labels and dates, hosts, and what a Gateway selects. Every field is optional.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -12,17 +13,90 @@ use kube::core::NamespaceResourceScope;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::labelled_meta;
+use crate::{labelled_meta, null_is_default};
 
 /// The API group.
 pub const GROUP: &str = "networking.istio.io";
 
-/// An Istio Gateway, reduced to its identity.
+/// An Istio Gateway, reduced to its hosts and what it selects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IstioGateway {
     /// Identity, labels, annotations and dates.
     #[serde(default, deserialize_with = "labelled_meta")]
     pub metadata: ObjectMeta,
+    /// Hosts, and what it selects.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub spec: IstioGatewaySpec,
+}
+
+/// Hosts, and what a Gateway selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IstioGatewaySpec {
+    /// The labels of the pods that it is for.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub selector: BTreeMap<String, String>,
+    /// One entry per port.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<IstioServer>,
+}
+
+/// The hosts of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IstioServer {
+    /// Its hosts, each perhaps after `namespace/`.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+}
+
+/// An Istio VirtualService, reduced to its hosts and gateways.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VirtualService {
+    /// Identity, labels, annotations and dates.
+    #[serde(default, deserialize_with = "labelled_meta")]
+    pub metadata: ObjectMeta,
+    /// Hosts and gateways.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub spec: VirtualServiceSpec,
+}
+
+/// Hosts and gateways of a VirtualService.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualServiceSpec {
+    /// Its hosts.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The Gateways that it is attached to, as `name` or `namespace/name`; `mesh` means the sidecars.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+}
+
+impl kube::Resource for VirtualService {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "VirtualService".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "virtualservices".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
 
 impl kube::Resource for IstioGateway {
@@ -92,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_is_reduced_to_its_identity_and_labels() {
+    fn a_gateway_is_reduced_to_its_labels_and_hosts() {
         let gateway: IstioGateway = serde_json::from_value(serde_json::json!({
             "apiVersion": "networking.istio.io/v1", "kind": "Gateway",
             "metadata": { "name": "gw", "namespace": "istio-system", "labels": {"router.io/gateway": "gw"},
@@ -100,6 +174,7 @@ mod tests {
             "spec": { "servers": [{"hosts": ["a.example.org"]}] }
         }))
         .unwrap();
+        assert_eq!(gateway.spec.servers[0].hosts, ["a.example.org"]);
         assert_eq!(gateway.metadata.labels.unwrap()["router.io/gateway"], "gw");
         assert!(gateway.metadata.managed_fields.is_none());
         assert_eq!(crd().spec.names.kind, "Gateway");

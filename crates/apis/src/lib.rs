@@ -1,6 +1,7 @@
 //! Kubernetes types: ours with CEL and printer columns, and slim foreign ones.
 
 pub mod externaldns;
+pub mod gatewayapi;
 pub mod ingress;
 pub mod istio;
 pub mod pangolin;

@@ -4,6 +4,7 @@
 //! unreadable.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
@@ -38,6 +39,9 @@ pub struct ServiceSpec {
     /// Its address inside the cluster; `None` as text for a headless one.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
+    /// The labels of the pods behind it.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub selector: BTreeMap<String, String>,
     /// The name that an `ExternalName` stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<String>,

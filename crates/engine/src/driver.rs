@@ -254,7 +254,7 @@ pub(crate) struct Outlets {
 
 /// A system and its queue, ready to be driven.
 pub(crate) struct Driver<S: System> {
-    system: S,
+    system: Arc<S>,
     queue: Queue<S::Key, S::Object>,
     options: DriveOptions,
     outlets: Outlets,
@@ -265,7 +265,12 @@ pub(crate) struct Driver<S: System> {
 type JobOf<S> = Job<<S as System>::Key, <S as System>::Object>;
 
 impl<S: System> Driver<S> {
-    pub(crate) fn new(system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions, outlets: Outlets) -> Self {
+    pub(crate) fn new(
+        system: Arc<S>,
+        queue: Queue<S::Key, S::Object>,
+        options: DriveOptions,
+        outlets: Outlets,
+    ) -> Self {
         Self { system, queue, options, outlets, memories: Mutex::default() }
     }
 

@@ -15,6 +15,7 @@ use std::{any::TypeId, collections::BTreeMap, future::Future, sync::Arc, time::D
 
 use futures::future::BoxFuture;
 use kube::Client;
+use signpost_inventory::Inventory;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,7 @@ use crate::{
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
     object::Kind,
+    project::{self, Project},
     queue::Queue,
     refusals::Refusals,
     write::{Writer, WriterOptions},
@@ -93,6 +95,7 @@ pub enum OperatorError {
 }
 
 type StartDriver = Box<dyn FnOnce(u64, CancellationToken) -> BoxFuture<'static, ()> + Send>;
+type StartProjection = Box<dyn FnOnce(Arc<Inventory>) -> BoxFuture<'static, ()> + Send>;
 
 /// One replica of the operator.
 pub struct Operator {
@@ -106,6 +109,8 @@ pub struct Operator {
     publisher: Publisher,
     streams: BTreeMap<(TypeId, Scope), Box<dyn Stream>>,
     drivers: Vec<(&'static str, StartDriver)>,
+    projections: Vec<StartProjection>,
+    inventory: Option<Arc<Inventory>>,
     background: Vec<BoxFuture<'static, ()>>,
     closing: Vec<BoxFuture<'static, ()>>,
     kinds: watch::Sender<Kinds>,
@@ -145,6 +150,8 @@ impl Operator {
             publisher,
             streams: BTreeMap::new(),
             drivers: Vec::new(),
+            projections: Vec::new(),
+            inventory: None,
             background: Vec::new(),
             closing: Vec::new(),
             kinds: watch::Sender::new(Kinds::new()),
@@ -176,8 +183,16 @@ impl Operator {
         self.closing.push(Box::pin(work));
     }
 
+    /// Keeps the names of every system of this replica in this inventory, whether the replica leads or not.
+    pub fn keep_inventory(&mut self, inventory: Arc<Inventory>) {
+        self.inventory = Some(inventory);
+    }
+
     /// Drives a system from its queue while this replica leads.
-    pub fn drive<S: System>(&mut self, system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions) {
+    pub fn drive<S>(&mut self, system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions)
+    where
+        S: System + Project<S::Key>,
+    {
         let outlets = Outlets {
             writer: self.writer(),
             recorder: self.recorder(),
@@ -186,8 +201,13 @@ impl Operator {
             clock: self.clock(),
             fence: self.fence.clone(),
         };
-        let driver = Driver::new(system, queue, options, outlets);
+        let (system, clock) = (Arc::new(system), self.clock());
+        let driver = Driver::new(system.clone(), queue.clone(), options, outlets);
         self.drivers.push((S::NAME, Box::new(move |seed, stop| Box::pin(driver.run(seed, stop)))));
+        self.projections.push(Box::new(move |inventory| {
+            queue.follow();
+            Box::pin(project::run(system, queue, inventory, clock))
+        }));
     }
 
     /// The writer of this replica.
@@ -251,6 +271,8 @@ impl Operator {
             publisher,
             streams,
             drivers,
+            projections,
+            inventory,
             background,
             closing,
             kinds,
@@ -275,13 +297,19 @@ impl Operator {
             seed,
         };
 
+        let mut beside = JoinSet::new();
+        // Before the first event, so that no change is missed.
+        for start in projections {
+            if let Some(inventory) = &inventory {
+                beside.spawn(start(inventory.clone()));
+            }
+        }
         let mut parts: JoinSet<Part> = JoinSet::new();
         start_streams(streams.into_values(), &shared, &mut parts);
         parts.spawn(async move {
             publisher.run().await;
             Part::Publisher
         });
-        let mut beside = JoinSet::new();
         for work in background {
             beside.spawn(work);
         }

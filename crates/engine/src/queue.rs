@@ -21,7 +21,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::driver::{Outcome, RetryClass};
 
+mod changed;
 mod statuses;
+use changed::Changed;
 pub use statuses::Statuses;
 pub(crate) use statuses::Waiter;
 
@@ -164,6 +166,7 @@ struct Shared<K, O> {
     state: Mutex<State<K, O>>,
     wake: Notify,
     statuses: Statuses<K>,
+    changed: Changed<K>,
 }
 
 #[derive(Debug)]
@@ -274,7 +277,8 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             running: 0,
             rng: StdRng::seed_from_u64(0),
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), statuses: Statuses::new() }) }
+        let (state, statuses, changed) = (Mutex::new(state), Statuses::new(), Changed::new());
+        Self { shared: Arc::new(Shared { state, wake: Notify::new(), statuses, changed }) }
     }
 
     /// Asks for a pass of `key`, as soon as the key is free.
@@ -295,6 +299,21 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
     pub fn touch_after(&self, key: K, touch: Touch<O>, delay: Duration) {
         let at = Instant::now() + delay;
         self.change(key, |entry, _, _| entry.plan(at, Why::Later, touch.into()));
+    }
+
+    /// What is known under `key` has changed, and no pass is needed: only the inventory is brought up to date.
+    pub fn note(&self, key: &K) {
+        self.shared.changed.note(key);
+    }
+
+    /// From now on, keys that change are remembered for [`Queue::changed`].
+    pub(crate) fn follow(&self) {
+        self.shared.changed.follow();
+    }
+
+    /// Waits for keys that were touched, whose pass ended, or that were noted.
+    pub(crate) async fn changed(&self) -> BTreeSet<K> {
+        self.shared.changed.next().await
     }
 
     /// Ends the pause after a failure of `key`: what waits for it is due now. Nothing happens to a key that does not wait.
@@ -416,6 +435,7 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
     }
 
     fn change(&self, key: K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
+        self.note(&key);
         self.lock().change(key, change);
         self.shared.wake.notify_one();
     }

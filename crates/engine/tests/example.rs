@@ -25,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
     Child, ChildError, ChildIndex, DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome,
-    Proof, Queue, Report, System, Touch, Touched, Wanted, Watch, Writer, conditions,
+    Project, Proof, Queue, Report, System, Touch, Touched, Wanted, Watch, Writer, conditions,
 };
+use signpost_inventory::Entry;
 use signpost_planning::{Reason, Refusal};
 
 /// `index.rs`: the state of the cluster, in small maps. Objects are not kept.
@@ -120,6 +121,13 @@ mod decide {
             }
         }
         Report { statuses, ..Report::new(outcome) }
+    }
+}
+
+/// `project.rs`: the names that the system knows, for the inventory. A greeting has none.
+impl Project<String> for Greeter {
+    fn project(&self, _key: &String, _now: Timestamp) -> Vec<Entry> {
+        Vec::new()
     }
 }
 

@@ -17,6 +17,7 @@ use signpost_engine::{
     lease::LeaseOptions,
     metrics::Metrics,
 };
+use signpost_inventory::{Inventory, Owner};
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
     eventually,
@@ -320,4 +321,36 @@ async fn health_and_metrics_are_served_over_http() {
     assert!(answer.contains("application/openmetrics-text") && answer.contains("signpost_leader 0"), "{answer}");
     stop.cancel();
     server.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_replica_keeps_the_names_of_its_systems_in_the_inventory() {
+    let (sandbox, user) = cluster().await;
+    let inventories: Vec<Arc<Inventory>> = ["leader", "follower"]
+        .map(|identity| {
+            let inventory = Arc::new(Inventory::new());
+            let (mut operator, _maps) = mirror::operator(sandbox.client(), with_lease(identity));
+            operator.keep_inventory(inventory.clone());
+            tokio::spawn(operator.run(CancellationToken::new()));
+            inventory
+        })
+        .to_vec();
+    let shows = async |expected: &[&str]| {
+        for inventory in &inventories {
+            eventually(&format!("{expected:?}"), Duration::from_mins(2), || async {
+                let snapshot = inventory.snapshot();
+                let names: Vec<&str> = snapshot.iter().map(|view| view.name().undotted()).collect();
+                (names == expected).then_some(())
+            })
+            .await;
+        }
+    };
+    make(&user, "one").await;
+    make(&user, "two").await;
+    shows(&["one.default.example", "two.default.example"]).await;
+    let mirrors = Api::<Mirror>::namespaced(user.clone(), "default");
+    mirrors.delete("one", &kube::api::DeleteParams::default()).await.unwrap();
+    shows(&["two.default.example"]).await;
+    let owners = inventories[1].owners("mirror");
+    assert_eq!(owners.iter().map(Owner::key).collect::<Vec<_>>(), ["default"], "an owner is a key");
 }

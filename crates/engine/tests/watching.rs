@@ -20,11 +20,13 @@ use kube::{
 };
 use serde_json::json;
 use signpost_engine::{
-    DriveOptions, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Queue, Report, System, Touch, Watch,
+    DriveOptions, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System, Touch,
+    Watch,
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,
 };
+use signpost_inventory::Entry;
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
 use support::{eventually, mirror::Mirror, sandbox};
 use tokio::time::sleep;
@@ -472,6 +474,11 @@ macro_rules! runs {
             async fn apply(&self, (): ()) {}
             fn report((): (), _: jiff::Timestamp) -> Report<Self> {
                 Report::new(Outcome::Done)
+            }
+        }
+        impl Project<String> for $system {
+            fn project(&self, _: &String, _: jiff::Timestamp) -> Vec<Entry> {
+                Vec::new()
             }
         }
     };

@@ -23,22 +23,22 @@ pub struct Conflict {
 impl Conflict {
     /// The name in question.
     pub fn name(&self) -> Option<&Fqdn> {
-        self.claims.first().map(|claim| &claim.name)
+        self.claims.first().map(|claim| claim.name())
     }
 
     /// Its type.
     pub fn rtype(&self) -> Option<RecordType> {
-        self.claims.first().and_then(|claim| claim.rtype)
+        self.claims.first().and_then(|claim| claim.rtype())
     }
 }
 
 /// The conflicts among views, which are in order.
 pub(crate) fn conflicts<'a>(views: impl Iterator<Item = &'a Arc<View>>) -> impl Iterator<Item = Conflict> {
-    let mut claims = views.filter(|view| view.claims && !view.targets.is_empty()).peekable();
+    let mut claims = views.filter(|view| view.claims() && !view.targets().is_empty()).peekable();
     std::iter::from_fn(move || {
         loop {
             let first = claims.next()?;
-            let more = |view: &&Arc<View>| (&view.name, view.rtype) == (&first.name, first.rtype);
+            let more = |view: &&Arc<View>| (view.name(), view.rtype()) == (first.name(), first.rtype());
             if claims.peek().is_none_or(|next| !more(next)) {
                 continue;
             }
@@ -56,12 +56,12 @@ pub(crate) fn conflicts<'a>(views: impl Iterator<Item = &'a Arc<View>>) -> impl 
 /// The conflict among claims on one name and type, if there is one.
 fn judge(mut claims: Vec<Arc<View>>) -> Option<Conflict> {
     claims.sort_by(|a, b| {
-        (a.first_seen, a.place(), &a.provenance.origin).cmp(&(b.first_seen, b.place(), &b.provenance.origin))
+        (a.first_seen(), a.place(), &a.provenance().origin).cmp(&(b.first_seen(), b.place(), &b.provenance().origin))
     });
-    let since = claims.get(second(&claims)?)?.first_seen;
+    let since = claims.get(second(&claims)?)?.first_seen();
     let first = |wanted: &dyn Fn(&&Arc<View>) -> bool| claims.iter().find(wanted).cloned();
-    let served =
-        first(&|claim| claim.status == SyncStatus::Sync).or_else(|| first(&|claim| claim.stage == Stage::Published));
+    let served = first(&|claim| claim.status() == SyncStatus::Sync)
+        .or_else(|| first(&|claim| claim.stage() == Stage::Published));
     Some(Conflict { claims, since, served })
 }
 
@@ -71,8 +71,8 @@ fn second(claims: &[Arc<View>]) -> Option<usize> {
     let oldest = claims.first()?;
     let (mut one_object, mut one_set) = (true, true);
     for (number, claim) in claims.iter().enumerate().skip(1) {
-        let same_object = claim.provenance.origin == oldest.provenance.origin;
-        let same_set = claim.targets.same_set(&oldest.targets);
+        let same_object = claim.provenance().origin == oldest.provenance().origin;
+        let same_set = claim.targets().same_set(oldest.targets());
         if !(one_object && same_object || one_set && same_set) {
             return Some(number);
         }

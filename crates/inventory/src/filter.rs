@@ -6,7 +6,8 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 use signpost_dns::{Fqdn, RecordType};
 
-use crate::view::{Source, Stage, SyncStatus, View};
+use crate::chunk::{Chunk, Rows};
+use crate::view::{Shared, Source, Stage, SyncStatus, View};
 
 /// Keeps the views for which everything that is set holds.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +45,40 @@ pub struct Filter {
 impl Filter {
     /// Whether the view is kept.
     pub fn keeps(&self, view: &View) -> bool {
+        self.keeps_shared(&view.shared)
+            && self.status.is_none_or(|status| status == view.status())
+            && self.stage.is_none_or(|stage| stage == view.stage())
+            && self.rtype.is_none_or(|rtype| view.rtype() == Some(rtype))
+            && self.name.as_ref().is_none_or(|name| name == view.name())
+            && self.search.as_ref().is_none_or(|search| search.finds(view.name()))
+    }
+
+    /// The views of a chunk that are kept.
+    pub(crate) fn rows(&self, chunk: &Chunk) -> Rows {
+        let mut rows = if self.is_open() {
+            Rows::first(chunk.views().len())
+        } else {
+            chunk.rows(|shared| self.keeps_shared(shared), self.status, self.stage, self.rtype)
+        };
+        if let Some(search) = self.search.as_ref().filter(|_| !rows.is_empty()) {
+            rows = rows.and(&search.rows(chunk));
+        }
+        if let Some(name) = &self.name {
+            let views = chunk.views();
+            let first = views.partition_point(|view| view.name() < name);
+            let last = views.partition_point(|view| view.name() <= name);
+            let mut named = Rows::default();
+            (first..last).for_each(|row| named.insert(row));
+            rows = rows.and(&named);
+        }
+        rows
+    }
+
+    /// Whether it keeps everything but for the name.
+    fn is_open(&self) -> bool {
         let Self {
-            search,
-            name,
+            search: _,
+            name: _,
             rtype,
             source,
             stage,
@@ -60,26 +92,32 @@ impl Filter {
             label,
             readable,
         } = self;
-        let provenance = &view.provenance;
+        let texts = [system, group, portal, origin_kind, origin_name, namespace];
+        (rtype.is_none() && source.is_none() && stage.is_none() && status.is_none())
+            && texts.iter().all(|text| text.is_none())
+            && label.is_none()
+            && readable.is_none()
+    }
+
+    /// Whether a part that many views share is kept.
+    fn keeps_shared(&self, shared: &Shared) -> bool {
+        let provenance = &shared.provenance;
         let origin = &provenance.origin;
         let text = |wanted: &Option<Box<str>>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
         let listed = |wanted: &Option<Box<str>>, all: &[Arc<str>]| {
             wanted.as_deref().is_none_or(|w| all.iter().any(|a| **a == *w))
         };
-        status.is_none_or(|status| status == view.status)
-            && stage.is_none_or(|stage| stage == view.stage)
-            && rtype.is_none_or(|rtype| view.rtype == Some(rtype))
-            && source.is_none_or(|source| source == provenance.source)
-            && text(system, view.owner.system)
-            && text(namespace, &origin.namespace)
-            && text(origin_kind, &origin.kind)
-            && text(origin_name, &origin.name)
-            && listed(group, &provenance.groups)
-            && listed(portal, &provenance.portals)
-            && name.as_ref().is_none_or(|name| *name == view.name)
-            && readable.as_ref().is_none_or(|readable| readable.contains(&origin.namespace))
-            && label.as_ref().is_none_or(|(key, value)| provenance.labels.get(&**key).is_some_and(|v| **v == **value))
-            && search.as_ref().is_none_or(|search| search.finds(&view.name))
+        let labelled =
+            |(key, value): &(Box<str>, Box<str>)| provenance.labels.get(&**key).is_some_and(|v| **v == **value);
+        self.source.is_none_or(|source| source == provenance.source)
+            && text(&self.system, shared.owner.system)
+            && text(&self.namespace, &origin.namespace)
+            && text(&self.origin_kind, &origin.kind)
+            && text(&self.origin_name, &origin.name)
+            && listed(&self.group, &provenance.groups)
+            && listed(&self.portal, &provenance.portals)
+            && self.readable.as_ref().is_none_or(|readable| readable.contains(&origin.namespace))
+            && self.label.as_ref().is_none_or(labelled)
     }
 }
 
@@ -100,6 +138,7 @@ impl Search {
         }
     }
 
+    /// Whether a name has the text in it.
     fn finds(&self, name: &Fqdn) -> bool {
         if let Some(text) = &self.unicode {
             let name = name.unicode();
@@ -108,5 +147,26 @@ impl Search {
         let name = name.undotted().as_bytes();
         self.finder.find(name).is_some()
             || self.finder.needle().strip_suffix(b".").is_some_and(|end| name.ends_with(end))
+    }
+
+    /// The views of a chunk whose name has the text in it.
+    fn rows(&self, chunk: &Chunk) -> Rows {
+        let needle = self.finder.needle();
+        if needle.is_empty() {
+            return Rows::first(chunk.views().len());
+        }
+        // No name has a line break, which separates names in a chunk.
+        if needle.contains(&b'\n') {
+            return Rows::default();
+        }
+        if self.unicode.is_none() {
+            return chunk.search(&self.finder);
+        }
+        // Only a name with an A-label can be spelled otherwise.
+        let mut rows = Rows::default();
+        let encoded = chunk.search(&Finder::new("xn--"));
+        let found = |row: &usize| chunk.views().get(*row).is_some_and(|view| self.finds(view.name()));
+        encoded.iter().filter(found).for_each(|row| rows.insert(row));
+        rows
     }
 }

@@ -9,6 +9,7 @@
 //! before or after a replacement. Time is an argument. There is no I/O, no runtime and no clock here.
 
 mod changes;
+mod chunk;
 mod conflict;
 mod filter;
 mod page;

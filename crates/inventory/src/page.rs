@@ -47,17 +47,17 @@ impl Cursor {
     /// After this view.
     pub fn after(view: &View) -> Self {
         Self {
-            name: view.name.undotted().into(),
-            rtype: view.rtype,
-            system: view.owner.system.into(),
-            key: view.owner.key().into(),
+            name: view.name().undotted().into(),
+            rtype: view.rtype(),
+            system: view.owner().system.into(),
+            key: view.owner().key().into(),
             ordinal: view.ordinal,
         }
     }
 
     /// Whether the view is at or before the cursor.
     fn covers(&self, view: &View) -> bool {
-        let place = (view.name.undotted(), view.rtype, view.owner.system, view.owner.key(), view.ordinal);
+        let place = (view.name().undotted(), view.rtype(), view.owner().system, view.owner().key(), view.ordinal);
         place <= (&*self.name, self.rtype, &*self.system, &*self.key, self.ordinal)
     }
 }
@@ -91,15 +91,23 @@ impl FromStr for Cursor {
 /// The views after a cursor that the filter keeps.
 pub(crate) fn page(views: &Sorted, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Page {
     let limit = limit.clamp(1, MAX_PAGE);
-    let kept = |view: &&Arc<View>| filter.keeps(view);
-    let start = after.map(|cursor| views.from(|view| cursor.covers(view)));
-    let mut rest: Box<dyn Iterator<Item = &Arc<View>>> = match start {
-        Some(rest) => Box::new(rest.filter(kept)),
-        None => Box::new(views.iter().filter(kept)),
-    };
-    let page: Vec<Arc<View>> = rest.by_ref().take(limit).cloned().collect();
-    let remaining = rest.count();
-    let earlier = after.map_or(0, |cursor| views.iter().take_while(|view| cursor.covers(view)).filter(kept).count());
-    let next = (remaining > 0).then(|| page.last().map(|view| Cursor::after(view))).flatten();
-    Page { total: earlier + page.len() + remaining, views: page, next }
+    let (mut page, mut total, mut more): (Vec<Arc<View>>, usize, bool) = (Vec::new(), 0, false);
+    let covered = |view: &Arc<View>| after.is_some_and(|cursor| cursor.covers(view));
+    for chunk in views.chunks() {
+        let kept = filter.rows(chunk);
+        total += kept.count();
+        if more || chunk.views().last().is_some_and(covered) {
+            continue;
+        }
+        let kept = kept.iter().filter_map(|row| chunk.views().get(row));
+        for view in kept.filter(|view| !covered(view)) {
+            if page.len() == limit {
+                more = true;
+                break;
+            }
+            page.push(view.clone());
+        }
+    }
+    let next = page.last().filter(|_| more).map(|view| Cursor::after(view));
+    Page { total, views: page, next }
 }

@@ -7,30 +7,28 @@
 
 use std::sync::Arc;
 
+use crate::chunk::{Chunk, MOST};
 use crate::view::{Place, View};
 
-/// A chunk with more views is split.
-const MOST: usize = 512;
 /// A chunk with fewer views is joined with the next one.
 const LEAST: usize = 64;
 
-type Chunk = Vec<Arc<View>>;
-
 /// One edit at the place of its view. A view that is there is named by reference: finding it needs no look at the views before it.
 #[derive(Clone, Debug)]
-pub(crate) enum Edit {
+pub(crate) enum Edit<'a> {
     /// Removes this view.
-    Remove(Arc<View>),
+    Remove(&'a Arc<View>),
     /// Replaces the first view by the second, which has the same place.
-    Replace(Arc<View>, Arc<View>),
+    Replace(&'a Arc<View>, Arc<View>),
     /// Inserts a view at a place that is free.
     Insert(Arc<View>),
 }
 
-impl Edit {
+impl Edit<'_> {
     fn place(&self) -> Place<'_> {
         match self {
-            Self::Remove(view) | Self::Insert(view) | Self::Replace(view, _) => view.place(),
+            Self::Remove(view) | Self::Replace(view, _) => view.place(),
+            Self::Insert(view) => view.place(),
         }
     }
 }
@@ -50,89 +48,109 @@ impl Sorted {
 
     /// Every view.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter())
+        self.chunks.iter().flat_map(|chunk| chunk.views())
+    }
+
+    /// The chunks, in order.
+    pub(crate) fn chunks(&self) -> &[Arc<Chunk>] {
+        &self.chunks
     }
 
     /// Every view whose place `before` is false for; it is true for a beginning of the order.
     pub(crate) fn from(&self, before: impl Fn(&View) -> bool) -> impl Iterator<Item = &Arc<View>> {
-        let first = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|view| before(view)));
+        let first = self.chunks.partition_point(|chunk| chunk.views().last().is_some_and(|view| before(view)));
         let chunks = self.chunks.get(first..).unwrap_or_default();
-        let skipped = chunks.first().map_or(0, |chunk| chunk.partition_point(|view| before(view)));
-        chunks.iter().flat_map(|chunk| chunk.iter()).skip(skipped)
+        let skipped = chunks.first().map_or(0, |chunk| chunk.views().partition_point(|view| before(view)));
+        chunks.iter().flat_map(|chunk| chunk.views()).skip(skipped)
     }
 
     /// A copy with the edits, which are in order and have one edit per place at most.
-    pub(crate) fn edited(&self, edits: Vec<Edit>) -> Self {
+    pub(crate) fn edited(&self, edits: Vec<Edit<'_>>) -> Self {
         let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(self.chunks.len() + 1);
         let mut edits = edits.into_iter().peekable();
         // What is left of chunks that became too small, to be joined with the next one.
-        let mut carried: Chunk = Vec::new();
+        let mut carried: Vec<Arc<View>> = Vec::new();
         let mut next = 0;
+        let views_of = |chunk: Option<&Arc<Chunk>>| chunk.map(|chunk| chunk.views().to_vec()).unwrap_or_default();
         while let Some(edit) = edits.peek() {
             // The chunk of an edit is the last one that begins at or before it.
             let place = edit.place();
-            let begins = |chunk: &Arc<Chunk>| chunk.first().is_some_and(|view| view.place() <= place);
+            let begins = |chunk: &Arc<Chunk>| chunk.views().first().is_some_and(|view| view.place() <= place);
             let chunk = self.chunks.partition_point(begins).saturating_sub(1).max(next);
             if chunk > next && !carried.is_empty() {
-                carried.extend(self.chunks.get(next).into_iter().flat_map(|chunk| chunk.iter().cloned()));
-                split_into(&mut chunks, &mut carried);
+                carried.extend(views_of(self.chunks.get(next)));
+                split_into(&mut chunks, &mut carried, None);
                 next += 1;
                 continue;
             }
             chunks.extend(self.chunks.get(next..chunk).unwrap_or_default().iter().cloned());
             next = chunk + 1;
-            let end = self.chunks.get(next).and_then(|chunk| chunk.first());
-            let mut old = self.chunks.get(chunk).into_iter().flat_map(|chunk| chunk.iter()).peekable();
-            while let Some(edit) = edits.next_if(|edit| end.is_none_or(|end| edit.place() < end.place())) {
-                let (gone, new) = match edit {
-                    Edit::Remove(gone) => (Some(gone), None),
-                    Edit::Replace(gone, new) => (Some(gone), Some(new)),
-                    Edit::Insert(new) => (None, Some(new)),
-                };
-                match (&gone, &new) {
-                    (Some(gone), _) => {
-                        carried.extend(old.by_ref().take_while(|view| !Arc::ptr_eq(view, gone)).cloned());
-                    }
-                    (None, Some(new)) => {
-                        while let Some(view) = old.next_if(|view| view.place() < new.place()) {
-                            carried.push(view.clone());
-                        }
-                    }
-                    (None, None) => {}
-                }
-                carried.extend(new);
-            }
-            carried.extend(old.cloned());
-            split_into(&mut chunks, &mut carried);
+            let edited = self.chunks.get(chunk);
+            let end = self.chunks.get(next).and_then(|chunk| chunk.views().first());
+            let here = |edit: &Edit<'_>| end.is_none_or(|end| edit.place() < end.place());
+            let same_names = carried.is_empty();
+            let same_names = replace(edited, &mut edits, here, &mut carried) && same_names;
+            split_into(&mut chunks, &mut carried, edited.filter(|_| same_names).map(|chunk| &**chunk));
         }
         if !carried.is_empty() {
-            let joined = self.chunks.get(next).map(|chunk| {
-                next += 1;
-                chunk.iter().cloned()
-            });
-            carried.extend(joined.into_iter().flatten());
-            split_into(&mut chunks, &mut carried);
+            carried.extend(views_of(self.chunks.get(next)));
+            next += 1;
+            split_into(&mut chunks, &mut carried, None);
             if !carried.is_empty() {
-                chunks.push(Arc::new(std::mem::take(&mut carried)));
+                chunks.push(Arc::new(Chunk::new(std::mem::take(&mut carried), None)));
             }
         }
         chunks.extend(self.chunks.get(next..).unwrap_or_default().iter().cloned());
-        let len = chunks.iter().map(|chunk| chunk.len()).sum();
+        let len = chunks.iter().map(|chunk| chunk.views().len()).sum();
         Self { chunks, len }
     }
 }
 
-/// Moves views into chunks of a good size; too few are left where they are.
-fn split_into(chunks: &mut Vec<Arc<Chunk>>, views: &mut Chunk) {
+/// Adds the views of a chunk with the edits that belong there. Returns whether the names are the same as before.
+fn replace<'a>(
+    chunk: Option<&Arc<Chunk>>,
+    edits: &mut std::iter::Peekable<impl Iterator<Item = Edit<'a>>>,
+    here: impl Fn(&Edit<'_>) -> bool,
+    into: &mut Vec<Arc<View>>,
+) -> bool {
+    let mut same_names = chunk.is_some();
+    let mut old = chunk.into_iter().flat_map(|chunk| chunk.views()).peekable();
+    into.reserve(old.size_hint().0);
+    while let Some(edit) = edits.next_if(&here) {
+        same_names &= matches!(edit, Edit::Replace(..));
+        let (gone, new) = match edit {
+            Edit::Remove(gone) => (Some(gone), None),
+            Edit::Replace(gone, new) => (Some(gone), Some(new)),
+            Edit::Insert(new) => (None, Some(new)),
+        };
+        match (gone, &new) {
+            (Some(gone), _) => into.extend(old.by_ref().take_while(|view| !Arc::ptr_eq(view, gone)).cloned()),
+            (None, Some(new)) => {
+                while let Some(view) = old.next_if(|view| view.place() < new.place()) {
+                    into.push(view.clone());
+                }
+            }
+            (None, None) => {}
+        }
+        into.extend(new);
+    }
+    into.extend(old.cloned());
+    same_names
+}
+
+/// Moves views into chunks of a good size; too few are left where they are. `like` is a chunk that has the same names as all of them.
+fn split_into(chunks: &mut Vec<Arc<Chunk>>, views: &mut Vec<Arc<View>>, like: Option<&Chunk>) {
     if views.len() < LEAST {
         return;
     }
     let parts = views.len().div_ceil(MOST);
+    if parts == 1 {
+        chunks.push(Arc::new(Chunk::new(std::mem::take(views), like)));
+        return;
+    }
     let size = views.len().div_ceil(parts);
     let mut rest = std::mem::take(views).into_iter();
     for _ in 0..parts {
-        let mut chunk: Chunk = Vec::with_capacity(size.min(rest.len()));
-        chunk.extend(rest.by_ref().take(size));
-        chunks.push(Arc::new(chunk));
+        chunks.push(Arc::new(Chunk::new(rest.by_ref().take(size).collect(), None)));
     }
 }

@@ -11,7 +11,7 @@ use crate::conflict::{self, Conflict};
 use crate::filter::Filter;
 use crate::page::{self, Cursor, Page};
 use crate::sorted::{Edit, Sorted};
-use crate::view::{At, Entry, Owner, View};
+use crate::view::{At, Entry, Owner, Shared, View};
 
 /// The views of one owner, in order.
 type Views = Box<[Arc<View>]>;
@@ -53,9 +53,6 @@ impl Inventory {
         let mut owners = lock(&self.owners);
         let (owner, before) = owners.remove_entry(owner).unwrap_or_else(|| (Arc::new(owner.clone()), Box::default()));
         let (views, changes, edits) = merge(&owner, &before, ordered(entries), now.into());
-        if !views.is_empty() {
-            owners.insert(owner, views.into_boxed_slice());
-        }
         let mut replaced = Replaced::default();
         for change in &changes {
             match change {
@@ -66,6 +63,9 @@ impl Inventory {
         }
         if !edits.is_empty() {
             self.publish(edits, changes);
+        }
+        if !views.is_empty() {
+            owners.insert(owner, views.into_boxed_slice());
         }
         replaced
     }
@@ -88,7 +88,7 @@ impl Inventory {
     }
 
     /// Called with the lock of the owners held, so that versions are in order.
-    fn publish(&self, edits: Vec<Edit>, changes: Vec<Change>) {
+    fn publish(&self, edits: Vec<Edit<'_>>, changes: Vec<Change>) {
         let before = self.snapshot();
         let version = before.version + u64::from(!changes.is_empty());
         let snapshot = Arc::new(Snapshot { version, views: before.views.edited(edits) });
@@ -110,52 +110,79 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Entries in the order of their views. Of entries that differ in nothing but the times of a check, the first is kept.
 fn ordered(mut entries: Vec<Entry>) -> Vec<Entry> {
-    entries.sort_by(Entry::order);
+    if !entries.is_sorted_by(|one, next| one.order(next).is_lt()) {
+        entries.sort_by(Entry::order);
+    }
     entries.dedup_by(|later, kept| later.same(kept));
     entries
 }
 
+/// The shared parts of an owner's views, the last used ones first to be looked at.
+#[derive(Default)]
+struct Parts(Vec<Arc<Shared>>);
+
+impl Parts {
+    /// Entries differ mostly in their name, so few parts are enough to look at.
+    const KEPT: usize = 16;
+
+    fn of(&mut self, owner: &Arc<Owner>, entry: &Entry, old: Option<&Arc<View>>) -> Arc<Shared> {
+        if let Some(known) = self.0.iter().find(|shared| shared.suits(entry)) {
+            return known.clone();
+        }
+        let kept = old.map(|old| &old.shared).filter(|shared| shared.suits(entry));
+        let shared = kept.cloned().unwrap_or_else(|| View::share(owner, entry));
+        if self.0.len() == Self::KEPT {
+            self.0.remove(0);
+        }
+        self.0.push(shared.clone());
+        shared
+    }
+}
+
 /// The views of an owner after a replacement, what changed for readers, and what changes in the order. A view that is the same is kept.
-fn merge(
+fn merge<'a>(
     owner: &Arc<Owner>,
-    before: &[Arc<View>],
+    before: &'a [Arc<View>],
     entries: Vec<Entry>,
     now: At,
-) -> (Vec<Arc<View>>, Vec<Change>, Vec<Edit>) {
+) -> (Vec<Arc<View>>, Vec<Change>, Vec<Edit<'a>>) {
     let mut views: Vec<Arc<View>> = Vec::with_capacity(entries.len());
-    let (mut changes, mut edits) = (Vec::new(), Vec::new());
+    let most = entries.len().max(before.len());
+    let (mut changes, mut edits) = (Vec::with_capacity(most), Vec::with_capacity(most));
     let mut before = before.iter().peekable();
-    let remove = |view: &Arc<View>, changes: &mut Vec<Change>, edits: &mut Vec<Edit>| {
+    let mut parts = Parts::default();
+    let remove = |view: &'a Arc<View>, changes: &mut Vec<Change>, edits: &mut Vec<Edit<'a>>| {
         changes.push(Change::Removed(view.clone()));
-        edits.push(Edit::Remove(view.clone()));
+        edits.push(Edit::Remove(view));
     };
     for entry in entries {
-        let again = |view: &Arc<View>| (&view.name, view.rtype) == (&entry.name, entry.rtype);
+        let again = |view: &Arc<View>| (view.name(), view.rtype()) == (&entry.name, entry.rtype);
         let ordinal = views.last().filter(|view| again(view)).map_or(0, |view| view.ordinal + 1);
-        let mut view = View { entry, owner: owner.clone(), ordinal, last_change: now };
-        while let Some(gone) = before.next_if(|old| old.place() < view.place()) {
+        // Within one owner, name, type and number are the whole place.
+        let order = |old: &View| (old.name(), old.rtype(), old.ordinal).cmp(&(&entry.name, entry.rtype, ordinal));
+        while let Some(gone) = before.next_if(|old| order(old).is_lt()) {
             remove(gone, &mut changes, &mut edits);
         }
-        let Some(old) = before.next_if(|old| old.place() == view.place()) else {
-            let view = Arc::new(view);
+        let Some(old) = before.next_if(|old| order(old).is_eq()) else {
+            let shared = parts.of(owner, &entry, None);
+            let view = Arc::new(View::new(entry, shared, ordinal, now));
             changes.push(Change::Added(view.clone()));
             edits.push(Edit::Insert(view.clone()));
             views.push(view);
             continue;
         };
-        let same = old.same(&view);
-        if same && (old.last_seen, old.checked_at) == (view.last_seen, view.checked_at) {
+        let same = old.is_of(&entry);
+        if same && old.is_as_old_as(&entry) {
             views.push(old.clone());
             continue;
         }
-        if same {
-            view.last_change = old.last_change;
-        }
-        let view = Arc::new(view);
+        let changed = if same { old.last_change } else { now };
+        let shared = parts.of(owner, &entry, Some(old));
+        let view = Arc::new(View::new(entry, shared, ordinal, changed));
         if !same {
             changes.push(Change::Modified(view.clone()));
         }
-        edits.push(Edit::Replace(old.clone(), view.clone()));
+        edits.push(Edit::Replace(old, view.clone()));
         views.push(view);
     }
     for gone in before {
@@ -194,12 +221,12 @@ impl Snapshot {
 
     /// The views of a name, of all types and owners.
     pub fn get<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = &'a Arc<View>> {
-        self.views.from(|view| view.name < *name).take_while(move |view| view.name == *name)
+        self.views.from(|view| view.name() < name).take_while(move |view| view.name() == name)
     }
 
     /// The views of a name and a type, of all owners.
     pub fn get_typed<'a>(&'a self, name: &'a Fqdn, rtype: Option<RecordType>) -> impl Iterator<Item = &'a Arc<View>> {
-        self.get(name).filter(move |view| view.rtype == rtype)
+        self.get(name).filter(move |view| view.rtype() == rtype)
     }
 
     /// A page of the views that a filter keeps: those after the cursor, at most `limit` of them and [`crate::MAX_PAGE`].

@@ -1,20 +1,44 @@
-//! The values of a record set as one string: 16 bytes where there are 10,000 names with one address each.
+//! The values of a record set as one text. A short one, such as an address, is stored in place.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// Octets that are stored in place.
+const SHORT: usize = 22;
 
 /// Values in the order in which they were given, none of them empty.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Values(Box<str>);
+#[derive(Clone)]
+pub struct Values(Text);
+
+/// The values, a line each.
+#[derive(Clone)]
+enum Text {
+    Short(u8, [u8; SHORT]),
+    Long(Box<str>),
+}
 
 impl Values {
+    /// None.
+    pub(crate) const EMPTY: Self = Self(Text::Short(0, [0; SHORT]));
+
+    fn text(&self) -> &str {
+        match &self.0 {
+            Text::Short(len, octets) => {
+                octets.get(..usize::from(*len)).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+            }
+            Text::Long(text) => text,
+        }
+    }
+
     /// The values one by one.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.split('\n').filter(|value| !value.is_empty())
+        self.text().split('\n').filter(|value| !value.is_empty())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        matches!(self.0, Text::Short(0, _))
     }
 
     /// How many there are.
@@ -37,6 +61,56 @@ impl Values {
     }
 }
 
+impl Values {
+    /// Of values that are joined already.
+    fn joined(text: String) -> Self {
+        let mut octets = [0; SHORT];
+        match (octets.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(text.as_bytes());
+                Self(Text::Short(len, octets))
+            }
+            _ => Self(Text::Long(text.into_boxed_str())),
+        }
+    }
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Text::Short(len, octets), Text::Short(other_len, others)) => len == other_len && octets == others,
+            (Text::Long(text), Text::Long(other)) => text == other,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Values {}
+
+impl PartialOrd for Values {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Values {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text().cmp(other.text())
+    }
+}
+
+impl Hash for Values {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
 impl<T: AsRef<str>> FromIterator<T> for Values {
     /// A line break within a value becomes a blank, because values are hostile input and a line break separates them here.
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
@@ -47,7 +121,7 @@ impl<T: AsRef<str>> FromIterator<T> for Values {
             }
             joined.extend(value.as_ref().chars().map(|character| if character == '\n' { ' ' } else { character }));
         }
-        Self(joined.into_boxed_str())
+        Self::joined(joined)
     }
 }
 
@@ -73,6 +147,17 @@ mod tests {
     fn a_line_break_in_a_value_does_not_make_two_values() {
         let values: Values = ["a\nb"].into_iter().collect();
         assert_eq!(values.iter().collect::<Vec<_>>(), ["a b"]);
+    }
+
+    #[test]
+    fn short_and_long_values_compare_by_their_text() {
+        let text = |length: usize| std::iter::once("x".repeat(length)).collect::<Values>();
+        for length in [1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            assert_eq!(text(length).iter().collect::<Vec<_>>(), ["x".repeat(length)]);
+            assert_eq!(text(length), text(length));
+            assert!(text(length) < text(length + 1) && text(length) != text(length + 1));
+        }
+        assert!(std::mem::size_of::<Values>() <= 24);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! What is known of one name and type from one owner.
 //!
-//! [`Entry`] is what a system projects, [`View`] what readers get: the entry, its owner and its last change. What many entries have in common
-//! (origin, groups, portals, labels) is in one shared [`Provenance`].
+//! [`Entry`] is what a system projects, [`View`] what readers get: the entry, its owner and its last change. What many views of an owner have in
+//! common exists once, and a view is 80 bytes beside its strings.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -356,20 +355,200 @@ impl Entry {
     }
 }
 
-/// A name as readers get it.
-#[derive(Clone, Debug)]
-pub struct View {
-    pub(crate) entry: Entry,
+/// What many views of an owner have in common. It exists once for all of them.
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) owner: Arc<Owner>,
+    pub(crate) provenance: Arc<Provenance>,
+    pub(crate) description: Option<Arc<str>>,
+    pub(crate) refusal: Option<Box<Refusal>>,
+    pub(crate) first_seen: At,
+    /// The type, where it has no code.
+    pub(crate) other: Option<RecordType>,
+}
+
+impl Shared {
+    /// Whether it is what the entry of the same owner has in common with others.
+    pub(crate) fn suits(&self, entry: &Entry) -> bool {
+        let Self { owner: _, provenance, description, refusal, first_seen, other } = self;
+        let same_text = match (description, &entry.description) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            (a, b) => a == b,
+        };
+        (Arc::ptr_eq(provenance, &entry.provenance) || *provenance == entry.provenance)
+            && same_text
+            && *refusal == entry.refusal
+            && *first_seen == entry.first_seen
+            && *other == other_type(entry.rtype)
+    }
+}
+
+/// The code of a type without one.
+const OTHER: u8 = u8::MAX;
+
+/// The code of a type: 0 for none.
+pub(crate) fn code_of(rtype: Option<RecordType>) -> u8 {
+    let Some(rtype) = rtype else { return 0 };
+    let known = RecordType::KNOWN.iter().position(|known| *known == rtype);
+    known.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(OTHER)
+}
+
+fn other_type(rtype: Option<RecordType>) -> Option<RecordType> {
+    rtype.filter(|_| code_of(rtype) == OTHER)
+}
+
+/// A name as readers get it.
+#[derive(Debug)]
+pub struct View {
+    name: Fqdn,
+    pub(crate) shared: Arc<Shared>,
+    targets: Values,
+    /// `None` where they are the targets, or where there are none.
+    observed: Option<Box<Values>>,
+    last_seen: At,
+    checked_at: At,
+    pub(crate) last_change: At,
     /// Tells views of one name, type and owner apart, from 0.
     pub(crate) ordinal: u32,
-    pub(crate) last_change: At,
+    pub(crate) rtype: u8,
+    stage: Stage,
+    status: SyncStatus,
+    reason: SyncReason,
+    claims: bool,
+    observed_targets: bool,
 }
 
 impl View {
+    pub(crate) fn new(entry: Entry, shared: Arc<Shared>, ordinal: u32, last_change: At) -> Self {
+        let observed_targets = entry.observed == entry.targets;
+        let observed = Some(entry.observed).filter(|observed| !observed_targets && !observed.is_empty());
+        Self {
+            rtype: code_of(entry.rtype),
+            name: entry.name,
+            shared,
+            targets: entry.targets,
+            observed: observed.map(Box::new),
+            last_seen: entry.last_seen,
+            checked_at: entry.checked_at,
+            last_change,
+            ordinal,
+            stage: entry.stage,
+            status: entry.status,
+            reason: entry.reason,
+            claims: entry.claims,
+            observed_targets,
+        }
+    }
+
+    /// What two entries of an owner have in common when they are one view, as a new record.
+    pub(crate) fn share(owner: &Arc<Owner>, entry: &Entry) -> Arc<Shared> {
+        Arc::new(Shared {
+            owner: owner.clone(),
+            provenance: entry.provenance.clone(),
+            description: entry.description.clone(),
+            refusal: entry.refusal.clone(),
+            first_seen: entry.first_seen,
+            other: other_type(entry.rtype),
+        })
+    }
+
+    /// Whether it is the view of this entry but for the times of the last check.
+    pub(crate) fn is_of(&self, entry: &Entry) -> bool {
+        (self.stage, self.status, self.reason, self.claims) == (entry.stage, entry.status, entry.reason, entry.claims)
+            && self.targets == entry.targets
+            && *self.observed() == entry.observed
+            && self.shared.suits(entry)
+            && self.rtype == code_of(entry.rtype)
+            && self.name == entry.name
+    }
+
+    /// Whether the times of the last check are those of this entry.
+    pub(crate) fn is_as_old_as(&self, entry: &Entry) -> bool {
+        (self.last_seen, self.checked_at) == (entry.last_seen, entry.checked_at)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Fqdn {
+        &self.name
+    }
+
+    /// The type; `None` where any type will do.
+    pub fn rtype(&self) -> Option<RecordType> {
+        match self.rtype {
+            0 => None,
+            OTHER => self.shared.other,
+            code => RecordType::KNOWN.get(usize::from(code) - 1).copied(),
+        }
+    }
+
+    /// The expected values; empty where the name must merely exist.
+    pub fn targets(&self) -> &Values {
+        &self.targets
+    }
+
+    /// What the resolvers answered.
+    pub fn observed(&self) -> &Values {
+        static NOTHING: Values = Values::EMPTY;
+        match &self.observed {
+            Some(observed) => observed,
+            None if self.observed_targets => &self.targets,
+            None => &NOTHING,
+        }
+    }
+
+    /// Where the name comes from.
+    pub fn provenance(&self) -> &Arc<Provenance> {
+        &self.shared.provenance
+    }
+
+    /// What the name is for.
+    pub fn description(&self) -> Option<&Arc<str>> {
+        self.shared.description.as_ref()
+    }
+
+    /// Why it is not published.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.shared.refusal.as_deref()
+    }
+
+    /// Since when it is wanted.
+    pub fn first_seen(&self) -> At {
+        self.shared.first_seen
+    }
+
+    /// When it was last seen.
+    pub fn last_seen(&self) -> At {
+        self.last_seen
+    }
+
+    /// When it was last looked up.
+    pub fn checked_at(&self) -> At {
+        self.checked_at
+    }
+
+    /// How far it has come.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What the resolvers answered, in a word.
+    pub fn status(&self) -> SyncStatus {
+        self.status
+    }
+
+    /// Why.
+    pub fn reason(&self) -> SyncReason {
+        self.reason
+    }
+
+    /// Whether the targets are a claim.
+    pub fn claims(&self) -> bool {
+        self.claims
+    }
+
     /// Whose view it is.
     pub fn owner(&self) -> &Owner {
-        &self.owner
+        &self.shared.owner
     }
 
     /// When something other than the time of a check last changed.
@@ -379,15 +558,7 @@ impl View {
 
     /// The position among all views: by name, type and owner.
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { name: self.entry.name.undotted(), rtype: self.entry.rtype, owner: &self.owner, ordinal: self.ordinal }
-    }
-}
-
-impl Deref for View {
-    type Target = Entry;
-
-    fn deref(&self) -> &Entry {
-        &self.entry
+        Place { name: self.name.undotted(), rtype: self.rtype(), owner: &self.shared.owner, ordinal: self.ordinal }
     }
 }
 
@@ -398,4 +569,24 @@ pub(crate) struct Place<'a> {
     pub(crate) rtype: Option<RecordType>,
     pub(crate) owner: &'a Owner,
     pub(crate) ordinal: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_small() {
+        assert!(std::mem::size_of::<View>() <= 80, "{}", std::mem::size_of::<View>());
+    }
+
+    #[test]
+    fn types_have_codes_and_others_are_kept() {
+        let odd: RecordType = "TYPE65280".parse().unwrap();
+        for rtype in RecordType::KNOWN.iter().copied().map(Some).chain([None, Some(odd)]) {
+            let entry = Entry::new(Fqdn::root(), rtype, Arc::default());
+            let shared = View::share(&Arc::new(Owner::new("a", "b")), &entry);
+            assert_eq!(View::new(entry, shared, 0, At::NEVER).rtype(), rtype);
+        }
+    }
 }

@@ -86,9 +86,24 @@ fn row(owner: &Owner, entry: &Entry) -> Row {
     )
 }
 
+/// The row of a view.
+fn seen(view: &View) -> Row {
+    let provenance = view.provenance();
+    (
+        view.name().undotted().to_owned(),
+        view.rtype(),
+        view.owner().clone(),
+        provenance.origin.clone(),
+        view.targets().clone(),
+        view.status(),
+        view.first_seen(),
+        provenance.groups.clone(),
+    )
+}
+
 /// The rows of views, in any order of views with one name, type and owner.
 fn rows<'a>(views: impl IntoIterator<Item = &'a Arc<View>>) -> Vec<Row> {
-    let mut rows: Vec<Row> = views.into_iter().map(|view| row(view.owner(), view)).collect();
+    let mut rows: Vec<Row> = views.into_iter().map(|view| seen(view)).collect();
     assert!(rows.is_sorted_by_key(|row| (row.0.clone(), row.1, row.2.clone())), "by name, type and owner");
     rows.sort();
     rows
@@ -125,6 +140,11 @@ fn filters() -> Vec<(Filter, Keeps)> {
         (Filter { status: Some(SyncStatus::NotFound), ..Filter::default() }, |row| row.5 == SyncStatus::NotFound),
         (Filter { rtype: Some(RecordType::A), ..Filter::default() }, |row| row.1 == Some(RecordType::A)),
         (Filter { group: Some("group-1".into()), ..Filter::default() }, |row| row.7.iter().any(|g| **g == *"group-1")),
+        (
+            Filter { search: Some(Search::new("2.example.org.")), status: Some(SyncStatus::Sync), ..Filter::default() },
+            |row| row.0.ends_with("2.example.org") && row.5 == SyncStatus::Sync,
+        ),
+        (Filter { search: Some(Search::new("1\nn")), ..Filter::default() }, |_| false),
         (Filter { system: Some("odd".into()), ..Filter::default() }, |row| row.2.system == "odd"),
         (Filter { namespace: Some("team-2".into()), ..Filter::default() }, |row| *row.3.namespace == *"team-2"),
         (Filter { name: Some(Fqdn::parse("n3.example.org").unwrap()), ..Filter::default() }, |row| {
@@ -158,15 +178,15 @@ fn place(view: &View) -> String {
 fn follow(known: &mut Followed, update: Update) {
     let batch = match update {
         Update::Lagged(snapshot) => {
-            *known = snapshot.iter().map(|view| (place(view), row(view.owner(), view))).collect();
+            *known = snapshot.iter().map(|view| (place(view), seen(view))).collect();
             return;
         }
         Update::Changes(batch) => batch,
     };
     for change in &batch.changes {
         match change {
-            Change::Added(view) => assert_eq!(known.insert(place(view), row(view.owner(), view)), None),
-            Change::Modified(view) => assert!(known.insert(place(view), row(view.owner(), view)).is_some()),
+            Change::Added(view) => assert_eq!(known.insert(place(view), seen(view)), None),
+            Change::Modified(view) => assert!(known.insert(place(view), seen(view)).is_some()),
             Change::Removed(view) => assert!(known.remove(&place(view)).is_some(), "what is removed was there"),
         }
     }
@@ -199,7 +219,7 @@ fn play(history: Vec<Step>, limit: usize) {
             again.replace(&owner(*number), drawn.iter().rev().map(|d| entry(*number, d)).collect(), at(0));
         }
         let claims = |snapshot: &Snapshot| -> Vec<Vec<Row>> {
-            snapshot.conflicts().map(|c| c.claims.iter().map(|claim| row(claim.owner(), claim)).collect()).collect()
+            snapshot.conflicts().map(|c| c.claims.iter().map(|claim| seen(claim)).collect()).collect()
         };
         assert_eq!(
             claims(&snapshot),

@@ -55,7 +55,7 @@ fn a_reader_never_sees_half_an_owner() {
                 while !stop.load(Ordering::Relaxed) {
                     let mut generations: BTreeMap<Owner, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
                     for view in inventory.snapshot().iter() {
-                        let generation = view.description.clone().unwrap();
+                        let generation = view.description().cloned().unwrap();
                         *generations.entry(view.owner().clone()).or_default().entry(generation).or_default() += 1;
                     }
                     for (owner, generations) in generations {
@@ -102,7 +102,7 @@ fn a_check_without_a_new_result_is_not_a_change() {
     assert_eq!(inventory.replace(&owner, vec![checked], at(9)), signpost_inventory::Replaced::default());
     let snapshot = inventory.snapshot();
     let view = snapshot.iter().next().unwrap();
-    assert_eq!((view.checked_at, view.last_change()), (At::from(at(9)), At::from(at(1))));
+    assert_eq!((view.checked_at(), view.last_change()), (At::from(at(9)), At::from(at(1))));
     assert!(subscription.try_next().is_none());
     let broken = Entry { status: SyncStatus::NotFound, ..known("a.example.org") };
     assert_eq!(inventory.replace(&owner, vec![broken], at(20)).modified, 1);
@@ -144,7 +144,7 @@ fn a_slow_subscriber_gets_a_snapshot_and_continues_from_there() {
     }
     let Some(Update::Lagged(snapshot)) = subscription.try_next() else { panic!("20,000 changes are not kept") };
     assert_eq!(snapshot.len(), 1_000);
-    assert!(snapshot.iter().all(|view| view.description.as_deref() == Some("19")));
+    assert!(snapshot.iter().all(|view| view.description().map(|text| &**text) == Some("19")));
     assert!(subscription.try_next().is_none());
     inventory.remove(&owner, at(30));
     let Some(Update::Changes(batch)) = subscription.try_next() else { panic!("changes continue") };
@@ -160,7 +160,7 @@ fn a_conflict_names_the_claims_and_ends_with_its_cause() {
     inventory.replace(&first, vec![claim("first", "192.0.2.1", 10)], at(100));
     let conflicts: Vec<_> = inventory.snapshot().conflicts().collect();
     let [conflict] = &conflicts[..] else { panic!("{conflicts:?}") };
-    let origins: Vec<_> = conflict.claims.iter().map(|claim| &*claim.provenance.origin.name).collect();
+    let origins: Vec<_> = conflict.claims.iter().map(|claim| &*claim.provenance().origin.name).collect();
     assert_eq!(origins, ["first", "second"], "the oldest claim first");
     assert_eq!(conflict.since, At::from(at(20)));
     assert_eq!(conflict.served.as_ref().map(|view| view.owner()), Some(&second), "it was published");
@@ -216,7 +216,7 @@ fn a_page_continues_where_its_last_view_was_removed() {
     let first = inventory.snapshot().page(&Filter::default(), None, 2);
     inventory.replace(&owner, names(&["a", "bb", "c", "d"]), at(2));
     let second = inventory.snapshot().page(&Filter::default(), first.next.as_ref(), 2);
-    let second: Vec<&str> = second.views.iter().map(|view| view.name.undotted()).collect();
+    let second: Vec<&str> = second.views.iter().map(|view| view.name().undotted()).collect();
     assert_eq!(second, ["bb.example.org", "c.example.org"], "nothing twice, nothing skipped");
 }
 

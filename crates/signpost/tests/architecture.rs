@@ -19,7 +19,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("signpost-exposure", &["signpost-dns"]),
     ("signpost-apis", &[]),
     ("signpost-inventory", &["signpost-dns"]),
-    ("signpost-engine", &["signpost-dns", "signpost-planning"]),
+    ("signpost-engine", &["signpost-dns", "signpost-inventory", "signpost-planning"]),
     ("signpost-provider-http", &[]),
     ("signpost-provider-", &["signpost-dns", "signpost-provider-http"]),
     ("signpost-sandbox", &["signpost-dns"]),
@@ -111,8 +111,17 @@ const IMPURE_STAGE: &[&str] = &[
     ".lock()",
 ];
 /// The files that every system has.
-const SYSTEM_FILES: &[&str] =
-    &["lib.rs", "settings.rs", "index.rs", "observe.rs", "plan.rs", "apply.rs", "report.rs", "metrics.rs"];
+const SYSTEM_FILES: &[&str] = &[
+    "lib.rs",
+    "settings.rs",
+    "index.rs",
+    "observe.rs",
+    "plan.rs",
+    "apply.rs",
+    "report.rs",
+    "project.rs",
+    "metrics.rs",
+];
 
 struct Workspace {
     root: PathBuf,

@@ -123,7 +123,7 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
         gather: Gather { at_least: Duration::ZERO, at_most: Duration::ZERO },
     };
     let stop = CancellationToken::new();
-    let driver = Driver::new(Fake(script.clone()), queue.clone(), options, outlets);
+    let driver = Driver::new(Arc::new(Fake(script.clone())), queue.clone(), options, outlets);
     let task = tokio::spawn(driver.run(1, stop.clone()));
     Running { script, queue, metrics, stop, task }
 }

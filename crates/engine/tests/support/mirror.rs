@@ -15,11 +15,13 @@ use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::C
 use kube::{Api, Client, CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use signpost_dns::Fqdn;
 use signpost_engine::{
     Child, ChildApplied, ChildDeleted, ChildError, DriveOptions, Identity, Index, Job, ObjectId, ObjectWrite, Operator,
-    OperatorOptions, Outcome, Proof, Queue, Report, RetryClass, System, Touch, Touched, Wanted, Watch, WriteError,
-    Writer, conditions,
+    OperatorOptions, Outcome, Project, Proof, Queue, Report, RetryClass, System, Touch, Touched, Wanted, Watch,
+    WriteError, Writer, conditions,
 };
+use signpost_inventory::Entry;
 
 pub const FINALIZER: &str = "test.signpost.dev/mirror";
 
@@ -181,6 +183,15 @@ pub struct Todo {
 
 pub struct Outcomes {
     objects: Vec<(Name, Option<Source>, Result<(), ChildError>)>,
+}
+
+impl Project<Namespace> for Mirrors {
+    fn project(&self, namespace: &Namespace, _now: Timestamp) -> Vec<Entry> {
+        let view = self.maps.view.lock().unwrap();
+        let here = view.sources.keys().filter(|(of, _)| of == namespace);
+        let name = |(namespace, name): &(Namespace, Name)| Fqdn::parse(&format!("{name}.{namespace}.example")).unwrap();
+        here.map(|place| Entry::new(name(place), None, Arc::default())).collect()
+    }
 }
 
 impl System for Mirrors {

@@ -19,13 +19,14 @@ use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Writer};
 use signpost_exposure::{BaseDomain, Class, decide_class};
-use signpost_planning::{Claim, Claims};
+use signpost_planning::{Claim, Claims, Refusal};
 
 pub use read::{APPLIED_ANNOTATION, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
 pub(crate) use read::{
     BackendRef, CLASS_ANNOTATION, ChildFacts, ChildState, Claimant, HostRule, ServiceFacts, TunnelFacts,
 };
 
+use crate::metrics::Measured;
 use crate::settings::{Mode, Policy};
 
 /// The unit of a pass.
@@ -73,6 +74,17 @@ struct State {
     /// Children by their Ingress, and the Ingress of each.
     children: BTreeMap<IngressId, BTreeMap<String, ChildFacts>>,
     parents: BTreeMap<ObjectId, IngressId>,
+    /// What the last pass of each Ingress found.
+    outcomes: BTreeMap<IngressId, Arc<Outcome>>,
+}
+
+/// What the last pass of an Ingress found.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Hosts that are exposed.
+    pub(crate) hosts: BTreeSet<Fqdn>,
+    /// What is refused.
+    pub(crate) refusals: Vec<Refusal>,
 }
 
 impl State {
@@ -148,6 +160,24 @@ impl PangolinIndex {
     /// Whether the status of an Ingress has hosts of ours.
     fn is_stated(&self, id: &ObjectId) -> bool {
         self.statuses.as_ref().is_some_and(|writer| writer.owns_status(id, crate::NAME))
+    }
+
+    /// Takes what a pass found, unless the Ingress was deleted meanwhile.
+    pub(crate) fn settle(&self, measured: &Measured) {
+        let Some(Key::Ingress(id)) = &measured.key else { return };
+        let mut state = self.lock();
+        let hosts: BTreeSet<Fqdn> = measured.hosts.iter().filter_map(|host| Fqdn::parse(host).ok()).collect();
+        if !state.claimants.contains_key(id) || hosts.is_empty() && measured.refusals.is_empty() {
+            state.outcomes.remove(id);
+            return;
+        }
+        let outcome = Outcome { hosts, refusals: measured.refusals.clone() };
+        state.outcomes.insert(id.clone(), Arc::new(outcome));
+    }
+
+    /// What the last pass of an Ingress found.
+    pub(crate) fn outcome(&self, id: &IngressId) -> Arc<Outcome> {
+        self.lock().outcomes.get(id).cloned().unwrap_or_default()
     }
 
     /// Whether the Ingress exists and cannot be read: everything of it is left alone.
@@ -240,6 +270,9 @@ impl PangolinIndex {
             Some(next) => state.claimants.insert(id.clone(), Arc::clone(next)),
             None => state.claimants.remove(id),
         };
+        if next.is_none() {
+            state.outcomes.remove(id);
+        }
         let old = state.claimed.remove(id).unwrap_or_default();
         let new = next.map(|next| next.claims(&self.policy, self.domains(state, next).as_deref())).unwrap_or_default();
         if !new.is_empty() {

@@ -18,6 +18,7 @@ mod metrics;
 mod observe;
 mod plan;
 mod probing;
+mod project;
 mod report;
 mod settings;
 
@@ -215,6 +216,7 @@ impl System for PangolinSystem {
     }
 
     fn measure(&self, measured: Measured) {
+        self.index.settle(&measured);
         self.metrics.record(measured);
     }
 }

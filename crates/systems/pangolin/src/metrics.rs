@@ -35,6 +35,8 @@ pub struct Measured {
     pub(crate) changes: Vec<Change>,
     pub(crate) tunnel: String,
     pub(crate) refusals: Vec<Refusal>,
+    /// Hosts that are exposed.
+    pub(crate) hosts: Vec<String>,
     pub(crate) managed: usize,
 }
 
@@ -72,7 +74,7 @@ impl PangolinMetrics {
     }
 
     pub(crate) fn record(&self, measured: Measured) {
-        let Measured { began, key, failed, errors, changes, tunnel, refusals, managed } = measured;
+        let Measured { began, key, failed, errors, changes, tunnel, refusals, hosts: _, managed } = measured;
         let result = if failed { "error" } else { "success" };
         self.passes.get_or_create(&ByResult { result }).inc();
         if let Some(Began(at)) = began {

@@ -26,7 +26,19 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
     let outcome = outcome(&applied);
     let sweeps = applied.key == Key::Sweep;
     let ApplyResult {
-        key, began, mut memory, identity, tunnel, refusals, judged, changes, errors, managed, ours, ..
+        key,
+        began,
+        mut memory,
+        identity,
+        tunnel,
+        refusals,
+        judged,
+        changes,
+        errors,
+        hosts,
+        managed,
+        ours,
+        ..
     } = applied;
     let measured = Measured {
         began: Some(began),
@@ -36,6 +48,7 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
         changes,
         tunnel,
         refusals: refusals.clone(),
+        hosts,
         managed: if ours { managed } else { 0 },
     };
     let refusals = match identity.filter(|_| judged) {

@@ -232,12 +232,20 @@ impl PiholeSystem {
         self.index.confirm(instance, snapshot, snapshot.released.keys().filter(settled).cloned());
         applied.present = Some(present.len());
         let mut refusals: BTreeMap<IngressId, Vec<_>> = BTreeMap::new();
+        let mut refused = BTreeMap::new();
         for refusal in &applied.refusals {
             if let Some(id) = &refusal.ingress {
                 refusals.entry(id.clone()).or_default().push(refusal.on(instance));
+                let host = refusal.host.clone().map(|host| (id.clone(), host));
+                refused.extend(host.map(|place| (place, refusal.on(instance))));
             }
         }
-        Standing { present: Some(Arc::new(present)), yielded: Arc::new(planned.yielded), refusals: Arc::new(refusals) }
+        Standing {
+            present: Some(Arc::new(present)),
+            yielded: Arc::new(planned.yielded),
+            refusals: Arc::new(refusals),
+            refused: Arc::new(refused),
+        }
     }
 
     async fn save(&self, ledger: plan::Ledger, applied: &mut Applied) -> Result<(), LedgerError> {

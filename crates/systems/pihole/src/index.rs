@@ -313,6 +313,8 @@ pub struct Standing {
     pub yielded: Arc<BTreeMap<Fqdn, IngressId>>,
     /// The refusals, by Ingress.
     pub refusals: Arc<BTreeMap<IngressId, Vec<Refusal>>>,
+    /// What is refused of one host, by Ingress and host.
+    pub refused: Arc<BTreeMap<(IngressId, Fqdn), Refusal>>,
 }
 
 /// All Ingresses that concern us.
@@ -434,6 +436,11 @@ impl IngressIndex {
             state.standings.insert(instance.to_owned(), found);
         }
         state.standings.values().cloned().collect()
+    }
+
+    /// What the last good pass of an instance found.
+    pub(crate) fn standing(&self, instance: &str) -> Standing {
+        self.lock().standings.get(instance).cloned().unwrap_or_default()
     }
 
     /// Views are on their way: when they come back by the watch, nothing needs to be done.

@@ -15,6 +15,7 @@ mod index;
 mod metrics;
 mod observe;
 mod plan;
+mod project;
 mod report;
 mod settings;
 

@@ -1,4 +1,4 @@
-//! Writes: views into the inventory, components and the main portal into the cluster.
+//! Writes: verdicts into the index, components and the main portal into the cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
@@ -21,11 +21,11 @@ pub struct ApplyResult {
     pub error: Option<ChildError>,
 }
 
-pub(crate) async fn apply(system: &PortalSystem, mut plan: Plan) -> ApplyResult {
-    let error = match &mut plan {
+pub(crate) async fn apply(system: &PortalSystem, plan: Plan) -> ApplyResult {
+    let error = match &plan {
         Plan::Dns(dns) => {
             // First the names: an error with a component does not hold them up.
-            system.objects.project(&dns.identity, std::mem::take(&mut dns.views));
+            system.objects.judged(&dns.identity, dns.verdicts.clone());
             reconcile_components(system, dns).await.err()
         }
         Plan::Main(namespace) => create_main(system, namespace).await.err(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  DNS ─► entries ─► key of the DNS object          Portal ─► key of the portal, and of the DNS objects that refer to it
-//!    └──► views from its last status ─► inventory    Component ─► its own key, and that of the DNS object that owns it
+//!    └──► verdicts of its last status                Component ─► its own key, and that of the DNS object that owns it
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use signpost_apis::portal::{Component, ComponentState, ComponentStatus, DNS, DnsStatus, Portal};
-use signpost_engine::{Clock, Identity, Index, ObjectId, Queue, Touch};
-use signpost_inventory::{Entry, Inventory, Owner, SyncReason, SyncStatus, Values};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch};
+use signpost_inventory::{Source, SyncReason, SyncStatus, Values};
 
 use crate::plan::component::COMPONENT;
 use crate::plan::entries::{self, Group};
 use crate::plan::judge::Verdict;
-use crate::plan::{Checked, view};
+use crate::plan::{Checked, Verdicts};
 use crate::report::Decision;
 
 /// What a pass works on.
@@ -48,10 +48,10 @@ pub type Seed = BTreeMap<(String, Option<String>, Values), Checked>;
 /// A DNS object.
 #[derive(Clone, Debug)]
 pub struct DnsFacts {
-    /// The portal that shows its names.
+    /// The portal that shows its names; empty for the main one.
     pub portal: String,
-    /// Whether its names are those of a remote portal.
-    pub remote: bool,
+    /// How its names became known.
+    pub source: Source,
     /// Its names.
     pub groups: Arc<Vec<Group>>,
     /// Its annotations about a component.
@@ -105,6 +105,8 @@ pub struct Known {
     pub conditions: Vec<Condition>,
     /// The decision of the last pass, until the object changes.
     pub decided: Option<Arc<Decision>>,
+    /// The verdicts of the last pass of this process.
+    pub(crate) verdicts: Option<Arc<Verdicts>>,
     facts: Facts,
 }
 
@@ -129,10 +131,6 @@ impl Known {
 pub struct Objects {
     known: Mutex<BTreeMap<Arc<ObjectId>, Known>>,
     queue: Keys,
-    inventory: Arc<Inventory>,
-    clock: Arc<dyn Clock>,
-    /// Whether this replica looks names up itself.
-    leads: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl std::fmt::Debug for Objects {
@@ -142,13 +140,8 @@ impl std::fmt::Debug for Objects {
 }
 
 impl Objects {
-    pub(crate) fn new(
-        queue: Keys,
-        inventory: Arc<Inventory>,
-        clock: Arc<dyn Clock>,
-        leads: Box<dyn Fn() -> bool + Send + Sync>,
-    ) -> Self {
-        Self { known: Mutex::default(), queue, inventory, clock, leads }
+    pub(crate) fn new(queue: Keys) -> Self {
+        Self { known: Mutex::default(), queue }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<ObjectId>, Known>> {
@@ -163,6 +156,37 @@ impl Objects {
     /// The portal of this name.
     pub(crate) fn portal(&self, namespace: Option<&str>, name: &str) -> Option<PortalFacts> {
         self.lock().get(&ObjectId::new::<Portal>(namespace, name))?.portal().copied()
+    }
+
+    /// The portal that shows the names of an object, with its name. A discovered object is shown by the portal of the name that it asks for, in
+    /// any namespace, or else by a main one.
+    pub(crate) fn portal_of(&self, id: &ObjectId, facts: &DnsFacts) -> Option<(String, PortalFacts)> {
+        if facts.source != Source::ExternalDns {
+            return Some((facts.portal.clone(), self.portal(id.namespace.as_deref(), &facts.portal)?));
+        }
+        let known = self.lock();
+        let local = || {
+            let portals = known.iter().filter_map(|(id, known)| Some((id.name.clone(), *known.portal()?)));
+            portals.filter(|(_, portal)| !portal.remote)
+        };
+        local().find(|(name, _)| *name == facts.portal).or_else(|| local().find(|(_, portal)| portal.main))
+    }
+
+    /// Takes the names that were discovered on an object.
+    pub(crate) fn put_source(&self, identity: Identity, facts: &DnsFacts) {
+        let same = |before: &Facts| matches!(before, Facts::Dns(before) if before.portal == facts.portal && before.groups == facts.groups);
+        let id = identity.id.clone();
+        let (_, unchanged) = self.store(identity, Vec::new(), Facts::Dns(facts.clone()), same);
+        if !unchanged {
+            self.touch(&id);
+        }
+    }
+
+    /// An object has no names any more.
+    pub(crate) fn remove_source(&self, id: &Arc<ObjectId>) {
+        if self.lock().remove(id).is_some() {
+            self.queue.note(&Key::Object(id.clone()));
+        }
     }
 
     /// Whether there is a main portal in a namespace.
@@ -182,11 +206,10 @@ impl Objects {
         known.iter().filter_map(component).collect()
     }
 
-    /// Replaces the views of a DNS object, unless it was deleted or replaced meanwhile.
-    pub(crate) fn project(&self, identity: &Identity, entries: Vec<Entry>) {
-        let known = self.lock();
-        if known.get(&identity.id).is_some_and(|known| known.identity.uid == identity.uid) {
-            self.inventory.replace(&owner(&identity.id), entries, self.clock.now());
+    /// Takes the verdicts of a pass, unless the object was deleted or replaced meanwhile.
+    pub(crate) fn judged(&self, identity: &Identity, verdicts: Arc<Verdicts>) {
+        if let Some(known) = self.lock().get_mut(&identity.id).filter(|known| known.identity.uid == identity.uid) {
+            known.verdicts = Some(verdicts);
         }
     }
 
@@ -219,13 +242,15 @@ impl Objects {
         let unchanged = before.is_some_and(|before| before.identity.asks_the_same(&identity) && same(&before.facts));
         let first = before.is_none();
         let decided = before.filter(|_| unchanged).and_then(|before| before.decided.clone());
-        known.insert(identity.id.clone(), Known { identity, conditions, decided, facts });
+        let verdicts = before.filter(|before| before.identity.uid == identity.uid).and_then(|it| it.verdicts.clone());
+        known.insert(identity.id.clone(), Known { identity, conditions, decided, verdicts, facts });
         (first, unchanged)
     }
 
     /// The status of an object may have to be written, or the object has a new pass.
     fn follow(&self, id: &Arc<ObjectId>, unchanged: bool) {
         if unchanged {
+            self.queue.note(&Key::Object(id.clone()));
             self.queue.statuses().enqueue([(id.clone(), Key::Object(id.clone()))]);
         } else {
             self.touch(id);
@@ -240,7 +265,8 @@ impl Objects {
                 Facts::Component(facts) => &facts.portal,
                 Facts::Portal(_) => return None,
             };
-            (other.namespace == id.namespace && *portal == id.name).then(|| other.clone())
+            let discovered = matches!(&known.facts, Facts::Dns(facts) if facts.source == Source::ExternalDns);
+            (discovered || other.namespace == id.namespace && *portal == id.name).then(|| other.clone())
         };
         let referring: Vec<Arc<ObjectId>> = self.lock().iter().filter_map(refers).collect();
         for id in &referring {
@@ -250,33 +276,25 @@ impl Objects {
     }
 }
 
-/// The owner of the views of a DNS object.
-pub(crate) fn owner(id: &ObjectId) -> Owner {
-    Owner::new(crate::NAME, &id.path())
-}
-
 impl Index<DNS> for Objects {
     fn applied(&self, object: &DNS) {
         let identity = Identity::of(object);
         let groups = entries::aggregate(entries::collect(&object.spec.groups));
         let annotations = object.annotations().iter().filter(|(key, _)| key.starts_with(COMPONENT));
+        let annotations: BTreeMap<String, String> =
+            annotations.map(|(key, value)| (key.clone(), value.clone())).collect();
         let status = object.status.as_ref();
         let facts = DnsFacts {
             portal: object.spec.portal_ref.clone(),
-            remote: object.spec.is_remote.unwrap_or(false),
+            source: if object.spec.is_remote.unwrap_or(false) { Source::Remote } else { Source::Manual },
             groups: Arc::new(groups),
-            annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            annotations: annotations.clone(),
             size: serde_json::to_vec(&object.spec).map_or(0, |json| json.len()),
             seed: Arc::new(status.map(seed).unwrap_or_default()),
         };
-        let same = |before: &Facts| matches!(before, Facts::Dns(before) if before.annotations == facts.annotations);
+        let same = |before: &Facts| matches!(before, Facts::Dns(before) if before.annotations == annotations);
         let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();
-        let (first, unchanged) = self.store(identity.clone(), conditions, Facts::Dns(facts.clone()), same);
-        if first || !(self.leads)() {
-            // The last verdicts are shown at once, also by a replica that does not look names up.
-            let views = view::views(&identity, &facts, |wanted| view::seeded(&facts.seed, wanted), self.clock.now());
-            self.project(&identity, views);
-        }
+        let (first, unchanged) = self.store(identity.clone(), conditions, Facts::Dns(facts), same);
         if !unchanged || first {
             self.touch(&identity.id);
         } else {
@@ -285,9 +303,8 @@ impl Index<DNS> for Objects {
     }
 
     fn deleted(&self, id: &ObjectId) {
-        let mut known = self.lock();
-        known.remove(id);
-        self.inventory.remove(&owner(id), self.clock.now());
+        self.lock().remove(id);
+        self.queue.note(&Key::Object(Arc::new(id.clone())));
     }
 }
 

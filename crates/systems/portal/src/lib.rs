@@ -10,10 +10,12 @@
 //! verdicts.
 
 mod apply;
+mod discover;
 pub mod index;
 mod metrics;
 mod observe;
 pub mod plan;
+mod project;
 pub mod report;
 mod settings;
 
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_apis::portal::{Component, DNS, GROUP, Portal};
+use signpost_apis::{externaldns, gatewayapi, istio};
 use signpost_engine::{
     Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
     SystemSpec, Wanted, Watch, Writer,
@@ -68,6 +71,11 @@ pub const SPEC: SystemSpec = SystemSpec {
             verbs: &["get", "create", "patch"],
             why: "create the main portal",
         },
+        discovers("networking.k8s.io", &["ingresses"]),
+        discovers("", &["services", "namespaces"]),
+        discovers(externaldns::GROUP, &["dnsendpoints"]),
+        discovers(gatewayapi::GROUP, &["gateways", "httproutes", "grpcroutes", "tlsroutes"]),
+        discovers(istio::GROUP, &["gateways", "virtualservices"]),
         Rule {
             own_namespace: false,
             group: GROUP,
@@ -79,6 +87,11 @@ pub const SPEC: SystemSpec = SystemSpec {
     configure,
     demo: None,
 };
+
+/// The permission to read names; without it, or with PORTAL_DISCOVER=false, the kind is left out.
+const fn discovers(group: &'static str, resources: &'static [&'static str]) -> Rule {
+    Rule { own_namespace: false, group, resources, verbs: &["list", "watch"], why: "read which names others publish" }
+}
 
 fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
     let config = PortalConfig::read(settings)?;
@@ -101,15 +114,15 @@ const TIMES: &[&str] = &["lastReconcileTime", "lastSeen", "checkedAt", "lastStat
 pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventory: &Arc<Inventory>, pace: Pace) {
     let queue: Keys = Queue::new();
     let writer = operator.writer();
-    let leads = {
-        let writer = writer.clone();
-        Box::new(move || writer.may_write())
-    };
-    let objects = Arc::new(Objects::new(queue.clone(), inventory.clone(), operator.clock(), leads));
+    operator.keep_inventory(inventory.clone());
+    let objects = Arc::new(Objects::new(queue.clone()));
     let watch = || Watch::required().reported(TIMES);
     operator.watch::<Portal>(NAME, watch(), objects.clone() as Arc<dyn Index<Portal>>);
     operator.watch::<DNS>(NAME, watch(), objects.clone() as Arc<dyn Index<DNS>>);
     operator.watch::<Component>(NAME, watch().children(), objects.clone() as Arc<dyn Index<Component>>);
+    if pace.discover {
+        discover::install(operator, &objects, inventory);
+    }
     let metrics = PortalMetrics::register(&operator.metrics(), inventory);
     let options = DriveOptions {
         // Many objects wait for answers at the same time; the resolvers limit the questions.

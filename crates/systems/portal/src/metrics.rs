@@ -96,9 +96,9 @@ impl EncodeMetric for Names {
             What::Names => {
                 let mut counts: BTreeMap<NameLabels, i64> = BTreeMap::new();
                 for view in snapshot.iter() {
-                    let portal = view.provenance.portals.first().map(ToString::to_string).unwrap_or_default();
-                    let rtype = view.rtype.map(|rtype| rtype.as_str().to_owned()).unwrap_or_default();
-                    let (system, status) = (view.owner().system, view.status.as_str());
+                    let portal = view.provenance().portals.first().map(ToString::to_string).unwrap_or_default();
+                    let rtype = view.rtype().map(|rtype| rtype.as_str().to_owned()).unwrap_or_default();
+                    let (system, status) = (view.owner().system, view.status().as_str());
                     *counts.entry(NameLabels { system, portal, status, rtype }).or_default() += 1;
                 }
                 for (labels, count) in counts {
@@ -108,7 +108,7 @@ impl EncodeMetric for Names {
             }
             What::Conflicts => encoder.encode_gauge(&i64::try_from(snapshot.conflicts().count()).unwrap_or(i64::MAX)),
             What::Oldest => {
-                let oldest = snapshot.iter().filter_map(|view| view.checked_at.timestamp()).min();
+                let oldest = snapshot.iter().filter_map(|view| view.checked_at().timestamp()).min();
                 encoder.encode_gauge(&oldest.map_or(0, jiff::Timestamp::as_second))
             }
         }

@@ -1,6 +1,7 @@
 //! The index and the answers of the resolvers as plain data.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use signpost_dns::{Fqdn, RecordType};
@@ -34,7 +35,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     }
     let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
     let now = system.clock.now();
-    let portal = objects.portal(namespace, &facts.portal);
+    let (shown_by, portal) = objects.portal_of(id, &facts).unzip();
     // After a start, the verdicts of the last status count. Names in sync were looked up a refresh ago at most.
     let verdicts = memory.verdicts.unwrap_or_else(|| {
         let names = facts.groups.iter().flat_map(|group| &group.names);
@@ -45,7 +46,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
             }
             Some((wanted.subject()?, checked))
         });
-        seeded.collect::<Verdicts>()
+        Arc::new(seeded.collect::<Verdicts>())
     });
     let mut asked: Vec<(Fqdn, RecordType)> = Vec::new();
     if is_checked(&facts, portal, system.pace.check) {
@@ -59,7 +60,9 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         left: count - answers.len(),
         identity: known.identity,
         portal,
+        shown_by,
         verdicts,
+        missing: memory.missing,
         check: system.pace.check,
         answers,
         owned: owned.into_iter().map(|(id, state)| (id.name.clone(), state)).collect(),

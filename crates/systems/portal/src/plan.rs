@@ -1,7 +1,7 @@
-//! What follows from the objects and the answers: verdicts, views, components. Pure.
+//! What follows from the objects and the answers: verdicts and components. Pure.
 //!
 //! ```text
-//!  entries ─► collect ─► aggregate ─► questions ─(lookup)─► judge ─► verdicts ─► views · status · component
+//!  entries ─► collect ─► aggregate ─► questions ─(lookup)─► judge ─► verdicts ─► status · component
 //! ```
 
 pub mod component;
@@ -13,12 +13,13 @@ pub mod view;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_apis::portal::ComponentState;
 use signpost_engine::Identity;
-use signpost_inventory::{Entry, SyncReason, SyncStatus};
+use signpost_inventory::{Source, SyncReason, SyncStatus};
 
 use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
 use component::Wish;
@@ -45,7 +46,9 @@ pub type Verdicts = BTreeMap<Subject, Checked>;
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The verdicts; `None` before the first pass.
-    pub verdicts: Option<Verdicts>,
+    pub verdicts: Option<Arc<Verdicts>>,
+    /// The portal that was asked for and does not exist, once that is reported.
+    pub missing: Option<String>,
 }
 
 /// The times between lookups.
@@ -64,10 +67,14 @@ pub struct ObservedDns {
     pub identity: Identity,
     /// What it asks for.
     pub facts: DnsFacts,
-    /// The portal that it refers to.
+    /// The portal that shows it.
     pub portal: Option<PortalFacts>,
+    /// The name of that portal.
+    pub shown_by: Option<String>,
     /// The verdicts so far.
-    pub verdicts: Verdicts,
+    pub verdicts: Arc<Verdicts>,
+    /// The portal that was reported as missing.
+    pub missing: Option<String>,
     /// Whether names are looked up.
     pub check: bool,
     /// The answers of this pass.
@@ -127,13 +134,13 @@ pub struct DnsPlan {
     /// Whether names are looked up.
     pub check: bool,
     /// The verdicts.
-    pub verdicts: Verdicts,
+    pub verdicts: Arc<Verdicts>,
+    /// The portal that was reported as missing before, and the one that is missing now.
+    pub missing: (Option<String>, Option<String>),
     /// Why no resolver answered for some name.
     pub outage: Option<String>,
     /// Names whose status changed.
     pub turns: Vec<Turn>,
-    /// The views for the inventory.
-    pub views: Vec<Entry>,
     /// What to do about its component.
     pub component: ComponentPlan,
     /// When the next lookup is due.
@@ -168,7 +175,7 @@ pub fn plan(observed: Observed, now: Timestamp) -> Plan {
 
 /// The names of a DNS object that are looked up: none for remote names, for a portal without names, or without checks.
 pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) -> bool {
-    check && !facts.remote && portal.is_none_or(|portal| portal.dns)
+    check && facts.source != Source::Remote && portal.is_none_or(|portal| portal.dns)
 }
 
 /// The names that are due for a lookup: the one that waited longest first.
@@ -185,7 +192,19 @@ pub fn due<'a>(facts: &'a DnsFacts, verdicts: &Verdicts, now: Timestamp) -> Vec<
 }
 
 fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
-    let ObservedDns { identity, facts, portal, verdicts: before, check, answers, left, owned, pauses } = observed;
+    let ObservedDns {
+        identity,
+        facts,
+        portal,
+        shown_by,
+        verdicts: before,
+        missing,
+        check,
+        answers,
+        left,
+        owned,
+        pauses,
+    } = observed;
     let checked = is_checked(&facts, portal, check);
     let (mut verdicts, mut turns, mut outage) = (Verdicts::new(), Vec::new(), None);
     for wanted in facts.groups.iter().flat_map(|group| &group.names).filter(|_| checked) {
@@ -221,11 +240,11 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         (0, true) => Some(later(now, pauses.again)),
         _ => Some(now),
     };
-    let shows = portal.is_none_or(|portal| portal.dns);
-    let of = |wanted: &Wanted| wanted.subject().and_then(|subject| verdicts.get(&subject).cloned());
-    let views = if shows { view::views(&identity, &facts, of, now) } else { Vec::new() };
     let component = plan_component(&facts, portal, owned);
-    DnsPlan { identity, facts, portal, check, verdicts, outage, turns, views, component, next }
+    let asked = Some(&facts.portal).filter(|asked| facts.source == Source::ExternalDns && !asked.is_empty());
+    let absent = asked.filter(|asked| shown_by.as_ref() != Some(*asked)).cloned();
+    let missing = (missing, absent);
+    DnsPlan { identity, facts, portal, check, verdicts: Arc::new(verdicts), missing, outage, turns, component, next }
 }
 
 /// A verdict with the time of the next lookup. A name that is not in sync is looked up sooner: first after `again`, then with doubled pauses, and

@@ -12,10 +12,11 @@ use signpost_engine::clock::whole_seconds;
 use signpost_engine::{
     Event, EventKind, Identity, Outcome, Report, RetryClass, Touched, Wanted as WantedState, conditions,
 };
-use signpost_inventory::SyncStatus;
+use signpost_inventory::{Source, SyncStatus};
 
 use crate::PortalSystem;
 use crate::apply::ApplyResult;
+use crate::discover::read::PORTAL;
 use crate::index::{ComponentFacts, Known, PortalFacts};
 use crate::plan::{Checked, DnsPlan, Memory, Plan, invalid};
 
@@ -84,8 +85,9 @@ fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) ->
         None => Outcome::Done,
     };
     let events = events(&plan);
-    let statuses = if plan.facts.remote { Vec::new() } else { vec![dns_status(&plan, component_error, now)] };
-    let memory = Some(Memory { verdicts: Some(plan.verdicts) });
+    let reported = plan.facts.source == Source::Manual;
+    let statuses = if reported { vec![dns_status(&plan, component_error, now)] } else { Vec::new() };
+    let memory = Some(Memory { verdicts: Some(plan.verdicts), missing: plan.missing.1 });
     Report { memory, statuses, events, ..Report::new(outcome) }
 }
 
@@ -229,6 +231,14 @@ fn events(plan: &DnsPlan) -> Vec<Event> {
             "MoreChanges",
             format!("the status of {more} more names changed; see the status"),
         ));
+    }
+    if let (before, Some(missing)) = &plan.missing
+        && before.as_ref() != Some(missing)
+    {
+        let note = format!(
+            "there is no portal {missing}; the main portal shows the names. Create it, or change the annotation {PORTAL}"
+        );
+        events.push(event(EventKind::Warning, "PortalNotFound", note));
     }
     events
 }

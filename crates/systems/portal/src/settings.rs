@@ -16,6 +16,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new("PORTAL_LOOKUPS", "NUMBER", "Lookups at once, over all objects: 1 to 1000").or("10"),
     Setting::new("PORTAL_LOOKUP_TIMEOUT", "TIME", "How long a resolver may take for a name").or("5s"),
     Setting::new("PORTAL_REFRESH", "TIME", "Time between two lookups of a name that is in sync").or("5m"),
+    Setting::switch(
+        "PORTAL_DISCOVER",
+        "true",
+        "Read the names of Ingresses, Services, DNSEndpoints, Gateway API routes and Istio objects: true or false",
+    ),
     Setting::switch("PORTAL_DISABLE_DNS_CHECK", "false", "Do not look names up: true or false"),
 ];
 
@@ -41,6 +46,8 @@ pub struct Pace {
     pub budget: Duration,
     /// Lookups of one pass at once.
     pub lookups: usize,
+    /// Whether names are discovered on objects that no system of this operator publishes.
+    pub discover: bool,
     /// The operator's own namespace, where the main portal is created; empty to create none.
     pub namespace: String,
 }
@@ -53,6 +60,7 @@ impl Default for Pace {
             again: Duration::from_secs(5),
             budget: Duration::from_secs(20),
             lookups: 10,
+            discover: true,
             namespace: "signpost".to_owned(),
         }
     }
@@ -83,6 +91,7 @@ impl PortalConfig {
         if let Some(refresh) = at_least(settings, "PORTAL_REFRESH", Duration::from_secs(10)) {
             pace.refresh = refresh;
         }
+        pace.discover = settings.switch("PORTAL_DISCOVER", true);
         pace.check = !settings.switch("PORTAL_DISABLE_DNS_CHECK", false);
         if let Some(namespace) = settings.given("POD_NAMESPACE") {
             namespace.clone_into(&mut pace.namespace);

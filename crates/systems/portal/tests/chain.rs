@@ -188,7 +188,7 @@ on_both! {
         assert_eq!(bed.inventory.snapshot().len(), 7, "what is not a name is not in the inventory");
         assert_eq!((bed.in_inventory(SyncStatus::Sync), bed.in_inventory(SyncStatus::Timeout)), (2, 1));
         let view = bed.inventory.snapshot().page(&Filter { group: Some("web".into()), ..Filter::default() }, None, 1).views.remove(0);
-        assert_eq!((view.provenance.source.as_str(), &*view.provenance.portals[0]), ("manual", "main"));
+        assert_eq!((view.provenance().source.as_str(), &*view.provenance().portals[0]), ("manual", "main"));
     }
 
     async fn an_outage_keeps_the_verdicts_and_a_fixed_name_turns_green(cluster) {

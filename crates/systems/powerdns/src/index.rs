@@ -192,6 +192,13 @@ impl ZoneIndex {
         snapshot
     }
 
+    /// Every record set under a key, in the order of their ids.
+    pub(crate) fn members(&self, key: &ZoneKey) -> Vec<Arc<Record>> {
+        let state = self.read();
+        let members = state.homes.get(key).into_iter().flat_map(|home| &home.members);
+        members.filter_map(|id| state.records.get(id).cloned()).collect()
+    }
+
     /// The record set as it is known now.
     pub(crate) fn record(&self, id: &ObjectId) -> Option<Arc<Record>> {
         self.read().records.get(id).cloned()
@@ -452,6 +459,7 @@ impl ZoneIndex {
                 state.list(&new);
             }
             if unchanged {
+                self.queue.note(&new.home);
                 // Somebody may have changed its status; the answer to our own write is what we wanted.
                 if new.status.is_some() && source == Source::Watch && !self.others_write(&id) {
                     report = Some((id.clone(), new.home.clone()));

@@ -92,6 +92,9 @@ impl RouterIndex {
         for (key, delay) in later {
             self.queue.touch_after(key, Touch::All, delay);
         }
+        for (_, key) in &statuses {
+            self.queue.note(key);
+        }
         self.queue.statuses().enqueue(statuses);
     }
 

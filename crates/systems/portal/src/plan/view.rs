@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use signpost_apis::portal::TargetMatch;
 use signpost_engine::Identity;
-use signpost_inventory::{At, Entry, Origin, Provenance, Source};
+use signpost_engine::project::origin;
+use signpost_inventory::{At, Entry, Provenance, Source};
 
 use super::Checked;
 use super::entries::Wanted;
@@ -14,19 +15,16 @@ use crate::index::{DnsFacts, Seed};
 
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The views of a DNS object. The same name in several groups is one view with several groups. An entry that is not a name has no view.
+/// The views of an object with names, shown by a portal. The same name in several groups is one view with several groups. An entry that is not a name has no view.
 pub(crate) fn views(
     identity: &Identity,
     facts: &DnsFacts,
+    portal: Option<&str>,
     checked: impl Fn(&Wanted) -> Option<Checked>,
     now: Timestamp,
 ) -> Vec<Entry> {
-    let origin = Origin {
-        kind: "DNS".into(),
-        namespace: identity.id.namespace.as_deref().unwrap_or_default().into(),
-        name: identity.id.name.as_str().into(),
-    };
-    let portal: Arc<str> = facts.portal.as_str().into();
+    let origin = origin(&identity.id);
+    let portals: Vec<Arc<str>> = portal.into_iter().map(Arc::from).collect();
     let mut by_subject: BTreeMap<_, (Vec<Arc<str>>, &Wanted)> = BTreeMap::new();
     for group in facts.groups.iter() {
         for wanted in &group.names {
@@ -44,9 +42,9 @@ pub(crate) fn views(
         let provenance = shared.entry((groups.clone(), &wanted.labels)).or_insert_with(|| {
             Arc::new(Provenance {
                 origin: origin.clone(),
-                source: if facts.remote { Source::Remote } else { Source::Manual },
+                source: facts.source,
                 groups,
-                portals: vec![portal.clone()],
+                portals: portals.clone(),
                 labels: wanted.labels.clone(),
                 publisher: Box::default(),
             })
@@ -56,7 +54,7 @@ pub(crate) fn views(
         entry.description.clone_from(&wanted.description);
         entry.first_seen = At::from(identity.created);
         entry.last_seen = At::from(now);
-        entry.claims = question.how == TargetMatch::Exact && !facts.remote;
+        entry.claims = question.how == TargetMatch::Exact && facts.source != Source::Remote;
         if let Some(checked) = checked(wanted) {
             entry.status = checked.verdict.status;
             entry.reason = checked.verdict.reason;

@@ -158,6 +158,8 @@ pub(crate) struct Seen {
     pub(crate) serial: Option<u32>,
     pub(crate) applied: Option<Arc<Applied>>,
     pub(crate) sync: Option<Sync>,
+    /// Why it is not ready.
+    pub(crate) refused: Option<Reason>,
     /// What was reported although the object is served.
     pub(crate) notice: Option<Reason>,
     /// Since when.
@@ -196,6 +198,11 @@ pub(crate) fn since(conditions: &[Condition], type_: &str) -> Option<Since> {
 /// The condition that is there only when an object is served but probably not as its user meant.
 pub(crate) const NOTICE: &str = "Notice";
 
+fn not_ready(conditions: &[Condition]) -> Option<Reason> {
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    ready.reason.parse().ok().filter(|_| ready.status == "False")
+}
+
 fn notice(conditions: &[Condition]) -> Option<Reason> {
     let notice = conditions.iter().find(|condition| condition.type_ == NOTICE)?;
     notice.reason.parse().ok()
@@ -216,6 +223,7 @@ impl Seen {
             serial: status.serial.and_then(|serial| serial.try_into().ok()),
             applied: status.applied.as_ref().and_then(Applied::parse).map(Arc::new),
             sync: status.sync_status.as_deref().and_then(Sync::parse),
+            refused: not_ready(&status.conditions),
             notice: notice(&status.conditions),
             noticed: since(&status.conditions, NOTICE).map(|since| since.at),
             observed: status.observed_generation,

@@ -1,0 +1,218 @@
+//! A run of views in order, with what filters need beside them: a reader looks at the columns, and at a view only when it wants it.
+//!
+//! ```text
+//!  views   │ v0 v1 v2 …      rows    │ state, type, number of the shared part     shared │ each part once
+//!  names   │ "a.example.org.\nb.example.org.\n…"   one text, so that a search runs over it without a stop
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memchr::{memchr_iter, memmem::Finder};
+use signpost_dns::RecordType;
+
+use crate::view::{Shared, Stage, SyncStatus, View, code_of};
+
+/// Most views of a chunk.
+pub(crate) const MOST: usize = 512;
+/// Names between two marks.
+const STEP: usize = 8;
+
+/// A run of views.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    views: Box<[Arc<View>]>,
+    rows: Box<[Row]>,
+    shared: Box<[Arc<Shared>]>,
+    names: Arc<Names>,
+}
+
+/// What most filters need of a view.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    state: u8,
+    rtype: u8,
+    shared: u16,
+}
+
+/// The names of a chunk as one text, each with a dot and a line break at its end.
+#[derive(Debug)]
+struct Names {
+    text: Box<str>,
+    /// Where every eighth name begins.
+    marks: Box<[u32]>,
+}
+
+/// A set of views of a chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows([u64; MOST / 64]);
+
+impl Rows {
+    /// The first so many.
+    pub(crate) fn first(count: usize) -> Self {
+        let mut rows = Self::default();
+        (0..count).for_each(|row| rows.insert(row));
+        rows
+    }
+
+    pub(crate) fn insert(&mut self, row: usize) {
+        if let Some(word) = self.0.get_mut(row / 64) {
+            *word |= 1 << (row % 64);
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// Those that are in both.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= other);
+        self
+    }
+
+    /// In order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        let ones = |(place, word): (usize, u64)| {
+            std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)))
+                .take_while(|word| *word != 0)
+                .map(move |word| place * 64 + word.trailing_zeros() as usize)
+        };
+        self.0.into_iter().enumerate().flat_map(ones)
+    }
+}
+
+impl Names {
+    fn of(views: &[Arc<View>]) -> Self {
+        let mut text = String::with_capacity(views.iter().map(|view| view.name().undotted().len() + 2).sum());
+        let mut marks = Vec::with_capacity(views.len().div_ceil(STEP));
+        for (number, view) in views.iter().enumerate() {
+            if number % STEP == 0 {
+                marks.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+            }
+            text.push_str(view.name().undotted());
+            text.push_str(".\n");
+        }
+        Self { text: text.into_boxed_str(), marks: marks.into_boxed_slice() }
+    }
+
+    /// The number of the name at a place of the text.
+    fn number(&self, place: usize) -> usize {
+        let mark = self.marks.partition_point(|mark| *mark as usize <= place).saturating_sub(1);
+        let start = self.marks.get(mark).map_or(0, |mark| *mark as usize);
+        let between = self.text.as_bytes().get(start..place).unwrap_or_default();
+        mark * STEP + memchr_iter(b'\n', between).count()
+    }
+}
+
+impl Chunk {
+    /// A chunk of these views. `like` is a chunk that has the same names.
+    pub(crate) fn new(views: Vec<Arc<View>>, like: Option<&Self>) -> Self {
+        let mut numbers: BTreeMap<*const Shared, u16> = BTreeMap::new();
+        let mut shared: Vec<Arc<Shared>> = Vec::new();
+        let mut last: Option<(*const Shared, u16)> = None;
+        let mut rows = Vec::with_capacity(views.len());
+        for view in &views {
+            let part = Arc::as_ptr(&view.shared);
+            let number = match last {
+                Some((same, number)) if same == part => number,
+                _ => *numbers.entry(part).or_insert_with(|| {
+                    shared.push(view.shared.clone());
+                    u16::try_from(shared.len() - 1).unwrap_or(u16::MAX)
+                }),
+            };
+            last = Some((part, number));
+            rows.push(Row { state: state(view.status(), view.stage()), rtype: view.rtype, shared: number });
+        }
+        let names = like.map_or_else(|| Arc::new(Names::of(&views)), |like| like.names.clone());
+        Self {
+            views: views.into_boxed_slice(),
+            rows: rows.into_boxed_slice(),
+            shared: shared.into_boxed_slice(),
+            names,
+        }
+    }
+
+    pub(crate) fn views(&self) -> &[Arc<View>] {
+        &self.views
+    }
+
+    /// The rows with these properties whose shared part is kept.
+    pub(crate) fn rows(
+        &self,
+        keeps: impl Fn(&Shared) -> bool,
+        status: Option<SyncStatus>,
+        stage: Option<Stage>,
+        rtype: Option<RecordType>,
+    ) -> Rows {
+        let kept: Vec<bool> = self.shared.iter().map(|shared| keeps(shared)).collect();
+        let mut rows = Rows::default();
+        if !kept.contains(&true) {
+            return rows;
+        }
+        let (mut mask, mut wanted) = (0, 0);
+        if let Some(status) = status {
+            (mask, wanted) = (mask | 0xF0, wanted | state(status, Stage::default()));
+        }
+        if let Some(stage) = stage {
+            (mask, wanted) = (mask | 0x0F, wanted | state(SyncStatus::default(), stage));
+        }
+        let code = rtype.map(|rtype| code_of(Some(rtype)));
+        for (number, row) in self.rows.iter().enumerate() {
+            let fits = row.state & mask == wanted && code.is_none_or(|code| code == row.rtype);
+            if fits && kept.get(usize::from(row.shared)).is_some_and(|kept| *kept) {
+                rows.insert(number);
+            }
+        }
+        // Types without a code share one.
+        if let Some(rtype) = rtype.filter(|rtype| !RecordType::KNOWN.contains(rtype)) {
+            let is = |row: &usize| self.views.get(*row).is_some_and(|view| view.rtype() == Some(rtype));
+            let mut exact = Rows::default();
+            rows.iter().filter(is).for_each(|row| exact.insert(row));
+            return exact;
+        }
+        rows
+    }
+
+    /// The rows whose name has this text in it.
+    pub(crate) fn search(&self, finder: &Finder<'_>) -> Rows {
+        let (mut rows, mut from) = (Rows::default(), 0);
+        let text = self.names.text.as_bytes();
+        while let Some(found) = text.get(from..).and_then(|rest| finder.find(rest)) {
+            let place = from + found;
+            rows.insert(self.names.number(place));
+            // One hit in a name is enough.
+            match text.get(place..).and_then(|rest| memchr::memchr(b'\n', rest)) {
+                Some(end) => from = place + end + 1,
+                None => break,
+            }
+        }
+        rows
+    }
+}
+
+/// Status and stage in one octet.
+fn state(status: SyncStatus, stage: Stage) -> u8 {
+    ((status as u8) << 4) | stage as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_counted_and_listed_in_order() {
+        let mut rows = Rows::default();
+        for row in [511, 0, 64, 63, 130] {
+            rows.insert(row);
+        }
+        assert_eq!(rows.iter().collect::<Vec<_>>(), [0, 63, 64, 130, 511]);
+        assert_eq!((rows.count(), rows.is_empty(), Rows::default().is_empty()), (5, false, true));
+        assert_eq!(rows.and(&Rows::first(65)).iter().collect::<Vec<_>>(), [0, 63, 64]);
+        assert_eq!(Rows::first(MOST).count(), MOST);
+    }
+}

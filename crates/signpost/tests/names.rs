@@ -1,0 +1,205 @@
+//! Every system projects its names into one inventory: what is wanted, published and refused, and why.
+
+// A test reports a failed step by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use signpost_apis::{externaldns, istio, portal, powerdns, router};
+use signpost_dns::Fqdn;
+use signpost_engine::{Operator, OperatorOptions};
+use signpost_inventory::{Inventory, View};
+use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
+use signpost_provider_pihole::{MemoryPihole, OwnerId};
+use signpost_provider_powerdns::MemoryServer;
+use signpost_provider_resolver::Memory;
+use signpost_testkit::{eventually, sandbox_cluster};
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn api(client: &Client, namespace: Option<&str>, kind: &str) -> Api<DynamicObject> {
+    let (group, version, plural) = match kind {
+        "ClusterZone" => (powerdns::GROUP, "v1alpha2", "clusterzones"),
+        "RRset" => (powerdns::GROUP, "v1alpha2", "rrsets"),
+        "Ingress" => ("networking.k8s.io", "v1", "ingresses"),
+        "Service" => ("", "v1", "services"),
+        "ClusterIdentity" => (router::CLUSTER_GROUP, "v1alpha1", "clusteridentities"),
+        "DNSConfiguration" => (router::CLUSTER_GROUP, "v1alpha1", "dnsconfigurations"),
+        "Gateway" => (router::ROUTING_GROUP, "v1alpha1", "gateways"),
+        "DNSPolicy" => (router::ROUTING_GROUP, "v1alpha1", "dnspolicies"),
+        "ServiceRoute" => (router::ROUTING_GROUP, "v1alpha1", "serviceroutes"),
+        other => panic!("{other} is not a kind of this test"),
+    };
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let resource = ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version,
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+async fn put(client: &Client, namespace: Option<&str>, kind: &str, name: &str, mut body: Value) {
+    let api = api(client, namespace, kind);
+    let object = DynamicObject::new(name, &resource_of(&api, kind));
+    let types = serde_json::to_value(&object).unwrap();
+    body["apiVersion"] = types["apiVersion"].clone();
+    body["kind"] = types["kind"].clone();
+    body["metadata"]["name"] = json!(name);
+    api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(&body)).await.unwrap();
+}
+
+fn resource_of(api: &Api<DynamicObject>, kind: &str) -> ApiResource {
+    let path = api.resource_url().to_owned();
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let api_version = if parts[0] == "apis" { format!("{}/{}", parts[1], parts[2]) } else { "v1".to_owned() };
+    ApiResource { group: String::new(), version: String::new(), api_version, kind: kind.into(), plural: String::new() }
+}
+
+/// `system name type [targets] stage reason`.
+fn line(view: &View) -> String {
+    let rtype = view.rtype().map_or("-".to_owned(), |rtype| rtype.as_str().to_owned());
+    let targets = view.targets().iter().collect::<Vec<_>>().join(",");
+    let reason = view.refusal().map_or("", |refusal| refusal.reason);
+    let line = format!(
+        "{} {} {rtype} [{targets}] {} {reason}",
+        view.owner().system,
+        view.name().undotted(),
+        view.stage().as_str()
+    );
+    line.trim_end().to_owned()
+}
+
+async fn shows(inventory: &Inventory, expected: &[&str]) {
+    let expected: BTreeSet<String> = expected.iter().map(|line| (*line).to_owned()).collect();
+    eventually("the names of every system", PATIENCE, || async {
+        let seen: BTreeSet<String> = inventory.snapshot().iter().map(|view| line(view)).collect();
+        if seen == expected { Ok(()) } else { Err(seen) }
+    })
+    .await;
+}
+
+fn pangolin() -> MemoryPangolin {
+    let base = Fqdn::parse("apps.example.org").unwrap();
+    let domain = Domain { id: DomainId("d".into()), base, kind: DomainKind::Wildcard, verified: true };
+    let (nice_id, name) = ("cluster".to_owned(), "cluster".to_owned());
+    let site = Site { id: SiteId(1), nice_id, name, kind: SiteKind::Newt, online: Some(true) };
+    MemoryPangolin::new(vec![domain], vec![site])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_system_projects_what_it_wants_published_and_refused() {
+    let cluster = sandbox_cluster().await;
+    let crds = [powerdns::crds(), portal::crds(), router::crds(), vec![externaldns::crd(), istio::crd()]].concat();
+    cluster.install(&crds).await;
+    let (client, namespace) = (cluster.client(), cluster.namespace("names").await);
+    let inventory = Arc::new(Inventory::new());
+    let mut operator = Operator::new(cluster.client(), OperatorOptions::default());
+    let pace = signpost_system_powerdns::Pace::default();
+    signpost_system_powerdns::install_with(&mut operator, Arc::new(MemoryServer::new()), pace);
+    let policy = signpost_system_pihole::Policy::new(OwnerId::parse("names").unwrap(), "192.0.2.80".parse().unwrap());
+    let instance = signpost_system_pihole::Instance::new("home", Arc::new(MemoryPihole::new()));
+    signpost_system_pihole::install_instances(&mut operator, policy, vec![instance]);
+    let policy = signpost_system_pangolin::Policy { owner: Some("names".into()), ..Default::default() };
+    signpost_system_pangolin::install_api(&mut operator, policy, Arc::new(pangolin()));
+    signpost_system_router::install(
+        &mut operator,
+        signpost_system_router::RouterConfig { gateway_namespace: namespace.clone(), ..Default::default() },
+    );
+    let pace = signpost_system_portal::Pace {
+        namespace: namespace.clone(),
+        check: false,
+        discover: false,
+        ..Default::default()
+    };
+    signpost_system_portal::install_with(&mut operator, Arc::new(Memory::default()), &inventory, pace);
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+
+    let here = Some(namespace.as_str());
+    let zone = json!({ "spec": { "kind": "Native", "nameservers": ["ns1.example.org"] } });
+    put(&client, None, "ClusterZone", "example.org", zone).await;
+    let rrset = |name: &str, rtype: &str, record: &str| {
+        json!({ "spec": { "type": rtype, "name": name, "ttl": 60, "records": [record],
+            "zoneRef": { "name": "example.org", "kind": "ClusterZone" } } })
+    };
+    put(&client, here, "RRset", "www", rrset("www", "A", "192.0.2.1")).await;
+    put(&client, here, "RRset", "alias", rrset("alias", "CNAME", "www.example.org.")).await;
+    shows(
+        &inventory,
+        &[
+            "powerdns www.example.org A [192.0.2.1] published",
+            "powerdns alias.example.org CNAME [www.example.org.] published",
+        ],
+    )
+    .await;
+    put(&client, here, "RRset", "again", rrset("WWW", "A", "192.0.2.2")).await;
+    put(&client, here, "RRset", "broken", rrset("broken", "A", "not an address")).await;
+    let ingress = |annotation: (&str, &str), class: Option<&str>, host: &str| {
+        json!({ "metadata": { "annotations": { annotation.0: annotation.1 } }, "spec": { "ingressClassName": class,
+            "rules": [{ "host": host, "http": { "paths": [{ "path": "/", "pathType": "Prefix",
+                "backend": { "service": { "name": "shop", "port": { "number": 80 } } } }] } }] } })
+    };
+    put(&client, here, "Service", "shop", json!({ "spec": { "ports": [{ "port": 80 }] } })).await;
+    put(&client, here, "Ingress", "photos", ingress(("pihole.io/register", "true"), None, "photos.home.arpa")).await;
+    put(&client, here, "Ingress", "shop", ingress(("a", "b"), Some("pangolin"), "shop.apps.example.org")).await;
+    put(&client, here, "Ingress", "stranger", ingress(("a", "b"), Some("pangolin"), "shop.other.example")).await;
+    let identity =
+        json!({ "spec": { "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" } });
+    put(&client, None, "ClusterIdentity", "cluster-identity", identity).await;
+    let controllers = json!([{ "name": "external-dns-weu", "region": "weu" }]);
+    put(&client, None, "DNSConfiguration", "dns-config", json!({ "spec": { "externalDNSControllers": controllers } }))
+        .await;
+    let gateway =
+        json!({ "spec": { "controller": "internal", "credentialName": "cert", "targetPostfix": "internal" } });
+    put(&client, here, "Gateway", "gw", gateway).await;
+    put(&client, here, "DNSPolicy", "policy", json!({ "spec": { "mode": "Active" } })).await;
+    let route =
+        json!({ "spec": { "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "myapp" } });
+    put(&client, here, "ServiceRoute", "api", route).await;
+    let common = [
+        "powerdns www.example.org A [192.0.2.1] published",
+        "powerdns www.example.org A [192.0.2.2] refused ClaimedByAnother",
+        "powerdns alias.example.org CNAME [www.example.org.] published",
+        "powerdns broken.example.org - [] refused InvalidRecord",
+        "pihole photos.home.arpa A [192.0.2.80] published",
+        "pangolin shop.apps.example.org - [] published",
+    ];
+    eventually("what each system knows", PATIENCE, || async {
+        let seen: BTreeSet<String> = inventory.snapshot().iter().map(|view| line(view)).collect();
+        let has = |line: &&str| seen.contains(*line);
+        let refused = seen.iter().any(|line| line.starts_with("pangolin shop.other.example - [] refused "));
+        let routed = seen
+            .iter()
+            .any(|line| line.starts_with("router ") && line.contains(" CNAME [") && line.ends_with(" published"));
+        if common.iter().all(has) && refused && routed { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    let conflicts: Vec<_> = inventory.snapshot().conflicts().collect();
+    let [conflict] = &conflicts[..] else { panic!("{conflicts:?}") };
+    let served = conflict.served.as_ref().map(|view| view.provenance().origin.name.to_string());
+    assert_eq!((conflict.name().unwrap().undotted(), served.as_deref()), ("www.example.org", Some("www")));
+
+    api(&client, here, "RRset").delete("again", &DeleteParams::default()).await.unwrap();
+    api(&client, here, "Ingress").delete("photos", &DeleteParams::default()).await.unwrap();
+    api(&client, here, "Ingress").delete("shop", &DeleteParams::default()).await.unwrap();
+    eventually("names of deleted objects are removed", PATIENCE, || async {
+        let seen: BTreeSet<String> = inventory.snapshot().iter().map(|view| line(view)).collect();
+        let left = |name: &str| seen.iter().any(|line| line.contains(name));
+        let gone = !left("192.0.2.2") && !left("photos") && !left("shop.apps");
+        if gone && inventory.snapshot().conflicts().count() == 0 { Ok(()) } else { Err(seen) }
+    })
+    .await;
+}

@@ -1,0 +1,46 @@
+//! The exposed hosts of an Ingress as names of the inventory. Pangolin answers for them, so they have no expected values.
+//!
+//! What the last pass of this process found counts. In crd mode, a PangolinResource that is ready counts on every replica.
+
+use jiff::Timestamp;
+use signpost_engine::Project;
+use signpost_engine::project::{entry_of, wanted_by};
+use signpost_inventory::Entry;
+use signpost_planning::{Reason, Refusal};
+
+use crate::index::{ChildFacts, ChildState, Key};
+use crate::{NAME, PangolinSystem};
+
+impl Project<Key> for PangolinSystem {
+    fn project(&self, key: &Key, _now: Timestamp) -> Vec<Entry> {
+        let Key::Ingress(id) = key else { return Vec::new() };
+        let Some(claimant) = self.index.claimant(id) else { return Vec::new() };
+        let (outcome, taken) = (self.index.outcome(id), self.index.taken(&claimant));
+        let children = self.index.children(id);
+        let provenance = wanted_by(id, NAME);
+        let entries = claimant.claims(&self.policy).into_iter().map(|host| {
+            let is_ready = |child: &ChildFacts| {
+                matches!(child.state, ChildState::Ready { .. })
+                    && child.host.as_deref() == Some(host.undotted())
+                    && !child.deleting
+            };
+            let published = outcome.hosts.contains(&host) || children.values().any(is_ready);
+            let owned = taken
+                .get(&host)
+                .map(|owner| Refusal::new(Reason::HostTaken, format!("{host} is owned by {owner}, which is older")));
+            // A refusal that names no host is about all of them.
+            let about = |refusal: &&Refusal| {
+                refusal.message.contains(host.undotted())
+                    || !names_any(&refusal.message, &claimant.claims(&self.policy))
+            };
+            let refusal = owned.or_else(|| outcome.refusals.iter().find(about).cloned());
+            let entry = Entry::new(host.clone(), None, provenance.clone());
+            entry_of(entry, &claimant.identity, published, refusal.as_ref())
+        });
+        entries.collect()
+    }
+}
+
+fn names_any(message: &str, hosts: &[signpost_dns::Fqdn]) -> bool {
+    hosts.iter().any(|host| message.contains(host.undotted()))
+}

@@ -1,0 +1,460 @@
+//! Names on objects that no system of this operator publishes: Ingress, Service, DNSEndpoint, the Gateway API and Istio. Read only.
+//!
+//! ```text
+//!  Ingress, Service, DNSEndpoint ─────────────► names ─┐
+//!  HTTPRoute, GRPCRoute, TLSRoute + Gateway ──► names ─┼─► facts of the object, as a DNS object has them ─► Objects
+//!  Istio Gateway + Service, VirtualService ───► names ─┘        without names that a system has from the same object
+//! ```
+//!
+//! A kind that is not installed has no names. The engine reports deletions only when the API server did, so a kind that cannot be listed
+//! keeps its names.
+
+pub(crate) mod attach;
+pub(crate) mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Namespace;
+use signpost_apis::externaldns::DnsEndpoint;
+use signpost_apis::gatewayapi::{Gateway, GrpcRoute, HttpRoute, Listener, TlsRoute, TlsRouteAlpha};
+use signpost_apis::ingress::Ingress;
+use signpost_apis::istio::{IstioGateway, VirtualService};
+use signpost_apis::portal::{DnsEntry, DnsGroup};
+use signpost_apis::service::Service;
+use signpost_dns::Fqdn;
+use signpost_engine::project::origin;
+use signpost_engine::{Identity, Index, ObjectId, Operator, Watch};
+use signpost_inventory::{Change, Inventory, Source, Subscription, Update, View};
+
+use self::attach::{Route, common, istio_host};
+use self::read::{Named, Notes, named, of_endpoint, of_ingress, of_service, points};
+use crate::NAME;
+use crate::index::{DnsFacts, Objects};
+use crate::plan::entries;
+
+/// Who publishes the objects that the router generates: its names are known from the router itself.
+const EXTERNAL_DNS: &str = "external-dns";
+
+/// What an object says about names.
+#[derive(Clone, Debug)]
+enum Content {
+    /// They are all in the object.
+    Names(Vec<Named>),
+    /// A Gateway of the Gateway API: listeners and addresses. It names nothing by itself.
+    Gateway(Vec<Listener>, Vec<String>),
+    /// A route to Gateways.
+    Route(Route),
+    /// An Istio Gateway: hosts, and the labels that it selects.
+    IstioGateway(Vec<String>, BTreeMap<String, String>),
+    /// A VirtualService: hosts and Gateways, as namespace and name.
+    VirtualService(Vec<String>, Vec<(String, String)>),
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    identity: Identity,
+    notes: Notes,
+    content: Content,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    found: BTreeMap<Arc<ObjectId>, Found>,
+    /// The selectors and addresses of LoadBalancer Services.
+    balancers: BTreeMap<ObjectId, (BTreeMap<String, String>, Vec<String>)>,
+    /// The addresses of Ingresses, by namespace and name.
+    ingresses: BTreeMap<(String, String), Vec<String>>,
+    /// The labels of namespaces.
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// The objects that name a host, and the hosts of each.
+    by_name: BTreeMap<Fqdn, BTreeSet<Arc<ObjectId>>>,
+    named: BTreeMap<Arc<ObjectId>, Vec<Fqdn>>,
+    /// Objects that depend on a Gateway of the Gateway API, and on one of Istio or its Services.
+    routes: BTreeSet<Arc<ObjectId>>,
+    istio: BTreeSet<Arc<ObjectId>>,
+}
+
+/// Every object that is read for its names.
+pub(crate) struct Discovery {
+    objects: Arc<Objects>,
+    inventory: Arc<Inventory>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Discovery").finish_non_exhaustive()
+    }
+}
+
+/// Watches every kind that may name hosts.
+pub(crate) fn install(operator: &mut Operator, objects: &Arc<Objects>, inventory: &Arc<Inventory>) {
+    let (objects, inventory) = (objects.clone(), inventory.clone());
+    let (_, changes) = inventory.subscribe();
+    let discovery = Arc::new(Discovery { objects, inventory, state: Mutex::default() });
+    let watch = Watch::optional;
+    operator.watch::<Ingress>(NAME, watch(), discovery.clone() as Arc<dyn Index<Ingress>>);
+    operator.watch::<Service>(NAME, watch(), discovery.clone() as Arc<dyn Index<Service>>);
+    operator.watch::<DnsEndpoint>(NAME, watch(), discovery.clone() as Arc<dyn Index<DnsEndpoint>>);
+    operator.watch::<Gateway>(NAME, watch(), discovery.clone() as Arc<dyn Index<Gateway>>);
+    operator.watch::<HttpRoute>(NAME, watch(), discovery.clone() as Arc<dyn Index<HttpRoute>>);
+    operator.watch::<GrpcRoute>(NAME, watch(), discovery.clone() as Arc<dyn Index<GrpcRoute>>);
+    operator.watch::<TlsRoute>(NAME, watch(), discovery.clone() as Arc<dyn Index<TlsRoute>>);
+    operator.watch::<TlsRouteAlpha>(NAME, watch(), discovery.clone() as Arc<dyn Index<TlsRouteAlpha>>);
+    operator.watch::<IstioGateway>(NAME, watch(), discovery.clone() as Arc<dyn Index<IstioGateway>>);
+    operator.watch::<VirtualService>(NAME, watch(), discovery.clone() as Arc<dyn Index<VirtualService>>);
+    operator.watch::<Namespace>(NAME, watch(), discovery.clone() as Arc<dyn Index<Namespace>>);
+    operator.spawn(discovery.follow(changes));
+}
+
+impl Discovery {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges the objects of a name again when a system publishes it, or does so no more.
+    async fn follow(self: Arc<Self>, mut changes: Subscription) {
+        loop {
+            let concerned: BTreeSet<Arc<ObjectId>> = match changes.next().await {
+                Update::Lagged(_) => self.lock().found.keys().cloned().collect(),
+                Update::Changes(batch) => {
+                    let state = self.lock();
+                    let views = batch.changes.iter().filter_map(|change| match change {
+                        Change::Added(view) | Change::Removed(view) => Some(view),
+                        Change::Modified(_) => None,
+                    });
+                    let others = views.filter(|view| view.owner().system != NAME);
+                    others.filter_map(|view| state.by_name.get(view.name())).flatten().cloned().collect()
+                }
+            };
+            for id in concerned {
+                self.show(&id);
+            }
+        }
+    }
+
+    /// Stores what an object says, and passes on its names.
+    fn put(&self, identity: Identity, notes: Notes, content: Content) {
+        let id = identity.id.clone();
+        let mut state = self.lock();
+        match &content {
+            Content::Route(_) => state.routes.insert(id.clone()),
+            Content::IstioGateway(..) | Content::VirtualService(..) => state.istio.insert(id.clone()),
+            Content::Names(_) | Content::Gateway(..) => false,
+        };
+        state.found.insert(id.clone(), Found { identity, notes, content });
+        drop(state);
+        self.show(&id);
+        self.show_dependents(&id);
+    }
+
+    fn remove(&self, id: &ObjectId) {
+        let mut state = self.lock();
+        let removed = state.found.remove_entry(id);
+        state.routes.remove(id);
+        state.istio.remove(id);
+        drop(state);
+        if let Some((id, _)) = removed {
+            self.show(&id);
+            self.show_dependents(&id);
+        }
+    }
+
+    /// Judges again what depends on a Gateway or a Service.
+    fn show_dependents(&self, id: &ObjectId) {
+        let (namespace, name) = (id.namespace.as_deref().unwrap_or_default(), id.name.as_str());
+        let depends = |found: &Found| match &found.content {
+            Content::Route(route) => {
+                id.is::<Gateway>() && route.gateways().any(|gateway| gateway == (namespace, name))
+                    || id.is::<TlsRoute>()
+                        && found.identity.id.is::<TlsRouteAlpha>()
+                        && found.identity.id.path() == id.path()
+            }
+            Content::VirtualService(_, gateways) => {
+                id.is::<Service>()
+                    || id.is::<Ingress>()
+                    || id.is::<IstioGateway>()
+                        && gateways.iter().any(|(n, g)| (n.as_str(), g.as_str()) == (namespace, name))
+            }
+            Content::IstioGateway(..) => id.is::<Service>() || id.is::<Ingress>() && found.notes.ingress.is_some(),
+            Content::Names(_) | Content::Gateway(..) => false,
+        };
+        let state = self.lock();
+        let candidates = match () {
+            () if id.is::<Gateway>() || id.is::<TlsRoute>() => &state.routes,
+            () if id.is::<IstioGateway>() || id.is::<Service>() || id.is::<Ingress>() => &state.istio,
+            () => return,
+        };
+        let of = |id: &&Arc<ObjectId>| state.found.get(*id).is_some_and(depends);
+        let concerned: Vec<Arc<ObjectId>> = candidates.iter().filter(of).cloned().collect();
+        drop(state);
+        for id in concerned {
+            self.show(&id);
+        }
+    }
+
+    /// Passes on the names of an object as they are now.
+    fn show(&self, id: &Arc<ObjectId>) {
+        let mut state = self.lock();
+        let found = state.found.get(id).cloned();
+        let mut names =
+            found.as_ref().filter(|found| !found.notes.ignored).map(|found| state.names(found)).unwrap_or_default();
+        let parsed = |named: &Named| Fqdn::parse(named.host.trim()).ok();
+        for name in state.named.remove(id).unwrap_or_default() {
+            if let Some(ids) = state.by_name.get_mut(&name) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    state.by_name.remove(&name);
+                }
+            }
+        }
+        let hosts: Vec<Fqdn> = names.iter().filter_map(parsed).collect();
+        for name in &hosts {
+            state.by_name.entry(name.clone()).or_default().insert(id.clone());
+        }
+        if !hosts.is_empty() {
+            state.named.insert(id.clone(), hosts);
+        }
+        let (snapshot, from) = (self.inventory.snapshot(), origin(id));
+        let published = |view: &Arc<View>| {
+            let provenance = view.provenance();
+            view.owner().system != NAME && (provenance.origin == from || *provenance.publisher == *EXTERNAL_DNS)
+        };
+        names.retain(|named| parsed(named).is_some_and(|name| !snapshot.get(&name).any(published)));
+        drop(state);
+        match found.filter(|_| !names.is_empty()) {
+            Some(found) => self.objects.put_source(found.identity, &facts(&found.notes, names)),
+            None => self.objects.remove_source(id),
+        }
+    }
+}
+
+/// The names as a DNS object has them: every group has all of them.
+fn facts(notes: &Notes, names: Vec<Named>) -> DnsFacts {
+    let entries: Vec<DnsEntry> = names
+        .into_iter()
+        .map(|Named { host, rtype, targets }| DnsEntry {
+            fqdn: host,
+            record_type: rtype,
+            targets,
+            ..DnsEntry::default()
+        })
+        .collect();
+    let group = |name: &String| DnsGroup { name: name.clone(), description: None, entries: entries.clone() };
+    let groups: Vec<DnsGroup> = notes.groups.iter().map(group).collect();
+    DnsFacts {
+        portal: notes.portal.clone().unwrap_or_default(),
+        source: Source::ExternalDns,
+        groups: Arc::new(entries::aggregate(entries::collect(&groups))),
+        annotations: BTreeMap::new(),
+        size: 0,
+        seed: Arc::default(),
+    }
+}
+
+impl State {
+    /// The names of an object, together with the objects that it refers to.
+    fn names(&self, found: &Found) -> Vec<Named> {
+        let notes = &found.notes;
+        match &found.content {
+            Content::Names(names) => names.clone(),
+            Content::Gateway(..) => Vec::new(),
+            Content::Route(route) => self.names_of_route(found, route),
+            Content::IstioGateway(hosts, _) => {
+                let hosts = notes.hosts(hosts.iter().map(|host| istio_host(host)));
+                named(&hosts, &self.istio_targets(found))
+            }
+            Content::VirtualService(hosts, gateways) => {
+                let gateways: Vec<(&Found, &Vec<String>)> = gateways
+                    .iter()
+                    .filter_map(|(namespace, name)| {
+                        let id = ObjectId::new::<IstioGateway>(Some(namespace), name);
+                        let gateway = self.found.get(&id)?;
+                        if let Content::IstioGateway(served, _) = &gateway.content {
+                            Some((gateway, served))
+                        } else {
+                            None
+                        }
+                    })
+                    .collect();
+                // A host counts where a Gateway serves it; without any, it is a name inside the mesh.
+                let serves = |host: &&str| {
+                    gateways.iter().any(|(_, served)| served.iter().any(|s| common(istio_host(s), host).is_some()))
+                };
+                let defined = hosts.iter().map(String::as_str).filter(|host| !notes.targets.is_empty() || serves(host));
+                let mut own: Vec<String> =
+                    gateways.iter().flat_map(|(gateway, _)| self.istio_targets(gateway)).collect();
+                own.sort();
+                own.dedup();
+                named(&notes.hosts(defined), &notes.targets(own))
+            }
+        }
+    }
+
+    fn names_of_route(&self, found: &Found, route: &Route) -> Vec<Named> {
+        let id = &found.identity.id;
+        if id.is::<TlsRouteAlpha>()
+            && self.found.contains_key(&ObjectId::new::<TlsRoute>(id.namespace.as_deref(), &id.name))
+        {
+            return Vec::new();
+        }
+        let nothing = BTreeMap::new();
+        let labels = self.namespaces.get(&route.namespace).unwrap_or(&nothing);
+        let mut by_host: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let gateways: BTreeSet<(&str, &str)> = route.gateways().collect();
+        for (namespace, name) in gateways {
+            let Some(gateway) = self.found.get(&ObjectId::new::<Gateway>(Some(namespace), name)) else { continue };
+            let Content::Gateway(listeners, addresses) = &gateway.content else { continue };
+            let defined = route.hosts_at((namespace, name), listeners, labels);
+            for host in found.notes.hosts(defined.iter().map(String::as_str)) {
+                by_host.entry(host).or_default().extend(gateway.notes.targets(addresses.clone()));
+            }
+        }
+        let of = |(host, targets): (String, BTreeSet<String>)| named(&[host], &targets.into_iter().collect::<Vec<_>>());
+        by_host.into_iter().flat_map(of).collect()
+    }
+
+    /// Where an Istio Gateway is reached: as annotated, at an Ingress, or at the Services that it selects.
+    fn istio_targets(&self, gateway: &Found) -> Vec<String> {
+        let Content::IstioGateway(_, selector) = &gateway.content else { return Vec::new() };
+        let namespace = gateway.identity.id.namespace.as_deref().unwrap_or_default();
+        let own = if let Some(ingress) = &gateway.notes.ingress {
+            let place = ingress.split_once('/').unwrap_or((namespace, ingress));
+            self.ingresses.get(&(place.0.to_owned(), place.1.to_owned())).cloned().unwrap_or_default()
+        } else {
+            let selects = |of: &BTreeMap<String, String>| {
+                !selector.is_empty() && selector.iter().all(|(key, value)| of.get(key) == Some(value))
+            };
+            let selected = self.balancers.values().filter(|(of, _)| selects(of));
+            selected.flat_map(|(_, points)| points.iter().cloned()).collect()
+        };
+        gateway.notes.targets(own)
+    }
+}
+
+/// An index that stores what an object says.
+macro_rules! found {
+    ($kind:ty, |$object:ident, $notes:ident| $content:expr) => {
+        impl Index<$kind> for Discovery {
+            fn applied(&self, $object: &$kind) {
+                let $notes = Notes::of(&$object.metadata);
+                let content = $content;
+                self.put(Identity::of($object), $notes, content);
+            }
+
+            fn deleted(&self, id: &ObjectId) {
+                self.remove(id);
+            }
+        }
+    };
+}
+
+/// An index of routes.
+macro_rules! route {
+    ($kind:ty, $name:literal) => {
+        found!($kind, |object, notes| {
+            let _ = &notes;
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            Content::Route(Route::new($name, namespace, &object.spec, &object.status))
+        });
+    };
+}
+
+found!(DnsEndpoint, |object, notes| {
+    let _ = &notes;
+    Content::Names(of_endpoint(object))
+});
+found!(Gateway, |object, notes| {
+    let _ = &notes;
+    let addresses = object.status.addresses.iter().map(|address| address.value.clone());
+    Content::Gateway(object.spec.listeners.clone(), addresses.filter(|value| !value.is_empty()).collect())
+});
+route!(HttpRoute, "HTTPRoute");
+route!(GrpcRoute, "GRPCRoute");
+route!(TlsRoute, "TLSRoute");
+route!(TlsRouteAlpha, "TLSRoute");
+found!(IstioGateway, |object, notes| {
+    let _ = &notes;
+    let hosts = object.spec.servers.iter().flat_map(|server| server.hosts.iter().cloned());
+    Content::IstioGateway(hosts.collect(), object.spec.selector.clone())
+});
+found!(VirtualService, |object, notes| {
+    let _ = &notes;
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    let gateways = object.spec.gateways.iter().filter(|name| *name != "mesh").map(|name| {
+        let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
+        (namespace.to_owned(), name.to_owned())
+    });
+    Content::VirtualService(object.spec.hosts.clone(), gateways.collect())
+});
+
+impl Index<Ingress> for Discovery {
+    fn applied(&self, object: &Ingress) {
+        let notes = Notes::of(&object.metadata);
+        let identity = Identity::of(object);
+        let place = (object.metadata.namespace.clone().unwrap_or_default(), identity.id.name.clone());
+        self.lock().ingresses.insert(place, points(&object.status.load_balancer));
+        let names = of_ingress(object, &notes);
+        self.put(identity, notes, Content::Names(names));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.lock().ingresses.remove(&(id.namespace.clone().unwrap_or_default(), id.name.clone()));
+        self.remove(id);
+    }
+}
+
+impl Index<Service> for Discovery {
+    fn applied(&self, object: &Service) {
+        let id = ObjectId::of(object);
+        if !object.is_load_balancer() {
+            return Index::<Service>::deleted(self, &id);
+        }
+        let notes = Notes::of(&object.metadata);
+        let balancer = (object.spec.selector.clone(), points(&object.status.load_balancer));
+        self.lock().balancers.insert(id, balancer);
+        let names = of_service(object, &notes);
+        self.put(Identity::of(object), notes, Content::Names(names));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.lock().balancers.remove(id);
+        self.remove(id);
+    }
+}
+
+impl Index<Namespace> for Discovery {
+    fn applied(&self, object: &Namespace) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let labels = object.metadata.labels.clone().unwrap_or_default();
+        self.label(&name, Some(&labels));
+    }
+
+    fn deleted(&self, id: &ObjectId) {
+        self.label(&id.name, None);
+    }
+}
+
+impl Discovery {
+    /// Takes the labels of a namespace; its routes are judged again when they changed.
+    fn label(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) {
+        let mut state = self.lock();
+        let before = match labels {
+            Some(labels) => state.namespaces.insert(namespace.to_owned(), labels.clone()),
+            None => state.namespaces.remove(namespace),
+        };
+        if before.as_ref() == labels {
+            return;
+        }
+        let routes = state
+            .found
+            .iter()
+            .filter(|(_, found)| matches!(&found.content, Content::Route(route) if route.namespace == namespace));
+        let routes: Vec<Arc<ObjectId>> = routes.map(|(id, _)| id.clone()).collect();
+        drop(state);
+        for id in routes {
+            self.show(&id);
+        }
+    }
+}

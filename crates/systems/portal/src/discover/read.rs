@@ -1,0 +1,268 @@
+//! Objects that name hosts, as this system needs them: annotations, hosts and targets. Pure.
+//!
+//! The annotations are those of external-dns, under both of its prefixes, and those of SRE Portal.
+
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use signpost_apis::externaldns::DnsEndpoint;
+use signpost_apis::ingress::Ingress;
+use signpost_apis::service::{LoadBalancer, Service};
+
+/// The prefixes of external-dns's annotations, the first one counts more.
+const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
+/// The portal that shows the names of an object.
+pub(crate) const PORTAL: &str = "sreportal.io/portal";
+/// The groups of its names.
+const GROUPS: &str = "sreportal.io/groups";
+/// Whether its names are left out.
+const IGNORE: &str = "sreportal.io/ignore";
+/// The group of names without any.
+const DEFAULT_GROUP: &str = "Services";
+
+/// Names and values of one object beyond this are left out.
+const MOST: usize = 1_000;
+
+/// What the annotations of an object ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// More hosts.
+    pub(crate) hosts: Vec<String>,
+    /// Hosts of the address inside the cluster.
+    pub(crate) internal: Vec<String>,
+    /// Targets instead of those of the object.
+    pub(crate) targets: Vec<String>,
+    /// Whether hosts of the specification count, and whether those of the annotation do.
+    pub(crate) hosts_from: (bool, bool),
+    /// The Ingress whose addresses an Istio Gateway has.
+    pub(crate) ingress: Option<String>,
+    /// The portal that shows the names.
+    pub(crate) portal: Option<String>,
+    /// Their groups.
+    pub(crate) groups: Vec<String>,
+    /// Whether the names are left out.
+    pub(crate) ignored: bool,
+}
+
+impl Notes {
+    /// Reads annotations.
+    pub(crate) fn of(meta: &ObjectMeta) -> Self {
+        let plain = |key: &str| meta.annotations.as_ref()?.get(key).map(|text| text.trim()).filter(|t| !t.is_empty());
+        let given = |name: &str| PREFIXES.iter().find_map(|prefix| plain(&format!("{prefix}{name}")));
+        let list = |text: Option<&str>| -> Vec<String> {
+            let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
+            parts.filter(|part| !part.is_empty()).take(MOST).map(str::to_owned).collect()
+        };
+        let from = given("ingress-hostname-source").or_else(|| given("gateway-hostname-source"));
+        let other_controller = given("controller").is_some_and(|controller| controller != "dns-controller");
+        let mut groups = list(plain(GROUPS));
+        if groups.is_empty() {
+            groups.push(DEFAULT_GROUP.to_owned());
+        }
+        Self {
+            hosts: list(given("hostname")),
+            internal: list(given("internal-hostname")),
+            targets: list(given("target")),
+            hosts_from: match from {
+                Some("defined-hosts-only") => (true, false),
+                Some("annotation-only") => (false, true),
+                _ => (true, true),
+            },
+            ingress: given("ingress").map(str::to_owned),
+            portal: plain(PORTAL).map(str::to_owned),
+            groups,
+            ignored: plain(IGNORE) == Some("true") || other_controller,
+        }
+    }
+
+    /// The hosts of an object that defines these.
+    pub(crate) fn hosts<'a>(&'a self, defined: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let (from_spec, from_notes) = self.hosts_from;
+        let defined = defined.filter(|_| from_spec);
+        let mut hosts: Vec<String> = Vec::new();
+        for host in defined.chain(self.hosts.iter().map(String::as_str).filter(|_| from_notes)) {
+            let host = host.trim();
+            if !host.is_empty() && host != "*" && hosts.len() < MOST && !hosts.iter().any(|known| known == host) {
+                hosts.push(host.to_owned());
+            }
+        }
+        hosts
+    }
+
+    /// The targets of an object that has these of its own.
+    pub(crate) fn targets(&self, own: Vec<String>) -> Vec<String> {
+        if self.targets.is_empty() { own } else { self.targets.clone() }
+    }
+}
+
+/// A name with its type and values, as an entry of a DNS object has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) host: String,
+    /// `None` where the type follows from the values.
+    pub(crate) rtype: Option<String>,
+    pub(crate) targets: Vec<String>,
+}
+
+/// Hosts that all have these targets: addresses by family, and the addresses of host names. A provider may answer for a host name with
+/// addresses instead of a CNAME record, so any type will do there.
+pub(crate) fn named(hosts: &[String], targets: &[String]) -> Vec<Named> {
+    let is = |wanted: fn(&IpAddr) -> bool| -> Vec<String> {
+        targets.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| wanted(&ip))).cloned().collect()
+    };
+    let (v4, v6) = (is(IpAddr::is_ipv4), is(IpAddr::is_ipv6));
+    let hostnames: Vec<String> = targets.iter().filter(|text| text.parse::<IpAddr>().is_err()).cloned().collect();
+    let mut sets: Vec<(Option<&str>, Vec<String>)> = Vec::new();
+    if !hostnames.is_empty() || v4.is_empty() && v6.is_empty() {
+        // Mixed with addresses, the answer has all of them.
+        sets.push((None, targets.to_vec()));
+    } else {
+        sets.extend((!v4.is_empty()).then_some((Some("A"), v4)));
+        sets.extend((!v6.is_empty()).then_some((Some("AAAA"), v6)));
+    }
+    let each = |host: &String| {
+        let named = |(rtype, targets): &(Option<&str>, Vec<String>)| Named {
+            host: host.clone(),
+            rtype: rtype.map(str::to_owned),
+            targets: targets.clone(),
+        };
+        sets.iter().map(named).collect::<Vec<_>>()
+    };
+    hosts.iter().flat_map(each).collect()
+}
+
+/// Where a load balancer is reached.
+pub(crate) fn points(balancer: &LoadBalancer) -> Vec<String> {
+    let point = |point: &signpost_apis::service::LoadBalancerIngress| {
+        point.ip.clone().or_else(|| point.hostname.clone()).filter(|text| !text.trim().is_empty())
+    };
+    balancer.ingress.iter().filter_map(point).take(MOST).collect()
+}
+
+/// The names of an Ingress: the hosts of its rules and certificates, and those of the annotation.
+pub(crate) fn of_ingress(ingress: &Ingress, notes: &Notes) -> Vec<Named> {
+    let certificates = ingress.spec.tls.iter().flat_map(|tls| tls.hosts.iter().map(String::as_str));
+    let hosts = notes.hosts(ingress.hosts().chain(certificates));
+    named(&hosts, &notes.targets(points(&ingress.status.load_balancer)))
+}
+
+/// The names of a Service of type LoadBalancer, which only annotations give.
+pub(crate) fn of_service(service: &Service, notes: &Notes) -> Vec<Named> {
+    if !service.is_load_balancer() {
+        return Vec::new();
+    }
+    let mut names = named(&notes.hosts(std::iter::empty()), &notes.targets(points(&service.status.load_balancer)));
+    let inside: Vec<String> =
+        service.spec.cluster_ip.iter().filter(|ip| ip.parse::<IpAddr>().is_ok()).cloned().collect();
+    names.extend(named(&notes.internal, &inside));
+    names
+}
+
+/// The names of a DNSEndpoint, each with its own type and values.
+pub(crate) fn of_endpoint(endpoint: &DnsEndpoint) -> Vec<Named> {
+    let points = endpoint.spec.endpoints.iter().filter(|point| !point.dns_name.trim().is_empty());
+    let mut names: Vec<Named> = Vec::new();
+    for point in points.take(MOST) {
+        let rtype = Some(point.record_type.trim()).filter(|text| !text.is_empty()).map(str::to_owned);
+        // Several sets of one name and type differ in weight or region; together they are what may be answered.
+        match names.iter_mut().find(|known| known.host == point.dns_name && known.rtype == rtype) {
+            Some(known) => known.targets.extend(point.targets.iter().cloned()),
+            None => names.push(Named { host: point.dns_name.clone(), rtype, targets: point.targets.clone() }),
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ingress(annotations: &serde_json::Value) -> Vec<(String, Option<String>, String)> {
+        let ingress: Ingress = serde_json::from_value(json!({
+            "metadata": { "name": "app", "annotations": annotations },
+            "spec": { "rules": [{ "host": "a.example.org" }, {}], "tls": [{ "hosts": ["a.example.org", "b.example.org"] }] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }, { "ip": "2001:db8::1" }] } },
+        }))
+        .unwrap();
+        let names = of_ingress(&ingress, &Notes::of(&ingress.metadata));
+        names.into_iter().map(|named| (named.host, named.rtype, named.targets.join(","))).collect()
+    }
+
+    fn row(host: &str, rtype: Option<&str>, targets: &str) -> (String, Option<String>, String) {
+        (format!("{host}.example.org"), rtype.map(str::to_owned), targets.to_owned())
+    }
+
+    #[test]
+    fn an_ingress_names_the_hosts_of_its_rules_certificates_and_annotations() {
+        let (a, aaaa) = (Some("A"), Some("AAAA"));
+        assert_eq!(
+            ingress(&json!({ "external-dns.kubernetes.io/hostname": "c.example.org, a.example.org,," })),
+            [("a", a), ("a", aaaa), ("b", a), ("b", aaaa), ("c", a), ("c", aaaa)].map(|(host, rtype)| row(
+                host,
+                rtype,
+                if rtype == a { "192.0.2.1" } else { "2001:db8::1" }
+            ))
+        );
+        let alpha = "external-dns.alpha.kubernetes.io";
+        let target = json!({ format!("{alpha}/target"): "lb.example.net", format!("{alpha}/hostname"): "c.example.org",
+            format!("{alpha}/ingress-hostname-source"): "annotation-only" });
+        assert_eq!(ingress(&target), [row("c", None, "lb.example.net")]);
+        let defined = json!({ format!("{alpha}/hostname"): "c.example.org", format!("{alpha}/target"): "192.0.2.9",
+            format!("{alpha}/ingress-hostname-source"): "defined-hosts-only" });
+        assert_eq!(ingress(&defined), [row("a", a, "192.0.2.9"), row("b", a, "192.0.2.9")]);
+    }
+
+    #[test]
+    fn notes_of_sre_portal_are_read() {
+        let notes = |annotations: serde_json::Value| {
+            Notes::of(&serde_json::from_value(json!({ "annotations": annotations })).unwrap())
+        };
+        let given = notes(json!({ "sreportal.io/portal": "team", "sreportal.io/groups": " Web, ,API " }));
+        assert_eq!(
+            (given.portal.as_deref(), given.groups.join("|"), given.ignored),
+            (Some("team"), "Web|API".into(), false)
+        );
+        assert_eq!(notes(json!({})).groups, ["Services"]);
+        assert!(
+            notes(json!({ "sreportal.io/ignore": "true" })).ignored
+                && !notes(json!({ "sreportal.io/ignore": "1" })).ignored
+        );
+        assert!(notes(json!({ "external-dns.alpha.kubernetes.io/controller": "other" })).ignored);
+        assert!(!notes(json!({ "external-dns.alpha.kubernetes.io/controller": "dns-controller" })).ignored);
+    }
+
+    #[test]
+    fn only_a_load_balancer_names_hosts_and_only_by_annotation() {
+        let service = |type_: &str, annotations: serde_json::Value| -> Vec<Named> {
+            let service: Service = serde_json::from_value(json!({
+                "metadata": { "name": "lb", "annotations": annotations },
+                "spec": { "type": type_, "clusterIP": "10.0.0.1" },
+                "status": { "loadBalancer": { "ingress": [{ "hostname": "lb.example.net" }] } },
+            }))
+            .unwrap();
+            of_service(&service, &Notes::of(&service.metadata))
+        };
+        let both = json!({ "external-dns.alpha.kubernetes.io/hostname": "a.example.org",
+            "external-dns.alpha.kubernetes.io/internal-hostname": "in.example.org" });
+        let names = service("LoadBalancer", both.clone());
+        assert_eq!(
+            names.iter().map(|named| named.targets.join(",")).collect::<Vec<_>>(),
+            ["lb.example.net", "10.0.0.1"]
+        );
+        assert!(service("ClusterIP", both).is_empty() && service("LoadBalancer", json!({})).is_empty());
+    }
+
+    #[test]
+    fn sets_of_one_name_in_a_dns_endpoint_are_one_name() {
+        let endpoint: DnsEndpoint =
+            serde_json::from_value(json!({ "metadata": { "name": "e" }, "spec": { "endpoints": [
+            { "dnsName": "w.example.org", "recordType": "A", "targets": ["192.0.2.1"], "setIdentifier": "one" },
+            { "dnsName": "w.example.org", "recordType": "A", "targets": ["192.0.2.2"], "setIdentifier": "two" },
+            { "dnsName": "t.example.org", "recordType": "TXT", "targets": ["hello"] }, { "dnsName": " " },
+        ] } }))
+            .unwrap();
+        let names = of_endpoint(&endpoint);
+        assert_eq!(names.iter().map(|named| named.targets.len()).collect::<Vec<_>>(), [2, 1]);
+    }
+}

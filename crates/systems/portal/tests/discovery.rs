@@ -1,0 +1,211 @@
+//! Names of objects that no system of this operator publishes, on the sandbox and on the real API server.
+
+// Helpers of tests fail a test as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_engine::{Operator, OperatorOptions};
+use signpost_inventory::{Inventory, Source};
+use signpost_provider_resolver::Memory;
+use signpost_system_portal::{Pace, install_with};
+use signpost_testkit::{Cluster, eventually, on_both};
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A foreign kind with a schema that accepts anything.
+fn crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
+    let singular = kind.to_lowercase();
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{singular}s.{group}"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
+        },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "plural": format!("{singular}s"), "singular": singular, "kind": kind },
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": anything, "status": anything } } },
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+struct Bed {
+    cluster: Cluster,
+    namespace: String,
+    inventory: Arc<Inventory>,
+    resolver: Arc<Memory>,
+    stop: CancellationToken,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Bed {
+    async fn new(cluster: Cluster) -> Self {
+        cluster.install(&signpost_apis::portal::crds()).await;
+        let namespace = cluster.namespace("discovery").await;
+        let (inventory, resolver) = (Arc::new(Inventory::new()), Arc::<Memory>::default());
+        let options = OperatorOptions { namespace: Some(namespace.clone()), ..OperatorOptions::default() };
+        let mut operator = Operator::new(cluster.client(), options);
+        let pace = Pace {
+            refresh: Duration::from_millis(500),
+            again: Duration::from_millis(100),
+            namespace: namespace.clone(),
+            ..Pace::default()
+        };
+        install_with(&mut operator, resolver.clone(), &inventory, pace);
+        let stop = CancellationToken::new();
+        let bed = Self { cluster, namespace, inventory, resolver, stop: stop.clone() };
+        tokio::spawn(async move { operator.run(stop).await.expect("the operator runs until it is stopped") });
+        bed
+    }
+
+    fn api(&self, kind: &str) -> (Api<DynamicObject>, ApiResource) {
+        let gateway_api = signpost_apis::gatewayapi::GROUP;
+        let (group, version) = match kind {
+            "Service" => ("", "v1"),
+            "Ingress" => ("networking.k8s.io", "v1"),
+            "DNSEndpoint" => ("externaldns.k8s.io", "v1alpha1"),
+            "IstioGateway" | "VirtualService" => (signpost_apis::istio::GROUP, "v1"),
+            "Portal" => ("sreportal.io", "v1alpha1"),
+            _ => (gateway_api, "v1"),
+        };
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let kind = kind.trim_start_matches("Istio");
+        let plural = if kind == "Ingress" { "ingresses".to_owned() } else { format!("{}s", kind.to_lowercase()) };
+        let (group, version, kind) = (group.to_owned(), version.to_owned(), kind.to_owned());
+        let resource = ApiResource { group, version, api_version, kind, plural };
+        (Api::namespaced_with(self.cluster.client(), &self.namespace, &resource), resource)
+    }
+
+    async fn put(&self, kind: &str, name: &str, mut body: Value) {
+        let (api, resource) = self.api(kind);
+        body["apiVersion"] = json!(resource.api_version);
+        body["kind"] = json!(resource.kind);
+        body["metadata"]["name"] = json!(name);
+        let status = body.as_object_mut().unwrap().remove("status");
+        eventually(&format!("{kind} {name} is accepted"), PATIENCE, || async {
+            api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(&body)).await.map(drop)
+        })
+        .await;
+        if let Some(status) = status {
+            let patch = json!({ "status": status });
+            api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        }
+    }
+
+    async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind).0.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// `kind name type [targets] portals/groups`, as the inventory shows the names of other publishers.
+    async fn shows(&self, expected: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(|line| (*line).to_owned()).collect();
+        eventually("the discovered names", PATIENCE, || async {
+            let snapshot = self.inventory.snapshot();
+            let found = snapshot.iter().filter(|view| view.provenance().source == Source::ExternalDns);
+            let seen: BTreeSet<String> = found
+                .map(|view| {
+                    let provenance = view.provenance();
+                    let rtype = view.rtype().map_or("-".to_owned(), |rtype| rtype.as_str().to_owned());
+                    let targets = view.targets().iter().collect::<Vec<_>>().join(",");
+                    let (portals, groups) = (provenance.portals.join(","), provenance.groups.join(","));
+                    let (kind, name) = (&provenance.origin.kind, view.name().undotted());
+                    format!("{kind} {name} {rtype} [{targets}] {portals}/{groups}")
+                })
+                .collect();
+            if seen == expected { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+}
+
+fn accepted(gateway: &str) -> Value {
+    let condition = json!({ "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    json!({ "parents": [{ "parentRef": { "name": gateway }, "controllerName": "example.org/gw", "conditions": [condition] }] })
+}
+
+on_both! {
+    async fn names_of_every_installed_kind_are_found_and_removed_with_their_object(cluster) {
+        let bed = Bed::new(cluster).await;
+        let balancer = |ip: &str| json!({ "loadBalancer": { "ingress": [{ "ip": ip }] } });
+        let alpha = "external-dns.alpha.kubernetes.io";
+        bed.put("Ingress", "app", json!({ "metadata": { "annotations": { "sreportal.io/groups": "Web, API" } },
+            "spec": { "rules": [{ "host": "app.example.org" }] }, "status": balancer("192.0.2.1") })).await;
+        bed.put("Ingress", "hidden", json!({ "metadata": { "annotations": { "sreportal.io/ignore": "true" } },
+            "spec": { "rules": [{ "host": "hidden.example.org" }] } })).await;
+        bed.put("Service", "lb", json!({ "metadata": { "annotations": { format!("{alpha}/hostname"): "lb.example.org" } },
+            "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] }, "status": balancer("192.0.2.2") })).await;
+        bed.shows(&["Ingress app.example.org A [192.0.2.1] main/API,Web", "Service lb.example.org A [192.0.2.2] main/Services"]).await;
+
+        // Kinds that are installed later are picked up; an endpoint that another portal shows is shown there.
+        bed.put("Portal", "team", json!({ "spec": { "title": "Team" } })).await;
+        let gateway_api = signpost_apis::gatewayapi::GROUP;
+        bed.cluster.install(&[
+            signpost_apis::externaldns::crd(),
+            crd(gateway_api, "v1", "Gateway"), crd(gateway_api, "v1", "HTTPRoute"), crd(gateway_api, "v1", "GRPCRoute"),
+            crd(gateway_api, "v1", "TLSRoute"),
+            crd(signpost_apis::istio::GROUP, "v1", "Gateway"), crd(signpost_apis::istio::GROUP, "v1", "VirtualService"),
+        ]).await;
+        bed.put("DNSEndpoint", "extra", json!({ "metadata": { "annotations": { "sreportal.io/portal": "team" } },
+            "spec": { "endpoints": [{ "dnsName": "txt.example.org", "recordType": "TXT", "targets": ["hello"] }] } })).await;
+        let listener = |name: &str, protocol: &str, hostname: &str| json!({ "name": name, "port": 443, "protocol": protocol, "hostname": hostname });
+        bed.put("Gateway", "gw", json!({ "spec": { "gatewayClassName": "x", "listeners": [
+                listener("web", "HTTPS", "*.example.org"), listener("tls", "TLS", "tls.example.org")] },
+            "status": { "addresses": [{ "type": "IPAddress", "value": "192.0.2.3" }, { "type": "IPAddress", "value": "2001:db8::3" }] } })).await;
+        let route = |hosts: &[&str]| json!({ "spec": { "hostnames": hosts, "parentRefs": [{ "name": "gw" }] }, "status": accepted("gw") });
+        bed.put("HTTPRoute", "web", route(&["web.example.org", "web.example.net"])).await;
+        bed.put("GRPCRoute", "rpc", route(&["rpc.example.org"])).await;
+        bed.put("TLSRoute", "tls", route(&[])).await;
+        bed.put("HTTPRoute", "refused", json!({ "spec": { "hostnames": ["no.example.org"], "parentRefs": [{ "name": "gw" }] } })).await;
+        bed.put("Service", "istio", json!({ "spec": { "type": "LoadBalancer", "selector": { "istio": "gw", "app": "x" }, "ports": [{ "port": 80 }] },
+            "status": { "loadBalancer": { "ingress": [{ "hostname": "elb.example.net" }] } } })).await;
+        bed.put("IstioGateway", "edge", json!({ "spec": { "selector": { "istio": "gw" },
+            "servers": [{ "hosts": ["./istio.example.org", "*/*.mesh.example.org"] }] } })).await;
+        bed.put("VirtualService", "vs", json!({ "spec": { "hosts": ["a.mesh.example.org", "reviews"], "gateways": ["edge", "mesh"] } })).await;
+        let all = [
+            "Ingress app.example.org A [192.0.2.1] main/API,Web", "Service lb.example.org A [192.0.2.2] main/Services",
+            "DNSEndpoint txt.example.org TXT [\"hello\"] team/Services",
+            "HTTPRoute web.example.org A [192.0.2.3] main/Services", "HTTPRoute web.example.org AAAA [2001:db8::3] main/Services",
+            "GRPCRoute rpc.example.org A [192.0.2.3] main/Services", "GRPCRoute rpc.example.org AAAA [2001:db8::3] main/Services",
+            "TLSRoute tls.example.org A [192.0.2.3] main/Services", "TLSRoute tls.example.org AAAA [2001:db8::3] main/Services",
+            "Gateway istio.example.org - [elb.example.net] main/Services", "Gateway *.mesh.example.org - [elb.example.net] main/Services",
+            "VirtualService a.mesh.example.org - [elb.example.net] main/Services",
+        ];
+        bed.shows(&all).await;
+
+        // They are looked up like the names of DNS objects.
+        let served = Fqdn::parse("app.example.org").unwrap();
+        bed.resolver.set(&served, RecordType::A, vec![Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()]);
+        eventually("a discovered name is in sync", PATIENCE, || async {
+            let status = bed.inventory.snapshot().get(&served).next().map(|view| view.status().as_str());
+            if status == Some("sync") { Ok(()) } else { Err(status) }
+        }).await;
+
+        // Without its Gateway, a route has no name; the last object of a kind takes its names along.
+        bed.delete("Gateway", "gw").await;
+        bed.delete("IstioGateway", "edge").await;
+        bed.delete("DNSEndpoint", "extra").await;
+        bed.delete("Ingress", "app").await;
+        bed.shows(&["Service lb.example.org A [192.0.2.2] main/Services"]).await;
+    }
+}
