@@ -175,6 +175,11 @@ impl PangolinIndex {
         state.outcomes.insert(id.clone(), Arc::new(outcome));
     }
 
+    /// The hosts that an Ingress claims.
+    pub(crate) fn claimed(&self, id: &IngressId) -> Vec<Fqdn> {
+        self.lock().claimed.get(id).cloned().unwrap_or_default()
+    }
+
     /// What the last pass of an Ingress found.
     pub(crate) fn outcome(&self, id: &IngressId) -> Arc<Outcome> {
         self.lock().outcomes.get(id).cloned().unwrap_or_default()

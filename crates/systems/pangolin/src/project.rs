@@ -16,22 +16,21 @@ impl Project<Key> for PangolinSystem {
         let Key::Ingress(id) = key else { return Vec::new() };
         let Some(claimant) = self.index.claimant(id) else { return Vec::new() };
         let (outcome, taken) = (self.index.outcome(id), self.index.taken(&claimant));
-        let children = self.index.children(id);
+        let (children, claimed) = (self.index.children(id), self.index.claimed(id));
         let provenance = wanted_by(id, NAME);
-        let entries = claimant.claims(&self.policy).into_iter().map(|host| {
+        let entries = claimed.iter().map(|host| {
             let is_ready = |child: &ChildFacts| {
                 matches!(child.state, ChildState::Ready { .. })
                     && child.host.as_deref() == Some(host.undotted())
                     && !child.deleting
             };
-            let published = outcome.hosts.contains(&host) || children.values().any(is_ready);
+            let published = outcome.hosts.contains(host) || children.values().any(is_ready);
             let owned = taken
-                .get(&host)
+                .get(host)
                 .map(|owner| Refusal::new(Reason::HostTaken, format!("{host} is owned by {owner}, which is older")));
             // A refusal that names no host is about all of them.
             let about = |refusal: &&Refusal| {
-                refusal.message.contains(host.undotted())
-                    || !names_any(&refusal.message, &claimant.claims(&self.policy))
+                refusal.message.contains(host.undotted()) || !names_any(&refusal.message, &claimed)
             };
             let refusal = owned.or_else(|| outcome.refusals.iter().find(about).cloned());
             let entry = Entry::new(host.clone(), None, provenance.clone());
