@@ -12,6 +12,7 @@ use url::Url;
 use crate::error::{HttpError, SetupError, printable, with_causes};
 use crate::options::HttpOptions;
 use crate::retry_after::parse_retry_after;
+use crate::transport::Transport;
 
 /// Largest body of an error that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -23,7 +24,14 @@ const MAX_HEADER: usize = 200;
 pub struct HttpClient {
     options: HttpOptions,
     base: Url,
-    current: RwLock<Current>,
+    way: Way,
+}
+
+/// How requests get to the server.
+#[derive(Debug)]
+enum Way {
+    Network(RwLock<Current>),
+    Transport(Arc<dyn Transport>),
 }
 
 /// The client in use and the CA file that it was made from.
@@ -82,8 +90,14 @@ impl HttpClient {
             base.set_host(Some(name))
                 .map_err(|error| SetupError::ServerName { name: name.clone(), why: error.to_string() })?;
         }
-        let current = RwLock::new(Current::of(&options)?);
-        Ok(Self { options, base, current })
+        let way = Way::Network(RwLock::new(Current::of(&options)?));
+        Ok(Self { options, base, way })
+    }
+
+    /// A client whose requests are answered in this process.
+    pub fn over(transport: Arc<dyn Transport>, options: HttpOptions) -> Self {
+        let base = options.url.clone();
+        Self { options, base, way: Way::Transport(transport) }
     }
 
     /// The base URL of requests.
@@ -96,9 +110,13 @@ impl HttpClient {
     /// When the server's certificate does not verify, the CA file is read again. When it has changed, the request is
     /// sent again with the new certificates: the failed handshake has sent nothing.
     pub async fn send(&self, request: Request) -> Result<Answer, HttpError> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match self.send_with(&current.client, request.clone()).await {
-            Err(error @ HttpError::Tls { certificate: true, .. }) => match self.renewed(&current).await {
+        let current = match &self.way {
+            Way::Network(current) => current,
+            Way::Transport(transport) => return self.carry(&**transport, request).await,
+        };
+        let used = current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match self.send_with(&used.client, request.clone()).await {
+            Err(error @ HttpError::Tls { certificate: true, .. }) => match self.renewed(current, &used).await {
                 Some(client) => self.send_with(&client, request).await,
                 None => Err(error),
             },
@@ -116,15 +134,29 @@ impl HttpClient {
         Ok(Answer::of(response, &self.options))
     }
 
+    async fn carry(&self, transport: &dyn Transport, request: Request) -> Result<Answer, HttpError> {
+        let Request { method, url, headers, body } = request;
+        let mut sent = http::Request::new(body.unwrap_or_default());
+        *sent.method_mut() = method;
+        *sent.uri_mut() = url.as_str().parse().map_err(|error: http::uri::InvalidUri| HttpError::Unreachable {
+            why: error.to_string(),
+            restarting: false,
+        })?;
+        *sent.headers_mut() = headers;
+        let answered = tokio::time::timeout(self.options.timeout, transport.send(sent)).await;
+        let response = answered.map_err(|_| HttpError::Timeout)??;
+        Ok(Answer::of(reqwest::Response::from(response), &self.options))
+    }
+
     /// A client with the current CA file, unless `failed` was made from the same file.
-    async fn renewed(&self, failed: &Current) -> Option<reqwest::Client> {
+    async fn renewed(&self, current: &RwLock<Current>, failed: &Current) -> Option<reqwest::Client> {
         let pem = tokio::fs::read(self.options.ca_file.as_ref()?).await.ok()?;
         if failed.ca.as_deref() == Some(&pem[..]) {
             return None;
         }
         let renewed = Current::with_ca(&self.options, Some(pem.into())).ok()?;
         let client = renewed.client.clone();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        *current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Some(client)
     }
 }

@@ -15,6 +15,7 @@ mod error;
 mod options;
 mod retry_after;
 mod secret;
+mod transport;
 
 pub use client::{Answer, HttpClient, Request};
 pub use error::{HttpError, SetupError, printable};
@@ -22,3 +23,4 @@ pub use options::HttpOptions;
 pub use reqwest::{Method, StatusCode};
 pub use retry_after::parse_retry_after;
 pub use secret::{Secret, SecretError, SecretText};
+pub use transport::{Answering, Transport};

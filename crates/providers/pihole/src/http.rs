@@ -9,7 +9,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
-use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Request, Secret, SecretError};
+use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Request, Secret, SecretError, Transport};
 use url::Url;
 
 use crate::error::{PiholeError, tame};
@@ -150,6 +150,20 @@ impl std::fmt::Display for ErrorBody {
     }
 }
 
+fn options(connection: &Connection) -> HttpOptions {
+    HttpOptions {
+        ca_file: connection.ca_file.clone(),
+        server_name: connection.server_name.clone(),
+        connect_timeout: connection.timing.connect,
+        timeout: connection.timing.total,
+        // FTL sends head and body of an answer apart. On a connection that is used again, the second part waits
+        // for the acknowledgement of the first, which takes 40 ms. A new connection takes less than 1 ms.
+        idle_connections: 0,
+        max_body: RESPONSE_CAP,
+        ..HttpOptions::new(connection.base.clone())
+    }
+}
+
 /// The HTTP side of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
@@ -160,19 +174,17 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(connection: &Connection) -> Result<Self, PiholeError> {
-        let client = HttpClient::new(HttpOptions {
-            ca_file: connection.ca_file.clone(),
-            server_name: connection.server_name.clone(),
-            connect_timeout: connection.timing.connect,
-            timeout: connection.timing.total,
-            // FTL sends head and body of an answer apart. On a connection that is used again, the second part waits
-            // for the acknowledgement of the first, which takes 40 ms. A new connection takes less than 1 ms.
-            idle_connections: 0,
-            max_body: RESPONSE_CAP,
-            ..HttpOptions::new(connection.base.clone())
-        })
-        .map_err(|error| PiholeError::Setup { what: error.to_string() })?;
-        Ok(Self { client: Arc::new(client), ca_file: connection.ca_file.clone(), timing: connection.timing.clone() })
+        let client = HttpClient::new(options(connection));
+        Ok(Self::of(connection, client.map_err(|error| PiholeError::Setup { what: error.to_string() })?))
+    }
+
+    /// Whoever answers is in this process.
+    pub(crate) fn over(transport: Arc<dyn Transport>, connection: &Connection) -> Self {
+        Self::of(connection, HttpClient::over(transport, options(connection)))
+    }
+
+    fn of(connection: &Connection, client: HttpClient) -> Self {
+        Self { client: Arc::new(client), ca_file: connection.ca_file.clone(), timing: connection.timing.clone() }
     }
 
     /// Sends one request and reads its whole answer. `path` starts with `/` and is already escaped.

@@ -25,7 +25,7 @@ pub use error::{ErrorClass, PiholeError};
 pub use http::{Connection, Timing, parse_base_url};
 pub use line::{AddressParts, AliasParts, Line, MARKER, OwnerId, OwnerIdError};
 pub use memory::MemoryPihole;
-pub use signpost_provider_http::Secret;
+pub use signpost_provider_http::{Answering, HttpError, Secret, Transport};
 pub use spec::SpecDialect;
 pub use url::Url;
 pub use v6::V6Dialect;

@@ -8,12 +8,16 @@
 mod session;
 mod write;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::Method;
 use serde_json::Value;
+use signpost_provider_http::Transport;
 use tokio::sync::Mutex;
 
 use crate::error::PiholeError;
@@ -69,14 +73,21 @@ impl List {
 impl V6Dialect {
     /// Prepares the connection; nothing is sent.
     pub fn new(connection: Connection) -> Result<Self, PiholeError> {
-        let http = Http::new(&connection)?;
-        let sessions = Sessions::new(http, connection.token);
-        Ok(Self {
-            sessions,
+        Ok(Self::of(Http::new(&connection)?, connection))
+    }
+
+    /// The same, answered in this process instead of by the network.
+    pub fn over(transport: Arc<dyn Transport>, connection: Connection) -> Self {
+        Self::of(Http::over(transport, &connection), connection)
+    }
+
+    fn of(http: Http, connection: Connection) -> Self {
+        Self {
+            sessions: Sessions::new(http, connection.token),
             writing: Mutex::new(()),
             refuses_comments: AtomicBool::new(false),
             patch_cap: AtomicUsize::new(write::PATCH_CAP),
-        })
+        }
     }
 
     /// Whether `/api/auth` answers as a Pi-hole v6 does; takes no session.

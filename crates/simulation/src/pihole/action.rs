@@ -54,6 +54,25 @@ pub enum Action {
         /// Which of those lines.
         index: usize,
     },
+    /// `misc.readOnly` is switched.
+    ReadOnly {
+        /// Which Pi-hole.
+        pihole: usize,
+        /// On or off.
+        on: bool,
+    },
+    /// The list of aliases is set by an environment variable, or no longer.
+    LockAliases {
+        /// Which Pi-hole.
+        pihole: usize,
+        /// Set or not.
+        on: bool,
+    },
+    /// A Pi-hole restarts, and forgets its sessions.
+    Restart {
+        /// Which Pi-hole.
+        pihole: usize,
+    },
     /// A Pi-hole loses all its lines.
     Wipe {
         /// Which Pi-hole.
@@ -71,11 +90,14 @@ pub struct Setup {
     pub speaks: Speaks,
     /// `USE_FINALIZER`.
     pub finalizer: bool,
+    /// Whether the operator's own HTTP client talks to them; else they are behind the trait `Pihole`.
+    #[serde(default)]
+    pub http: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { piholes: 1, speaks: Speaks::V6, finalizer: false }
+        Self { piholes: 1, speaks: Speaks::V6, finalizer: false, http: false }
     }
 }
 
@@ -107,6 +129,9 @@ pub struct IngressObject {
     pub target_ipv6: Option<String>,
     /// `pihole.io/target-cname`.
     pub target_cname: Option<String>,
+    /// Whether `pihole.io/hosts` lists a further host, which no Pi-hole takes.
+    #[serde(default)]
+    pub bad_host: bool,
 }
 
 impl IngressObject {
@@ -125,6 +150,9 @@ impl IngressObject {
             if let Some(value) = value {
                 annotations.insert(name.to_owned(), json!(value));
             }
+        }
+        if self.bad_host {
+            annotations.insert("pihole.io/hosts".to_owned(), json!(format!("{},bad.lan-", self.hosts.join(","))));
         }
         let rules: Vec<Value> = self.hosts.iter().map(|host| json!({ "host": host })).collect();
         json!({
@@ -148,13 +176,16 @@ struct Stage {
 }
 
 impl Stage {
-    fn draw(dice: &mut Dice) -> Self {
+    fn draw(seed: u64, dice: &mut Dice) -> Self {
+        let mut setup = Setup {
+            piholes: dice.pick(&[1, 1, 1, 2]),
+            speaks: dice.pick(&[Speaks::V6, Speaks::V6, Speaks::V6, Speaks::V6WithoutComments, Speaks::Token]),
+            finalizer: dice.chance(30),
+            http: false,
+        };
+        setup.http = setup.speaks == Speaks::V6 && seed.is_multiple_of(2);
         Self {
-            setup: Setup {
-                piholes: dice.pick(&[1, 1, 1, 2]),
-                speaks: dice.pick(&[Speaks::V6, Speaks::V6, Speaks::V6, Speaks::V6WithoutComments, Speaks::Token]),
-                finalizer: dice.chance(30),
-            },
+            setup,
             ingresses: dice.pick(&[1, 2, 4]),
             hosts: dice.pick(&[1, 2, 4]),
             hand: dice.pick(&[0, 5, 20]),
@@ -184,6 +215,7 @@ impl Stage {
             },
             target_ipv6: (marks && dice.chance(self.special / 2)).then(|| "fd00::20".to_owned()),
             target_cname: (marks && dice.chance(self.special / 3)).then(|| format!("target{}.lan", dice.below(2))),
+            bad_host: self.setup.http && dice.chance(self.special / 3),
         }
     }
 
@@ -202,6 +234,15 @@ impl Stage {
                 _ => Action::Wipe { pihole },
             }];
         }
+        if self.setup.http && dice.chance(10) {
+            return vec![dice.pick(&[
+                Action::ReadOnly { pihole, on: true },
+                Action::ReadOnly { pihole, on: false },
+                Action::LockAliases { pihole, on: true },
+                Action::LockAliases { pihole, on: false },
+                Action::Restart { pihole },
+            ])];
+        }
         if dice.chance(self.bulk) {
             return vec![dice.pick(&[Action::Bulk { count: 15 }, Action::DeleteBulk])];
         }
@@ -217,7 +258,7 @@ impl Stage {
 /// The history of a seed.
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed ^ 0x5e_ed0f_0071);
-    let stage = Stage::draw(&mut dice);
+    let stage = Stage::draw(seed, &mut dice);
     let setup = Event { at: 0, what: What::User(Action::Setup(stage.setup.clone())) };
     let mut first = true;
     let mut history = history::draw(seed, &mut dice, move |dice| stage.act(dice, std::mem::replace(&mut first, false)));

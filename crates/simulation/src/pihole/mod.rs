@@ -1,6 +1,7 @@
 //! `pihole` under simulation. Only this file knows how the system is installed.
 
 pub mod action;
+pub mod ftl;
 pub mod oracle;
 pub mod twin;
 
@@ -19,13 +20,14 @@ use futures::FutureExt;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use signpost_engine::Operator;
-use signpost_provider_pihole::OwnerId;
+use signpost_provider_pihole::{Connection, OwnerId, Pihole, Secret, V6Dialect, parse_base_url};
 use signpost_sandbox::Sandbox;
 use signpost_system_pihole::{Instance, Policy, install_instances};
 use tokio::time::{Instant, sleep};
 
 use self::{
     action::{Action, DEFAULT_TARGET, IngressObject, Setup},
+    ftl::FtlWire,
     twin::{PiholeWire, Twin},
 };
 use crate::{
@@ -78,6 +80,17 @@ impl PiholeBed {
     /// When anything about a host was last changed.
     fn touched(&self, host: &str) -> Option<Instant> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).get(host).copied()
+    }
+
+    /// The way of a process to a Pi-hole: by the operator's own HTTP client, or without one.
+    fn connect(&self, twin: &Arc<Twin>, process: &Process) -> Arc<dyn Pihole> {
+        match parse_base_url("http://pi.hole") {
+            Ok(base) if self.setup.http => {
+                let connection = Connection::new(base, Secret::Value("secret".to_owned()));
+                Arc::new(V6Dialect::over(Arc::new(FtlWire::new(twin, process)), connection))
+            }
+            _ => Arc::new(PiholeWire::new(twin, process)),
+        }
     }
 
     async fn put(&self, ingress: &IngressObject) {
@@ -140,6 +153,7 @@ fn plain(name: String) -> IngressObject {
         target: None,
         target_ipv6: None,
         target_cname: None,
+        bad_host: false,
     }
 }
 
@@ -214,6 +228,13 @@ impl Bed for PiholeBed {
             Action::HandSteal { pihole, index } => {
                 self.twins.get(*pihole).into_iter().for_each(|twin| twin.remove(true, *index));
             }
+            Action::ReadOnly { pihole, on } => {
+                self.twins.get(*pihole).into_iter().for_each(|twin| twin.set_read_only(*on));
+            }
+            Action::LockAliases { pihole, on } => {
+                self.twins.get(*pihole).into_iter().for_each(|twin| twin.lock_aliases(*on));
+            }
+            Action::Restart { pihole } => self.twins.get(*pihole).into_iter().for_each(|twin| twin.restart()),
             Action::Wipe { pihole } => self.twins.get(*pihole).into_iter().for_each(|twin| twin.wipe()),
         }
     }
@@ -242,7 +263,7 @@ impl Bed for PiholeBed {
             }
             _ => usual,
         };
-        let instance = |twin: &Arc<Twin>| Instance::new(twin.name(), Arc::new(PiholeWire::new(twin, process)));
+        let instance = |twin: &Arc<Twin>| Instance::new(twin.name(), self.connect(twin, process));
         install_instances(operator, policy, self.twins.iter().map(instance).collect());
         Box::new(())
     }

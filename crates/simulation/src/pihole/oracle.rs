@@ -162,7 +162,11 @@ fn is_served(twin: &Twin, host: &str, wish: &Wish) -> bool {
     let lists = twin.lists();
     let held: Vec<&Held> =
         lists.hosts.iter().chain(&lists.cnames).filter(|held| held.ours && host_of(&held.line) == host).collect();
-    wish.records.as_ref().is_none_or(|records| records.iter().cloned().collect::<BTreeSet<_>>() == ours(&held))
+    // What a lock of the aliases keeps from a host is judged at rest.
+    let alias = |record: &Record| matches!(record, Record::Alias(_));
+    let stuck = held.iter().any(|held| is_alias(held)) || wish.records.iter().flatten().any(alias);
+    let right = |records: &Vec<Record>| records.iter().cloned().collect::<BTreeSet<_>>() == ours(&held);
+    (twin.is_locked() && stuck) || wish.records.as_ref().is_none_or(right)
 }
 
 /// Checks everything.
@@ -194,6 +198,11 @@ fn ours(held: &[&Held]) -> BTreeSet<Record> {
     held.iter().map(record).collect()
 }
 
+/// Whether a line is in the list of aliases.
+fn is_alias(held: &Held) -> bool {
+    held.line.as_str().split('#').next().is_some_and(|text| text.contains(','))
+}
+
 /// Whether a line that somebody wrote by hand names the host.
 fn named_by_hand(held: &Held, host: &str) -> bool {
     let text = held.line.as_str().split('#').next().unwrap_or_default();
@@ -201,6 +210,11 @@ fn named_by_hand(held: &Held, host: &str) -> bool {
 }
 
 fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
+    // Nothing can be written there.
+    if twin.is_read_only() {
+        return;
+    }
+    let locked = twin.is_locked();
     let lists = twin.lists().clone();
     let all: Vec<&Held> = lists.hosts.iter().chain(&lists.cnames).collect();
     let wrong = |what: String| bed.world.violation(format!("{moment:?}: Pi-hole {}: {what}", twin.name()));
@@ -220,7 +234,8 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
     for (host, held) in &served {
         // The token API deletes by name: a line of ours stays where that would delete a foreign one.
         let shared = bed.setup.speaks == Speaks::Token && all.iter().any(|held| named_by_hand(held, host));
-        if !hosts.contains(host) && !shared {
+        let stuck = locked && held.iter().all(|held| is_alias(held));
+        if !hosts.contains(host) && !shared && !stuck {
             wrong(format!("{:?} is served although no Ingress asks for it", held[0].line));
         }
     }
@@ -231,6 +246,12 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
         let mut claimants: Vec<&Wish> = wishes.iter().filter(|wish| wish.claims(host)).collect();
         claimants.sort_by_key(|wish| wish.created);
         let there = served.get(host).map(|held| ours(held)).unwrap_or_default();
+        let alias = |record: &Record| matches!(record, Record::Alias(_));
+        let asked = || claimants.iter().filter_map(|wish| wish.records.as_ref()).flatten();
+        // Aliases can be neither written nor deleted there, and other types of the host wait for them.
+        if locked && asked().chain(&there).any(alias) {
+            continue;
+        }
         let first = claimants.first().map_or(0, |wish| wish.created);
         let tied = || claimants.iter().filter(move |wish| wish.created == first);
         // Who cannot be understood keeps what is there; where nothing is, the next one has the host.
@@ -278,6 +299,10 @@ fn v4_by_hand(held: &Held, host: &str) -> bool {
 
 /// The annotation `pihole.io/managed-hosts` of Ingresses about which there is no doubt.
 fn views(bed: &PiholeBed, wishes: &[Wish]) {
+    // A host is in the view once every Pi-hole has it.
+    if bed.twins.iter().any(|twin| twin.is_read_only() || twin.is_locked()) {
+        return;
+    }
     for wish in wishes.iter().filter(|wish| !wish.deleting) {
         let by_hand = |host: &String| {
             bed.twins.iter().any(|twin| twin.lists().hosts.iter().any(|held| named_by_hand(held, host)))

@@ -1,6 +1,7 @@
 //! The Pi-holes of a simulation: two lists each, a network to them, and an eye on every write.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,8 +26,8 @@ use crate::{
 
 /// The deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A line that is younger may be lost where lines are deleted by name only: nobody can have seen it.
-const YOUNG: Duration = Duration::from_mins(1);
+/// A line that is younger may be lost where lines are deleted by name only, or with the whole list: nobody can have seen it.
+pub const YOUNG: Duration = Duration::from_mins(1);
 
 /// A line and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,18 @@ pub struct Twin {
     lists: Mutex<Lists>,
     /// Whether somebody has changed it by hand.
     by_hand: AtomicBool,
+    settings: Mutex<Settings>,
+}
+
+/// What a person may set on a Pi-hole v6, and who is logged in.
+#[derive(Debug, Default)]
+struct Settings {
+    /// Since when `misc.readOnly` is on.
+    read_only: Option<Instant>,
+    /// `dns.cnameRecords` is set by an environment variable.
+    locked: bool,
+    sessions: BTreeSet<String>,
+    logins: u64,
 }
 
 /// What a Pi-hole holds.
@@ -67,6 +80,7 @@ impl Twin {
             speaks,
             lists: Mutex::default(),
             by_hand: AtomicBool::new(false),
+            settings: Mutex::default(),
         })
     }
 
@@ -78,6 +92,64 @@ impl Twin {
     fn hand(&self) -> MutexGuard<'_, Lists> {
         self.by_hand.store(true, Ordering::Relaxed);
         self.lists()
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The simulation that it is part of.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// A new session.
+    pub fn log_in(&self) -> String {
+        let mut settings = self.settings();
+        settings.logins += 1;
+        let sid = format!("sid-{}", settings.logins);
+        settings.sessions.insert(sid.clone());
+        sid
+    }
+
+    /// Whether a session is open.
+    pub fn knows(&self, session: &str) -> bool {
+        self.settings().sessions.contains(session)
+    }
+
+    /// Restarts: every session ends.
+    pub fn restart(&self) {
+        self.world.note(&format!("{} restarts", self.name));
+        self.settings().sessions.clear();
+    }
+
+    /// Switches `misc.readOnly`.
+    pub fn set_read_only(&self, on: bool) {
+        self.world.note(&format!("{} read-only: {on}", self.name));
+        self.by_hand.store(true, Ordering::Relaxed);
+        let mut settings = self.settings();
+        settings.read_only = if on { settings.read_only.or(Some(Instant::now())) } else { None };
+    }
+
+    /// Whether its configuration is read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.settings().read_only.is_some()
+    }
+
+    /// Whether that was switched on so late that a request under way need not know.
+    pub fn is_newly_read_only(&self) -> bool {
+        self.settings().read_only.is_some_and(|since| since.elapsed() < YOUNG)
+    }
+
+    /// Sets the list of aliases by an environment variable, or not.
+    pub fn lock_aliases(&self, on: bool) {
+        self.world.note(&format!("{} aliases locked: {on}", self.name));
+        self.settings().locked = on;
+    }
+
+    /// Whether the list of aliases is set by an environment variable.
+    pub fn is_locked(&self) -> bool {
+        self.settings().locked
     }
 
     /// Its name.

@@ -64,6 +64,8 @@ pub struct Applied {
     pub(crate) writes: u32,
     /// The standings of all Pi-holes.
     pub(crate) standings: Vec<Standing>,
+    /// The Ingresses with hosts that some Pi-hole has not confirmed to be deleted.
+    pub(crate) unconfirmed: BTreeSet<IngressId>,
     /// The views that are not as they should be.
     pub(crate) views: BTreeMap<IngressId, Option<String>>,
 }
@@ -101,6 +103,7 @@ impl PiholeSystem {
             changed: only_ingress(&planned.changes),
             writes: 0,
             standings: Vec::new(),
+            unconfirmed: BTreeSet::new(),
             views: BTreeMap::new(),
         };
         let mut found = None;
@@ -126,6 +129,7 @@ impl PiholeSystem {
             }
         }
         applied.standings = self.index.stand(&applied.instance.name, found);
+        applied.unconfirmed = self.index.unconfirmed();
         if applied.present.is_some() {
             applied.views = report::views(&applied.snapshot, &applied.standings);
             self.index.expect_views(applied.views.clone());

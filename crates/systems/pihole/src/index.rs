@@ -429,6 +429,11 @@ impl IngressIndex {
         }
     }
 
+    /// The Ingresses with hosts that some Pi-hole has not confirmed yet: it may have a write of them under way.
+    pub fn unconfirmed(&self) -> BTreeSet<IngressId> {
+        self.lock().released.values().map(|released| released.by.clone()).collect()
+    }
+
     /// The standings of all Pi-holes, with `found` as that of one of them.
     pub fn stand(&self, instance: &str, found: Option<Standing>) -> Vec<Standing> {
         let mut state = self.lock();

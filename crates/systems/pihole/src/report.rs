@@ -341,11 +341,8 @@ fn object_writes(applied: &Applied, now: Timestamp, measured: &mut Measured) -> 
             let free = |host: &Fqdn| !everywhere.is_claimed(host);
             // A Pi-hole that could not be read may have anything.
             applied.present.is_none()
+                || applied.unconfirmed.contains(claimant.id())
                 || claimant.viewed().any(|host| free(&host) && (everywhere.is_present(&host) || !complete))
-                || snapshot
-                    .released
-                    .iter()
-                    .any(|(host, by)| by == claimant.id() && free(host) && everywhere.is_present(host))
         };
         let mut metadata = json!({});
         if let Some(list) = finalizers(claimant, &applied.policy, left, now, measured) {
