@@ -382,17 +382,96 @@ async fn delete_all(objects: &Objects, zone: &str) {
     }
 }
 
+async fn grant(client: &Client, namespace: &str, objects: Vec<Value>) {
+    for object in objects {
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+        let kind = object["kind"].as_str().unwrap();
+        let scope = if kind.starts_with("Cluster") { "" } else { namespace };
+        put(&api(client, scope, group, version, kind, &format!("{}s", kind.to_lowercase())), &object).await;
+    }
+}
+
+/// The smaller roles are sufficient, each alone and each for its mode.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_mode_of_pangolin_works_with_its_own_role() {
+    use signpost_system_pangolin::{API_RULES, CRD_RULES, SPEC, install_api, install_crd};
+    let Some(cluster) = signpost_testkit::real_cluster().await else { return };
+    cluster.install(&pangolin_crds::crds(pangolin_crds::Kind::Single)).await;
+    let client = cluster.client();
+    for (name, rules, direct) in
+        [("signpost-pangolin-crd", CRD_RULES, false), ("signpost-pangolin-api", API_RULES, true)]
+    {
+        let namespace = cluster.namespace("rbac-pangolin").await;
+        let spec = signpost_engine::SystemSpec { rules, ..SPEC };
+        grant(&client, &namespace, rbac::manifests_named(name, &namespace, &[spec])).await;
+        let tunnels = api(&client, &namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
+        put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
+        let ready = json!({"status": {"status": "Ready"}});
+        tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        let services = api(&client, &namespace, "", "v1", "Service", "services");
+        put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
+        let ingresses = api(&client, &namespace, "networking.k8s.io", "v1", "Ingress", "ingresses");
+        // A class of its own: the operator of another test watches the whole cluster.
+        let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
+            "spec": {"ingressClassName": name, "rules": [{"host": "shop.rbac.example"}],
+                "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}});
+        put(&ingresses, &ingress).await;
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
+        let lease = LeaseOptions::new(&namespace, name);
+        let options = OperatorOptions { lease: Some(lease), namespace: None, ..OperatorOptions::default() };
+        let mut operator = Operator::new(account, options);
+        let mut policy = signpost_system_pangolin::Policy::default();
+        name.clone_into(&mut policy.class.class);
+        policy.hosts.unlisted = true;
+        let server = pangolin();
+        if direct {
+            install_api(&mut operator, policy, Arc::new(server.clone()));
+        } else {
+            install_crd(&mut operator, policy);
+        }
+        let stop = CancellationToken::new();
+        let ended = stop.clone();
+        let running = tokio::spawn(async move { operator.run(ended).await.unwrap() });
+        let made = api(&client, &namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinResource", "pangolinresources");
+        let count = async || {
+            let children = made.list(&kube::api::ListParams::default()).await.unwrap().items.len();
+            if direct { server.stored().len() } else { children }
+        };
+        let has = async |expected: usize| {
+            eventually(&format!("{expected} exposed with {name}"), Duration::from_mins(1), || async {
+                let seen = count().await;
+                if seen == expected { Ok(()) } else { Err(seen) }
+            })
+            .await;
+        };
+        has(1).await;
+        if direct {
+            eventually("the digest is noted", Duration::from_mins(1), || async {
+                let noted = ingresses.get("shop").await.unwrap().metadata.annotations.unwrap_or_default();
+                if noted.contains_key("pic.ingress.k8s.io/applied") { Ok(()) } else { Err(noted) }
+            })
+            .await;
+        }
+        let events = api(&client, &namespace, "", "v1", "Event", "events");
+        eventually("an event", Duration::from_mins(1), || async {
+            events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event")
+        })
+        .await;
+        let class = json!({"spec": {"ingressClassName": "other"}});
+        ingresses.patch("shop", &PatchParams::default(), &Patch::Merge(&class)).await.unwrap();
+        has(0).await;
+        stop.cancel();
+        running.await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let namespace = cluster.namespace("rbac").await;
     let client = cluster.client();
-    for object in rbac::manifests(&namespace, SYSTEMS) {
-        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
-        let kind = object["kind"].as_str().unwrap();
-        let scope = if kind.starts_with("Cluster") { "" } else { namespace.as_str() };
-        put(&api(&client, scope, group, version, kind, &format!("{}s", kind.to_lowercase())), &object).await;
-    }
+    grant(&client, &namespace, rbac::manifests(&namespace, SYSTEMS)).await;
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let user = format!("system:serviceaccount:{namespace}:signpost");
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
@@ -490,4 +569,17 @@ fn the_checked_in_roles_are_valid_yaml() {
         manifest::from_yaml("deploy/rbac.yaml", &text).unwrap().len(),
         rbac::manifests("signpost", SYSTEMS).len()
     );
+}
+
+/// The three files of roles share no object, so that applying or deleting one changes nothing of another.
+#[test]
+fn the_files_of_roles_share_no_object() {
+    let mut seen = BTreeSet::new();
+    for file in ["rbac.yaml", "rbac-pangolin-crd.yaml", "rbac-pangolin-api.yaml"] {
+        let text = std::fs::read_to_string(format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        for object in manifest::from_yaml(file, &text).unwrap() {
+            let id = format!("{} {}", object["kind"], object["metadata"]["name"]);
+            assert!(seen.insert(id.clone()), "{file} has {id} too");
+        }
+    }
 }

@@ -17,12 +17,12 @@
 //! | R031 R036 | `drift_is_corrected_and_rest_writes_nothing` |
 //! | R032 R064 R071(3) R086 | `a_deleted_ingress_takes_its_resource_along_even_while_the_operator_is_down` |
 //! | R034 R037 R066 | `an_extra_of_ours_is_deleted_and_a_foreign_one_is_not` |
-//! | R038 R060 | `what_the_operator_reports_becomes_events_and_status` |
+//! | R038 R060 | `what_the_operator_reports_becomes_events_and_status`, `the_status_of_an_ingress_that_is_no_longer_ours_is_cleared` |
 //! | R039 to R045 R084 | `settings::tests` |
 //! | R046 R047 R069 | `crates/signpost/tests/rbac.rs`, `tunnels_are_only_read` |
 //! | R048 R049 R050 R074 R075 R076 R077 | `deploy/`, `Makefile`, `crates/signpost/tests/one_line.rs` |
 //! | R051 R052 R053 R054 | `metrics_have_the_names_of_the_seed` |
-//! | R055 R061 | `direct` |
+//! | R055 R061 | `direct`, `direct_faults`, `crates/simulation` (system `pangolin`) |
 //! | R056 | `two_operators_on_one_organisation_leave_each_other_alone` |
 //! | R057 | `direct::paths_are_routed_as_kubernetes_does` |
 //! | R065 R067 R085 | `a_failing_api_server_is_tried_again` |
