@@ -1,4 +1,4 @@
-//! Ownership of names and permitted changes: claims, coexistence, deletion guards, refusals.
+//! Ownership of names and permitted changes: claims, coexistence, deletion guards, refusals; and how long to wait after failures.
 //!
 //! ```text
 //!  objects ──► Claims ──► the owner of a name, and the objects that wait for it
@@ -11,11 +11,13 @@
 //!
 //! Pure: no I/O, no clock, no environment, no randomness. The order of the input never matters.
 
+mod backoff;
 mod claims;
 mod coexist;
 mod guard;
 mod refusal;
 
+pub use backoff::doubled;
 pub use claims::{Claim, Claims, Standing};
 pub use coexist::{Admission, Candidates, admit};
 pub use guard::{DeletionGuard, Fingerprint, GuardMemory, Permission, Verdict};

@@ -1,4 +1,4 @@
-//! The HTTP client that every provider is built on.
+//! The HTTP client that providers are built on, and the circuit breaker of those that need one.
 //!
 //! ```text
 //!  Request ─► HttpClient ─► Answer ─► chunks or a body, up to a limit
@@ -10,6 +10,7 @@
 //! The provider decides the meaning of a status code. Errors and `Debug` output never have a URL, a header or a
 //! secret in them.
 
+mod breaker;
 mod client;
 mod error;
 mod options;
@@ -17,6 +18,7 @@ mod retry_after;
 mod secret;
 mod transport;
 
+pub use breaker::{Breaker, Paused};
 pub use client::{Answer, HttpClient, Request};
 pub use error::{HttpError, SetupError, printable};
 pub use options::HttpOptions;

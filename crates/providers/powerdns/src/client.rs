@@ -12,7 +12,9 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt};
 use signpost_dns::ZoneName;
-use signpost_provider_http::{HttpClient, HttpError, HttpOptions, Method, Request, Secret, SetupError, StatusCode};
+use signpost_provider_http::{
+    Breaker, HttpClient, HttpError, HttpOptions, Method, Paused, Request, Secret, SetupError, StatusCode,
+};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use url::Url;
@@ -20,8 +22,8 @@ use url::Url;
 use crate::types::Change;
 use crate::zone_reader::{Each, ZoneReader};
 use crate::{
-    Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
-    breaker::Breaker, encode, spelling, wire,
+    Health, NewZone, Patched, ServerError, ServerInfo, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings, encode,
+    spelling, wire,
 };
 
 /// Largest answer read, in megabytes: a zone of more than about 200,000 records. Several may be under way at once.
@@ -70,7 +72,7 @@ pub struct PowerDnsClient {
     key: Secret,
     timeout: Duration,
     slots: Semaphore,
-    breaker: Breaker,
+    breaker: Breaker<ServerError>,
     /// Identifiers that the server reported, where they differ from [`encode::zone_id`].
     ids: Mutex<HashMap<ZoneName, String>>,
     /// Whether the server knows the newer service parameters by name; asked for when a change depends on it.
@@ -142,7 +144,7 @@ impl PowerDnsClient {
             key,
             timeout,
             slots: Semaphore::new(concurrency.max(1)),
-            breaker: Breaker::new(),
+            breaker: Breaker::default(),
             ids: Mutex::default(),
             key_names: Mutex::default(),
         })
@@ -178,7 +180,7 @@ impl PowerDnsClient {
         body: Option<Vec<u8>>,
         into: Sink<'_, '_>,
     ) -> Result<Answer, ServerError> {
-        self.breaker.admit()?;
+        self.breaker.admit().map_err(paused)?;
         let guard = Admitted { breaker: &self.breaker, settled: false };
         let attempt = self.attempt(method, url, body, into);
         let result = match tokio::time::timeout(self.timeout, attempt).await {
@@ -270,9 +272,18 @@ impl PowerDnsClient {
     }
 }
 
+/// Whether the key is refused or cannot be read: the next call would fail in the same way.
+fn is_about_the_key(error: &ServerError) -> bool {
+    matches!(error, ServerError::Unauthorised { .. } | ServerError::Key { .. })
+}
+
+fn paused(Paused { error, retry_after }: Paused<ServerError>) -> ServerError {
+    ServerError::Paused { why: error.to_string(), retry_after, refused_key: is_about_the_key(&error) }
+}
+
 /// Tells the breaker how an admitted call ended, also when it was dropped half-way.
 struct Admitted<'a> {
-    breaker: &'a Breaker,
+    breaker: &'a Breaker<ServerError>,
     settled: bool,
 }
 
@@ -286,7 +297,7 @@ impl Admitted<'_> {
                 | ServerError::Unauthorised { .. }
                 | ServerError::Key { .. }
                 | ServerError::Failed { status: 502..=504, .. }),
-            ) => self.breaker.failed(error),
+            ) => self.breaker.failed(error.clone(), is_about_the_key(error)),
             // Anything else is an answer: the server is there.
             _ => self.breaker.succeeded(),
         }
@@ -359,7 +370,7 @@ impl ZoneServer for PowerDnsClient {
             match &answer {
                 Ok(server) => *lock(&self.key_names) = Some(spelling::knows_key_names(&server.version)),
                 // Something answers, and it is not the server.
-                Err(error @ ServerError::Protocol { .. }) => self.breaker.failed(error),
+                Err(error @ ServerError::Protocol { .. }) => self.breaker.failed(error.clone(), false),
                 Err(_) => {}
             }
             answer
@@ -459,11 +470,10 @@ impl ZoneServer for PowerDnsClient {
     }
 
     fn health(&self) -> Health {
-        match self.breaker.health() {
-            Health::Down { why } => {
-                Health::Down { why: format!("{}: {why}", self.base.origin().ascii_serialization()) }
-            }
-            health @ (Health::Unknown | Health::Up) => health,
+        match self.breaker.last() {
+            None => Health::Unknown,
+            Some(Ok(())) => Health::Up,
+            Some(Err(why)) => Health::Down { why: format!("{}: {why}", self.base.origin().ascii_serialization()) },
         }
     }
 }
@@ -471,6 +481,16 @@ impl ZoneServer for PowerDnsClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_reports_whether_the_key_was_refused() {
+        let of = |error| match paused(Paused { error, retry_after: Duration::from_secs(1) }) {
+            ServerError::Paused { refused_key, .. } => refused_key,
+            other => panic!("{other}"),
+        };
+        assert!(of(ServerError::Unauthorised { status: 401 }));
+        assert!(!of(ServerError::Unreachable { why: "refused".into() }));
+    }
 
     #[test]
     fn a_url_is_taken_as_people_copy_it() {

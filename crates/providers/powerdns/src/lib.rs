@@ -8,7 +8,6 @@
 //! In: zone names, settings, ordered changes. Out: what the server has, the serial after a write, or a
 //! [`ServerError`] classified by status code that carries the server's own words. No Kubernetes here.
 
-mod breaker;
 mod client;
 mod encode;
 mod error;
@@ -19,7 +18,6 @@ mod types;
 mod wire;
 mod zone_reader;
 
-pub use breaker::Health;
 pub use client::{ClientOptions, OptionsError, PowerDnsClient};
 pub use error::{ErrorClass, ServerError};
 pub use memory::{Call, Fault, Gate, MemoryServer, Observer, Seconds};
@@ -78,4 +76,18 @@ pub trait ZoneServer: Send + Sync + 'static {
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>>;
     /// Whether calls get through, for readiness.
     fn health(&self) -> Health;
+}
+
+/// Whether calls get through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// No call has been made yet.
+    Unknown,
+    /// The last call got through.
+    Up,
+    /// Calls fail.
+    Down {
+        /// The last failure.
+        why: String,
+    },
 }

@@ -8,7 +8,6 @@
 //! another question or from another address is not taken. [`Memory`] is the in-memory twin for the demo and for tests.
 
 mod answer;
-mod breaker;
 mod exchange;
 mod memory;
 mod resolvers;

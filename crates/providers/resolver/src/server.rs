@@ -7,10 +7,10 @@ use std::time::Duration;
 use hickory_proto::op::Message;
 use hickory_proto::rr::{Name, RecordType as WireType};
 use signpost_dns::{Fqdn, RecordType};
+use signpost_provider_http::{Breaker, Paused};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, LookupError, Rcode};
-use crate::breaker::Breaker;
 use crate::exchange::{Failure, exchange};
 use crate::wire::{self, MOST_HOPS, Unreadable};
 
@@ -22,7 +22,7 @@ const PROBE: Duration = Duration::from_secs(1);
 pub(crate) struct Server {
     address: SocketAddr,
     label: Arc<str>,
-    breaker: Breaker,
+    breaker: Breaker<String>,
     deadline: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Server {
     }
 
     pub(crate) fn last_failure(&self) -> Option<String> {
-        self.breaker.last_failure()
+        self.breaker.last().and_then(Result::err)
     }
 
     /// Asks for the values of a name, over as many CNAME records as it takes.
@@ -101,7 +101,7 @@ impl Server {
         until: Instant,
     ) -> Result<Message, LookupError> {
         let server = || self.label.clone();
-        let paused = |(why, retry_after)| LookupError::Paused { server: server(), why, retry_after };
+        let paused = |Paused { error: why, retry_after }| LookupError::Paused { server: server(), why, retry_after };
         self.breaker.admit().map_err(paused)?;
         // A caller that gives up leaves no trial behind.
         let admitted = Admitted(&self.breaker);
@@ -134,7 +134,7 @@ impl Server {
     }
 
     fn unreachable(&self, why: String) -> LookupError {
-        self.breaker.failed(why.clone());
+        self.breaker.failed(why.clone(), false);
         LookupError::Unreachable { server: self.label.clone(), why }
     }
 
@@ -148,7 +148,7 @@ impl Server {
 }
 
 /// Tells the breaker when a question is given up.
-struct Admitted<'a>(&'a Breaker);
+struct Admitted<'a>(&'a Breaker<String>);
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
@@ -169,7 +169,7 @@ mod tests {
         let server = Server::new(silent.local_addr().unwrap(), "silent", deadline);
         let name = Fqdn::parse("www.example.org").unwrap();
         for _ in 0..5 {
-            server.breaker.failed("no answer".into());
+            server.breaker.failed("no answer".into(), false);
         }
         assert!(matches!(server.ask(&name, RecordType::A, true).await, Err(LookupError::Paused { .. })));
         tokio::time::advance(Duration::from_secs(1)).await;

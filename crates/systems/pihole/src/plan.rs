@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use signpost_planning::{GuardMemory, Reason};
+use signpost_planning::{GuardMemory, Reason, doubled};
 use signpost_provider_pihole::{Line, Listing};
 
 use crate::apply::Versioned;
@@ -83,7 +83,7 @@ pub struct Memory {
 impl Memory {
     /// How long the resolver is left alone after a restart: longer while what it was restarted for does not stay.
     pub(crate) fn restart_pause(&self, usual: Duration) -> Duration {
-        (usual * 2_u32.saturating_pow(self.undone.min(4))).min(usual * 10)
+        doubled(usual, self.undone, usual * 10)
     }
 
     /// Until when aliases wait for their list, where the foreign lines are still these.

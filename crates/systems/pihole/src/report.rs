@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use signpost_dns::Fqdn;
 use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touched};
-use signpost_planning::{Reason, Refusal};
+use signpost_planning::{Reason, Refusal, doubled};
 use signpost_provider_pihole::{ErrorClass, PiholeError};
 
 use crate::PiholeSystem;
@@ -243,8 +243,7 @@ pub(crate) fn later(now: Timestamp, pause: Duration) -> Timestamp {
 
 /// The pause after so many failures in a row: doubling to ten times the first, a tenth more or less.
 fn backoff(first: Duration, failures: u32, who: &impl Hash) -> Duration {
-    let doubled = first * 2_u32.saturating_pow(failures.saturating_sub(1).min(8));
-    let pause = doubled.min(first * 10);
+    let pause = doubled(first, failures.saturating_sub(1), first * 10);
     let mut hasher = DefaultHasher::new();
     (who, failures).hash(&mut hasher);
     let spread = u32::try_from(hasher.finish() % 201).unwrap_or(100);

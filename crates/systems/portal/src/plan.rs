@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use signpost_apis::portal::ComponentState;
 use signpost_engine::Identity;
 use signpost_inventory::{Source, SyncReason, SyncStatus};
+use signpost_planning::doubled;
 
 use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
 use component::Wish;
@@ -254,9 +255,8 @@ fn judged(verdict: Verdict, last: Option<&Checked>, pauses: Pauses, now: Timesta
         return Checked { verdict, at: now, next: later(now, pauses.refresh), failures: 0 };
     }
     let failures = last.map_or(0, |last| last.failures).saturating_add(1);
-    let doubled = pauses.again.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX));
     let kept = verdict.ttl.map_or(pauses.refresh, |ttl| Duration::from_secs(ttl.into()).max(pauses.again));
-    let next = later(now, doubled.min(kept).min(pauses.refresh));
+    let next = later(now, doubled(pauses.again, failures - 1, kept.min(pauses.refresh)));
     Checked { verdict, at: now, next, failures }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use signpost_engine::Touch;
 use signpost_engine::health::{Check, Health};
+use signpost_planning::doubled;
 use signpost_provider_pangolin::{Domain, ErrorClass, Listed, Pangolin, PangolinError, Site};
 use tokio::time::Instant;
 
@@ -73,11 +74,10 @@ impl Link {
         if down.as_ref().is_some_and(|down| now < down.until) {
             return;
         }
-        let doubled = PAUSE.saturating_mul(2_u32.saturating_pow(failures.min(8))).min(LONGEST);
         if failures == 0 {
             tracing::error!(reason = error.reason(), %error, "Pangolin cannot be used");
         }
-        let until = now + asked.unwrap_or_default().max(doubled);
+        let until = now + asked.unwrap_or_default().max(doubled(PAUSE, failures, LONGEST));
         *down = Some(Down { until, failures: failures + 1, error: error.clone() });
     }
 

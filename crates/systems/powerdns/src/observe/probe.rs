@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use signpost_engine::health::{Check, Health};
+use signpost_planning::doubled;
 use signpost_provider_powerdns::ZoneServer;
 
 use crate::NAME;
@@ -15,7 +16,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Asks every so often, sooner after a failure, until the operator ends.
 pub(crate) async fn probe(server: Arc<dyn ZoneServer>, health: Health, every: Duration) {
     let mut known = None;
-    let mut pause = FIRST_PAUSE;
+    let mut failures: u32 = 0;
     loop {
         match server.server().await {
             Ok(info) => {
@@ -27,7 +28,7 @@ pub(crate) async fn probe(server: Arc<dyn ZoneServer>, health: Health, every: Du
                     }
                 }
                 health.set(NAME, Check::Ok);
-                (known, pause) = (Some(info), FIRST_PAUSE);
+                (known, failures) = (Some(info), 0);
                 tokio::time::sleep(every).await;
             }
             Err(error) => {
@@ -39,8 +40,8 @@ pub(crate) async fn probe(server: Arc<dyn ZoneServer>, health: Health, every: Du
                 };
                 health.set(NAME, check);
                 known = None;
-                tokio::time::sleep(pause.min(every)).await;
-                pause = (pause * 2).min(every);
+                tokio::time::sleep(doubled(FIRST_PAUSE, failures, every)).await;
+                failures = failures.saturating_add(1);
             }
         }
     }
