@@ -110,7 +110,7 @@ pub struct Report<S: System> {
     pub memory: Option<S::Memory>,
     /// Decisions about objects whose status is queued for writing.
     pub statuses: Vec<S::Status>,
-    /// Metadata and small statuses to write as they are, after serving.
+    /// Metadata to write as it is, after serving.
     pub writes: Vec<ObjectWrite>,
     /// Events to record.
     pub events: Vec<Event>,
@@ -151,6 +151,15 @@ pub struct Wanted {
     pub status: Option<Value>,
     /// The refusal in the status; reported when the status is written.
     pub refusal: Option<Refusal>,
+    /// The part of the operator that owns the status (see [`ObjectWrite::owned_by`]); empty for the default.
+    pub owner: &'static str,
+}
+
+impl Wanted {
+    /// Nothing is wanted of this object.
+    pub fn nothing(identity: Identity) -> Self {
+        Self { identity, finalizers: None, status: None, refusal: None, owner: "" }
+    }
 }
 
 /// When a key runs next.

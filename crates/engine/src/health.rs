@@ -74,7 +74,7 @@ impl Health {
         Self { checks: Arc::default(), metrics }
     }
 
-    /// Sets a check by name, e.g. `provider powerdns`, and returns the check before.
+    /// Sets a check by name, for example `powerdns`, and returns the check before.
     pub fn set(&self, name: impl Into<String>, check: Check) -> Option<Check> {
         self.lock().insert(name.into(), check)
     }

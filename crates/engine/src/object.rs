@@ -14,6 +14,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Resource, core::ApiResource};
+use signpost_planning::Claim;
 
 /// A Kubernetes kind. There is one of each in the process; see [`Kind::of`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,6 +181,11 @@ impl Identity {
             deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
             finalizers: Finalizers::new(meta.finalizers.as_deref().unwrap_or_default()),
         }
+    }
+
+    /// What it claims anything with: the order of claims is that of [`Claim`].
+    pub fn claim(&self) -> Claim<Arc<ObjectId>> {
+        Claim::new(self.id.clone(), self.created, self.uid.clone())
     }
 
     /// Whether it is being deleted.

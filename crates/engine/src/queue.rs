@@ -17,6 +17,7 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use signpost_planning::doubled;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::driver::{Outcome, RetryClass};
@@ -121,25 +122,23 @@ pub struct Job<K, O> {
 
 /// How long a key waits before it runs again.
 ///
-/// A key that is idle runs at once. A key that is touched again waits after its last pass as long as that pass took, within these bounds.
-/// Touches until then are part of the next pass.
+/// A key that is idle runs at once. A key that is touched again waits after its last pass as long as that pass took, and not longer than
+/// this. Touches until then are part of the next pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
-    /// At least this long.
-    pub at_least: Duration,
     /// At most this long.
     pub at_most: Duration,
 }
 
 impl Gather {
     fn pause(self, took: Duration) -> Duration {
-        took.max(self.at_least).min(self.at_most)
+        took.min(self.at_most)
     }
 }
 
 impl Default for Gather {
     fn default() -> Self {
-        Self { at_least: Duration::ZERO, at_most: Duration::from_millis(300) }
+        Self { at_most: Duration::from_millis(300) }
     }
 }
 
@@ -560,10 +559,6 @@ impl<O: Ord> Entry<O> {
 pub(crate) fn transient_delay(attempt: u32, rng: &mut StdRng) -> Duration {
     let cap = if attempt <= 12 { Duration::from_secs(8) } else { Duration::from_secs(30) };
     jittered(doubled(Duration::from_millis(250), attempt.saturating_sub(1), cap), rng)
-}
-
-fn doubled(base: Duration, times: u32, cap: Duration) -> Duration {
-    base.saturating_mul(2_u32.saturating_pow(times)).min(cap)
 }
 
 /// Between half of `delay` and all of it.

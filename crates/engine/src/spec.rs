@@ -31,6 +31,8 @@ pub struct SystemSpec {
     pub crds: fn() -> Vec<CustomResourceDefinition>,
     /// The permissions that it needs in the cluster.
     pub rules: &'static [Rule],
+    /// The permissions of each way of running it that needs only a part of `rules`, by name. Each gets a file `deploy/rbac-SYSTEM-NAME.yaml`.
+    pub variants: &'static [(&'static str, &'static [Rule])],
     /// Reads its settings. Returns `None` when they are invalid; `Settings` then has the problems.
     pub configure: fn(&mut Settings) -> Option<Box<dyn Configured>>,
     /// Its part in `signpost demo`; `None` leaves it out.

@@ -1,9 +1,9 @@
 //! The writer: every write to the API server, except those of the lease and of events.
 //!
 //! ```text
-//!  submit(write) ─► lane per (object, status | metadata), latest wins ─► at most 16 at once ─► PATCH
-//!  write(write) ──────────────────────────────────────────────────────►        │
-//!                    skipped when the server is known to have that status ◄────┘
+//!  submit(write) ─► lane per (object, status | metadata), latest wins ─► a turn (`pace`) ─► PATCH
+//!  write(write) ────────────────────────────────────────────► at most 16 at once ─────────►  │
+//!                    skipped when the server is known to have that status ◄──────────────────┘
 //! ```
 //!
 //! Every patch carries the object's UID: a write does not create a deleted object again, and metadata meant for it does not reach another
@@ -409,26 +409,39 @@ impl Writer {
         }
     }
 
+    /// Takes the newest write of a lane; an empty lane is removed.
+    fn newest(&self, lane: &(Arc<ObjectId>, Lane), current: &mut Option<ObjectWrite>) {
+        let mut state = self.lock();
+        match state.lanes.get_mut(lane).map(|there| std::mem::replace(&mut there.next, Next::Same)) {
+            Some(Next::Same) => {}
+            Some(Next::Newer(newer)) => *current = Some(*newer),
+            Some(Next::Nothing) | None => *current = None,
+        }
+        if current.is_none() {
+            // Removed under the same lock that found it empty, so that no submit can come in between.
+            state.lanes.remove(lane);
+        }
+    }
+
     async fn work_off(&self, lane: &(Arc<ObjectId>, Lane), overtaken: &Notify) {
         let mut current: Option<ObjectWrite> = None;
         let mut attempt = 0;
         loop {
-            {
-                let mut state = self.lock();
-                let Some(there) = state.lanes.get_mut(lane) else { return };
-                match std::mem::replace(&mut there.next, Next::Same) {
-                    Next::Same => {}
-                    Next::Newer(newer) => current = Some(*newer),
-                    Next::Nothing => current = None,
-                }
-                if current.is_none() {
-                    // Removed under the same lock that found it empty, so that no submit can come in between.
-                    state.lanes.remove(lane);
-                    return;
-                }
+            self.newest(lane, &mut current);
+            if current.is_none() {
+                return;
             }
+            let turn = tokio::select! {
+                biased;
+                () = overtaken.notified() => continue,
+                turn = self.turn() => turn,
+            };
+            // It may have been replaced while it waited for its turn.
+            self.newest(lane, &mut current);
             let Some(write) = &current else { return };
-            match self.send(write).await {
+            let answer = turn.timed(self.send(write)).await;
+            drop(turn);
+            match answer {
                 Ok(_) => {
                     current = None;
                     attempt = 0;

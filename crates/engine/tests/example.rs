@@ -204,7 +204,7 @@ impl System for Greeter {
         conditions::set(&mut conditions, condition);
         let refusal = (!ready).then(|| Refusal::new(Reason::InvalidSpec, message));
         let status = Some(json!({ "conditions": conditions }));
-        Some(Wanted { identity: known.identity, finalizers: None, status, refusal })
+        Some(Wanted { status, refusal, ..Wanted::nothing(known.identity) })
     }
 }
 

@@ -269,6 +269,25 @@ async fn at_most_sixteen_requests_run_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn submitted_writes_take_turns() {
+    let (sandbox, user) = cluster().await;
+    let mut all = Vec::new();
+    for number in 0..16 {
+        all.push(make(&user, &format!("m{number}")).await);
+    }
+    let slow =
+        FaultPlan::new(|info, _| if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None });
+    let writer = writer(sandbox.client_with(slow));
+    let began = Instant::now();
+    for mirror in &all {
+        writer.submit(status(mirror, "one"));
+    }
+    writer.drain().await;
+    assert!(began.elapsed() >= Duration::from_secs(3), "as many at a time as the pace allows: {:?}", began.elapsed());
+    assert_eq!(writes_of_status(&sandbox), 16);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_closed_writer_writes_nothing() {
     let (sandbox, user) = cluster().await;
     let mirror = make(&user, "a").await;

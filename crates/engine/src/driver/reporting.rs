@@ -14,6 +14,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
+use signpost_planning::doubled;
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
@@ -27,8 +28,9 @@ use crate::{
     write::{ObjectWrite, Turn, WriteError},
 };
 
-/// How often a conflict is retried within one turn.
+/// How often a conflict is retried within one turn, and the first pause.
 const TRIES: u32 = 8;
+const CONFLICT: Duration = Duration::from_millis(10);
 /// Longest time for statuses that are still queued when asked to stop: another replica waits for the lease, and writes the rest.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -136,10 +138,10 @@ impl<S: System> Driver<S> {
         let gone = |wrote| if wrote { Ok(Written::Done(true)) } else { Err(WriteError::Gone) };
         for attempt in 0..TRIES {
             let Some(wanted) = self.system.wanted(id, self.outlets.clock.now()) else { return gone(wrote) };
-            let Wanted { identity, finalizers, status, refusal } = wanted;
+            let Wanted { identity, finalizers, status, refusal, owner } = wanted;
             let (write, more) = match (finalizers, status) {
                 (Some(finalizers), status) => (ObjectWrite::finalizers(&identity, &finalizers), status.is_some()),
-                (None, Some(status)) => (ObjectWrite::status(&identity, status), false),
+                (None, Some(status)) => (ObjectWrite::status(&identity, status).owned_by(owner), false),
                 (None, None) => return Ok(Written::Done(wrote)),
             };
             match turn.write(&self.outlets.writer, &write).await {
@@ -159,7 +161,9 @@ impl<S: System> Driver<S> {
                         return Ok(Written::Finalizers);
                     }
                 }
-                Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(10 << attempt)).await,
+                Err(WriteError::Conflict) => {
+                    tokio::time::sleep(doubled(CONFLICT, attempt, Duration::from_secs(2))).await
+                }
                 Err(error) => {
                     if let WriteError::Invalid(why) = &error {
                         tracing::error!(object = %id, why, "the API server rejects a status as invalid; check that the CRDs are those of this version");

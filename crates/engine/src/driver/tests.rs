@@ -117,11 +117,8 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
         crate::events::recorder(client, "test", clock.clone(), fence.clone(), health, metrics.clone());
     let refusals = Refusals::new(recorder.clone(), metrics.clone());
     let outlets = Outlets { writer, recorder, refusals, metrics: metrics.clone(), clock, fence };
-    let options = DriveOptions {
-        concurrency,
-        deadline: Duration::from_secs(10),
-        gather: Gather { at_least: Duration::ZERO, at_most: Duration::ZERO },
-    };
+    let options =
+        DriveOptions { concurrency, deadline: Duration::from_secs(10), gather: Gather { at_most: Duration::ZERO } };
     let stop = CancellationToken::new();
     let driver = Driver::new(Arc::new(Fake(script.clone())), queue.clone(), options, outlets);
     let task = tokio::spawn(driver.run(1, stop.clone()));

@@ -130,8 +130,16 @@ impl State {
 impl Turn {
     /// Writes, and notes how long the API server took.
     pub(crate) async fn write(&self, writer: &Writer, write: &ObjectWrite) -> Result<Value, WriteError> {
+        self.timed(writer.write(write)).await
+    }
+
+    /// Waits for the answer to a write, and notes how long the API server took.
+    pub(super) async fn timed(
+        &self,
+        write: impl Future<Output = Result<Value, WriteError>>,
+    ) -> Result<Value, WriteError> {
         let began = Instant::now();
-        let answer = writer.write(write).await;
+        let answer = write.await;
         match &answer {
             Ok(Value::Null) => {}
             Ok(_) => self.took(began.elapsed()),

@@ -286,7 +286,7 @@ impl System for Mirrors {
         let generation = Some(source.identity.generation);
         conditions::set(&mut status.conditions, conditions::condition("Ready", true, "Mirrored", "", generation, now));
         let status = serde_json::to_value(status).ok();
-        Some(Wanted { identity: source.identity, finalizers: None, status, refusal: None })
+        Some(Wanted { status, ..Wanted::nothing(source.identity) })
     }
 }
 

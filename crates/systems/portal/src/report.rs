@@ -51,7 +51,7 @@ pub(crate) fn wanted(known: &Known, now: Timestamp) -> Option<WantedState> {
     }
     let mut status = decided.fields.clone();
     status["conditions"] = json!(list);
-    Some(WantedState { identity: known.identity.clone(), finalizers: None, status: Some(status), refusal: None })
+    Some(WantedState { status: Some(status), ..WantedState::nothing(known.identity.clone()) })
 }
 
 pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSystem> {

@@ -100,7 +100,7 @@ impl ZoneIndex {
         let status = json!({ "observedGeneration": object.identity.generation });
         let identity = object.identity.clone();
         let all = object.members.iter().all(judged);
-        all.then_some(Wanted { identity, finalizers: None, status: Some(status), refusal: None })
+        all.then(|| Wanted { status: Some(status), ..Wanted::nothing(identity) })
     }
 
     /// What is refused of the DNSEndpoints among these objects, complete for each.

@@ -249,13 +249,13 @@ pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
     let identity = record.identity.clone();
     if decided.release && identity.is_deleting() {
         let finalizers = has_any_finalizer(&identity).then(|| without_finalizers(&identity));
-        return Some(Wanted { identity, finalizers, status: None, refusal: None });
+        return Some(Wanted { finalizers, ..Wanted::nothing(identity) });
     }
     let lacks = record.applied().is_some() && !record.has_finalizer() && !identity.is_deleting();
     let finalizers = lacks.then(|| identity.finalizers.with(FINALIZER));
     let refusal = decided.refusal(&record.seen).cloned();
     let status = serde_json::to_value(record_status(record, decided, now)).ok();
-    Some(Wanted { identity, finalizers, status, refusal })
+    Some(Wanted { finalizers, status, refusal, ..Wanted::nothing(identity) })
 }
 
 /// What should be true of a zone object now.
@@ -263,10 +263,10 @@ pub(crate) fn zone_wanted(zone: &ZoneObject) -> Option<Wanted> {
     let identity = zone.identity.clone();
     if zone.release && identity.is_deleting() {
         let finalizers = has_any_finalizer(&identity).then(|| without_finalizers(&identity));
-        return Some(Wanted { identity, finalizers, status: None, refusal: None });
+        return Some(Wanted { finalizers, ..Wanted::nothing(identity) });
     }
     let status = serde_json::to_value(zone.wanted.as_deref()?).ok()?;
-    Some(Wanted { identity, finalizers: None, status: Some(status), refusal: None })
+    Some(Wanted { status: Some(status), ..Wanted::nothing(identity) })
 }
 
 /// The status of a record set.

@@ -167,5 +167,5 @@ fn wanted<S>(
     // One that the object has already was reported when it was written.
     let new = |refusal: &&Refusal| !known.seen.has_reason(refusal.reason.as_str());
     let refusal = verdict.refusal.as_ref().filter(new).or_else(|| second.filter(new)).cloned();
-    Some(Wanted { identity: known.identity.clone(), finalizers: None, status: Some(fields), refusal })
+    Some(Wanted { status: Some(fields), refusal, ..Wanted::nothing(known.identity.clone()) })
 }
