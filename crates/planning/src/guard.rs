@@ -23,8 +23,8 @@ pub struct DeletionGuard {
 impl DeletionGuard {
     /// For a zone: more than 30 % of it, from 10 record sets up.
     pub const ZONE: Self = Self { percent: 30, from: 10, allowance: 0 };
-    /// For a Pi-hole: more than 50 % of our lines; up to 10 are always allowed.
-    pub const PIHOLE: Self = Self { percent: 50, from: 0, allowance: 10 };
+    /// For a list of our own entries: more than 50 % of it; up to 10 are always allowed.
+    pub const LIST: Self = Self { percent: 50, from: 0, allowance: 10 };
 
     /// Whether this many deletions out of `served` need a confirmation.
     pub fn trips(&self, served: usize, deletions: usize) -> bool {
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_pihole_may_lose_ten_lines_or_half_whichever_is_more() {
-        assert!(!DeletionGuard::PIHOLE.trips(10, 10));
-        assert!(DeletionGuard::PIHOLE.trips(11, 11));
-        assert!(!DeletionGuard::PIHOLE.trips(100, 50));
-        assert!(DeletionGuard::PIHOLE.trips(100, 51));
+        assert!(!DeletionGuard::LIST.trips(10, 10));
+        assert!(DeletionGuard::LIST.trips(11, 11));
+        assert!(!DeletionGuard::LIST.trips(100, 50));
+        assert!(DeletionGuard::LIST.trips(100, 51));
     }
 
     #[test]

@@ -104,7 +104,7 @@ proptest! {
     fn the_guard_pauses_by_its_rule_and_allows_a_second_identical_pass(
         served in 0..60_usize,
         share in 0..=100_usize,
-        guard in prop::sample::select(vec![DeletionGuard::ZONE, DeletionGuard::PIHOLE]),
+        guard in prop::sample::select(vec![DeletionGuard::ZONE, DeletionGuard::LIST]),
     ) {
         let deletions = served * share / 100;
         let names: Vec<usize> = (0..deletions).collect();

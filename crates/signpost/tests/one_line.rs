@@ -40,6 +40,7 @@ mod greeter {
             verbs: &["get", "list", "watch", "patch", "create"],
             why: "the greetings",
         }],
+        variants: &[],
         configure,
         demo: Some(Demo { examples: &[("greeter.yaml", EXAMPLE)], crds: Vec::new, start }),
     };
@@ -146,6 +147,13 @@ async fn a_demo_whose_last_step_fails_has_not_converged() {
     let spec = SystemSpec { demo: Some(demo), ..greeter::SPEC };
     let ending = demo::run_systems(&[spec], &once(), CancellationToken::new()).await.unwrap();
     assert_eq!(ending, demo::Ending::Short);
+}
+
+#[test]
+fn the_example_system_has_fewer_than_250_lines_with_its_test() {
+    let example = include_str!("../../engine/tests/example.rs");
+    assert!(example.contains("impl System for Greeter") && example.contains("#[tokio::test"));
+    assert!(example.lines().count() < 250, "{} lines", example.lines().count());
 }
 
 #[test]

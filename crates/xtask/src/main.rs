@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::CommandFactory as _;
+use signpost::systems::SYSTEMS;
 
 const NOTE: &str = "# Written by `make generate`; edit the code it comes from instead.\n";
 
@@ -25,7 +26,7 @@ fn root() -> PathBuf {
 
 fn generate() -> anyhow::Result<()> {
     for (path, text) in files()? {
-        let path = root().join(path);
+        let path = root().join(&path);
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -36,7 +37,7 @@ fn generate() -> anyhow::Result<()> {
 
 fn check() -> anyhow::Result<()> {
     for (path, text) in files()? {
-        let found = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+        let found = std::fs::read_to_string(root().join(&path)).unwrap_or_default();
         if found != text {
             bail!("{path} is stale: run `make generate`");
         }
@@ -44,22 +45,26 @@ fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
-    let rbac = signpost::manifest::to_stream(&signpost::rbac::manifests("signpost", signpost::systems::SYSTEMS))?;
-    // The two modes of one system need different permissions. They have names of their own: applying one replaces no other role.
-    let only = |name: &str, rules: &'static [signpost_engine::Rule]| {
-        let spec = signpost_engine::SystemSpec { rules, ..signpost_system_pangolin::SPEC };
-        signpost::manifest::to_stream(&signpost::rbac::manifests_named(name, "signpost", &[spec]))
+fn files() -> anyhow::Result<Vec<(String, String)>> {
+    let rbac = |name: &str, systems: &[_]| {
+        signpost::manifest::to_stream(&signpost::rbac::manifests_named(name, "signpost", systems))
     };
-    let crd = only("signpost-pangolin-crd", signpost_system_pangolin::CRD_RULES)?;
-    let api = only("signpost-pangolin-api", signpost_system_pangolin::API_RULES)?;
-    Ok(vec![
-        ("deploy/rbac-pangolin-crd.yaml", format!("{NOTE}{crd}")),
-        ("deploy/rbac-pangolin-api.yaml", format!("{NOTE}{api}")),
-        ("deploy/crds.yaml", format!("{NOTE}{}", signpost::crds::yaml(signpost::systems::SYSTEMS)?)),
-        ("deploy/rbac.yaml", format!("{NOTE}{rbac}")),
-        ("docs/command-line.md", reference()),
-    ])
+    let mut files = vec![
+        ("deploy/crds.yaml".to_owned(), format!("{NOTE}{}", signpost::crds::yaml(SYSTEMS)?)),
+        ("deploy/rbac.yaml".to_owned(), format!("{NOTE}{}", rbac("signpost", SYSTEMS)?)),
+        ("docs/command-line.md".to_owned(), reference()),
+    ];
+    for spec in SYSTEMS {
+        for (variant, rules) in spec.variants {
+            let mut only = *spec;
+            only.rules = rules;
+            // They have names of their own: applying one replaces no other role.
+            let name = format!("{}-{variant}", spec.name);
+            let manifests = rbac(&format!("signpost-{name}"), &[only])?;
+            files.push((format!("deploy/rbac-{name}.yaml"), format!("{NOTE}{manifests}")));
+        }
+    }
+    Ok(files)
 }
 
 fn reference() -> String {

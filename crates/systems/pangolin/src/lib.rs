@@ -73,14 +73,15 @@ pub const SPEC: SystemSpec = SystemSpec {
         PATCH_STATUS,
         READ_CLUSTER_ID,
     ],
+    variants: &[("crd", CRD_RULES), ("api", API_RULES)],
     configure,
     demo: Some(demo::DEMO),
 };
 
 /// The permissions of crd mode.
-pub const CRD_RULES: &[Rule] = &[READ, READ_CLASSES, READ_SERVICES, WRITE_RESOURCES, READ_TUNNELS];
+const CRD_RULES: &[Rule] = &[READ, READ_CLASSES, READ_SERVICES, WRITE_RESOURCES, READ_TUNNELS];
 /// The permissions of api mode.
-pub const API_RULES: &[Rule] = &[READ, READ_CLASSES, READ_SERVICES, PATCH_INGRESSES, READ_CLUSTER_ID];
+const API_RULES: &[Rule] = &[READ, READ_CLASSES, READ_SERVICES, PATCH_INGRESSES, READ_CLUSTER_ID];
 
 const READ: Rule = Rule {
     own_namespace: false,

@@ -72,6 +72,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             why: "the id of the cluster, and the ledger of records in a Pi-hole that has no room for a mark",
         },
     ],
+    variants: &[],
     configure: |settings| {
         let config = PiholeConfig::read(settings)?;
         Some(Box::new(move |operator: &mut Operator| install(operator, config).map_err(Into::into)))
@@ -139,6 +140,9 @@ impl System for PiholeSystem {
     }
 
     fn measure(&self, measured: Measured) {
+        if let Some(instance) = &measured.instance {
+            instance.passed(measured.after);
+        }
         self.metrics.record(measured);
     }
 }
@@ -182,7 +186,7 @@ pub fn install_instances(operator: &mut Operator, policy: Policy, instances: Vec
         concurrency: instances.len().max(1),
         // Every request has its own deadline; thousands of them, one by one, may take minutes.
         deadline: Duration::from_mins(15),
-        gather: Gather { at_least: Duration::ZERO, at_most: policy.gather },
+        gather: Gather { at_most: policy.gather },
     };
     let ledgers = ConfigMaps::new(operator.client(), operator.writer(), &policy.namespace, policy.owner.as_str());
     let system = PiholeSystem::new(policy, index, instances, Arc::new(ledgers), operator.clock(), &operator.metrics());

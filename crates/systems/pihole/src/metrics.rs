@@ -108,7 +108,7 @@ impl PiholeMetrics {
     }
 
     pub(crate) fn record(&self, measured: Measured) {
-        let Measured { instance, records, writes, errors, refusals, notices, after } = measured;
+        let Measured { instance, records, writes, errors, refusals, notices, after: _ } = measured;
         let Some(instance) = instance else { return };
         let of = || OfInstance { instance: instance.name.clone() };
         let by = |reason| ByReason { instance: instance.name.clone(), reason };
@@ -131,7 +131,6 @@ impl PiholeMetrics {
         for notice in notices {
             self.log(&instance.name, &notice);
         }
-        instance.passed(after);
     }
 
     fn log(&self, instance: &str, notice: &Notice) {

@@ -84,6 +84,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             why: "report the result",
         },
     ],
+    variants: &[],
     configure,
     demo: None,
 };

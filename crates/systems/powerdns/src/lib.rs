@@ -91,6 +91,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             why: "report which generation is published, with PDNS_DNSENDPOINTS=true",
         },
     ],
+    variants: &[],
     configure,
     demo: Some(demo::DEMO),
 };

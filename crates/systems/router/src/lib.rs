@@ -104,6 +104,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             why: "the addresses of load balancers",
         },
     ],
+    variants: &[],
     configure,
     demo: None,
 };

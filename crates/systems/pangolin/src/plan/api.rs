@@ -228,9 +228,8 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
             plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned() });
         }
     }
-    let guard = DeletionGuard { percent: 50, from: 0, allowance: 10 };
     let names = plan.delete.iter().map(|doomed| doomed.mark.clone());
-    let verdict = memory.guard.check(guard, ours.len(), names, Permission::Guarded, policy.brake, now);
+    let verdict = memory.guard.check(DeletionGuard::LIST, ours.len(), names, Permission::Guarded, policy.brake, now);
     if let Verdict::Held { .. } = verdict {
         plan.delete.clear();
         plan.paused = true;

@@ -137,7 +137,7 @@ fn sweep(
     planned: &mut Planned,
 ) {
     let lines: Vec<&Line> = deletions.iter().flat_map(|change| &change.remove).collect();
-    let (limits, wait) = (DeletionGuard::PIHOLE, input.policy.brake);
+    let (limits, wait) = (DeletionGuard::LIST, input.policy.brake);
     match guard.check(limits, sorted.lines, lines, Permission::Guarded, wait, input.now) {
         Verdict::Allowed => planned.changes.extend(deletions),
         Verdict::Held { deletions, served, .. } => {
