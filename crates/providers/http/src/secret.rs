@@ -1,7 +1,7 @@
 //! A password, token or key: never printed, and read from its file at each use, so that a rotation needs no restart.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use thiserror::Error;
 
@@ -34,20 +34,35 @@ pub enum SecretError {
 }
 
 impl Secret {
+    /// The secret from settings: a value or a file, not both; `None` when there is neither. The file has to have a secret in it now.
+    pub fn given(value: Option<String>, file: Option<PathBuf>) -> Result<Option<Self>, String> {
+        match (value.filter(|value| !value.trim().is_empty()), file) {
+            (Some(_), Some(_)) => Err("give the value or the file, not both".to_owned()),
+            (Some(value), None) => Ok(Some(Self::Value(value))),
+            (None, Some(file)) => {
+                let text = std::fs::read_to_string(&file);
+                text_of(&file, text).map(|_| Some(Self::File(file))).map_err(|error| error.to_string())
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
     /// The secret as it is now. Line ends at the end of a file do not count.
     pub async fn read(&self) -> Result<SecretText, SecretError> {
         let path = match self {
             Self::Value(value) => return Ok(SecretText(value.clone())),
             Self::File(path) => path,
         };
-        let shown = path.display().to_string();
-        let text = tokio::fs::read_to_string(path)
-            .await
-            .map_err(|error| SecretError::Unreadable { path: shown.clone(), why: error.to_string() })?;
-        if text.trim().is_empty() {
-            return Err(SecretError::Empty { path: shown });
-        }
-        Ok(SecretText(text.trim_end_matches(['\r', '\n']).to_owned()))
+        text_of(path, tokio::fs::read_to_string(path).await)
+    }
+}
+
+fn text_of(path: &Path, text: io::Result<String>) -> Result<SecretText, SecretError> {
+    let path = path.display().to_string();
+    match text {
+        Err(error) => Err(SecretError::Unreadable { path, why: error.to_string() }),
+        Ok(text) if text.trim().is_empty() => Err(SecretError::Empty { path }),
+        Ok(text) => Ok(SecretText(text.trim_end_matches(['\r', '\n']).to_owned())),
     }
 }
 
@@ -104,6 +119,21 @@ mod tests {
         assert_eq!(secret.read().await.unwrap().expose(), "one ");
         std::fs::write(file.path(), "two").unwrap();
         assert_eq!(secret.read().await.unwrap().expose(), "two");
+    }
+
+    #[test]
+    fn a_secret_is_given_as_a_value_or_as_a_file_that_has_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = || Some(file.path().to_owned());
+        assert_eq!(Secret::given(Some("a".into()), None), Ok(Some(Secret::Value("a".into()))));
+        assert_eq!(Secret::given(Some(" ".into()), None), Ok(None));
+        assert_eq!(Secret::given(None, None), Ok(None));
+        assert!(Secret::given(Some("a".into()), path()).unwrap_err().contains("not both"));
+        assert!(Secret::given(None, path()).unwrap_err().contains("is empty"));
+        std::fs::write(file.path(), "s3cret").unwrap();
+        assert_eq!(Secret::given(None, path()), Ok(Some(Secret::File(file.path().to_owned()))));
+        let missing = Secret::given(None, Some("/nonexistent/token".into())).unwrap_err();
+        assert!(missing.starts_with("/nonexistent/token cannot be read: "), "{missing}");
     }
 
     #[tokio::test]

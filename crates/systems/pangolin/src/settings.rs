@@ -376,24 +376,12 @@ fn connection(settings: &mut Settings) -> Option<Connection> {
         settings.required("PIC_API_URL", "the address of Pangolin's Integration API, such as https://api.example.com");
     let base = url.and_then(|url| settings.check("PIC_API_URL", parse_base_url(&url)));
     let org = settings.required("PIC_ORG_ID", "the id of the organisation, as the dashboard's address shows it");
-    let key = match (settings.given("PIC_API_KEY").map(str::to_owned), settings.path("PIC_API_KEY_FILE")) {
-        (Some(_), Some(_)) => {
-            settings.problem("PIC_API_KEY", "is given beside PIC_API_KEY_FILE; remove one of the two");
-            None
-        }
-        (Some(key), None) => Some(Secret::Value(key)),
-        (None, Some(file)) => match std::fs::metadata(&file) {
-            Ok(_) => Some(Secret::File(file)),
-            Err(error) => {
-                settings.problem("PIC_API_KEY_FILE", format!("{} cannot be read: {error}", file.display()));
-                None
-            }
-        },
-        (None, None) => {
-            settings.problem("PIC_API_KEY", "is required in api mode: an API key, or PIC_API_KEY_FILE with one");
-            None
-        }
-    };
+    let (value, file) = (settings.given("PIC_API_KEY").map(str::to_owned), settings.path("PIC_API_KEY_FILE"));
+    let at = if file.is_some() { "PIC_API_KEY_FILE" } else { "PIC_API_KEY" };
+    let key = Secret::given(value, file).and_then(|key| {
+        key.ok_or_else(|| "is required in api mode: an API key, or PIC_API_KEY_FILE with one".to_owned())
+    });
+    let key = settings.check(at, key);
     let ca_file = settings.path("PIC_API_CA_FILE");
     Some(Connection { ca_file, ..Connection::new(base?, org?, key?) })
 }

@@ -303,16 +303,9 @@ impl InstanceEntry {
             parse_base_url(&self.url).map_err(|error| format!("is not a usable http or https URL: {error}"))
         };
         let base = settings.check(&url, base);
-        let token = match (given(&self.token), self.token_file) {
-            (Some(_), Some(_)) => Err("give the token or the token file, not both".to_owned()),
-            (Some(token), None) => Ok(Secret::Value(token)),
-            (None, Some(file)) => match std::fs::read_to_string(&file) {
-                Ok(text) if !text.trim().is_empty() => Ok(Secret::File(file)),
-                Ok(_) => Err(format!("the token file {} is empty", file.display())),
-                Err(error) => Err(format!("the token file {} cannot be read: {error}", file.display())),
-            },
-            (None, None) => Err("is required: an app password, the web password, or the API token".to_owned()),
-        };
+        let token = Secret::given(given(&self.token), self.token_file).and_then(|token| {
+            token.ok_or_else(|| "is required: an app password, the web password, or the API token".to_owned())
+        });
         let token = settings.check(at("PIHOLE_API_TOKEN", "token"), token);
         let dialect = given(&self.dialect).unwrap_or_else(|| "auto".to_owned());
         let dialect = Dialect::parse(&dialect).ok_or_else(|| format!("{dialect:?} is not one of auto, spec, v6"));

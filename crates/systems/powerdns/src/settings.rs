@@ -220,10 +220,12 @@ impl PowerDnsConfig {
             Secret::Value(key) if key.trim().is_empty() => {
                 problem("PDNS_API_KEY", "it is empty; set it, or PDNS_API_KEY_FILE".to_owned());
             }
-            Secret::File(path) if !path.exists() => {
-                problem("PDNS_API_KEY_FILE", format!("{} does not exist", path.display()));
+            Secret::File(path) => {
+                if let Err(why) = Secret::given(None, Some(path.clone())) {
+                    problem("PDNS_API_KEY_FILE", why);
+                }
             }
-            Secret::Value(_) | Secret::File(_) => {}
+            Secret::Value(_) => {}
         }
         if self.vhost.is_empty() {
             problem("PDNS_API_VHOST", "it is empty; write localhost".to_owned());
