@@ -3,7 +3,7 @@
 //! In: claims as objects are created and deleted, in any order. Out: the holder of a key (oldest claim, then lowest UID, then holder) and
 //! the queue behind it. The answer depends on the claims alone, not on their order of arrival.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
@@ -22,6 +22,13 @@ impl<H> Claim<H> {
     /// A claim of `holder` since then.
     pub fn new(holder: H, since: Timestamp, uid: impl Into<Arc<str>>) -> Self {
         Self { since, uid: uid.into(), holder }
+    }
+}
+
+impl<H: Ord> Claim<H> {
+    /// The same order where it is known which claims are served already: of two claims of one second, the one that is served more is first.
+    pub fn cmp_served<S: Ord>(&self, served: &S, other: &Self, other_served: &S) -> Ordering {
+        self.since.cmp(&other.since).then_with(|| other_served.cmp(served)).then_with(|| self.cmp(other))
     }
 }
 
@@ -179,6 +186,15 @@ mod tests {
         claims.insert("www", claim("a", 1, "u2"));
         claims.insert("www", claim("b", 1, "u1"));
         assert_eq!(line(&claims, "www"), ["b", "a"]);
+    }
+
+    #[test]
+    fn of_one_second_the_served_claim_is_first_then_the_uid_decides() {
+        let (older, low, high) = (claim("a", 1, "u9"), claim("b", 2, "u1"), claim("c", 2, "u2"));
+        assert_eq!(high.cmp_served(&true, &low, &false), Ordering::Less);
+        assert_eq!(high.cmp_served(&true, &older, &false), Ordering::Greater, "age is first");
+        assert_eq!(low.cmp_served(&true, &high, &true), Ordering::Less);
+        assert_eq!(low.cmp_served(&false, &high, &false), low.cmp(&high));
     }
 
     #[test]

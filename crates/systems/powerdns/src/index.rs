@@ -20,7 +20,7 @@ use serde_json::Value;
 use signpost_apis::powerdns::{ClusterRRset, ClusterZone, RRset, RRsetSpec, RRsetStatus, Zone, ZoneSpec, ZoneStatus};
 use signpost_dns::{Fqdn, RecordKey, ZoneName};
 use signpost_engine::{Identity, Index, ObjectId, Queue, Selector, Touch, Touched};
-use signpost_planning::{Claim, Claims, Reason};
+use signpost_planning::{Claims, Reason};
 
 use crate::{
     plan::ledger::Ledger,
@@ -376,7 +376,7 @@ impl ZoneIndex {
                 state.claims.remove(&old.key, &id);
                 touched.push((old.key.clone(), Touch::All));
             }
-            let claim = Claim::new(id.clone(), new.identity.created, new.identity.uid.clone());
+            let claim = new.identity.claim();
             state.zones.insert(id.clone(), Arc::new(new));
             if moved {
                 state.claims.insert(key, claim);

@@ -69,11 +69,11 @@ pub(crate) async fn observe(
 
 /// Of two that were made in the same second, the one that has the zone keeps it.
 fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
-    claimants.sort_by_key(|claimant| {
-        let identity = &claimant.identity;
-        let has_ledger = memory.ledger_of.as_ref() == Some(&identity.uid);
-        (identity.created, !has_ledger, claimant.status.id.is_none())
-    });
+    let served = |claimant: &ZoneObject| {
+        (memory.ledger_of.as_ref() == Some(&claimant.identity.uid), claimant.status.id.is_some())
+    };
+    claimants
+        .sort_by(|one, other| one.identity.claim().cmp_served(&served(one), &other.identity.claim(), &served(other)));
 }
 
 /// Whether an endpoint is to be written for the first time in a zone that external-dns writes to as well: it may have taken the name since

@@ -117,9 +117,9 @@ impl<'a> Place<'a> {
         };
         let mut queue: Vec<&Arc<Record>> = records.iter().collect();
         // Of two that were made in the same second, the one that is served stays.
-        queue.sort_by_key(|record| {
-            let identity = &record.identity;
-            (identity.created, record.applied().is_none(), identity.uid.clone(), identity.id.clone())
+        queue.sort_by(|one, other| {
+            let served = |record: &Record| record.applied().is_some();
+            one.identity.claim().cmp_served(&served(one), &other.identity.claim(), &served(other))
         });
         for record in queue {
             place.sort(plan, record);

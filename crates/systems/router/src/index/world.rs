@@ -570,7 +570,7 @@ fn used<S>(map: &BTreeMap<Id, Known<S>>, kind: &str, check: impl Fn(&S) -> Resul
 fn claim_of(route: &Route) -> Option<(Fqdn, Claim<Id>)> {
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok().filter(|_| !identity.is_deleting())?;
-    Some((host.clone(), Claim::new(identity.id.clone(), identity.created, identity.uid.clone())))
+    Some((host.clone(), identity.claim()))
 }
 
 fn policies_of(id: &ObjectId) -> RouterKey {
