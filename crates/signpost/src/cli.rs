@@ -30,7 +30,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run everything embedded on this machine: a Kubernetes API, a name server, every system, and the examples
+    /// Run everything embedded on this machine: a Kubernetes API, a name server, the systems that have a demo, and their examples
     Demo(DemoArgs),
     /// Run the operator against a cluster
     Run(Box<RunArgs>),

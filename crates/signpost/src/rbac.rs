@@ -1,11 +1,9 @@
 //! The operator's permissions in a cluster: the rules of the systems' specs, as `deploy/rbac.yaml` and `signpost rbac` grant them.
 //!
-//! A test runs every system on the sandbox. It fails when no rule allows a request, or when a rule is not used.
+//! A test runs every system on the sandbox. It fails when no rule of a system allows its request, or when a rule is not used.
 
 use serde_json::{Value, json};
 use signpost_engine::{Rule, SystemSpec};
-
-use crate::systems::SYSTEMS;
 
 /// The permissions of the process itself, independent of the systems.
 const PROCESS: &[Rule] = &[
@@ -30,9 +28,9 @@ pub fn rules(systems: &[SystemSpec]) -> impl Iterator<Item = &'static Rule> {
     PROCESS.iter().chain(systems.iter().flat_map(|spec| spec.rules))
 }
 
-/// Whether some rule of any system allows this request.
-pub fn allows(verb: &str, group: &str, resource: &str) -> bool {
-    rules(SYSTEMS).any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
+/// Whether a rule of the operator with these systems allows this request.
+pub fn allows(systems: &[SystemSpec], verb: &str, group: &str, resource: &str) -> bool {
+    rules(systems).any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
 }
 
 /// The Kubernetes objects that grant the rules, in the order to apply them. All have this name, so that several sets can be applied side by

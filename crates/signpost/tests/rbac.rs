@@ -1,13 +1,13 @@
 //! The roles in `deploy/rbac.yaml` are sufficient and minimal.
 //!
-//! Sufficient: both systems converge on a real kube-apiserver as a service account with only those roles. Minimal: on the sandbox, a rule
-//! allows every request of the operator, and a request uses every rule.
+//! Sufficient: all systems converge on a real kube-apiserver as a service account with only those roles. Minimal: on the sandbox, the rules of
+//! each system alone allow every request of that system, and a request uses every rule.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
@@ -18,11 +18,12 @@ use signpost::{manifest, rbac};
 use signpost_apis::externaldns;
 use signpost_dns::ZoneName;
 use signpost_engine::lease::LeaseOptions;
-use signpost_engine::{Operator, OperatorOptions};
+use signpost_engine::{Operator, OperatorOptions, SystemSpec};
 use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
 use signpost_provider_resolver::Memory;
+use signpost_sandbox::{Fault, FaultPlan, Sandbox};
 use signpost_system_pihole::{Instance, Policy};
 use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::pihole::PiholeSpec;
@@ -34,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 #[path = "../../systems/pangolin/tests/common/crds.rs"]
 mod pangolin_crds;
 
-/// A running operator with every system on servers in memory, and a stand-in that needs the ledger.
+/// An operator for each system, on servers in memory, and a stand-in that needs the ledger.
 struct TestOperator {
     powerdns: MemoryServer,
     pihole: MemoryPihole,
@@ -53,14 +54,20 @@ fn pangolin() -> MemoryPangolin {
 }
 
 impl TestOperator {
-    async fn start(client: Client, namespace: &str) -> Self {
+    /// `client` is called with the name of a system; both modes of one that has two are systems here.
+    async fn start(client: impl Fn(&'static str) -> Client, namespace: &str) -> Self {
+        let with = |system, lease| {
+            let options =
+                OperatorOptions { lease, namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
+            Operator::new(client(system), options)
+        };
         let lease = LeaseOptions::new(namespace, "signpost");
-        let options =
-            OperatorOptions { lease: Some(lease), namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
-        let mut operator = Operator::new(client, options);
+        let mut served = with("powerdns", Some(lease));
+        let [mut ingress, mut portal, mut routing, mut crd, mut direct] =
+            ["pihole", "portal", "router", "pangolin-crd", "pangolin-api"].map(|system| with(system, None));
         let (powerdns, pihole, spec) = (MemoryServer::new(), MemoryPihole::new(), PiholeSpec::start().await);
         let pace = Pace { endpoints: Some(EndpointSource::default()), ..Pace::default() };
-        signpost_system_powerdns::install_with(&mut operator, Arc::new(powerdns.clone()), pace);
+        signpost_system_powerdns::install_with(&mut served, Arc::new(powerdns.clone()), pace);
         let mut policy = Policy::new(OwnerId::parse("rbac").unwrap(), "192.0.2.1".parse().unwrap());
         namespace.clone_into(&mut policy.namespace);
         policy.finalizer = true;
@@ -71,19 +78,16 @@ impl TestOperator {
             Instance::new("memory", Arc::new(pihole.clone())),
             Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
         ];
-        signpost_system_pihole::install_instances(&mut operator, policy, instances);
+        signpost_system_pihole::install_instances(&mut ingress, policy, instances);
         let pace = signpost_system_portal::Pace { namespace: namespace.to_owned(), ..Default::default() };
-        signpost_system_portal::install_with(&mut operator, Arc::new(Memory::default()), &Arc::default(), pace);
+        signpost_system_portal::install_with(&mut portal, Arc::new(Memory::default()), &Arc::default(), pace);
         let router =
             signpost_system_router::RouterConfig { gateway_namespace: namespace.to_owned(), ..Default::default() };
-        signpost_system_router::install(&mut operator, router);
+        signpost_system_router::install(&mut routing, router);
         let mut exposed =
             signpost_system_pangolin::Policy { ingress_status: true, ..signpost_system_pangolin::Policy::default() };
         exposed.hosts.unlisted = true;
-        signpost_system_pangolin::install_crd(&mut operator, exposed);
-        // The other mode of that system, as an operator of its own.
-        let options = OperatorOptions { namespace: Some(namespace.to_owned()), ..OperatorOptions::default() };
-        let mut direct = Operator::new(operator.client(), options);
+        signpost_system_pangolin::install_crd(&mut crd, exposed);
         let pangolin = pangolin();
         signpost_system_pangolin::install_api(
             &mut direct,
@@ -91,7 +95,7 @@ impl TestOperator {
             Arc::new(pangolin.clone()),
         );
         let stop = CancellationToken::new();
-        let running = [operator, direct].map(|operator| {
+        let running = [served, ingress, portal, routing, crd, direct].map(|operator| {
             let ended = stop.clone();
             tokio::spawn(async move { operator.run(ended).await.unwrap() })
         });
@@ -475,7 +479,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let user = format!("system:serviceaccount:{namespace}:signpost");
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
-    let operator = TestOperator::start(account, &namespace).await;
+    let operator = TestOperator::start(|_| account.clone(), &namespace).await;
     operator.served("rbac.example").await;
     objects.observed().await;
     create_and_delete_component(&client, &namespace).await;
@@ -492,14 +496,45 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     operator.stop().await;
 }
 
+/// Verb, group, and resource with its subresource.
+type Request = (String, String, String);
+
+/// A client that records the requests of one system.
+fn recording(
+    sandbox: &Sandbox,
+    all: &Arc<Mutex<BTreeMap<&'static str, BTreeSet<Request>>>>,
+    system: &'static str,
+) -> Client {
+    let all = Arc::clone(all);
+    sandbox.client_with(FaultPlan::new(move |info, _| {
+        if !info.resource.is_empty() {
+            let subresource =
+                if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
+            let request = (info.verb.clone(), info.group.clone(), format!("{}{subresource}", info.resource));
+            all.lock().unwrap().entry(system).or_default().insert(request);
+        }
+        Fault::None
+    }))
+}
+
+/// The spec of a system, or of one mode of it with the permissions of that mode alone.
+fn spec_of(name: &str) -> SystemSpec {
+    let (system, mode) = name.split_once('-').unwrap_or((name, ""));
+    let spec = *SYSTEMS.iter().find(|spec| spec.name == system).unwrap();
+    match spec.variants.iter().find(|(variant, _)| *variant == mode) {
+        Some((_, rules)) => SystemSpec { rules, ..spec },
+        None => spec,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
+async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used() {
     let cluster = signpost_testkit::sandbox_cluster().await;
     let namespace = cluster.namespace("rbac").await;
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let sandbox = cluster.sandbox().unwrap();
-    sandbox.take_log(); // the test's own requests up to here
-    let operator = TestOperator::start(sandbox.client(), &namespace).await;
+    let requests = Arc::default();
+    let operator = TestOperator::start(|system| recording(sandbox, &requests, system), &namespace).await;
     operator.served("rbac.example").await;
     create_and_delete_component(&cluster.client(), &namespace).await;
     routed(&cluster, &namespace).await;
@@ -507,42 +542,23 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
     .await;
-    let before_deletes = sandbox.take_log();
     objects.observed().await;
     exposed(&objects).await;
-    let exposing = sandbox.take_log().into_iter().filter(|entry| {
-        // The requests of the test itself are none of the operator's.
-        let own = entry.info.resource == "ingresses" && ["get", "patch"].contains(&entry.info.verb.as_str());
-        let listed = entry.info.resource == "pangolinresources" && entry.info.verb == "list";
-        let reported = entry.info.resource == "pangolinresources" && entry.info.subresource == "status";
-        let asked = entry.info.verb == "get" && entry.info.resource != "pangolinresources";
-        !(asked || listed || reported || own && entry.info.subresource.is_empty())
-    });
-    let before_deletes = before_deletes.into_iter().chain(exposing.collect::<Vec<_>>());
     delete_all(&objects, "rbac.example").await;
     operator.stop().await;
-    let tests_own = |verb: &str| matches!(verb, "get" | "delete");
-    let later = sandbox.take_log().into_iter().filter(|entry| !tests_own(&entry.info.verb));
 
-    let mut used = BTreeSet::new();
-    for entry in before_deletes.chain(later).filter(|entry| !entry.info.resource.is_empty()) {
-        let info = entry.info;
-        // The test itself removes an annotation.
-        if (info.verb.as_str(), info.resource.as_str(), info.subresource.as_str()) == ("patch", "dns", "") {
-            continue;
+    let requests = std::mem::take(&mut *requests.lock().unwrap());
+    assert_eq!(requests.len(), 6, "every system made requests");
+    for (system, used) in &requests {
+        let spec = spec_of(system);
+        for (verb, group, resource) in used {
+            // A setting that is off by default; the roles of the modes do not include it.
+            let optional = !spec.variants.is_empty() && resource == "ingresses/status";
+            assert!(
+                optional || rbac::allows(&[spec], verb, group, resource),
+                "no rule of {system} allows {verb} {resource} ({group})"
+            );
         }
-        let resource = if info.subresource.is_empty() {
-            info.resource.clone()
-        } else {
-            format!("{}/{}", info.resource, info.subresource)
-        };
-        assert!(
-            rbac::allows(&info.verb, &info.group, &resource),
-            "no rule allows {} {resource} ({})",
-            info.verb,
-            info.group
-        );
-        used.insert((info.verb, info.group, resource));
     }
     // Not used in a short run: a second write of the same event, and the cluster-scoped kinds.
     // An apply that creates an object is one PATCH, and the API server asks for both verbs.
@@ -552,13 +568,27 @@ async fn every_request_is_allowed_by_a_rule_and_every_rule_is_used() {
             || (verb, resource) == ("patch", "events")
             || resource.starts_with("cluster")
     };
-    for rule in rbac::rules(SYSTEMS) {
-        for resource in rule.resources {
-            for verb in rule.verbs.iter().filter(|verb| !rare(verb, resource)) {
-                let used = used.contains(&((*verb).to_owned(), rule.group.to_owned(), (*resource).to_owned()));
-                assert!(used, "nothing uses {verb} on {resource} ({}): {}", rule.group, rule.why);
+    let uses = |system: &str, request: &Request| {
+        requests.iter().any(|(name, used)| name.split('-').next() == Some(system) && used.contains(request))
+    };
+    for spec in SYSTEMS {
+        for rule in spec.rules {
+            for resource in rule.resources {
+                for verb in rule.verbs.iter().filter(|verb| !rare(verb, resource)) {
+                    let request = ((*verb).to_owned(), rule.group.to_owned(), (*resource).to_owned());
+                    assert!(uses(spec.name, &request), "{} does not use {request:?}: {}", spec.name, rule.why);
+                }
             }
         }
+    }
+    for (verb, group, resource) in [
+        ("get", "coordination.k8s.io", "leases"),
+        ("create", "coordination.k8s.io", "leases"),
+        ("update", "coordination.k8s.io", "leases"),
+        ("create", "", "events"),
+    ] {
+        let request = (verb.to_owned(), group.to_owned(), resource.to_owned());
+        assert!(requests.values().any(|used| used.contains(&request)), "nothing uses {request:?}");
     }
 }
 
