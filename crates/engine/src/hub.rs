@@ -59,7 +59,8 @@ pub trait Index<K>: Send + Sync + 'static {
 /// Whether a system can do without a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Watched when it is installed; picked up when its CRD appears. When it is installed, the system waits for its first list.
+    /// Watched when it is installed; picked up when its CRD appears. When it is installed, the system waits for its first list. A kind that
+    /// may not be listed counts as one that is not installed.
     Optional,
     /// The system does not drive without it.
     Required,

@@ -12,7 +12,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::ObjectReference},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Resource, core::ApiResource};
 use signpost_planning::Claim;
 
@@ -203,9 +206,15 @@ impl Identity {
         self.uid == other.uid && self.generation == other.generation && self.is_deleting() == other.is_deleting()
     }
 
+    /// The operator's own Deployment, for what concerns no other object. Only its name is known.
+    pub fn own_deployment(namespace: &str) -> Self {
+        Self::of_meta(Arc::new(ObjectId::new::<Deployment>(Some(namespace), "signpost")), &ObjectMeta::default())
+    }
+
     /// A reference to the object, as events need it.
     pub fn reference(&self) -> ObjectReference {
-        ObjectReference { uid: Some(self.uid.to_string()), ..self.id.reference() }
+        let uid = Some(self.uid.to_string()).filter(|uid| !uid.is_empty());
+        ObjectReference { uid, ..self.id.reference() }
     }
 }
 

@@ -11,7 +11,6 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
 use crate::index::Key;
-use crate::metrics::Began;
 use crate::plan::crd::{CrdPlan, owner_reference};
 use crate::plan::{Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
@@ -22,7 +21,6 @@ use crate::settings::Policy;
 pub struct ApplyResult {
     pub(crate) key: Key,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) began: Began,
     pub(crate) memory: Memory,
     pub(crate) identity: Option<Identity>,
     pub(crate) tunnel: String,
@@ -35,8 +33,8 @@ pub struct ApplyResult {
     pub(crate) changes: Vec<Change>,
     /// What did not work, for the log.
     pub(crate) errors: Vec<String>,
-    /// Hosts that are exposed.
-    pub(crate) hosts: Vec<String>,
+    /// Hosts that are exposed; `None` leaves the status of the Ingress alone.
+    pub(crate) hosts: Option<Vec<String>>,
     /// The digest of what was made sure of (direct mode).
     pub(crate) digest: Option<String>,
     /// The digest that is noted on the Ingress (direct mode).
@@ -134,7 +132,6 @@ impl PangolinSystem {
         let Plan {
             key,
             policy,
-            began,
             memory,
             identity,
             tunnel,
@@ -152,7 +149,6 @@ impl PangolinSystem {
         let mut applied = ApplyResult {
             key,
             policy,
-            began,
             memory,
             identity,
             tunnel,

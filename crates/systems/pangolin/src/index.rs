@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::json;
 use signpost_apis::ingress::{Ingress, IngressClass};
 use signpost_apis::pangolin::{PangolinOrganization, PangolinResource, PangolinTunnel};
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
-use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Writer};
+use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Wanted as WantedState, Writer};
 use signpost_exposure::{BaseDomain, Class, decide_class};
 use signpost_planning::{Claim, Claims, Refusal};
 
@@ -74,6 +75,8 @@ struct State {
     /// Children by their Ingress, and the Ingress of each.
     children: BTreeMap<IngressId, BTreeMap<String, ChildFacts>>,
     parents: BTreeMap<ObjectId, IngressId>,
+    /// The hosts that belong into the status of an Ingress.
+    exposed: BTreeMap<IngressId, (Identity, Vec<String>)>,
     /// What the last pass of each Ingress found.
     outcomes: BTreeMap<IngressId, Arc<Outcome>>,
 }
@@ -185,6 +188,23 @@ impl PangolinIndex {
         self.lock().outcomes.get(id).cloned().unwrap_or_default()
     }
 
+    /// Stores the hosts that belong into the status of an Ingress.
+    pub(crate) fn set_exposed(&self, identity: Identity, hosts: Vec<String>) -> IngressId {
+        let id = identity.id.clone();
+        self.lock().exposed.insert(id.clone(), (identity, hosts));
+        id
+    }
+
+    /// The part of the status that is ours. Without hosts we give up what we own of it; what the API server has already is not sent.
+    pub(crate) fn wanted(&self, id: &ObjectId) -> Option<WantedState> {
+        let state = self.lock();
+        let (identity, hosts) = state.exposed.get(id)?;
+        let identity = state.claimants.get(id).map_or(identity, |claimant| &claimant.identity).clone();
+        let addresses: Vec<_> = hosts.iter().map(|host| json!({ "hostname": host })).collect();
+        let status = if hosts.is_empty() { json!({}) } else { json!({ "loadBalancer": { "ingress": addresses } }) };
+        Some(WantedState { status: Some(status), owner: crate::NAME, ..WantedState::nothing(identity) })
+    }
+
     /// Whether the Ingress exists and cannot be read: everything of it is left alone.
     pub(crate) fn is_unreadable(&self, id: &IngressId) -> bool {
         self.lock().unreadable.contains(id)
@@ -273,7 +293,10 @@ impl PangolinIndex {
         let mut concerned = BTreeSet::new();
         let before = match next {
             Some(next) => state.claimants.insert(id.clone(), Arc::clone(next)),
-            None => state.claimants.remove(id),
+            None => {
+                state.exposed.remove(id);
+                state.claimants.remove(id)
+            }
         };
         if next.is_none() {
             state.outcomes.remove(id);

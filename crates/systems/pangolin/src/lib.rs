@@ -17,7 +17,6 @@ mod index;
 mod metrics;
 mod observe;
 mod plan;
-mod probing;
 mod project;
 mod report;
 mod settings;
@@ -32,8 +31,8 @@ use signpost_apis::pangolin::{GROUP, PangolinOrganization, PangolinResource, Pan
 use signpost_apis::service::Service;
 use signpost_engine::health::Check;
 use signpost_engine::{
-    Configured, DriveOptions, Gather, Index, Job, Operator, Queue, Report, Rule, Settings, System, SystemSpec, Watch,
-    Writer,
+    Configured, DriveOptions, Gather, Identity, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
+    SystemSpec, Wanted, Watch, Writer,
 };
 use signpost_exposure::hex;
 use signpost_provider_pangolin::{Pangolin, PangolinClient, PangolinError};
@@ -197,7 +196,7 @@ impl System for PangolinSystem {
     type Observed = Observed;
     type Plan = Plan;
     type Applied = ApplyResult;
-    type Status = ();
+    type Status = (Identity, Vec<String>);
     type Measured = Measured;
 
     async fn observe(&self, job: &Job<Key, ()>, memory: Memory) -> Observed {
@@ -214,6 +213,14 @@ impl System for PangolinSystem {
 
     fn report(applied: ApplyResult, now: Timestamp) -> Report<Self> {
         report::report(applied, now)
+    }
+
+    fn settle(&self, _: &Key, statuses: Vec<Self::Status>) -> Vec<IngressId> {
+        statuses.into_iter().map(|(identity, hosts)| self.index.set_exposed(identity, hosts)).collect()
+    }
+
+    fn wanted(&self, id: &ObjectId, _: Timestamp) -> Option<Wanted> {
+        self.index.wanted(id)
     }
 
     fn measure(&self, measured: Measured) {

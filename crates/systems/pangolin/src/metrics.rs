@@ -15,20 +15,9 @@ use tokio::time::Instant;
 use crate::apply::{Change, What};
 use crate::index::{IngressId, Key};
 
-/// When a pass began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Began(Instant);
-
-impl Began {
-    pub(crate) fn now() -> Self {
-        Self(Instant::now())
-    }
-}
-
 /// What a pass counted, and what is to be logged about it.
 #[derive(Debug, Default)]
 pub struct Measured {
-    pub(crate) began: Option<Began>,
     pub(crate) key: Option<Key>,
     pub(crate) failed: bool,
     pub(crate) errors: Vec<String>,
@@ -53,6 +42,8 @@ pub(crate) struct PangolinMetrics {
     seconds: Histogram,
     /// How many resources each Ingress has.
     counts: Mutex<BTreeMap<IngressId, usize>>,
+    /// When the pass of a key began. A key has one pass at a time.
+    began: Mutex<BTreeMap<Key, Instant>>,
 }
 
 impl PangolinMetrics {
@@ -62,6 +53,7 @@ impl PangolinMetrics {
             managed: Gauge::default(),
             seconds: Histogram::new(exponential_buckets(0.001, 4.0, 9)),
             counts: Mutex::default(),
+            began: Mutex::default(),
         };
         metrics.register_as("pic_reconcile", "Passes by result", own.passes.clone());
         metrics.register_as(
@@ -73,14 +65,19 @@ impl PangolinMetrics {
         own
     }
 
+    /// A pass begins.
+    pub(crate) fn began(&self, key: &Key) {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), Instant::now());
+    }
+
     pub(crate) fn record(&self, measured: Measured) {
-        let Measured { began, key, failed, errors, changes, tunnel, refusals, hosts: _, managed } = measured;
+        let Measured { key, failed, errors, changes, tunnel, refusals, hosts: _, managed } = measured;
         let result = if failed { "error" } else { "success" };
         self.passes.get_or_create(&ByResult { result }).inc();
-        if let Some(Began(at)) = began {
+        let Some(key) = key else { return };
+        if let Some(at) = self.began.lock().unwrap_or_else(PoisonError::into_inner).remove(&key) {
             self.seconds.observe(at.elapsed().as_secs_f64());
         }
-        let Some(key) = key else { return };
         let (namespace, ingress) = match &key {
             Key::Sweep => (String::new(), "*".to_owned()),
             Key::Ingress(id) => (id.namespace.clone().unwrap_or_default(), id.name.clone()),

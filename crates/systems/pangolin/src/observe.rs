@@ -14,14 +14,13 @@ use signpost_provider_pangolin::{Domain, DomainKind, Listed, PangolinError, Site
 
 use crate::PangolinSystem;
 use crate::index::{Claimant, FoundTunnel, IngressId, Key, tunnel_of};
-use crate::metrics::Began;
 use crate::plan::api::{ingress_mark, mark_of};
 use crate::plan::{ApiView, DOUBT, Memory, Observed, View, Wanted, Wish, recheck, site};
 
 impl PangolinSystem {
     pub(crate) async fn see(&self, job: &Job<Key, ()>, memory: Memory) -> Observed {
         self.pace().await;
-        let began = Began::now();
+        self.metrics.began(&job.key);
         let full = job.touched == Touched::All;
         // The domains of the organisation decide who owns which host, so they come first.
         let lists = self.lists(&job.key, full, &memory).await;
@@ -45,7 +44,7 @@ impl PangolinSystem {
             Key::Sweep => None,
             Key::Ingress(id) => self.index.identity(id),
         };
-        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), began, full, wish, present, view, memory }
+        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), full, wish, present, view, memory }
     }
 
     /// What an Ingress asks for.

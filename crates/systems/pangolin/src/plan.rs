@@ -11,6 +11,7 @@
 pub(crate) mod api;
 pub(crate) mod crd;
 pub(crate) mod exposure;
+mod probing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,6 @@ use signpost_planning::{GuardMemory, Reason, Refusal};
 use signpost_provider_pangolin::{ErrorClass, Listed, PangolinError, ResourceId, Site, SiteId, Stored};
 
 use crate::index::{ChildFacts, ChildState, Claimant, FoundTunnel, IngressId, Key, ServiceFacts};
-use crate::metrics::Began;
 use crate::settings::Policy;
 use api::ApiPlan;
 use crd::{CrdPlan, Shape};
@@ -53,8 +53,6 @@ pub struct Memory {
     pub(crate) doubt: Option<Timestamp>,
     /// How many passes in a row found a host used by a foreign resource (direct mode).
     pub(crate) foreign: u32,
-    /// The last hosts in the status of the Ingress.
-    pub(crate) status: Option<Vec<String>>,
 }
 
 /// What was seen.
@@ -62,7 +60,6 @@ pub struct Memory {
 pub struct Observed {
     pub(crate) key: Key,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) began: Began,
     /// Whether the time for a comparison has come.
     pub(crate) full: bool,
     pub(crate) wish: Wish,
@@ -167,7 +164,6 @@ pub(crate) fn site(sites: &[Site], reference: &str, configured: bool) -> FoundSi
 pub struct Plan {
     pub(crate) key: Key,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) began: Began,
     pub(crate) memory: Memory,
     pub(crate) identity: Option<Identity>,
     pub(crate) tunnel: String,
@@ -177,8 +173,8 @@ pub struct Plan {
     /// When to come back although everything that can be done is done.
     pub(crate) again: Option<RetryClass>,
     pub(crate) delivery: Delivery,
-    /// Hosts that are exposed once everything is done.
-    pub(crate) hosts: Vec<String>,
+    /// Hosts that are exposed once everything is done; `None` leaves the status of the Ingress alone.
+    pub(crate) hosts: Option<Vec<String>>,
     /// Whether the Ingress exists.
     pub(crate) present: bool,
     /// Whether the Ingress is ours.
@@ -192,11 +188,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn nothing(key: Key, policy: Arc<Policy>, began: Began) -> Self {
+    fn nothing(key: Key, policy: Arc<Policy>) -> Self {
         Self {
             key,
             policy,
-            began,
             memory: Memory::default(),
             identity: None,
             tunnel: String::new(),
@@ -204,7 +199,7 @@ impl Plan {
             notes: Vec::new(),
             again: None,
             delivery: Delivery::Nothing,
-            hosts: Vec::new(),
+            hosts: None,
             present: false,
             managed: false,
             judged: false,
@@ -247,8 +242,8 @@ impl Note {
 
 /// Decides.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
-    let Observed { key, policy, began, full, wish, present, view, mut memory } = observed;
-    let mut plan = Plan::nothing(key, policy, began);
+    let Observed { key, policy, full, wish, present, view, mut memory } = observed;
+    let mut plan = Plan::nothing(key, policy);
     match (plan.key.clone(), wish) {
         (Key::Sweep, _) => match view {
             View::Api(view) => {
@@ -292,7 +287,6 @@ fn decide(
     let view = match view {
         View::Down(error) => {
             // One that is in place needs nothing, and nothing is reported.
-            plan.hosts = memory.status.clone().unwrap_or_default();
             plan.judged = !full && wanted.is_some();
             if plan.judged {
                 plan.refusals.push(unreachable(&error));
@@ -323,7 +317,7 @@ fn decide(
             let crd::Judged { plan: delivery, notes, refusals, ready } = crd::plan(&input, memory);
             plan.notes.extend(notes);
             plan.refusals.extend(refusals);
-            plan.hosts = ready;
+            plan.hosts = Some(ready);
             plan.delivery = Delivery::Crd(delivery);
         }
         View::Api(view) => {
@@ -352,7 +346,7 @@ fn decide(
                 plan.again.get_or_insert(RetryClass::Fixed(left));
             }
             plan.refusals.extend(refusals);
-            plan.hosts = hosts;
+            plan.hosts = Some(hosts);
             plan.blocked = exposures.blocked;
             plan.classes = wanted.map(|wanted| (wanted.class.clone(), wanted.claimant.noted_class.clone()));
             plan.delivery = Delivery::Api(delivery);
@@ -361,7 +355,7 @@ fn decide(
     }
     if exposures.blocked {
         // What exists is unchanged, and so is the status of the Ingress.
-        plan.hosts = memory.status.clone().unwrap_or_default();
+        plan.hosts = None;
     }
 }
 

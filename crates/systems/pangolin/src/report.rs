@@ -1,10 +1,8 @@
 //! Reports what was done: events, refusals, the status and the digest on the Ingress, metrics, and when to come back. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touched};
-use signpost_planning::Refusal;
 
 use crate::PangolinSystem;
 use crate::apply::{ApplyResult, Change, What};
@@ -14,34 +12,17 @@ use crate::settings::Mode;
 
 /// Reports what was done.
 pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<PangolinSystem> {
-    let mut events = events(&applied);
+    let events = events(&applied);
     if applied.unsure {
         applied.memory.doubt = Some(now);
     }
     let writes = writes(&mut applied, now);
-    if applied.key == Key::Sweep {
-        let object = applied.policy.deployment();
-        events.extend(applied.refusals.iter().map(|refusal| warning(object.clone(), refusal)));
-    }
+    let statuses = status(&mut applied).into_iter().collect();
+    let deployment = applied.policy.deployment();
     let outcome = outcome(&applied);
     let sweeps = applied.key == Key::Sweep;
-    let ApplyResult {
-        key,
-        began,
-        mut memory,
-        identity,
-        tunnel,
-        refusals,
-        judged,
-        changes,
-        errors,
-        hosts,
-        managed,
-        ours,
-        ..
-    } = applied;
+    let ApplyResult { key, mut memory, identity, tunnel, refusals, judged, changes, errors, hosts, managed, ours, .. } = applied;
     let measured = Measured {
-        began: Some(began),
         key: Some(key),
         failed: !errors.is_empty(),
         errors,
@@ -51,31 +32,20 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
         hosts,
         managed: if ours { managed } else { 0 },
     };
-    let refusals = match identity.filter(|_| judged) {
-        Some(identity) => vec![(identity, refusals)],
-        None => Vec::new(),
-    };
+    let object = if sweeps { Some(deployment) } else { identity.filter(|_| judged) };
+    let refusals = object.map(|object| (object, refusals)).into_iter().collect();
     // Nothing is remembered of what is not ours any more, but what is still being deleted.
     let lasting = ours || sweeps || !memory.children.is_empty() || memory.doubt.is_some();
     if !ours {
         memory.applied = None;
     }
-    Report { memory: lasting.then_some(memory), writes, events, refusals, measured, ..Report::new(outcome) }
-}
-
-fn warning(object: ObjectReference, refusal: &Refusal) -> Event {
-    Event {
-        object,
-        kind: EventKind::Warning,
-        reason: refusal.reason.as_str().to_owned(),
-        note: refusal.message.clone(),
-    }
+    Report { memory: lasting.then_some(memory), statuses, writes, events, refusals, measured, ..Report::new(outcome) }
 }
 
 /// What happened, on the Ingress; of a sweep, on the operator's own Deployment.
 fn events(applied: &ApplyResult) -> Vec<Event> {
     let object = match (&applied.key, &applied.identity) {
-        (Key::Sweep, _) => applied.policy.deployment(),
+        (Key::Sweep, _) => applied.policy.deployment().reference(),
         (Key::Ingress(_), Some(identity)) => identity.reference(),
         (Key::Ingress(id), None) => id.reference(),
     };
@@ -105,7 +75,7 @@ fn told(change: &Change, mode: Mode) -> String {
     }
 }
 
-/// The status and the digest of the Ingress.
+/// The digest on the Ingress.
 fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
     let mut writes = Vec::new();
     let Some(identity) = applied.identity.clone().filter(|_| applied.present) else { return writes };
@@ -120,20 +90,18 @@ fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
         let at = if applied.read { now } else { read.unwrap_or(now) };
         applied.memory.applied = Some((digest, at));
     }
-    if applied.policy.ingress_status && applied.judged {
-        writes.push(status(applied, &identity));
-    }
     writes
 }
 
-/// The hosts in the status. One without hosts gives up what we own of it; what the API server has already is not sent.
-fn status(applied: &mut ApplyResult, identity: &Identity) -> ObjectWrite {
-    let mut hosts = if applied.ours { applied.hosts.clone() } else { Vec::new() };
+/// The hosts in the status. One that is not ours has none.
+fn status(applied: &mut ApplyResult) -> Option<(Identity, Vec<String>)> {
+    let identity = applied.identity.clone().filter(|_| applied.present)?;
+    if !applied.policy.ingress_status || !applied.judged {
+        return None;
+    }
+    let mut hosts = if applied.ours { applied.hosts.take()? } else { Vec::new() };
     hosts.sort();
-    let addresses: Vec<_> = hosts.iter().map(|host| json!({ "hostname": host })).collect();
-    let status = if hosts.is_empty() { json!({}) } else { json!({ "loadBalancer": { "ingress": addresses } }) };
-    applied.memory.status = Some(hosts);
-    ObjectWrite::status(identity, status).owned_by(crate::NAME)
+    Some((identity, hosts))
 }
 
 fn outcome(applied: &ApplyResult) -> Outcome<()> {

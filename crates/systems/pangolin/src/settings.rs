@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use signpost_engine::{Setting, Settings, logs};
+use signpost_engine::{Identity, Setting, Settings, logs};
 use signpost_exposure::{BackendScheme, ClassRules, HostPolicy, TunnelMapping};
 use signpost_provider_pangolin::{Connection, Secret, parse_base_url};
 
@@ -211,14 +210,8 @@ impl Default for Policy {
 
 impl Policy {
     /// What events about Pangolin itself are attached to: the operator's own Deployment.
-    pub(crate) fn deployment(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some("apps/v1".into()),
-            kind: Some("Deployment".into()),
-            name: Some("signpost".into()),
-            namespace: Some(self.namespace.clone()),
-            ..ObjectReference::default()
-        }
+    pub(crate) fn deployment(&self) -> Identity {
+        Identity::own_deployment(&self.namespace)
     }
 
     /// What is watched, as text: operators of one cluster that watch different namespaces have different marks.

@@ -149,7 +149,7 @@ fn concerned(changed: Option<&IngressId>, touched: &Touched<IngressId>) -> Strin
 
 /// An event about a whole Pi-hole, on the operator's own Deployment.
 fn about_pihole(policy: &Policy, reason: &str, note: String) -> Event {
-    let object = policy.deployment();
+    let object = policy.deployment().reference();
     Event { object, kind: EventKind::Warning, reason: reason.to_owned(), note }
 }
 

@@ -5,9 +5,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Deserialize;
-use signpost_engine::{Setting, Settings, logs};
+use signpost_engine::{Identity, Setting, Settings, logs};
 use signpost_provider_pihole::{Connection, Dialect, OwnerId, Secret, Url, parse_base_url};
 
 /// Every setting of this system.
@@ -132,14 +131,8 @@ impl Policy {
     }
 
     /// The object of events about a whole Pi-hole: the operator's own Deployment.
-    pub(crate) fn deployment(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some("apps/v1".into()),
-            kind: Some("Deployment".into()),
-            name: Some("signpost".into()),
-            namespace: Some(self.namespace.clone()),
-            ..ObjectReference::default()
-        }
+    pub(crate) fn deployment(&self) -> Identity {
+        Identity::own_deployment(&self.namespace)
     }
 }
 

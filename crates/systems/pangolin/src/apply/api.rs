@@ -91,7 +91,7 @@ impl PangolinSystem {
                     }
                     self.note(&error);
                     if current.is_none() {
-                        applied.hosts.retain(|known| *known != host);
+                        applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != host));
                     }
                     // What is known of it may be wrong.
                     if let Some(id) = current {

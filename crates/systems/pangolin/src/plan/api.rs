@@ -22,8 +22,8 @@ use signpost_provider_pangolin::{
 
 use crate::index::IngressId;
 use crate::plan::exposure::{Address, Exposure, Exposures};
+use crate::plan::probing::{self, headers};
 use crate::plan::{ApiView, Memory};
-use crate::probing::{self, headers};
 use crate::settings::Policy;
 
 /// What is to be done in Pangolin.

@@ -7,7 +7,6 @@ use signpost_engine::{Outcome, RetryClass, Touched};
 use super::report;
 use crate::apply::ApplyResult;
 use crate::index::Key;
-use crate::metrics::Began;
 use crate::plan::Memory;
 use crate::settings::{Mode, Policy};
 
@@ -15,7 +14,6 @@ fn applied() -> ApplyResult {
     ApplyResult {
         key: Key::Sweep,
         policy: Arc::new(Policy { mode: Mode::Api, ..Policy::default() }),
-        began: Began::now(),
         memory: Memory::default(),
         identity: None,
         tunnel: String::new(),
@@ -25,7 +23,7 @@ fn applied() -> ApplyResult {
         again: None,
         changes: Vec::new(),
         errors: Vec::new(),
-        hosts: Vec::new(),
+        hosts: None,
         digest: None,
         noted: None,
         read: false,
