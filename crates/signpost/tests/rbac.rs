@@ -398,13 +398,12 @@ async fn grant(client: &Client, namespace: &str, objects: Vec<Value>) {
 /// The smaller roles are sufficient, each alone and each for its mode.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_mode_of_pangolin_works_with_its_own_role() {
-    use signpost_system_pangolin::{API_RULES, CRD_RULES, SPEC, install_api, install_crd};
+    use signpost_system_pangolin::{SPEC, install_api, install_crd};
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     cluster.install(&pangolin_crds::crds(pangolin_crds::Kind::Single)).await;
     let client = cluster.client();
-    for (name, rules, direct) in
-        [("signpost-pangolin-crd", CRD_RULES, false), ("signpost-pangolin-api", API_RULES, true)]
-    {
+    for (variant, rules) in SPEC.variants {
+        let (name, direct) = (&format!("signpost-pangolin-{variant}"), *variant == "api");
         let namespace = cluster.namespace("rbac-pangolin").await;
         let spec = signpost_engine::SystemSpec { rules, ..SPEC };
         grant(&client, &namespace, rbac::manifests_named(name, &namespace, &[spec])).await;

@@ -162,7 +162,7 @@ impl<S: System> Driver<S> {
                     }
                 }
                 Err(WriteError::Conflict) => {
-                    tokio::time::sleep(doubled(CONFLICT, attempt, Duration::from_secs(2))).await
+                    tokio::time::sleep(doubled(CONFLICT, attempt, Duration::from_secs(2))).await;
                 }
                 Err(error) => {
                     if let WriteError::Invalid(why) = &error {

@@ -169,7 +169,10 @@ impl PangolinIndex {
     pub(crate) fn settle(&self, measured: &Measured) {
         let Some(Key::Ingress(id)) = &measured.key else { return };
         let mut state = self.lock();
-        let hosts: BTreeSet<Fqdn> = measured.hosts.iter().filter_map(|host| Fqdn::parse(host).ok()).collect();
+        let hosts: BTreeSet<Fqdn> = match &measured.hosts {
+            Some(hosts) => hosts.iter().filter_map(|host| Fqdn::parse(host).ok()).collect(),
+            None => state.outcomes.get(id).map(|before| before.hosts.clone()).unwrap_or_default(),
+        };
         if !state.claimants.contains_key(id) || hosts.is_empty() && measured.refusals.is_empty() {
             state.outcomes.remove(id);
             return;
@@ -293,12 +296,10 @@ impl PangolinIndex {
         let mut concerned = BTreeSet::new();
         let before = match next {
             Some(next) => state.claimants.insert(id.clone(), Arc::clone(next)),
-            None => {
-                state.exposed.remove(id);
-                state.claimants.remove(id)
-            }
+            None => state.claimants.remove(id),
         };
         if next.is_none() {
+            state.exposed.remove(id);
             state.outcomes.remove(id);
         }
         let old = state.claimed.remove(id).unwrap_or_default();

@@ -25,7 +25,7 @@ pub struct Measured {
     pub(crate) tunnel: String,
     pub(crate) refusals: Vec<Refusal>,
     /// Hosts that are exposed.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) hosts: Option<Vec<String>>,
     pub(crate) managed: usize,
 }
 

@@ -17,11 +17,13 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
         applied.memory.doubt = Some(now);
     }
     let writes = writes(&mut applied, now);
-    let statuses = status(&mut applied).into_iter().collect();
+    let statuses = status(&applied).into_iter().collect();
     let deployment = applied.policy.deployment();
     let outcome = outcome(&applied);
     let sweeps = applied.key == Key::Sweep;
-    let ApplyResult { key, mut memory, identity, tunnel, refusals, judged, changes, errors, hosts, managed, ours, .. } = applied;
+    let ApplyResult {
+        key, mut memory, identity, tunnel, refusals, judged, changes, errors, hosts, managed, ours, ..
+    } = applied;
     let measured = Measured {
         key: Some(key),
         failed: !errors.is_empty(),
@@ -94,12 +96,12 @@ fn writes(applied: &mut ApplyResult, now: Timestamp) -> Vec<ObjectWrite> {
 }
 
 /// The hosts in the status. One that is not ours has none.
-fn status(applied: &mut ApplyResult) -> Option<(Identity, Vec<String>)> {
+fn status(applied: &ApplyResult) -> Option<(Identity, Vec<String>)> {
     let identity = applied.identity.clone().filter(|_| applied.present)?;
     if !applied.policy.ingress_status || !applied.judged {
         return None;
     }
-    let mut hosts = if applied.ours { applied.hosts.take()? } else { Vec::new() };
+    let mut hosts = if applied.ours { applied.hosts.clone()? } else { Vec::new() };
     hosts.sort();
     Some((identity, hosts))
 }
