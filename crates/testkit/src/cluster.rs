@@ -55,7 +55,16 @@ pub async fn sandbox_cluster() -> Cluster {
 /// The real API server, which the tests of one binary share: isolate by namespace. `None` after reporting a skip, when the servers are not
 /// installed.
 pub async fn real_cluster() -> Option<Cluster> {
-    match ControlPlane::shared().await {
+    real(ControlPlane::shared().await).await
+}
+
+/// A second real API server, with an etcd of its own, for tests of two clusters. `None` as for [`real_cluster`].
+pub async fn second_real_cluster() -> Option<Cluster> {
+    real(ControlPlane::second().await).await
+}
+
+async fn real(plane: Result<&'static ControlPlane, String>) -> Option<Cluster> {
+    match plane {
         Ok(plane) => {
             let client = Client::try_from(config_of(plane.kubeconfig()).await).expect("a usable configuration");
             Some(Cluster { client, kubeconfig: plane.kubeconfig().to_owned(), kind: Kind::Real(plane) })

@@ -27,8 +27,18 @@ impl ControlPlane {
     /// The control plane of this test binary, started at the first call; `Err` names a missing binary.
     pub(crate) async fn shared() -> Result<&'static Self, String> {
         static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
+        Self::once(&SHARED).await
+    }
+
+    /// A second one, for tests of two clusters.
+    pub(crate) async fn second() -> Result<&'static Self, String> {
+        static SECOND: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
+        Self::once(&SECOND).await
+    }
+
+    async fn once(cell: &'static OnceCell<Result<Self, String>>) -> Result<&'static Self, String> {
         let binaries = Binaries::find()?;
-        let started = SHARED.get_or_init(|| Self::start_with_retries(&binaries)).await;
+        let started = cell.get_or_init(|| Self::start_with_retries(&binaries)).await;
         Ok(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
     }
 

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use http::Method;
+
 use crate::binaries::{Binary, find_binary};
 use crate::process::{Process, Spec, free_port, scratch_dir};
-use crate::skip;
+use crate::{FaultProxy, PowerDns, eventually, skip};
 
 /// A version of external-dns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,5 +109,46 @@ impl ExternalDns {
     /// Its log so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.process.log()).unwrap_or_default()).into_owned()
+    }
+}
+
+/// How long external-dns may take to look at a zone, on the busiest machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A running external-dns, and the proxy that it reaches its PowerDNS through: a test can wait for its passes.
+#[derive(Debug)]
+pub struct Publisher {
+    process: ExternalDns,
+    proxy: FaultProxy,
+}
+
+impl Publisher {
+    /// Starts one for the cluster of a kubeconfig. `None` after reporting a skip, when this version is not installed.
+    pub async fn start(
+        version: ExternalDnsVersion,
+        kubeconfig: &Path,
+        server: &PowerDns,
+        options: &ExternalDnsOptions,
+    ) -> Option<Self> {
+        let proxy = FaultProxy::start(&server.api_url()).await;
+        let process = ExternalDns::start(version, kubeconfig, (&proxy.url(), &server.api_key()), options)?;
+        Some(Self { process, proxy })
+    }
+
+    /// Waits until it has looked at the zones this many times more.
+    pub async fn passes(&mut self, more: usize) {
+        let path = "/zones";
+        let before = self.proxy.count(&Method::GET, path);
+        eventually("external-dns looks at the zone", PATIENCE, || {
+            self.process.must_run();
+            let seen = self.proxy.count(&Method::GET, path);
+            async move { if seen >= before + more { Ok(()) } else { Err(seen) } }
+        })
+        .await;
+    }
+
+    /// Panics with the end of its log when it has ended by itself.
+    pub fn must_run(&mut self) {
+        self.process.must_run();
     }
 }

@@ -5,7 +5,7 @@
 //!   PowerDns::start() ──► API + DNS port                   one set per test binary, stopped with the test process
 //!   ExternalDns::start() ► DNSEndpoints of a cluster to a PowerDNS
 //!   FaultProxy ─────────► the same server, misbehaving     (also after a panic or SIGKILL)
-//!   dig() · eventually() · skip()
+//!   dig() · Prober · eventually() · skip()
 //! ```
 //!
 //! Everything here is for tests, so a failure is a panic whose message names the attempt and the logs.
@@ -22,16 +22,18 @@ mod fault_proxy;
 pub mod pangolin;
 pub mod pihole;
 mod powerdns;
+mod prober;
 mod process;
 mod wait;
 
 pub use binaries::{Binary, find_binary, foreign_crds};
-pub use cluster::{Cluster, real_cluster, sandbox_cluster};
+pub use cluster::{Cluster, real_cluster, sandbox_cluster, second_real_cluster};
 pub use dig::{Answer, DigError, dig, dig_signed, try_dig};
-pub use external_dns::{ExternalDns, ExternalDnsOptions, ExternalDnsVersion};
+pub use external_dns::{ExternalDns, ExternalDnsOptions, ExternalDnsVersion, Publisher};
 pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
 pub use pihole::TlsFront;
 pub use powerdns::{Backend, PowerDns, PowerDnsOptions};
+pub use prober::Prober;
 pub use process::free_port;
 pub use wait::{Lines, eventually, eventually_within, skip};
 

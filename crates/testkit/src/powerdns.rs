@@ -128,6 +128,16 @@ impl PowerDns {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports().dns))
     }
 
+    /// Creates an empty native zone.
+    pub async fn add_zone(&self, name: &str) {
+        let url = format!("{}/api/v1/servers/localhost/zones", self.api_url());
+        let zone = serde_json::json!({ "name": format!("{name}."), "kind": "Native", "nameservers": [] });
+        let request = reqwest::Client::new().post(url).header("x-api-key", self.api_key());
+        let answer = request.body(zone.to_string()).send().await.expect("PowerDNS answers");
+        let status = answer.status();
+        assert!(status.is_success(), "creating the zone {name} answered {status}");
+    }
+
     /// The log file.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")

@@ -2,102 +2,25 @@
 //!
 //! DNSEndpoints are made by hand here, with the labels and annotations of the router. A namespace stands for a cluster.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use http::Method;
 use serde_json::{Value, json};
 use signpost_system_powerdns::EndpointSource;
-use signpost_testkit::{
-    ExternalDns, ExternalDnsOptions, ExternalDnsVersion, FaultProxy, PowerDns, dig, eventually, real_cluster, try_dig,
-};
-use tokio_util::sync::CancellationToken;
+use signpost_testkit::{ExternalDnsOptions, ExternalDnsVersion, PowerDns, Prober, Publisher, dig, real_cluster};
 
 use crate::{
     endpoints::{install_crd, rig_with},
-    rig::{PATIENCE, Rig},
+    rig::Rig,
 };
 
-/// An external-dns, and the proxy that it reaches the server through.
-struct Publisher {
-    process: ExternalDns,
-    proxy: FaultProxy,
-}
-
-impl Publisher {
-    /// One that publishes the objects of a namespace in the zone of the rig. `None` when it is not installed.
-    async fn start(
-        version: ExternalDnsVersion,
-        rig: &Rig,
-        namespace: &str,
-        options: ExternalDnsOptions,
-    ) -> Option<Self> {
-        let server = PowerDns::shared_sqlite().await?;
-        let proxy = FaultProxy::start(&server.api_url()).await;
-        let options = options.with(format!("--namespace={namespace}"));
-        let key = server.api_key();
-        let process = ExternalDns::start(version, &rig.cluster.kubeconfig(), (&proxy.url(), &key), &options)?;
-        Some(Self { process, proxy })
-    }
-
-    /// Waits until it has looked at the zone this many times more.
-    async fn passes(&mut self, more: usize) {
-        let path = "/zones";
-        let before = self.proxy.count(&Method::GET, path);
-        eventually("external-dns looks at the zone", PATIENCE, || {
-            self.process.must_run();
-            let seen = self.proxy.count(&Method::GET, path);
-            async move { if seen >= before + more { Ok(()) } else { Err(seen) } }
-        })
-        .await;
-    }
-}
-
-/// Everything that is asked of a name, every 20 ms: each answer once, in order.
-struct Prober {
-    answers: Arc<Mutex<Vec<Vec<String>>>>,
-    stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Prober {
-    fn start(server: SocketAddr, name: String, rtype: &'static str) -> Self {
-        let answers: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
-        let stop = CancellationToken::new();
-        let (log, token) = (answers.clone(), stop.clone());
-        let task = tokio::spawn(async move {
-            while !token.is_cancelled() {
-                // A datagram may be lost; an answer may not.
-                if let Ok(answer) = try_dig(server, &name, rtype).await {
-                    let mut log = log.lock().unwrap();
-                    if log.last() != Some(&answer.records) {
-                        log.push(answer.records);
-                    }
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        Self { answers, stop, task }
-    }
-
-    /// Waits until it has this answer.
-    async fn until(&self, answer: &str) {
-        eventually(&format!("the prober is answered {answer}"), PATIENCE, || async {
-            let last = self.answers.lock().unwrap().last().cloned();
-            if last == Some(vec![answer.to_owned()]) { Ok(()) } else { Err(last) }
-        })
-        .await;
-    }
-
-    /// Every answer until now.
-    async fn stop(self) -> Vec<Vec<String>> {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.answers.lock().unwrap().clone()
-    }
+/// An external-dns that publishes the objects of a namespace in the zone of the rig. `None` when it is not installed.
+async fn publisher(
+    version: ExternalDnsVersion,
+    rig: &Rig,
+    namespace: &str,
+    options: ExternalDnsOptions,
+) -> Option<Publisher> {
+    let server = PowerDns::shared_sqlite().await?;
+    let options = options.with(format!("--namespace={namespace}"));
+    Publisher::start(version, &rig.cluster.kubeconfig(), server, &options).await
 }
 
 const REGION: &str = "router.io/region";
@@ -123,7 +46,7 @@ async fn bed() -> Option<Rig> {
 async fn a_chain(version: ExternalDnsVersion, selector: String) {
     let Some(rig) = bed().await else { return };
     let options = ExternalDnsOptions::new(&rig.zone, "external-dns-weu").with("--txt-prefix=weu-").with(selector);
-    let Some(mut publisher) = Publisher::start(version, &rig, &rig.namespace, options).await else { return };
+    let Some(mut publisher) = publisher(version, &rig, &rig.namespace, options).await else { return };
     let gateway = |address: &[&str]| {
         json!([rig.endpoint("aks01-weu", "A", address), rig.endpoint("aks01-weu", "AAAA", &["2001:db8::1"])])
     };
@@ -163,7 +86,7 @@ async fn a_chain(version: ExternalDnsVersion, selector: String) {
     rig.until_missing("api", "CNAME").await;
     rig.until_missing("weu-cname-api", "TXT").await;
     rig.until_served("aks01-weu", "CNAME", &["lb.example.org."]).await;
-    publisher.process.must_run();
+    publisher.must_run();
     assert!(rig.set("elsewhere", "A").await.is_none());
 }
 
@@ -179,7 +102,7 @@ fn annotation() -> String {
 async fn one_step_is_refused(version: ExternalDnsVersion) {
     let Some(rig) = bed().await else { return };
     let options = ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-");
-    let Some(mut publisher) = Publisher::start(version, &rig, &rig.namespace, options).await else { return };
+    let Some(mut publisher) = publisher(version, &rig, &rig.namespace, options).await else { return };
     rig.publish("gateway", json!([rig.endpoint("gw", "A", &["192.0.2.1"])])).await;
     rig.until_served("gw", "A", &["192.0.2.1"]).await;
     rig.publish("gateway", json!([rig.endpoint("gw", "CNAME", &["lb.example.org"])])).await;
@@ -209,11 +132,11 @@ async fn separate_prefixes_never_take_over(version: ExternalDnsVersion) {
     let options =
         |prefix: &str| ExternalDnsOptions::new(&rig.zone, "external-dns-weu").with(format!("--txt-prefix={prefix}"));
     let (one, two) = (options("aks01-"), options("aks02-"));
-    let Some(_first) = Publisher::start(version, &rig, &rig.namespace, one).await else { return };
+    let Some(_first) = publisher(version, &rig, &rig.namespace, one).await else { return };
     let first = rig.namespace.clone();
     publish_in(&mut rig, &first, "aks01.example.org").await;
     rig.until_served("api", "CNAME", &["aks01.example.org."]).await;
-    let Some(mut other) = Publisher::start(version, &rig, &second, two).await else { return };
+    let Some(mut other) = publisher(version, &rig, &second, two).await else { return };
     publish_in(&mut rig, &second, "aks02.example.org").await;
     other.passes(8).await;
     rig.until_served("api", "CNAME", &["aks01.example.org."]).await;
@@ -231,8 +154,8 @@ async fn one_registry_hands_over_without_a_gap(version: ExternalDnsVersion) {
         ExternalDnsOptions { policy: "upsert-only", ..options }
     };
     let (one, two) = (options(), options());
-    let Some(mut old) = Publisher::start(version, &rig, &rig.namespace, one).await else { return };
-    let Some(_new) = Publisher::start(version, &rig, &second, two).await else { return };
+    let Some(mut old) = publisher(version, &rig, &rig.namespace, one).await else { return };
+    let Some(_new) = publisher(version, &rig, &second, two).await else { return };
     let first = rig.namespace.clone();
     publish_in(&mut rig, &first, "aks01.example.org").await;
     rig.until_served("api", "CNAME", &["aks01.example.org."]).await;
@@ -253,7 +176,7 @@ async fn the_operator_beside_it(version: ExternalDnsVersion) {
     let Some(mut rig) = rig_with(cluster, |_| {}).await else { return };
     let theirs = rig.cluster.namespace("theirs").await;
     let options = ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-");
-    let Some(mut publisher) = Publisher::start(version, &rig, &theirs, options).await else { return };
+    let Some(mut publisher) = publisher(version, &rig, &theirs, options).await else { return };
     rig.stop().await;
     publish_in(&mut rig, &theirs, "aks01.example.org").await;
     rig.until_served("api", "CNAME", &["aks01.example.org."]).await;
