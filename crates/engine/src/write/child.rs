@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     FIELD_MANAGER, WriteError, Writer,
-    known::{Digest, Part, View},
+    known::{Digest, Part, View, digest_of_proof},
     owned, permission,
 };
 use crate::object::ObjectId;
@@ -213,15 +213,16 @@ impl Writer {
     async fn try_apply(&self, child: &Child, wanted: &Value, first: bool) -> Result<ChildApplied, ChildError> {
         let mut sent = wanted.clone();
         let digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
-        let live = match self.lock().known.child(&child.id, digest) {
+        // Where the view is wrong the apply is rejected, and the next attempt sends a GET.
+        let view = match self.lock().known.child(&child.id, digest, digest_of_proof(&child.proof)) {
             View::Same => return Ok(ChildApplied::Unchanged),
-            // Where the view is wrong the apply is rejected, and the next attempt sends a GET.
-            View::Absent if first => Ok(None),
-            View::Absent | View::Unknown => Err(()),
+            view if first => view,
+            View::Absent | View::Ours { .. } | View::Unknown => View::Unknown,
         };
-        let live = match live {
-            Ok(live) => live,
-            Err(()) => self.read_ours(child).await?,
+        let live = match view {
+            View::Absent => None,
+            View::Ours { version } => Some(json!({ "metadata": { "resourceVersion": version.to_string() } })),
+            View::Same | View::Unknown => self.read_ours(child).await?,
         };
         let made = match live {
             None => {
@@ -236,8 +237,10 @@ impl Writer {
                     self.learn(child, digest, &live);
                     return Ok(ChildApplied::Unchanged);
                 }
-                for field in ["uid", "resourceVersion"] {
-                    sent["metadata"][field] = live["metadata"][field].clone();
+                for (field, value) in ["uid", "resourceVersion"].map(|field| (field, &live["metadata"][field])) {
+                    if !value.is_null() {
+                        sent["metadata"][field] = value.clone();
+                    }
                 }
                 ChildApplied::Changed
             }
@@ -261,7 +264,9 @@ impl Writer {
     /// Notes a child that is up to date.
     fn learn(&self, child: &Child, digest: Digest, live: &Value) {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
-        self.lock().known.answered(&child.id, uid, Part::whole(), digest, live);
+        let mut state = self.lock();
+        state.known.answered(&child.id, uid, Part::whole(), digest, live);
+        state.known.proved(&child.id, digest_of_proof(&child.proof));
     }
 
     async fn try_delete(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
@@ -323,6 +328,7 @@ impl Writer {
         verbs: &[&'static str],
     ) -> Result<Value, WriteError> {
         let _permit = self.inner.permits.acquire().await;
+        let _serving = (verbs != ["get"]).then(|| self.inner.pace.serving());
         if verbs != ["get"] && !self.may_write() {
             return Err(WriteError::Transient("this replica is not the leader, or is stopping".to_owned()));
         }

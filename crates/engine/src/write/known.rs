@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::owned;
+use super::{Proof, owned};
 use crate::{
     hub::Compared,
     object::{Kind, ObjectId},
@@ -50,6 +50,8 @@ struct Known {
     deleting: bool,
     /// Whether `live` is from the object's own `managedFields`.
     by_fields: bool,
+    /// The proof that it is ours, as a digest: it was checked, or written, when the object had these fields.
+    proof: Option<Digest>,
     /// The digest of the fields that we own.
     live: Option<Digest>,
 }
@@ -64,6 +66,11 @@ pub(super) enum View {
     Same,
     /// There is no such object with fields of ours.
     Absent,
+    /// It differs. In this version all fields that we applied are in place, and with them the proof that it is ours.
+    Ours {
+        /// The resource version.
+        version: u64,
+    },
     /// It differs, or the view is not current.
     Unknown,
 }
@@ -147,13 +154,16 @@ impl Table {
     }
 
     /// The state of a child that should have this content.
-    pub(super) fn child(&self, id: &ObjectId, wanted: Digest) -> View {
+    pub(super) fn child(&self, id: &ObjectId, wanted: Digest, proof: Digest) -> View {
         if !self.views.contains(id.kind) {
             return View::Unknown;
         }
         let key = key(id, Part::whole());
         match self.known.get(&key) {
             Some(known) if !known.deleting && self.is(key, known, wanted) => View::Same,
+            Some(known) if !known.deleting && known.proof == Some(proof) && known.version != 0 => {
+                View::Ours { version: known.version }
+            }
             Some(_) => View::Unknown,
             None => View::Absent,
         }
@@ -183,7 +193,7 @@ impl Table {
             }
             let live = applied.and_then(|object| owned::extract(object, part.subresource, part.owner));
             let live = live.map(|live| self.digest(id, part, &live));
-            self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields: true, live });
+            self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields: true, proof: None, live });
         }
     }
 
@@ -198,12 +208,19 @@ impl Table {
         let live = owned::extract(answer, part.subresource, part.owner).map(|live| self.digest(id, part, &live));
         let by_fields = live.is_some();
         let live = live.unwrap_or(wanted);
-        self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields, live: Some(live) });
+        self.note(id, part, Known { uid: hash_of(uid), version, deleting, by_fields, proof: None, live: Some(live) });
         let key = key(id, part);
         if live == wanted {
             self.reads_as.remove(&key);
         } else {
             self.reads_as.insert(key, (wanted, live));
+        }
+    }
+
+    /// Notes that a child, as it was last answered, is ours by this proof.
+    pub(super) fn proved(&mut self, id: &ObjectId, proof: Digest) {
+        if let Some(known) = self.known.get_mut(&key(id, Part::whole())) {
+            known.proof = Some(proof);
         }
     }
 
@@ -214,7 +231,9 @@ impl Table {
             Some(old) => {
                 let same = old.uid == new.uid;
                 if !same || new.version >= old.version || new.version == 0 {
-                    *old = new;
+                    // The same fields are the same proof.
+                    let proof = old.proof.filter(|_| same && new.by_fields && new.live == old.live);
+                    *old = Known { proof, ..new };
                 }
                 if !same {
                     self.reads_as.remove(&key);
@@ -254,6 +273,13 @@ impl Known {
 
 fn key(id: &ObjectId, part: Part) -> u64 {
     hash_of(&(id, part))
+}
+
+/// The digest of a proof.
+pub(super) fn digest_of_proof(proof: &Proof) -> Digest {
+    let mut hasher = DefaultHasher::new();
+    format!("{proof:?}").hash(&mut hasher);
+    finish(&hasher)
 }
 
 fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
@@ -409,20 +435,51 @@ mod tests {
         let mut table = Table::default();
         let content = json!({"data": {"k": "v"}});
         let digest = table.digest(&id(), Part::whole(), &content);
-        assert_eq!(table.child(&id(), digest), View::Unknown);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
         table.view_of(Kind::of::<ConfigMap>(), true);
-        assert_eq!(table.child(&id(), digest), View::Absent);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Absent);
         let object = json!({
             "metadata": {"managedFields": [{"manager": "signpost", "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}}]},
             "data": {"k": "v", "theirs": "w"},
         });
         let whole = Compared { status: false, whole: true };
         table.saw(&id(), "1", (3, false), Some(&object), whole);
-        assert_eq!(table.child(&id(), digest), View::Same);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Same);
         table.saw(&id(), "1", (4, true), Some(&object), whole);
-        assert_eq!(table.child(&id(), digest), View::Unknown, "it is being deleted");
+        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown, "it is being deleted");
         table.view_of(Kind::of::<ConfigMap>(), false);
-        assert_eq!(table.child(&id(), digest), View::Unknown);
+        assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
+    }
+
+    #[test]
+    fn a_child_is_ours_without_a_read_while_the_fields_that_prove_it_are_unchanged() {
+        let mut table = Table::default();
+        table.view_of(Kind::of::<ConfigMap>(), true);
+        let object = |version: &str, value: &str| {
+            json!({
+                "metadata": {"resourceVersion": version, "managedFields": [
+                    {"manager": "signpost", "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}}]},
+                "data": {"k": value},
+            })
+        };
+        let digest = |table: &Table, value: &str| table.digest(&id(), Part::whole(), &json!({"data": {"k": value}}));
+        let (proof, other) = (Digest::new(7).unwrap(), Digest::new(8).unwrap());
+        let (made, wanted) = (digest(&table, "v"), digest(&table, "w"));
+        let whole = Compared { status: false, whole: true };
+        table.saw(&id(), "1", (2, false), Some(&object("2", "v")), whole);
+        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "nobody checked it yet");
+        table.answered(&id(), "1", Part::whole(), made, &object("3", "v"));
+        table.proved(&id(), proof);
+        assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 3 });
+        assert_eq!(table.child(&id(), wanted, other), View::Unknown, "another proof is another question");
+        table.saw(&id(), "1", (4, false), Some(&object("4", "v")), whole);
+        assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 4 }, "others changed something else");
+        table.saw(&id(), "1", (5, false), Some(&object("5", "x")), whole);
+        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "what we applied was changed");
+        table.answered(&id(), "1", Part::whole(), made, &object("6", "v"));
+        table.proved(&id(), proof);
+        table.saw(&id(), "2", (7, false), Some(&object("7", "v")), whole);
+        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "another incarnation");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The number of concurrent status writes.
 //!
-//! Status writes compete with the users of the API server, and serving does not depend on them. So: one write at a time during a burst of
-//! objects, more when it is quiet, fewer again when the answers get slower.
+//! Status writes compete with the users of the API server and with our own children, and serving does not depend on them. So: one write at a
+//! time during a burst of objects, few while many children are written in a burst, more when it is quiet, fewer again when the answers get
+//! slower.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,6 +20,8 @@ use super::{ObjectWrite, WriteError, Writer};
 /// This many objects within one window of time are a burst.
 const WINDOW: Duration = Duration::from_millis(250);
 const BURST: u32 = 10;
+/// This many children that are being written at once, during a burst, are waited for: one status per window is written meanwhile.
+const BUSY: usize = 4;
 /// An answer that takes this many times as long as the quickest is slow.
 const SLOW: u32 = 8;
 /// An answer within this time is not slow.
@@ -42,6 +45,26 @@ struct State {
     /// The window that arrivals are counted in, this one's count and the count of the one before.
     window: Instant,
     arrived: (u32, u32),
+    /// Children that are being written.
+    children: usize,
+    /// When the last turn began.
+    turned: Instant,
+}
+
+/// A child that is being written, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pace: Arc<Pace>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut state = self.pace.lock();
+        state.children -= 1;
+        if state.children < BUSY {
+            self.pace.freed.notify_one();
+        }
+    }
 }
 
 /// One turn to write; it is over when it is dropped.
@@ -52,7 +75,9 @@ pub(crate) struct Turn {
 
 impl Pace {
     pub(super) fn new(most: usize) -> Self {
-        let state = State { taken: 0, limit: 4.0, quickest: None, window: Instant::now(), arrived: (0, 0) };
+        let now = Instant::now();
+        let state =
+            State { taken: 0, limit: 4.0, quickest: None, window: now, arrived: (0, 0), children: 0, turned: now };
         Self { state: Mutex::new(state), freed: Notify::new(), most: most.max(1) }
     }
 
@@ -67,6 +92,12 @@ impl Pace {
         state.arrived.0 += 1;
     }
 
+    /// A child is being written.
+    pub(super) fn serving(self: &Arc<Self>) -> Serving {
+        self.lock().children += 1;
+        Serving { pace: Arc::clone(self) }
+    }
+
     /// Waits for a turn.
     pub(super) async fn turn(self: &Arc<Self>) -> Turn {
         loop {
@@ -76,6 +107,7 @@ impl Pace {
                 let now = Instant::now();
                 if state.taken < state.allowed(now, self.most) {
                     state.taken += 1;
+                    state.turned = now;
                     return Turn { pace: Arc::clone(self) };
                 }
             }
@@ -106,7 +138,8 @@ impl State {
     fn allowed(&mut self, now: Instant, most: usize) -> usize {
         self.roll(now);
         if self.arrived.0.max(self.arrived.1) >= BURST {
-            return 1;
+            let waits = self.children >= BUSY && now.duration_since(self.turned) < WINDOW;
+            return usize::from(!waits);
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and `most`")]
         let limit = self.limit as usize;
@@ -197,6 +230,22 @@ mod tests {
             write(&pace, Duration::from_millis(5)).await;
         }
         assert_eq!(allowed(&pace), 16);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_children_in_a_burst_come_before_statuses() {
+        let pace = Arc::new(Pace::new(16));
+        let mut children: Vec<_> = (0..BUSY).map(|_| pace.serving()).collect();
+        assert!(allowed(&pace) > 1, "without a burst nothing waits");
+        (0..BURST).for_each(|_| pace.arrived());
+        drop(pace.turn().await);
+        assert_eq!(allowed(&pace), 0);
+        children.pop();
+        assert_eq!(allowed(&pace), 1, "few children");
+        children.push(pace.serving());
+        tokio::time::advance(WINDOW).await;
+        (0..BURST).for_each(|_| pace.arrived());
+        assert_eq!(allowed(&pace), 1, "one status per window all the same");
     }
 
     #[tokio::test(start_paused = true)]
