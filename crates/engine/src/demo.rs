@@ -29,7 +29,7 @@ pub type Starting<'a> = BoxFuture<'a, Result<Box<dyn Show>, BoxError>>;
 /// The demo of one system.
 #[derive(Clone, Copy)]
 pub struct Demo {
-    /// Its example manifests: file name and YAML. Everything is in the namespace `demo`, which exists.
+    /// Its example manifests: file name and YAML. The namespace `demo` exists; further ones are manifests too.
     pub examples: &'static [(&'static str, &'static str)],
     /// CRDs of other projects that its objects need in the demo's cluster.
     pub crds: fn() -> Vec<CustomResourceDefinition>,
@@ -49,7 +49,8 @@ pub trait Stage: Send {
     fn operator(&mut self) -> &mut Operator;
     /// The name server of the demo.
     fn names(&self) -> Arc<dyn Names>;
-    /// The operator of a further cluster, which has every CRD and no object. It runs when the demo's own operator runs.
+    /// The operator of a further cluster, which has every CRD and no object. It runs when the demo's own operator runs. Systems that serve
+    /// others take part in it: see [`Show::join`].
     fn cluster<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Result<&'a mut Operator, BoxError>>;
 }
 
@@ -60,6 +61,9 @@ pub trait Show: Send + Sync {
 
     /// The state of an example, read from the API server a moment ago; `None` when the system does not read its kind.
     fn check<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Option<State>>;
+
+    /// Installs the system in a further cluster too, on the same servers, where another system relies on it there.
+    fn join(&self, _operator: &mut Operator) {}
 
     /// Shows more once every example has its result. Returns lines to print; an error is a demo that did not converge.
     fn then(&self) -> BoxFuture<'_, Result<Vec<String>, BoxError>> {

@@ -30,7 +30,7 @@ use crate::{
     events::Recorder,
     health::{Check, Health},
     metrics::Metrics,
-    object::{Kind, ObjectId},
+    object::{Identity, Kind, ObjectId},
     permissions::Permission,
     refusals::Refusals,
     write::Writer,
@@ -47,8 +47,8 @@ pub trait Index<K>: Send + Sync + 'static {
     /// The object is deleted. Called only when the API server reported it, or when a complete list did not have it.
     fn deleted(&self, id: &ObjectId);
     /// The object exists but cannot be parsed: keep what is known of it.
-    fn unreadable(&self, id: &ObjectId, error: &str) {
-        let _ = (id, error);
+    fn unreadable(&self, object: &Identity, error: &str) {
+        let _ = (object, error);
     }
     /// A complete list has been processed.
     fn listed(&self) {}

@@ -20,7 +20,7 @@ use kube::{
 };
 use serde_json::json;
 use signpost_engine::{
-    DriveOptions, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System, Touch,
+    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System, Touch,
     Watch,
     health::{Check, Health},
     hub::KindState,
@@ -68,9 +68,9 @@ impl<K: signpost_engine::hub::Watched> Index<K> for Calls {
         self.write(format!("deleted {}", id.path()));
     }
 
-    fn unreadable(&self, id: &ObjectId, error: &str) {
+    fn unreadable(&self, object: &Identity, error: &str) {
         assert!(!error.is_empty());
-        self.write(format!("unreadable {}", id.path()));
+        self.write(format!("unreadable {}", object.id.path()));
     }
 
     fn listed(&self) {

@@ -109,11 +109,11 @@ reasons! {
     SingletonViolation,
     /// A field of the object has a value that cannot be used.
     ValidationFailed,
-    /// There is no valid ClusterIdentity.
+    /// There is no valid ClusterIdentity, or the oldest one cannot be read.
     ClusterIdentityNotAvailable,
-    /// There is no valid DNSConfiguration.
+    /// There is no valid DNSConfiguration, or the oldest one cannot be read.
     DNSConfigurationNotAvailable,
-    /// The namespace has no DNSPolicy.
+    /// The namespace has no DNSPolicy, or the oldest one cannot be read.
     DNSPolicyNotFound,
     /// There is no such Gateway.
     GatewayNotFound,

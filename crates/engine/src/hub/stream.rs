@@ -353,8 +353,9 @@ impl<K: Watched> KindStream<K> {
                 if self.pending_events.len() < PENDING_EVENTS {
                     self.pending_events.push(event);
                 }
+                let object = Identity::of_meta(Arc::new(id), &meta);
                 for index in &self.fold.indexes {
-                    index.unreadable(&id, &error);
+                    index.unreadable(&object, &error);
                 }
             }
         }

@@ -126,7 +126,8 @@ impl Index<Mirror> for Maps {
         self.touch(place(id));
     }
 
-    fn unreadable(&self, id: &ObjectId, _error: &str) {
+    fn unreadable(&self, object: &Identity, _error: &str) {
+        let id = &*object.id;
         self.record(format!("unreadable {id}"));
         let mut view = self.view.lock().unwrap();
         if !view.sources.contains_key(&place(id)) {

@@ -16,6 +16,7 @@ mod progress;
 mod stage;
 mod summary;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -98,7 +99,10 @@ pub async fn run(args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<End
 pub async fn run_systems(systems: &[SystemSpec], args: &DemoArgs, stop: CancellationToken) -> anyhow::Result<Ending> {
     let started = Instant::now();
     let foreign = systems.iter().filter_map(|spec| spec.demo).flat_map(|demo| (demo.crds)());
-    let crds: Vec<_> = crds::of(systems).into_iter().chain(foreign).collect();
+    let mut crds: Vec<_> = crds::of(systems).into_iter().chain(foreign).collect();
+    // Several systems may need the same kind.
+    let mut named = BTreeSet::new();
+    crds.retain(|crd| named.insert(crd.metadata.name.clone()));
     let kinds = Kinds::new(&crds);
     let examples = examples::load(args.examples.as_deref(), systems, &kinds)?;
     let plurals = kinds.plurals(&examples);

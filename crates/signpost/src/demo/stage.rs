@@ -46,11 +46,16 @@ impl Clusters {
 
     /// Starts every system that has a demo.
     pub(super) async fn start(&mut self, systems: &[SystemSpec]) -> anyhow::Result<Vec<Shown>> {
-        let mut shows = Vec::new();
+        let mut shows: Vec<Shown> = Vec::new();
         for spec in systems {
             if let Some(demo) = spec.demo {
                 let show = (demo.start)(self).await.map_err(|error| anyhow::anyhow!("{}: {error}", spec.name))?;
                 shows.push((spec.name, show));
+            }
+        }
+        for operator in &mut self.further {
+            for (_, show) in &shows {
+                show.join(operator);
             }
         }
         Ok(shows)

@@ -608,8 +608,8 @@ impl Index<Ingress> for PangolinIndex {
         self.touch(concerned);
     }
 
-    fn unreadable(&self, id: &ObjectId, _error: &str) {
-        self.lock().unreadable.insert(Arc::new(id.clone()));
+    fn unreadable(&self, object: &Identity, _error: &str) {
+        self.lock().unreadable.insert(object.id.clone());
     }
 
     fn listed(&self) {

@@ -526,8 +526,8 @@ impl Index<Ingress> for IngressIndex {
         self.replace(&Arc::new(id.clone()), None);
     }
 
-    fn unreadable(&self, id: &ObjectId, _error: &str) {
-        let mut state = self.lock();
+    fn unreadable(&self, object: &Identity, _error: &str) {
+        let (id, mut state) = (&*object.id, self.lock());
         if !state.claimants.contains_key(id) {
             state.unreadable.insert(id.clone());
         }

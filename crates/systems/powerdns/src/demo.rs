@@ -1,21 +1,30 @@
-//! The demo: a PowerDNS in memory, whose zones the demo's name server answers.
+//! The demo: a PowerDNS in memory, whose zones the demo's name server answers. Further clusters publish their DNSEndpoints in it.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use signpost_engine::demo::{Answer, Demo, Mirror, Mirrored, Names, Show, Stage, State, answered};
+use signpost_engine::{
+    Operator,
+    demo::{Answer, Demo, Mirror, Mirrored, Names, Show, Stage, State, answered},
+};
 use signpost_provider_powerdns::MemoryServer;
 
-use crate::{Pace, install_with};
+use crate::{EndpointSource, Pace, install_with};
+
+/// Which DNSEndpoints are published: those of one region, as an external-dns of that region would select them.
+const SELECTED: &str = "router.io/region=neu";
 
 pub(crate) const DEMO: Demo = Demo {
     examples: &[("powerdns.yaml", include_str!("../../../../examples/demo/powerdns.yaml"))],
-    crds: Vec::new,
+    crds: || vec![signpost_apis::externaldns::crd()],
     start: |stage| Box::pin(async { Ok(start(stage)) }),
 };
 
-struct PowerDnsDemo(Arc<dyn Names>);
+struct PowerDnsDemo {
+    names: Arc<dyn Names>,
+    server: Arc<MemoryServer>,
+}
 
 fn start(stage: &mut dyn Stage) -> Box<dyn Show> {
     let (server, mirror) = (MemoryServer::new(), Mirror::new(stage.names()));
@@ -30,13 +39,19 @@ fn start(stage: &mut dyn Stage) -> Box<dyn Show> {
         });
         mirror.zone(zone, content);
     }));
-    install_with(stage.operator(), Arc::new(server), Pace::default());
-    Box::new(PowerDnsDemo(stage.names()))
+    let demo = PowerDnsDemo { names: stage.names(), server: Arc::new(server) };
+    demo.join(stage.operator());
+    Box::new(demo)
 }
 
 impl Show for PowerDnsDemo {
     fn about(&self) -> String {
-        "PowerDNS in memory; the name server answers for its zones".to_owned()
+        format!("PowerDNS in memory; the name server answers for its zones. DNSEndpoints with {SELECTED} are published")
+    }
+
+    fn join(&self, operator: &mut Operator) {
+        let endpoints = Some(EndpointSource { labels: Some(SELECTED.to_owned()), ..EndpointSource::default() });
+        install_with(operator, self.server.clone(), Pace { endpoints, ..Pace::default() });
     }
 
     fn check<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Option<State>> {
@@ -73,6 +88,6 @@ impl PowerDnsDemo {
         if matches!(object["spec"]["kind"].as_str(), Some("Slave" | "Consumer")) {
             return Some(State::Served(Vec::new()));
         }
-        Some(answered(&*self.0, [question]).await)
+        Some(answered(&*self.names, [question]).await)
     }
 }

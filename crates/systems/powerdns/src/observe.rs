@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use signpost_dns::ZoneName;
+use signpost_dns::{RecordKey, ZoneName};
 use signpost_engine::{Job, ObjectId, Touched};
 use signpost_provider_powerdns::ServerError;
 
@@ -54,7 +54,8 @@ pub(crate) async fn observe(
         return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, pace };
     };
     let server = if needs_server(&snapshot) {
-        let check = snapshot.full || meets_external_dns(&snapshot, &memory);
+        let check =
+            snapshot.full || meets_external_dns(&snapshot, &memory) || withdraws_endpoint(&snapshot, &memory.ledger);
         look(system, &mut memory, zone, check).await.unwrap_or_else(|error| {
             tracing::debug!(%zone, %error, "the server could not be asked");
             ServerView::Unreachable(error)
@@ -84,6 +85,16 @@ fn meets_external_dns(snapshot: &ZoneSnapshot, memory: &ZoneMemory) -> bool {
         record.endpoint.is_some() && record.key().is_some_and(|key| memory.ledger.count(&key) == 0)
     };
     shared && snapshot.names.values().flatten().any(is_new)
+}
+
+/// Whether a record set of an endpoint is to be deleted: another cluster that publishes in the zone may have taken the name over since the
+/// zone was read.
+fn withdraws_endpoint(snapshot: &ZoneSnapshot, ledger: &Ledger) -> bool {
+    snapshot.names.iter().any(|(name, records)| {
+        let is_wanted =
+            |key: &RecordKey| records.iter().any(|record| record.key().is_some_and(|wanted| wanted == *key));
+        ledger.at(name).iter().any(|key| ledger.has_endpoint(key) && !is_wanted(key))
+    })
 }
 
 /// The ledger is the holder's: another holder starts with its own. True when it was read now.

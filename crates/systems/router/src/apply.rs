@@ -1,7 +1,7 @@
 //! Writes what was planned, through the engine's writer: creates and corrections first, deletions after.
 
 use futures::{StreamExt, stream};
-use signpost_engine::{Child, ChildError};
+use signpost_engine::{Child, ChildDeleted, ChildError, ObjectId};
 
 use crate::{RouterSystem, metrics::Measured, plan::Plan};
 
@@ -10,6 +10,8 @@ use crate::{RouterSystem, metrics::Measured, plan::Plan};
 pub(crate) struct ApplyResult {
     pub(crate) plan: Plan,
     pub(crate) errors: Vec<ChildError>,
+    /// What was deleted.
+    pub(crate) deleted: Vec<ObjectId>,
     pub(crate) measured: Measured,
 }
 
@@ -21,17 +23,25 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
     let measured = crate::report::measured(&plan);
     let applied = system.writer.apply_children(std::mem::take(&mut plan.apply)).await;
     let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
+    let mut gone = Vec::new();
     let may_delete = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
     // What replaces an object must be there first. A foreign name is no reason to keep what is stale.
     if errors.iter().all(may_delete) {
         let delete = |child: Child| {
             let writer = system.writer.clone();
-            async move { writer.delete_child(&child).await }
+            async move { (writer.delete_child(&child).await, child.id) }
         };
         let children = std::mem::take(&mut plan.delete);
         let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
-        // One that became foreign is not ours to delete.
-        errors.extend(deleted.into_iter().filter_map(Result::err).filter(|error| !may_delete(error)));
+        for (deleted, id) in deleted {
+            match deleted {
+                Ok(ChildDeleted::Asked) => gone.push(id),
+                Ok(ChildDeleted::Absent) => {}
+                // One that became foreign is not ours to delete.
+                Err(error) if may_delete(&error) => {}
+                Err(error) => errors.push(error),
+            }
+        }
     }
-    ApplyResult { plan, errors, measured }
+    ApplyResult { plan, errors, deleted: gone, measured }
 }

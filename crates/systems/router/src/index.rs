@@ -10,6 +10,8 @@
 //! Objects are not kept. A host belongs to the oldest route that asks for it.
 
 pub(crate) mod facts;
+mod hosts;
+mod unreadable;
 pub(crate) mod world;
 
 use std::{
@@ -165,8 +167,8 @@ macro_rules! fold {
                 });
             }
 
-            fn unreadable(&self, id: &ObjectId, _error: &str) {
-                self.lock().note_unreadable(id);
+            fn unreadable(&self, object: &Identity, _error: &str) {
+                self.change(|world, touches| world.note_unreadable(object, touches));
             }
         }
     };
@@ -182,11 +184,21 @@ impl Index<Service> for RouterIndex {
     fn applied(&self, object: &Service) {
         let id = ObjectId::of(object);
         let facts = ServiceFacts::of(object);
-        self.change(|world, touches| world.put_service(&id, facts, touches));
+        self.change(|world, touches| {
+            world.resolve_unreadable(&id, touches);
+            world.put_service(&id, facts, touches);
+        });
     }
 
     fn deleted(&self, id: &ObjectId) {
-        self.change(|world, touches| world.put_service(id, None, touches));
+        self.change(|world, touches| {
+            world.resolve_unreadable(id, touches);
+            world.put_service(id, None, touches);
+        });
+    }
+
+    fn unreadable(&self, object: &Identity, _error: &str) {
+        self.change(|world, touches| world.note_unreadable(object, touches));
     }
 }
 

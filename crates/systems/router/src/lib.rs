@@ -10,6 +10,7 @@
 //! DNSEndpoints and one Istio Gateway.
 
 mod apply;
+mod demo;
 mod index;
 mod metrics;
 mod observe;
@@ -106,7 +107,7 @@ pub const SPEC: SystemSpec = SystemSpec {
     ],
     variants: &[],
     configure,
-    demo: None,
+    demo: Some(demo::DEMO),
 };
 
 fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {

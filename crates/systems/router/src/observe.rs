@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use signpost_apis::{
     externaldns::DnsEndpoint,
     istio::IstioGateway,
-    router::{DNSPolicy, ServiceRoute},
+    router::{ClusterIdentity, DNSConfiguration, DNSPolicy, ServiceRoute},
+    service::Service,
 };
 use signpost_engine::{
     Identity, Kind, ObjectId,
@@ -17,10 +18,11 @@ use crate::{
     RouterSystem,
     index::{
         RouterIndex, RouterKey,
-        facts::{Id, Known, Owner, ServiceFacts, Target},
+        facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target},
         world::{World, in_namespace, oldest},
     },
     plan::{Base, Memory, Observed, cluster, gateway, names, policy, route, target},
+    report::status::TargetVerdict,
 };
 
 /// The input of a plan.
@@ -35,17 +37,36 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
         RouterKey::Cluster => Observed::Cluster(cluster::View {
             identities: world.identities.values().map(plain).collect(),
             configurations: world.configurations.values().map(plain).collect(),
+            unreadable_identity: unreadable::<ClusterIdentity, _>(&world, None, oldest(world.identities.values())),
+            unreadable_configuration: unreadable::<DNSConfiguration, _>(
+                &world,
+                None,
+                oldest(world.configurations.values()),
+            ),
             configuration: base.configuration,
         }),
         RouterKey::Policies(namespace) => {
-            let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
-            let policies = policies.map(|(_, policy)| plain(policy)).collect();
-            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies })
+            let policies = || {
+                let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
+                policies.map(|(_, policy)| policy)
+            };
+            let unreadable = unreadable::<DNSPolicy, _>(&world, Some(namespace), oldest(policies()));
+            let policies = policies().map(plain).collect();
+            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, unreadable })
         }
         RouterKey::Gateway(id) => Observed::Gateway(Box::new(of_gateway(system, &world, id, base))),
         RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),
         RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
     }
+}
+
+/// The name of the object of a kind that would be used, where that cannot be read.
+fn unreadable<K: kube::Resource<DynamicType = ()> + 'static, S>(
+    world: &World,
+    namespace: Option<&str>,
+    readable: Option<&Known<S>>,
+) -> Option<String> {
+    world.older_unreadable(Kind::of::<K>(), namespace, readable).map(|id| id.name.clone())
 }
 
 fn plain<S>(known: &Known<S>) -> (Identity, Arc<S>) {
@@ -81,6 +102,9 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     let occupied = names.filter(|name| occupied(world, &ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
     let route = world.routes.get(id).map(|route| {
         let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), namespace).map(|(_, policy)| policy);
+        let policy = oldest(policies);
+        let unreadable_policy = unreadable::<DNSPolicy, _>(world, namespace, policy);
+        let policy = policy.filter(|_| unreadable_policy.is_none());
         let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
         let holder = host.and_then(|host| world.hosts.holder_of(host)).filter(|claim| claim.holder != *id);
         let gateway = world.gateways.get(&route.gateway).filter(|gateway| !gateway.identity.is_deleting());
@@ -92,12 +116,13 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
                 let published = world.routes.get(&claim.holder).is_some_and(|holder| holder.published);
                 (claim.holder.clone(), published)
             }),
-            policy: oldest(policies).map(|policy| (policy.identity.id.name.clone(), policy.spec.clone())),
+            policy: policy.map(|policy| (policy.identity.id.name.clone(), policy.spec.clone())),
+            unreadable_policy,
             gateway: route.gateway.clone(),
             postfix: gateway.map(|gateway| gateway.spec.target_postfix.clone()),
         }
     });
-    let child = |(id, facts): (&Id, &crate::index::facts::ChildFacts)| (id.name.clone(), facts.controller.clone());
+    let child = |(id, facts): (&Id, &ChildFacts)| (id.name.clone(), facts.controller.clone());
     route::View {
         id: id.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
@@ -117,7 +142,7 @@ fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base) -> gate
     let routes: Vec<_> = world.by_gateway.get(id).into_iter().flatten().filter_map(|id| world.routes.get(id)).collect();
     let held = routes.iter().filter_map(|route| {
         let host = route.host.as_ref()?.as_ref().ok()?;
-        world.hosts.is_held_by(host, &route.known.identity.id).then(|| host.clone())
+        (world.server_of(host) == Some(&route.known.identity.id)).then(|| host.clone())
     });
     let hosts: BTreeSet<_> = held.collect();
     let leaving = routes.iter().filter(|route| route.known.identity.is_deleting()).count();
@@ -145,18 +170,9 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
     };
     let service = world.services.values().filter(serves).min_by_key(|service| (service.created, service.id.clone()));
     let owner = Owner::Target(target.clone());
-    let children = world.children_of(&owner).map(|(id, child)| {
-        let service = child.service.as_deref();
-        let service =
-            service.map(|name| ObjectId::new::<signpost_apis::service::Service>(id.namespace.as_deref(), name));
-        target::ChildView {
-            id: id.clone(),
-            class: child.class,
-            observed: child.observed,
-            read: child.read,
-            has_service: service.is_some_and(|service| world.services.contains_key(&service)),
-        }
-    });
+    let of_rival = |(rival, _): &(&Target, _)| rival.postfix == target.postfix && *rival != target;
+    let rivals = world.published_targets().filter(of_rival).flat_map(|(_, children)| children);
+    let rivals = rivals.filter_map(|id| world.children.get_key_value(id)).map(|child| of_child(world, child));
     let occupied = match (&controller, service, &base.configuration) {
         (Some(controller), Some(service), Ok(spec)) => spec
             .external_dns_controllers
@@ -171,15 +187,34 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
         target: target.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         controller,
+        gateway: oldest(ours.iter().copied()).map(|gateway| gateway.identity.clone()),
         holder: holder.map(|gateway| {
-            let published = world.targets.get(&Target::of(&gateway.spec)).is_some_and(|verdict| verdict.ready);
-            (gateway.identity.id.clone(), published)
+            let verdict = world.targets.get(&Target::of(&gateway.spec));
+            target::Holder {
+                id: gateway.identity.id.clone(),
+                published: verdict.is_some_and(|verdict| verdict.ready),
+                changing: verdict.is_some_and(TargetVerdict::is_changing),
+            }
         }),
         service: service
             .map(|service| target::ServiceView { identity: service.identity(), points: service.points.clone() }),
-        children: children.collect(),
+        children: world.children_of(&owner).map(|child| of_child(world, child)).collect(),
+        rivals: rivals.collect(),
         occupied,
         memory,
         base,
+    }
+}
+
+fn of_child(world: &World, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
+    let service = child.service.as_deref().map(|name| ObjectId::new::<Service>(id.namespace.as_deref(), name));
+    let exists = |service: ObjectId| world.services.contains_key(&service) || world.is_unreadable(&service);
+    target::ChildView {
+        id: id.clone(),
+        controller: child.controller.clone(),
+        class: child.class,
+        observed: child.observed,
+        read: child.read,
+        has_service: service.is_some_and(exists),
     }
 }

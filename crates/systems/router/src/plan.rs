@@ -88,6 +88,8 @@ pub(crate) struct Plan {
     pub(crate) decisions: Vec<Decision>,
     /// Who is told when it cannot be done.
     pub(crate) blame: Blame,
+    /// The object whose events report what was deleted; `None` when it is deleted itself.
+    pub(crate) about: Option<Identity>,
     pub(crate) memory: Memory,
     /// When to check again although nothing changed.
     pub(crate) again: Option<Duration>,
@@ -109,6 +111,7 @@ impl Plan {
             delete: Vec::new(),
             decisions: Vec::new(),
             blame: Blame::Nobody,
+            about: None,
             memory: Memory::default(),
             again: None,
         }

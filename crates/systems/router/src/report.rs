@@ -4,7 +4,9 @@
 
 pub(crate) mod status;
 
-use signpost_engine::{ChildError, ObjectId, Outcome, Report, RetryClass, Touched, WriteError};
+use signpost_engine::{
+    ChildError, Event, EventKind, Identity, ObjectId, Outcome, Report, RetryClass, Touched, WriteError,
+};
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
@@ -16,11 +18,15 @@ use crate::{
     report::status::{Decision, TargetVerdict, Verdict},
 };
 
+/// The reason of the event about something that was withdrawn.
+const WITHDRAWN: &str = "Withdrawn";
+
 /// Reports a pass.
 pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
-    let ApplyResult { plan, errors, measured } = result;
-    let Plan { key, decisions, blame, memory, again, apply: _, delete: _ } = plan;
+    let ApplyResult { plan, errors, deleted, measured } = result;
+    let Plan { key, decisions, blame, about, memory, again, apply: _, delete: _ } = plan;
     let mut report = Report::new(Outcome::Done);
+    report.events.extend(about.and_then(|about| withdrawn(&about, &deleted, &decisions)));
     report.measured = measured;
     report.memory = (memory != Memory::default()).then_some(memory);
     let failure = Failure::of(errors, &key);
@@ -42,6 +48,26 @@ pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
         }
     }
     report
+}
+
+/// How many deleted objects an event names.
+const NAMED: usize = 10;
+
+/// The event about objects that were deleted, with the reason for it.
+fn withdrawn(about: &Identity, deleted: &[ObjectId], decisions: &[Decision]) -> Option<Event> {
+    let names: Vec<String> = deleted.iter().take(NAMED).map(ToString::to_string).collect();
+    let names = match deleted.len().checked_sub(NAMED) {
+        _ if deleted.is_empty() => return None,
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names.join(", ")),
+    };
+    let why = decisions.iter().find_map(|decision| match decision {
+        Decision::Object { verdict, .. } => verdict.told.first().filter(|told| !told.status).map(|told| &*told.message),
+        Decision::Target { verdict, .. } => Some(verdict.message.as_str()).filter(|_| !verdict.ready),
+        Decision::Published { .. } | Decision::TargetGone(_) | Decision::Taken(_) => None,
+    });
+    let note = format!("deleted {names}: {}", why.unwrap_or("no selected controller needs it any more"));
+    Some(Event { object: about.reference(), kind: EventKind::Normal, reason: WITHDRAWN.to_owned(), note })
 }
 
 struct Failure {

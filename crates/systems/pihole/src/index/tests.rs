@@ -144,13 +144,12 @@ async fn a_host_released_again_during_a_pass_is_not_confirmed_at_its_end() {
 async fn an_unreadable_ingress_keeps_its_claims_or_makes_claims_unknown() {
     let (index, _queue) = index(&["one"]);
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));
-    let app = ObjectId::new::<Ingress>(Some("default"), "app");
-    index.unreadable(&app, "broken");
+    index.unreadable(&Identity::of(&ingress("app", &[], &[])), "broken");
     assert_eq!((index.snapshot("one").claimants.len(), index.snapshot("one").blind), (1, false));
-    let other = ObjectId::new::<Ingress>(Some("default"), "other");
+    let other = Identity::of(&ingress("other", &[], &[]));
     index.unreadable(&other, "broken");
     assert!(index.snapshot("one").blind);
-    index.deleted(&other);
+    index.deleted(&other.id);
     assert!(!index.snapshot("one").blind);
 }
 

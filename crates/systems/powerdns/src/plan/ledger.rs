@@ -125,6 +125,11 @@ impl Ledger {
         self.lines.get(&(key.clone(), digest)).is_some_and(|line| line.endpoint)
     }
 
+    /// Whether any content of that set is listed for an endpoint.
+    pub(crate) fn has_endpoint(&self, key: &RecordKey) -> bool {
+        self.lines.range(Self::range(key)).any(|(_, line)| line.endpoint)
+    }
+
     /// A request with this content ended without an answer: the server may still carry it out.
     pub(crate) fn list_uncertain(&mut self, key: RecordKey, digest: Digest, now: Timestamp) {
         self.lines.entry((key, digest)).or_default().uncertain = Some(now);

@@ -137,6 +137,8 @@ pub(crate) struct ChildFacts {
     pub(crate) owner: Owner,
     pub(crate) controller: Arc<str>,
     pub(crate) class: Class,
+    /// A digest of the name that it publishes.
+    pub(crate) host: u64,
     /// The Service that owns it, where one does.
     pub(crate) service: Option<Arc<str>>,
     /// Whether external-dns has read the current generation.
@@ -172,6 +174,7 @@ impl ChildFacts {
             owner,
             controller: label(CONTROLLER).unwrap_or_default().into(),
             class,
+            host: endpoint.spec.endpoints.first().map_or(0, |first| host_digest(&first.dns_name)),
             service: owner_named(meta, "Service").map(Arc::from),
             observed: endpoint.is_observed(),
             read: endpoint.status.as_ref().is_some_and(|status| status.observed_generation.is_some()),
@@ -184,6 +187,13 @@ fn owner_named<'a>(meta: &'a ObjectMeta, kind: &str) -> Option<&'a str> {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     let ours = |api_version: &str| kind == "Service" || api_version.starts_with(ROUTING_GROUP);
     owners.iter().find(|owner| owner.kind == kind && ours(&owner.api_version)).map(|owner| owner.name.as_str())
+}
+
+/// The digest of a name, with or without a trailing dot.
+pub(crate) fn host_digest(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.trim_end_matches('.').to_ascii_lowercase().hash(&mut hasher);
+    hasher.finish()
 }
 
 fn digest_of(endpoint: &DnsEndpoint) -> u64 {

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
-    router::{Gateway, ServiceRoute},
+    router::{ClusterIdentity, ClusterIdentitySpec, Gateway, ServiceRoute},
 };
 use signpost_engine::{Identity, ObjectId};
 
@@ -21,6 +22,12 @@ use crate::{
     },
     report::status::{Decision, TargetVerdict},
 };
+
+/// An object that was created so many seconds after the epoch.
+fn made(id: &ObjectId, second: i64) -> Identity {
+    let created = jiff::Timestamp::from_second(second).unwrap();
+    Identity { created, ..Identity::of_meta(Arc::new(id.clone()), &ObjectMeta::default()) }
+}
 
 fn target(controller: &str) -> Target {
     Target { controller: controller.into(), postfix: "internal".into() }
@@ -87,7 +94,7 @@ fn what_an_unreadable_route_published_is_kept_until_it_is_deleted() {
     let id = ObjectId::new::<ServiceRoute>(Some("app"), "api");
     let owner = Owner::Route(Arc::new(id.clone()));
     assert_eq!(world.children_of(&owner).count(), 1);
-    world.note_unreadable(&id);
+    world.note_unreadable(&made(&id, 0), &mut Touches::default());
     assert_eq!(world.children_of(&owner).count(), 0, "nothing is there to be withdrawn");
     assert!(world.has_unreadable::<ServiceRoute>() && !world.has_unreadable::<Gateway>());
     let mut touches = Touches::default();
@@ -103,14 +110,38 @@ fn the_addresses_of_an_unreadable_gateway_are_kept() {
     for controller in ["istio", "other"] {
         put_addresses(&mut world, controller);
     }
-    world.note_unreadable(&ObjectId::new::<Gateway>(Some("infra"), "other"));
+    let read_before = ObjectId::new::<Gateway>(Some("infra"), "other");
+    world.note_unreadable(&made(&read_before, 0), &mut Touches::default());
     assert!(!world.has_unreadable::<Gateway>(), "it was read before");
     let id = ObjectId::new::<Gateway>(Some("infra"), "gw");
-    world.note_unreadable(&id);
+    world.note_unreadable(&made(&id, 0), &mut Touches::default());
     let count = |world: &World, controller: &str| world.children_of(&Owner::Target(target(controller))).count();
     assert_eq!((count(&world, "istio"), count(&world, "other")), (0, 1));
     let mut touches = Touches::default();
     world.resolve_unreadable(&id, &mut touches);
     assert_eq!((count(&world, "istio"), count(&world, "other")), (1, 1));
     assert!(touches.now.contains(&RouterKey::Target(target("istio"))));
+}
+
+#[test]
+fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothing() {
+    let spec = ClusterIdentitySpec {
+        region: "weu".into(),
+        cluster: "aks01".into(),
+        domain: "example.com".into(),
+        environment_letter: "p".into(),
+        adopts_regions: Vec::new(),
+    };
+    let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
+    let mut world = World::new("infra");
+    world.put_identity(known(made(&id("readable"), 20), spec, Seen::default()), &mut Touches::default());
+    assert!(world.identity.is_ok());
+    world.note_unreadable(&made(&id("younger"), 30), &mut Touches::default());
+    assert!(world.identity.is_ok(), "a younger one is not used anyway");
+    let mut touches = Touches::default();
+    world.note_unreadable(&made(&id("older"), 10), &mut touches);
+    assert_eq!(world.identity.as_ref().unwrap_err().as_ref(), "ClusterIdentity older is the oldest and cannot be read");
+    assert!(touches.now.contains(&RouterKey::Cluster));
+    world.resolve_unreadable(&id("older"), &mut touches);
+    assert!(world.identity.is_ok(), "it was deleted");
 }

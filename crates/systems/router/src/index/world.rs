@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use signpost_apis::router::{
     self, ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicySpec, GatewaySpec, ServiceRouteSpec,
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Identity, ObjectId};
+use signpost_engine::{Identity, Kind, ObjectId};
 use signpost_planning::{Claim, Claims};
 use tokio::time::Instant;
 
@@ -78,8 +79,9 @@ pub(crate) struct World {
     taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
     pub(crate) identity: Used<ClusterIdentitySpec>,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
-    /// Objects of ours that could never be read: nobody knows what they ask for, so nothing is concluded from their absence.
-    unreadable: BTreeSet<ObjectId>,
+    /// Objects that could never be read, and when they were created: nobody knows what they ask for, so nothing is concluded from their
+    /// absence.
+    pub(super) unreadable: BTreeMap<ObjectId, Timestamp>,
     /// When a host of a gateway last changed.
     changed: BTreeMap<Id, Instant>,
 }
@@ -101,43 +103,10 @@ impl World {
             hosts: Claims::new(),
             targets: BTreeMap::new(),
             taken: BTreeMap::new(),
-            identity: used(&BTreeMap::new(), "ClusterIdentity", cluster::check_identity),
-            configuration: used(&BTreeMap::new(), "DNSConfiguration", cluster::check_configuration),
-            unreadable: BTreeSet::new(),
+            identity: used(None, None, "ClusterIdentity", cluster::check_identity),
+            configuration: used(None, None, "DNSConfiguration", cluster::check_configuration),
+            unreadable: BTreeMap::new(),
             changed: BTreeMap::new(),
-        }
-    }
-
-    /// An object cannot be read. What was known of it before stays.
-    pub(crate) fn note_unreadable(&mut self, id: &ObjectId) {
-        let known = self.routes.contains_key(id) || self.gateways.contains_key(id);
-        if !known && (id.is::<router::ServiceRoute>() || id.is::<router::Gateway>()) {
-            self.unreadable.insert(id.clone());
-        }
-    }
-
-    /// An object can be read, or is deleted: what waited for that is decided now.
-    pub(crate) fn resolve_unreadable(&mut self, id: &ObjectId, touches: &mut Touches) {
-        if self.unreadable.remove(id) {
-            self.touch_gateways(touches);
-            self.touch_publishers(touches);
-        }
-    }
-
-    /// Whether an object of the kind could never be read.
-    pub(crate) fn has_unreadable<K: kube::Resource<DynamicType = ()> + 'static>(&self) -> bool {
-        self.unreadable.iter().any(ObjectId::is::<K>)
-    }
-
-    /// Whether the owner is perhaps there, and only cannot be read.
-    fn may_be_unreadable(&self, owner: &Owner) -> bool {
-        match owner {
-            _ if self.unreadable.is_empty() => false,
-            Owner::Route(id) => self.unreadable.contains(&**id),
-            Owner::Target(target) => {
-                let mut there = self.gateways.values().filter(|gateway| !gateway.identity.is_deleting());
-                self.has_unreadable::<router::Gateway>() && !there.any(|gateway| Target::of(&gateway.spec) == *target)
-            }
         }
     }
 
@@ -165,10 +134,14 @@ impl World {
         }
     }
 
-    fn cluster_changed(&mut self, touches: &mut Touches) {
+    pub(super) fn cluster_changed(&mut self, touches: &mut Touches) {
         touches.touch(RouterKey::Cluster);
-        let identity = used(&self.identities, "ClusterIdentity", cluster::check_identity);
-        let configuration = used(&self.configurations, "DNSConfiguration", cluster::check_configuration);
+        let first = oldest(self.identities.values());
+        let older = self.older_unreadable(Kind::of::<router::ClusterIdentity>(), None, first);
+        let identity = used(first, older, "ClusterIdentity", cluster::check_identity);
+        let first = oldest(self.configurations.values());
+        let older = self.older_unreadable(Kind::of::<router::DNSConfiguration>(), None, first);
+        let configuration = used(first, older, "DNSConfiguration", cluster::check_configuration);
         let same = (&identity, &configuration) == (&self.identity, &self.configuration);
         if identity != self.identity {
             self.identity = identity;
@@ -209,7 +182,7 @@ impl World {
         }
     }
 
-    fn policy_changed(&self, id: &ObjectId, touches: &mut Touches) {
+    pub(super) fn policy_changed(&self, id: &ObjectId, touches: &mut Touches) {
         touches.touch(policies_of(id));
         let routes = in_namespace(&self.routes, router_kind(), id.namespace.as_deref());
         touches.now.extend(routes.map(|(id, _)| RouterKey::Route(id.clone())));
@@ -325,7 +298,7 @@ impl World {
     }
 
     /// A gateway's hosts are written together: soon after one change, less often while they keep changing.
-    fn hosts_changed(&mut self, gateway: &Id, touches: &mut Touches) {
+    pub(super) fn hosts_changed(&mut self, gateway: &Id, touches: &mut Touches) {
         if !self.gateways.contains_key(gateway) {
             return;
         }
@@ -382,6 +355,8 @@ impl World {
             if let Some((id, before)) = before {
                 self.forget_child(&id, &before.owner);
                 touches.touch(key_of(&before.owner));
+                self.publication_changed(&before.owner, touches);
+                self.touch_rivals_of(&before.owner, touches);
             }
             return;
         };
@@ -404,8 +379,21 @@ impl World {
             },
             _ => touches.later.push((key_of(&new.owner), ECHO)),
         }
-        self.by_owner.entry(new.owner.clone()).or_default().insert(id.clone());
+        let owner = new.owner.clone();
+        let same = before.as_ref().is_some_and(|before| before.owner == owner && before.host == new.host);
+        self.by_owner.entry(owner.clone()).or_default().insert(id.clone());
         self.children.insert(id, new);
+        if !same {
+            self.publication_changed(&owner, touches);
+        }
+        self.touch_rivals_of(&owner, touches);
+    }
+
+    /// What a gateway publishes decides whether another one of the name may.
+    fn touch_rivals_of(&self, owner: &Owner, touches: &mut Touches) {
+        if let Owner::Target(target) = owner {
+            self.touch_rivals(target, touches);
+        }
     }
 
     fn forget_child(&mut self, id: &Id, owner: &Owner) {
@@ -445,13 +433,19 @@ impl World {
         ids.into_iter().flatten().filter_map(|id| self.children.get_key_value(id))
     }
 
+    /// The gateways that have DNSEndpoints.
+    pub(crate) fn published_targets(&self) -> impl Iterator<Item = (&Target, &BTreeSet<Id>)> {
+        let first = Owner::Target(Target { controller: "".into(), postfix: "".into() });
+        self.by_owner.range(first..).filter_map(|(owner, children)| match owner {
+            Owner::Target(target) => Some((target, children)),
+            Owner::Route(_) => None,
+        })
+    }
+
     /// Other gateways of the postfix: they may withdraw the name now, because this one has published it.
     fn touch_rivals(&self, target: &Target, touches: &mut Touches) {
         let living = self.gateways.values().map(|gateway| Target::of(&gateway.spec));
-        let published = self.by_owner.keys().filter_map(|owner| match owner {
-            Owner::Target(target) => Some(target.clone()),
-            Owner::Route(_) => None,
-        });
+        let published = self.published_targets().map(|(target, _)| target.clone());
         let rivals = living.chain(published).filter(|other| other.postfix == target.postfix && other != target);
         touches.now.extend(rivals.map(RouterKey::Target));
     }
@@ -486,7 +480,8 @@ impl World {
             Decision::Target { target, verdict } => {
                 let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
                 due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
-                if verdict.ready && !self.targets.get(&target).is_some_and(|before| before.ready) {
+                let told = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
+                if told(&verdict) != self.targets.get(&target).map_or((false, false), told) {
                     self.touch_rivals(&target, touches);
                 }
                 self.targets.insert(target, verdict);
@@ -557,8 +552,16 @@ pub(crate) fn oldest<'a, S: 'a>(objects: impl Iterator<Item = &'a Known<S>>) -> 
     objects.min_by(|a, b| (a.identity.created, &a.identity.id).cmp(&(b.identity.created, &b.identity.id)))
 }
 
-fn used<S>(map: &BTreeMap<Id, Known<S>>, kind: &str, check: impl Fn(&S) -> Result<(), String>) -> Used<S> {
-    let Some(first) = oldest(map.values()) else {
+fn used<S>(
+    first: Option<&Known<S>>,
+    unreadable: Option<&ObjectId>,
+    kind: &str,
+    check: impl Fn(&S) -> Result<(), String>,
+) -> Used<S> {
+    if let Some(id) = unreadable {
+        return Err(format!("{kind} {} is the oldest and cannot be read", id.name).into());
+    }
+    let Some(first) = first else {
         return Err(format!("there is no {kind}").into());
     };
     match check(&first.spec) {

@@ -23,6 +23,10 @@ const CONFIGURATION: &str = "dns-config";
 pub(crate) struct View {
     pub(crate) identities: Vec<(Identity, Arc<ClusterIdentitySpec>)>,
     pub(crate) configurations: Vec<(Identity, Arc<DNSConfigurationSpec>)>,
+    /// An older ClusterIdentity that cannot be read.
+    pub(crate) unreadable_identity: Option<String>,
+    /// An older DNSConfiguration that cannot be read.
+    pub(crate) unreadable_configuration: Option<String>,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
 }
 
@@ -69,21 +73,31 @@ pub(crate) fn check_configuration(spec: &DNSConfigurationSpec) -> Result<(), Str
 
 /// A status for each.
 pub(crate) fn plan(view: &View) -> Vec<Decision> {
-    let View { identities, configurations, configuration } = view;
+    let View { identities, configurations, unreadable_identity, unreadable_configuration, configuration } = view;
     let identity = |spec: &ClusterIdentitySpec| match check_identity(spec) {
         Ok(()) => Ok(adopted(spec, configuration)),
         Err(why) => Err(why),
     };
-    let mut decisions = judge(identities, ("ClusterIdentity", IDENTITY, "ValidationSucceeded"), true, identity);
+    let words = ("ClusterIdentity", IDENTITY, "ValidationSucceeded");
+    let mut decisions = judge(identities, unreadable_identity.as_deref(), words, true, identity);
     let valid = |spec: &DNSConfigurationSpec| check_configuration(spec).map(|()| (None, None));
-    decisions.extend(judge(configurations, ("DNSConfiguration", CONFIGURATION, "ConfigurationValid"), false, valid));
+    let words = ("DNSConfiguration", CONFIGURATION, "ConfigurationValid");
+    decisions.extend(judge(configurations, unreadable_configuration.as_deref(), words, false, valid));
     decisions
+}
+
+/// The message for an object whose older rival cannot be read.
+pub(crate) fn older_is_unreadable(kind: &str, older: &str) -> String {
+    format!(
+        "{kind} {older} is older and cannot be read, so none is used. Apply {older} again in a valid form, or delete it"
+    )
 }
 
 type More = (Option<Told>, Option<Refusal>);
 
 fn judge<S>(
     objects: &[(Identity, Arc<S>)],
+    unreadable: Option<&str>,
     (kind, expected, valid): (&str, &str, &'static str),
     has_phase: bool,
     check: impl Fn(&S) -> Result<More, String>,
@@ -91,15 +105,19 @@ fn judge<S>(
     let winner = objects.iter().map(|(identity, _)| (identity.created, &identity.id)).min();
     let decide = |(identity, spec): &(Identity, Arc<S>)| {
         let phase = |phase: &'static str| has_phase.then_some(phase);
-        let verdict = match winner {
-            Some((_, winner)) if *winner != identity.id => {
-                let message = format!(
-                    "{kind} {} is older and is used; there can be only one. Delete one of the two",
-                    winner.name
-                );
+        let second = match (unreadable, winner) {
+            (Some(older), _) => Some(older_is_unreadable(kind, older)),
+            (None, Some((_, winner))) if *winner != identity.id => Some(format!(
+                "{kind} {} is older and is used; there can be only one. Delete one of the two",
+                winner.name
+            )),
+            _ => None,
+        };
+        let verdict = match second {
+            Some(message) => {
                 Verdict::refused(phase("Failed"), Refusal::new(Reason::SingletonViolation, message), Detail::None)
             }
-            _ => match check(spec) {
+            None => match check(spec) {
                 Err(why) => Verdict::refused(phase("Failed"), Refusal::new(Reason::InvalidSpec, why), Detail::None),
                 Ok((more, mut refusal)) => {
                     let ready = Told::new(READY, true, valid, format!("{kind} is valid (ReconciliationSucceeded)"));

@@ -43,6 +43,7 @@ pub(crate) fn plan(view: &View) -> Plan {
     let Some((identity, spec)) = view.gateway.as_ref().filter(|(identity, _)| !identity.is_deleting()) else {
         return plan;
     };
+    plan.about = Some(identity.clone());
     let detail = |hosts: Option<usize>| Detail::Gateway { hosts };
     let mut decide = |phase: &'static str, told: Told, refusal: Option<Refusal>, hosts: Option<usize>| {
         let verdict = Verdict { phase: Some(phase), told: vec![told], refusal, detail: detail(hosts) };

@@ -7,7 +7,7 @@ use signpost_engine::Identity;
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
-    plan::Base,
+    plan::{Base, cluster},
     report::status::{Decision, Detail, READY, Told, Verdict},
 };
 
@@ -17,6 +17,8 @@ pub(crate) struct View {
     pub(crate) namespace: Arc<str>,
     pub(crate) base: Base,
     pub(crate) policies: Vec<(Identity, Arc<DNSPolicySpec>)>,
+    /// An older one that cannot be read.
+    pub(crate) unreadable: Option<String>,
 }
 
 /// The state of a policy in this cluster.
@@ -62,15 +64,19 @@ pub(crate) fn select(policy: &DNSPolicySpec, base: &Base) -> Selection {
 
 /// A status for each policy of the namespace.
 pub(crate) fn plan(view: &View) -> Vec<Decision> {
-    let View { namespace, base, policies } = view;
+    let View { namespace, base, policies, unreadable } = view;
     let winner = policies.iter().map(|(identity, _)| (identity.created, &identity.id)).min();
     let decide = |(identity, spec): &(Identity, Arc<DNSPolicySpec>)| {
-        let verdict = match winner {
-            Some((_, winner)) if *winner != identity.id => {
-                let message = format!(
-                    "DNSPolicy {} is older and is used for the namespace {namespace}; there can be only one. Delete one of the two",
-                    winner.name
-                );
+        let second = match (unreadable, winner) {
+            (Some(older), _) => Some(cluster::older_is_unreadable("DNSPolicy", older)),
+            (None, Some((_, winner))) if *winner != identity.id => Some(format!(
+                "DNSPolicy {} is older and is used for the namespace {namespace}; there can be only one. Delete one of the two",
+                winner.name
+            )),
+            _ => None,
+        };
+        let verdict = match second {
+            Some(message) => {
                 let refusal = Refusal::new(Reason::SingletonViolation, message);
                 Verdict::refused(
                     Some("Failed"),
@@ -78,7 +84,7 @@ pub(crate) fn plan(view: &View) -> Vec<Decision> {
                     Detail::Policy { active: Some(false), controllers: Vec::new() },
                 )
             }
-            _ => judge(select(spec, base)),
+            None => judge(select(spec, base)),
         };
         Decision::Object { judged: identity.clone(), verdict }
     };

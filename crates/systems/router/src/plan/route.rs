@@ -54,6 +54,8 @@ pub(crate) struct RouteView {
     pub(crate) holder: Option<(Id, bool)>,
     /// The DNSPolicy of the namespace.
     pub(crate) policy: Option<(String, Arc<DNSPolicySpec>)>,
+    /// A DNSPolicy of the namespace that would be used, and cannot be read.
+    pub(crate) unreadable_policy: Option<String>,
     pub(crate) gateway: Id,
     /// The postfix of the Gateway, where it exists.
     pub(crate) postfix: Option<String>,
@@ -73,6 +75,7 @@ pub(crate) fn plan(view: &View) -> Plan {
         plan.delete = view.children.iter().map(|(name, _)| child_to_delete(view, name)).collect();
         return plan;
     };
+    plan.about = Some(route.identity.clone());
     let selection = route.policy.as_ref().map(|(_, policy)| policy::select(policy, &view.base));
     let judged = judge(view, route, selection.as_ref());
     let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
@@ -186,7 +189,12 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
         }
         (None, _) | (_, None) => {
             let namespace = view.id.namespace.as_deref().unwrap_or_default();
-            let message = format!("the namespace {namespace} has no DNSPolicy. Create one; what is published is kept");
+            let message = match &route.unreadable_policy {
+                Some(policy) => format!(
+                    "DNSPolicy {policy} is the oldest of the namespace {namespace} and cannot be read. Apply it again in a valid form, or delete it; what is published is kept"
+                ),
+                None => format!("the namespace {namespace} has no DNSPolicy. Create one; what is published is kept"),
+            };
             return Err(obstacle("Pending", Reason::DNSPolicyNotFound, message));
         }
     };

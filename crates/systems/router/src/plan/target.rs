@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! addresses ─► A, AAAA        host name ─► CNAME        nothing ─► what is published is kept
-//! A ⇄ CNAME: an empty DNSEndpoint first, until external-dns has read it. A name server refuses both at one name.
+//! A ⇄ CNAME: an empty DNSEndpoint first, until external-dns has read it. A name server refuses both at one name. That of another controller
+//! is emptied by its own key.
 //! ```
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,7 +26,7 @@ use crate::{
         facts::{Class, GATEWAY_SERVICE, ISTIO_CONTROLLER, Id, Points, RESOURCE_TYPE, TARGET_POSTFIX, Target},
     },
     plan::{Base, Blame, Memory, Plan, endpoint, names, owner_of, proof},
-    report::status::{Decision, TargetVerdict},
+    report::status::{Decision, TYPE_CHANGING, TargetVerdict},
 };
 
 /// The TTL of address records, in seconds, as service-router-operator writes it.
@@ -38,12 +40,26 @@ pub(crate) struct View {
     pub(crate) installed: bool,
     /// The controller as it is written in the Gateways; `None` when there is none.
     pub(crate) controller: Option<String>,
-    /// An older Gateway with the same postfix and another controller, and whether its name is published.
-    pub(crate) holder: Option<(Id, bool)>,
+    /// The oldest of the Gateways.
+    pub(crate) gateway: Option<Identity>,
+    /// An older Gateway with the same postfix and another controller.
+    pub(crate) holder: Option<Holder>,
     pub(crate) service: Option<ServiceView>,
     pub(crate) children: Vec<ChildView>,
+    /// DNSEndpoints of other controllers with the same name.
+    pub(crate) rivals: Vec<ChildView>,
     pub(crate) occupied: BTreeSet<ObjectId>,
     pub(crate) memory: Memory,
+}
+
+/// The Gateway that owns the name.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: Id,
+    /// Whether its name is published.
+    pub(crate) published: bool,
+    /// Whether it waits for records of another type to be withdrawn.
+    pub(crate) changing: bool,
 }
 
 /// The load balancer.
@@ -57,6 +73,8 @@ pub(crate) struct ServiceView {
 #[derive(Debug)]
 pub(crate) struct ChildView {
     pub(crate) id: Id,
+    /// The external-dns controller that publishes it, as the value of a label.
+    pub(crate) controller: Arc<str>,
     pub(crate) class: Class,
     pub(crate) observed: bool,
     pub(crate) read: bool,
@@ -67,13 +85,14 @@ pub(crate) struct ChildView {
 /// Plans the DNSEndpoints of a gateway's name.
 pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     let mut plan = Plan::new(RouterKey::Target(view.target.clone()));
+    plan.about.clone_from(&view.gateway);
     let Some(controller) = view.controller.clone() else {
         plan.decisions.push(Decision::TargetGone(view.target.clone()));
-        if matches!(view.holder, Some((_, true))) {
+        match &view.holder {
             // The name has another controller now: this is a replacement, and two answers would be wrong.
-            plan.delete = all_to_delete(view);
-        } else {
-            withdraw_absent(view, now, |_| true, &mut plan);
+            Some(holder) if holder.published => plan.delete = all_to_delete(view),
+            Some(holder) if holder.changing => empty(view, &mut plan),
+            _ => withdraw_absent(view, now, |_| true, &mut plan),
         }
         return plan;
     };
@@ -93,6 +112,10 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         Err(Obstacle::Refused(refusal)) => Some(refused(refusal)),
         Err(Obstacle::Lost(refusal)) => {
             plan.delete = all_to_delete(view);
+            Some(refused(refusal))
+        }
+        Err(Obstacle::Yields(refusal)) => {
+            empty(view, &mut plan);
             Some(refused(refusal))
         }
         Err(Obstacle::NoService) => {
@@ -122,7 +145,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
             "the record type changes: the old records are withdrawn, and the new ones follow when external-dns has read that ({})",
             changing.join(", ")
         );
-        verdict(false, "RecordTypeChanging", message, None)
+        verdict(false, TYPE_CHANGING, message, None)
     };
     plan.blame =
         Blame::Target { target: view.target.clone(), addresses: verdict.addresses.clone(), host: verdict.host.clone() };
@@ -135,6 +158,8 @@ enum Obstacle {
     Refused(Refusal),
     /// Another gateway owns the name, and has published it.
     Lost(Refusal),
+    /// Another gateway owns the name, and its records have another type.
+    Yields(Refusal),
     NoService,
     NoAddress(String),
 }
@@ -148,13 +173,17 @@ fn judge(view: &View) -> Result<(), Obstacle> {
             format!("the name of this gateway cannot be used: {error}"),
         ))
     })?;
-    if let Some((holder, published)) = &view.holder {
+    if let Some(Holder { id, published, changing }) = &view.holder {
         let message = format!(
-            "{} is already owned by {holder}, which is older and has another controller. Change spec.targetPostfix of one of the two",
+            "{} is already owned by {id}, which is older and has another controller. Change spec.targetPostfix of one of the two",
             host.undotted()
         );
         let refusal = Refusal::new(Reason::HostConflict, message);
-        return Err(if *published { Obstacle::Lost(refusal) } else { Obstacle::Refused(refusal) });
+        return Err(match (published, changing) {
+            (true, _) => Obstacle::Lost(refusal),
+            (false, true) => Obstacle::Yields(refusal),
+            (false, false) => Obstacle::Refused(refusal),
+        });
     }
     if !view.installed {
         let message =
@@ -183,23 +212,49 @@ fn publish(view: &View, controller: &str, service: &ServiceView, host: &Fqdn, pl
     for dns in &configuration.external_dns_controllers {
         let (child, content) = wanted_child(view, controller, service, dns);
         let before = view.children.iter().find(|before| *before.id == child.id);
+        let publisher = names::label_value(&dns.name);
+        let rival = || view.rivals.iter().any(|rival| *rival.controller == *publisher && rival.is_in_the_way_of(class));
         let now = match before {
-            // Nobody has read the old records, so there are none.
-            Some(before) if before.class != Class::Empty && before.class != class && before.read => false,
-            Some(before) if before.class == Class::Empty => before.observed || !before.read,
-            _ => true,
+            Some(before) if before.class == class => true,
+            Some(before) => !before.is_in_the_way_of(class) && !rival(),
+            None => !rival(),
         };
         let records = if now { records.clone() } else { json!([]) };
+        wanted.insert(child.id.clone());
         if !now {
             changing.push(dns.name.clone());
+            if before.is_none() {
+                continue;
+            }
         }
-        wanted.insert(child.id.clone());
         let content = endpoint(dns, &view.base.settings.annotation, content, &records);
         plan.apply.push((child, content));
     }
     let stale = view.children.iter().filter(|child| !wanted.contains(&*child.id));
     plan.delete = stale.map(|child| to_delete(&view.target, child)).collect();
     changing
+}
+
+impl ChildView {
+    /// Whether a name server may still have records of it that exclude those of the class.
+    fn is_in_the_way_of(&self, class: Class) -> bool {
+        match self.class {
+            Class::Empty => self.read && !self.observed,
+            // Where nobody has read it, there are no records.
+            other => other != class && self.read,
+        }
+    }
+}
+
+/// Withdraws the records, and keeps the DNSEndpoints until external-dns has read that: records of another type follow.
+fn empty(view: &View, plan: &mut Plan) {
+    let Ok(configuration) = view.base.configuration() else { return };
+    for child in view.children.iter().filter(|child| child.class != Class::Empty) {
+        let mut controllers = configuration.external_dns_controllers.iter();
+        let Some(dns) = controllers.find(|dns| *names::label_value(&dns.name) == *child.controller) else { continue };
+        let content = endpoint(dns, &view.base.settings.annotation, BTreeMap::new(), &json!([]));
+        plan.apply.push((to_delete(&view.target, child), content));
+    }
 }
 
 fn records(host: &Fqdn, points: &Points) -> (Class, Value) {

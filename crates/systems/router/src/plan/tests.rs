@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use signpost_apis::{
     externaldns::DnsEndpoint,
     router::{
-        ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicySpec, ExternalDNSController, PolicyMode, ServiceRoute,
-        ServiceRouteSpec,
+        ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicy, DNSPolicySpec, ExternalDNSController, PolicyMode,
+        ServiceRoute, ServiceRouteSpec,
     },
     service::Service,
 };
@@ -17,7 +17,7 @@ use crate::{
     index::facts::{Class, Points, Target},
     plan::{
         Base, Memory, names,
-        policy::{Selection, select},
+        policy::{self, Selection, select},
         route, target,
     },
     report::status::{Decision, Verdict},
@@ -106,6 +106,7 @@ fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> r
         host,
         holder: None,
         policy: policy.map(|policy| ("policy".to_owned(), Arc::new(policy))),
+        unreadable_policy: None,
         gateway: Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "gw")),
         postfix: Some("internal".to_owned()),
     };
@@ -198,18 +199,21 @@ fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> ta
         base: base(&["weu"], &[]),
         installed: true,
         controller: Some("istio".to_owned()),
+        gateway: None,
         holder: None,
         service: points.map(service),
         children: child
             .into_iter()
             .map(|(class, read, observed)| target::ChildView {
                 id: Arc::new(ObjectId::new::<DnsEndpoint>(Some("infra"), &name)),
+                controller: "dns-weu".into(),
                 class,
                 observed,
                 read,
                 has_service: false,
             })
             .collect(),
+        rivals: Vec::new(),
         occupied: BTreeSet::new(),
         memory: Memory::default(),
     }
@@ -271,7 +275,7 @@ fn the_loser_of_a_gateway_name_withdraws_once_the_winner_is_published() {
     let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
     for (published, deleted) in [(false, 0), (true, 1)] {
         let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-        view.holder = Some((winner.clone(), published));
+        view.holder = Some(target::Holder { id: winner.clone(), published, changing: false });
         let plan = target::plan(&view, at(0));
         assert_eq!((plan.apply.len(), plan.delete.len()), (0, deleted));
         let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
@@ -282,6 +286,63 @@ fn the_loser_of_a_gateway_name_withdraws_once_the_winner_is_published() {
         let plan = target::plan(&view, at(0));
         assert_eq!((plan.delete.len(), plan.again.is_some()), (deleted, !published));
     }
+}
+
+#[test]
+fn another_controller_with_records_of_another_type_yields_in_two_steps() {
+    // The new controller has a host name. While external-dns may have addresses of the old one, nothing is published.
+    let rival = |class, read, observed| target_view(None, Some((class, read, observed))).children;
+    for (rivals, published) in [
+        (rival(Class::Addresses, true, true), false),
+        (rival(Class::Empty, true, false), false),
+        (rival(Class::Empty, true, true), true),
+        (rival(Class::Addresses, false, false), true),
+        (rival(Class::Alias, true, true), true),
+    ] {
+        let mut view = target_view(Some(alias()), None);
+        view.rivals = rivals;
+        let plan = target::plan(&view, at(0));
+        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
+        assert_eq!(
+            (plan.apply.len(), verdict.ready, verdict.is_changing()),
+            (usize::from(published), published, !published)
+        );
+    }
+    // What is published already is not taken back.
+    let mut view = target_view(Some(alias()), Some((Class::Alias, true, true)));
+    view.rivals = rival(Class::Addresses, true, true);
+    assert_eq!(target::plan(&view, at(0)).apply[0].1["spec"]["endpoints"].as_array().map(Vec::len), Some(1));
+    // The old controller, with or without a Gateway, empties its DNSEndpoints and keeps them.
+    let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
+    for controller in [None, Some("istio".to_owned())] {
+        let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+        view.holder = Some(target::Holder { id: winner.clone(), published: false, changing: true });
+        view.controller = controller;
+        let plan = target::plan(&view, at(0));
+        assert_eq!((plan.apply.len(), plan.delete.len()), (1, 0));
+        assert_eq!(plan.apply[0].1["spec"]["endpoints"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
+    let mut view = route_view(base(&["weu"], &[]), None, &["dns-weu"]);
+    view.route.as_mut().unwrap().unreadable_policy = Some("older".to_owned());
+    assert_eq!(outcome(&view), (vec![], vec![], "DNSPolicyNotFound"), "nothing is withdrawn");
+    let younger = (identity_of(ObjectId::new::<DNSPolicy>(Some("app"), "younger")), Arc::new(DNSPolicySpec::default()));
+    let view = policy::View {
+        namespace: "app".into(),
+        base: base(&["weu"], &[]),
+        policies: vec![younger],
+        unreadable: Some("older".to_owned()),
+    };
+    let Decision::Object { verdict, .. } = &policy::plan(&view)[0] else { panic!("a policy has a verdict") };
+    assert_eq!(verdict.told[0].reason, "SingletonViolation");
+    assert!(
+        verdict.told[0].message.contains("DNSPolicy older is older and cannot be read"),
+        "{}",
+        verdict.told[0].message
+    );
 }
 
 #[test]

@@ -90,6 +90,16 @@ pub(crate) struct TargetVerdict {
     pub(crate) host: Option<String>,
 }
 
+/// The reason while a gateway's addresses become a host name, or the reverse.
+pub(crate) const TYPE_CHANGING: &str = "RecordTypeChanging";
+
+impl TargetVerdict {
+    /// Whether it waits for records of another type to be withdrawn.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.reason == TYPE_CHANGING
+    }
+}
+
 pub(crate) fn of_identity(known: &Known<ClusterIdentitySpec>, now: Timestamp) -> Option<Wanted> {
     wanted(known, &[], json!({}), None, now)
 }
@@ -111,7 +121,9 @@ pub(crate) fn of_gateway(known: &Known<GatewaySpec>, target: &TargetVerdict, now
     };
     let TargetVerdict { ready, reason, message, refusal, addresses, host } = target;
     let dns = Told::new(DNS_READY, *ready, reason, message.clone());
-    let mut fields = json!({ "hostname": host, "loadBalancerIP": addresses.first(), "hosts": hosts });
+    // Written even when it is empty, as the controllers of a policy are.
+    let first = addresses.first().map_or("", String::as_str);
+    let mut fields = json!({ "hostname": host, "loadBalancerIP": first, "hosts": hosts });
     if !addresses.is_empty() {
         fields["addresses"] = json!(addresses);
     }

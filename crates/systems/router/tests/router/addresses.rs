@@ -76,12 +76,42 @@ on_both! {
         rig.until_records(&format!("{HOST} A 10.0.0.5")).await;
     }
 
+    async fn another_controller_with_a_host_name_takes_over_in_two_steps(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.observe(NAME).await;
+        let body = json!({ "metadata": { "labels": { "istio": "another" } }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 443 }] } });
+        rig.put("Service", &rig.infra, "another", body).await;
+        rig.merge_status("Service", &rig.infra, "another", json!({ "loadBalancer": { "ingress": [{ "hostname": "lb.example.net" }] } })).await;
+        let spec = json!({ "controller": "another", "credentialName": "cert", "targetPostfix": "internal" });
+        rig.put("Gateway", &rig.infra, "gw", json!({ "spec": spec })).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "RecordTypeChanging").await;
+        rig.until_records("").await;
+        rig.observe(NAME).await;
+        let alias = format!("{HOST} CNAME lb.example.net");
+        rig.until_endpoints(&rig.infra, &[("gateway-controller-another-internal-external-dns-weu", &alias)]).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+    }
+
     async fn a_record_type_that_nobody_has_read_changes_at_once(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
         rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
         rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
         rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
+    }
+
+    async fn an_entrance_that_cannot_be_used_does_not_keep_the_others_from_being_published(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.balancer("internal", json!([{ "ip": "10.0.0.1" }, { "hostname": "lb.example.net" }])).await;
+        rig.until_records(&format!("{HOST} A 10.0.0.1")).await;
+        eventually("the status has both", PATIENCE, || async {
+            let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
+            let all = json!(["10.0.0.1", "lb.example.net"]);
+            if status["loadBalancerIP"] == "10.0.0.1" && status["addresses"] == all { Ok(()) } else { Err(status) }
+        }).await;
     }
 
     async fn a_service_is_also_found_by_its_name_beside_the_gateway(cluster) {

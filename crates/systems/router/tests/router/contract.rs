@@ -25,6 +25,9 @@ on_both! {
             "router.io/source-namespace": rig.app,
         }));
         assert_eq!(endpoint["metadata"]["annotations"], json!({ EDNS: "external-dns-weu" }));
+        let managers = endpoint["metadata"]["managedFields"].as_array().unwrap();
+        let applied = |manager: &serde_json::Value| (&manager["manager"], &manager["operation"]) == (&json!("signpost"), &json!("Apply"));
+        assert!(managers.len() == 1 && managers.iter().all(applied), "{managers:?}");
         let owner = &endpoint["metadata"]["ownerReferences"][0];
         let route = rig.get("ServiceRoute", &rig.app, "api-route").await.unwrap();
         assert_eq!((&owner["kind"], &owner["name"], &owner["uid"]), (&json!("ServiceRoute"), &json!("api-route"), &route["metadata"]["uid"]));
@@ -142,6 +145,7 @@ on_both! {
         rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "neu" })).await;
         rig.until("ServiceRoute", "api-route", "DNSPolicyInactive").await;
         rig.until_endpoints(&rig.app, &[]).await;
+        rig.until_event_of("Normal", &rig.app, "api-route", "Withdrawn").await;
         rig.policy(json!({ "mode": "Active" })).await;
         rig.until_endpoints(&rig.app, &[("api-route-external-dns-weu", &alias("api", "weu"))]).await;
     }
@@ -169,7 +173,14 @@ on_both! {
         rig.policy(json!({ "sourceRegion": "neu" })).await;
         rig.until("ServiceRoute", "api-route", "DNSPolicyInactive").await;
         rig.until_endpoints(&rig.app, &[]).await;
+        // What is withdrawn already costs no further request.
+        rig.proxy.forget();
         rig.merge("ServiceRoute", &rig.app, "api-route", json!({ "metadata": { "annotations": { "touched": "1" } } })).await;
+        rig.merge("ServiceRoute", &rig.app, "api-route", json!({ "spec": { "environment": "dev" } })).await;
+        rig.until("ServiceRoute", "api-route", "DNSPolicyInactive").await;
+        rig.merge("ServiceRoute", &rig.app, "api-route", json!({ "spec": { "environment": "prod" } })).await;
+        rig.until("ServiceRoute", "api-route", "DNSPolicyInactive").await;
+        assert_eq!(rig.proxy.count(&http::Method::DELETE, "/dnsendpoints/"), 0);
         rig.policy(json!({ "sourceRegion": "weu" })).await;
         rig.until_endpoints(&rig.app, &[("api-route-external-dns-weu", &alias("api", "weu"))]).await;
     }

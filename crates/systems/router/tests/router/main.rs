@@ -11,12 +11,14 @@
 //! | load balancers and their record types | `addresses` |
 //! | crashes, conflicts, cut watches, missing kinds | `faults` |
 //! | bursts, rest, restarts | `scale` |
+//! | route → external-dns → PowerDNS → answer, and two control planes | `chain` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON literals are handed over as they are")]
 #![allow(unreachable_pub, reason = "the modules of one test binary")]
 
 mod addresses;
+mod chain;
 mod contract;
 mod faults;
 mod ownership;

@@ -22,11 +22,10 @@ on_both! {
             let thief = rig.get("ServiceRoute", &other, "thief").await.unwrap();
             if thief["metadata"]["creationTimestamp"] == before { Err(()) } else { Ok(()) }
         }).await;
-        let status = rig.until_condition("ServiceRoute", &other, "thief", "Ready", "HostConflict").await;
+        let status = rig.until_refused("ServiceRoute", &other, "thief", "Ready", "HostConflict").await;
         assert_eq!(status["phase"], "Failed");
         let message = condition(&status, "Ready")["message"].to_string();
         assert!(message.contains(&format!("ServiceRoute {}/api-route", rig.app)), "{message}");
-        rig.until_event(&other, "thief", "HostConflict").await;
         rig.route_in(&other, "neighbour", "web", "second").await;
         rig.until_hosts("second", &[&rig.host("web")]).await;
         rig.until_hosts("gw", &[&rig.host("api")]).await;
@@ -46,9 +45,8 @@ on_both! {
         let theirs = json!({ "spec": { "endpoints": [{ "dnsName": "mine.example.com", "recordType": "A", "targets": ["192.0.2.1"] }] } });
         rig.put("DNSEndpoint", &rig.app, "api-route-external-dns-weu", theirs).await;
         rig.route("api").await;
-        let status = rig.until("ServiceRoute", "api-route", "NameTaken").await;
+        let status = rig.until_refused("ServiceRoute", &rig.app, "api-route", "Ready", "NameTaken").await;
         assert_eq!(status["phase"], "Failed");
-        rig.until_event(&rig.app, "api-route", "NameTaken").await;
         rig.until_endpoints(&rig.app, &[
             ("api-route-external-dns-neu", &alias("api", "weu")),
             ("api-route-external-dns-weu", "mine.example.com A 192.0.2.1"),
@@ -69,7 +67,7 @@ on_both! {
         }] });
         rig.put("IstioGateway", &rig.infra, "gw", json!({ "spec": theirs })).await;
         rig.route("api").await;
-        let status = rig.until("Gateway", "gw", "NameTaken").await;
+        let status = rig.until_refused("Gateway", &rig.infra, "gw", "Ready", "NameTaken").await;
         assert_eq!(status["phase"], "Failed");
         rig.delete("ServiceRoute", &rig.app, "api-route").await;
         rig.until("Gateway", "gw", "NoServiceRoutes").await;
@@ -192,6 +190,38 @@ on_both! {
         rig.merge_status("Service", &rig.infra, "another", json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.9" }] } })).await;
         let after = format!("{host} A 10.0.0.9");
         rig.until_endpoints(&rig.infra, &[("gateway-controller-another-internal-external-dns-weu", &after)]).await;
+    }
+
+    async fn a_host_that_moves_to_an_older_route_is_served_until_that_one_is_published(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.gateway("second", "external").await;
+        // The older route has another host at first, and a Gateway that does not exist.
+        rig.route_in(&rig.app, "a-older", "other", "nowhere").await;
+        rig.until("ServiceRoute", "a-older", "GatewayNotFound").await;
+        let older = rig.get("ServiceRoute", &rig.app, "a-older").await.unwrap()["metadata"]["creationTimestamp"].clone();
+        eventually("a younger route exists", PATIENCE, || async {
+            let _ = rig.api("ServiceRoute", &rig.app).delete("api-route", &kube::api::DeleteParams::default()).await;
+            rig.route("api").await;
+            let route = rig.get("ServiceRoute", &rig.app, "api-route").await.unwrap();
+            if route["metadata"]["creationTimestamp"] == older { Err(()) } else { Ok(()) }
+        }).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.until_hosts("gw", &[&rig.host("api")]).await;
+        rig.route_in(&rig.app, "a-older", "api", "nowhere").await;
+        rig.until("ServiceRoute", "api-route", "HostConflict").await;
+        rig.until("ServiceRoute", "a-older", "GatewayNotFound").await;
+        rig.settled().await;
+        rig.until_hosts("gw", &[&rig.host("api")]).await;
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"), "still published");
+        // Now the owner can serve it: the host moves, and the younger route withdraws.
+        rig.route_in(&rig.app, "a-older", "api", "second").await;
+        rig.until("ServiceRoute", "a-older", "ReconciliationSucceeded").await;
+        let there = format!("{} CNAME aks01-weu-external.example.com", rig.host("api"));
+        rig.until_endpoints(&rig.app, &[("a-older-external-dns-weu", &there)]).await;
+        rig.until_hosts("second", &[&rig.host("api")]).await;
+        rig.until_hosts("gw", &[]).await;
+        rig.until_event_of("Normal", &rig.app, "api-route", "Withdrawn").await;
     }
 
     async fn another_service_of_the_label_takes_over_from_one_that_the_old_operator_named_controller(cluster) {
