@@ -116,3 +116,28 @@ fn the_checks_of_pihole_find_that_nobody_serves() {
 fn the_checks_of_pangolin_find_that_nobody_serves() {
     nobody_serves::<PangolinBed>(1);
 }
+
+/// The text of every source file below a folder.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_readme_names_for_a_defect_exists() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(own.join("README.md")).unwrap();
+    let (_, table) = readme.split_once("## Which test shows which defect").unwrap();
+    let mut text = String::new();
+    sources(own.parent().unwrap(), &mut text);
+    let names: Vec<&str> = table.split('`').skip(1).step_by(2).filter(|name| name.contains('_')).collect();
+    assert!(names.len() > 40, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
