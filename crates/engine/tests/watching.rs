@@ -20,8 +20,8 @@ use kube::{
 };
 use serde_json::json;
 use signpost_engine::{
-    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System, Touch,
-    Watch,
+    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System,
+    Touch, Watch,
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,

@@ -222,7 +222,7 @@ impl Discovery {
             view.owner().system != NAME && (provenance.origin == from || *provenance.publisher == *EXTERNAL_DNS)
         };
         names.retain(|named| parsed(named).is_some_and(|name| !snapshot.get(&name).any(published)));
-        drop(state);
+        // With the lock held: the newest names of an object are also the last ones that are passed on.
         match found.filter(|_| !names.is_empty()) {
             Some(found) => self.objects.put_source(found.identity, &facts(&found.notes, names)),
             None => self.objects.remove_source(id),

@@ -185,8 +185,11 @@ on_both! {
         assert_eq!(status.groups[0].fqdns[0].sync_status.as_deref(), Some("sync"), "it must merely exist");
         let other = status.groups[1].fqdns.iter().find(|fqdn| fqdn.fqdn == "other.example.org").unwrap();
         assert_eq!(other.observed, ["192.0.2.9"]);
-        assert_eq!(bed.inventory.snapshot().len(), 7, "what is not a name is not in the inventory");
-        assert_eq!((bed.in_inventory(SyncStatus::Sync), bed.in_inventory(SyncStatus::Timeout)), (2, 1));
+        eventually("what is not a name is not in the inventory", PATIENCE, || async {
+            let count = bed.inventory.snapshot().len();
+            let seen = (count, bed.in_inventory(SyncStatus::Sync), bed.in_inventory(SyncStatus::Timeout));
+            if seen == (7, 2, 1) { Ok(()) } else { Err(seen) }
+        }).await;
         let view = bed.inventory.snapshot().page(&Filter { group: Some("web".into()), ..Filter::default() }, None, 1).views.remove(0);
         assert_eq!((view.provenance().source.as_str(), &*view.provenance().portals[0]), ("manual", "main"));
     }
@@ -199,7 +202,10 @@ on_both! {
         bed.resolver.set_down(true);
         bed.condition("team", "Resolved", "ResolverUnavailable").await;
         bed.shows("team", &[("www.example.org", "sync/Match")]).await;
-        assert_eq!(bed.in_inventory(SyncStatus::Sync), 1);
+        eventually("the inventory keeps the verdict", PATIENCE, || async {
+            let seen = bed.in_inventory(SyncStatus::Sync);
+            if seen == 1 { Ok(()) } else { Err(seen) }
+        }).await;
         bed.answers("www.example.org", "A", &["192.0.2.2"]);
         bed.resolver.set_down(false);
         bed.condition("team", "Resolved", "Answered").await;
@@ -291,6 +297,9 @@ on_both! {
         let listed = i64::try_from(status.groups[0].fqdns.len()).unwrap();
         assert_eq!(status.omitted.unwrap() + listed, 10_001, "what does not fit is counted");
         assert!(status.groups[0].fqdns.iter().any(|fqdn| fqdn.fqdn == "broken.example.org"), "broken names are listed");
-        assert_eq!((bed.inventory.snapshot().len(), bed.in_inventory(SyncStatus::Sync)), (10_001, 10_000));
+        eventually("every name is in the inventory", PATIENCE, || async {
+            let seen = (bed.inventory.snapshot().len(), bed.in_inventory(SyncStatus::Sync));
+            if seen == (10_001, 10_000) { Ok(()) } else { Err(seen) }
+        }).await;
     }
 }
