@@ -22,7 +22,7 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
     let applied = system.writer.apply_children(std::mem::take(&mut plan.apply)).await;
     let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
     let may_delete = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
-    // What replaces an object must be there first. A foreign name is no reason to keep what is stale.
+    // A replacement must be there first. A foreign name is not a reason to keep a stale object.
     if errors.iter().all(may_delete) {
         let delete = |child: Child| {
             let writer = system.writer.clone();
@@ -30,7 +30,7 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
         };
         let children = std::mem::take(&mut plan.delete);
         let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
-        // One that became foreign is not ours to delete.
+        // An object that became foreign is not ours to delete.
         errors.extend(deleted.into_iter().filter_map(Result::err).filter(|error| !may_delete(error)));
     }
     ApplyResult { plan, errors, measured }

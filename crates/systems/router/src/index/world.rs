@@ -25,7 +25,7 @@ use crate::{
     report::status::{Decision, TargetVerdict},
 };
 
-/// The object of a kind that is used, or why there is none.
+/// The used object of a kind, or why there is no such object.
 pub(crate) type Used<T> = Result<Arc<T>, Arc<str>>;
 
 /// The keys that a change concerns.
@@ -72,13 +72,13 @@ pub(crate) struct World {
     /// The routes of a Gateway, whether it exists or not.
     pub(crate) by_gateway: BTreeMap<Id, BTreeSet<Id>>,
     pub(crate) hosts: Claims<Fqdn, Id>,
-    /// What was decided about the address records of gateways.
+    /// The decisions about the address records of gateways.
     pub(crate) targets: BTreeMap<Target, TargetVerdict>,
     /// Names that a foreign object has, and who waits for them.
     taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
     pub(crate) identity: Used<ClusterIdentitySpec>,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
-    /// Objects of ours that could never be read: nobody knows what they ask for, so nothing is concluded from their absence.
+    /// Objects of ours that could never be read: their requests are unknown, so nothing is concluded from their absence.
     unreadable: BTreeSet<ObjectId>,
     /// When a host of a gateway last changed.
     changed: BTreeMap<Id, Instant>,
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// An object cannot be read. What was known of it before stays.
+    /// An object cannot be read. Its last known state is kept.
     pub(crate) fn note_unreadable(&mut self, id: &ObjectId) {
         let known = self.routes.contains_key(id) || self.gateways.contains_key(id);
         if !known && (id.is::<router::ServiceRoute>() || id.is::<router::Gateway>()) {
@@ -478,7 +478,7 @@ impl World {
                 let current = route.known.identity.asks_the_same(&judged) && route.host == Some(Ok(host.clone()));
                 if current && route.published != published {
                     route.published = published;
-                    // Who lost the host may withdraw it now.
+                    // The former owner of the host may withdraw it now.
                     let others = self.hosts.waiting(&host).map(|claim| RouterKey::Route(claim.holder.clone()));
                     touches.now.extend(others);
                 }

@@ -36,7 +36,7 @@ pub(crate) struct View {
     pub(crate) target: Target,
     pub(crate) base: Base,
     pub(crate) installed: bool,
-    /// The controller as it is written in the Gateways; `None` when there is none.
+    /// The controller as it is written in the Gateways; `None` when no Gateway names one.
     pub(crate) controller: Option<String>,
     /// An older Gateway with the same postfix and another controller, and whether its name is published.
     pub(crate) holder: Option<(Id, bool)>,
@@ -184,7 +184,7 @@ fn publish(view: &View, controller: &str, service: &ServiceView, host: &Fqdn, pl
         let (child, content) = wanted_child(view, controller, service, dns);
         let before = view.children.iter().find(|before| *before.id == child.id);
         let now = match before {
-            // Nobody has read the old records, so there are none.
+            // No reader has seen the old records, so they do not exist.
             Some(before) if before.class != Class::Empty && before.class != class && before.read => false,
             Some(before) if before.class == Class::Empty => before.observed || !before.read,
             _ => true,
