@@ -25,7 +25,7 @@ impl Began {
     }
 }
 
-/// What a pass counted, and what is to be logged about it.
+/// The counts and the log entries of a pass.
 #[derive(Debug, Default)]
 pub struct Measured {
     pub(crate) began: Option<Began>,

@@ -72,7 +72,7 @@ fn warning(object: ObjectReference, refusal: &Refusal) -> Event {
     }
 }
 
-/// What happened, on the Ingress; of a sweep, on the operator's own Deployment.
+/// The events: on the Ingress; of a sweep, on the operator's own Deployment.
 fn events(applied: &ApplyResult) -> Vec<Event> {
     let object = match (&applied.key, &applied.identity) {
         (Key::Sweep, _) => applied.policy.deployment(),

@@ -144,7 +144,7 @@ pub struct Policy {
     pub scope: String,
     /// Ingresses worked on at the same time.
     pub concurrency: usize,
-    /// Passes per second; 0 is no limit.
+    /// Passes per second; 0 means no limit.
     pub rate: u32,
     /// Which hosts are exposed.
     pub multi_host: MultiHost,
@@ -162,7 +162,7 @@ pub struct Policy {
     pub cluster_domain: String,
     /// Whether the status of Ingresses is written.
     pub ingress_status: bool,
-    /// Who marks resources in Pangolin; `None` for an id of the cluster.
+    /// The owner id in the marks; `None` for an id of the cluster.
     pub owner: Option<String>,
     /// The operator's own namespace.
     pub namespace: String,
@@ -210,7 +210,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What events about Pangolin itself are attached to: the operator's own Deployment.
+    /// The object of events about Pangolin itself: the operator's own Deployment.
     pub(crate) fn deployment(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("apps/v1".into()),
@@ -221,7 +221,7 @@ impl Policy {
         }
     }
 
-    /// What is watched, as text: operators of one cluster that watch different namespaces have different marks.
+    /// The watched namespaces, as text: operators of one cluster that watch different namespaces have different marks.
     pub(crate) fn watched(&self) -> String {
         if self.namespaces.is_empty() { self.scope.clone() } else { self.namespaces.join(",") }
     }
@@ -230,7 +230,7 @@ impl Policy {
 /// The settings, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PangolinConfig {
-    /// What to write.
+    /// The policy of the system.
     pub policy: Policy,
     /// How to reach Pangolin, in direct mode.
     pub connection: Option<Connection>,
