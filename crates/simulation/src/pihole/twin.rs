@@ -25,7 +25,7 @@ use crate::{
 
 /// The deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// A line that is younger may be lost where lines are deleted by name only: nobody can have seen it.
+/// A younger line may be lost where lines are deleted by name only: it cannot have been seen.
 const YOUNG: Duration = Duration::from_mins(1);
 
 /// A line and where it comes from.
@@ -45,11 +45,11 @@ pub struct Twin {
     name: String,
     speaks: Speaks,
     lists: Mutex<Lists>,
-    /// Whether somebody has changed it by hand.
+    /// Whether it was changed by hand.
     by_hand: AtomicBool,
 }
 
-/// What a Pi-hole holds.
+/// The lines of a Pi-hole.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     /// `dns.hosts`.
@@ -70,7 +70,7 @@ impl Twin {
         })
     }
 
-    /// Whether somebody has changed it by hand.
+    /// Whether it was changed by hand.
     pub fn is_by_hand(&self) -> bool {
         self.by_hand.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl Twin {
         &self.name
     }
 
-    /// What it holds.
+    /// Its lines.
     pub fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
