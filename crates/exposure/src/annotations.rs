@@ -102,7 +102,7 @@ pub struct Check {
     pub tls_server_name: Option<String>,
 }
 
-/// What the annotations ask for.
+/// The settings in the annotations.
 #[allow(clippy::struct_excessive_bools)] // One answer per annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -151,7 +151,7 @@ impl Default for Options {
     }
 }
 
-/// What is wrong with an annotation.
+/// An error in an annotation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 pub enum Problem {
     /// The name is not known.
@@ -172,7 +172,7 @@ pub enum Problem {
         name: String,
         /// The value.
         value: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
 }
@@ -187,9 +187,9 @@ impl Problem {
 /// The annotations of an Ingress.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Annotations {
-    /// What they ask for.
+    /// The settings in them.
     pub options: Options,
-    /// What is wrong with them, in order.
+    /// The errors in them, in order.
     pub problems: Vec<Problem>,
 }
 

@@ -11,7 +11,7 @@ pub struct ClassRules {
     pub opt_in: bool,
 }
 
-/// What the class of an Ingress means.
+/// The meaning of the class of an Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Not ours.

@@ -99,7 +99,7 @@ pub struct BaseDomain {
     pub verified: bool,
 }
 
-/// What annotations say about the only host of an Ingress.
+/// The annotations about the only host of an Ingress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `domain-name`.
@@ -115,7 +115,7 @@ impl Overrides {
     }
 }
 
-/// What decided about a split.
+/// The source of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitSource {
     /// Both annotations.
@@ -137,7 +137,7 @@ pub struct Split {
     pub domain_id: Option<String>,
     /// The labels in front of the domain; empty for the domain itself.
     pub subdomain: String,
-    /// What decided.
+    /// The source.
     pub source: SplitSource,
 }
 

@@ -1,4 +1,4 @@
-//! What an Ingress exposes, as plain data.
+//! The exposed parts of an Ingress, as plain data.
 //!
 //! ```text
 //!  host + base domains (or public suffix list) ─► split    ─► domain, subdomain

@@ -16,7 +16,7 @@ pub struct MappingError {
     pub line: usize,
     /// The entry.
     pub text: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub why: String,
 }
 

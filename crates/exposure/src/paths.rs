@@ -54,7 +54,7 @@ pub struct PathRule<T> {
     pub path: String,
     /// How it matches.
     pub kind: PathType,
-    /// What answers.
+    /// The backend.
     pub backend: T,
 }
 
@@ -65,7 +65,7 @@ pub struct Route<T> {
     pub path: Option<(Matching, String)>,
     /// The priority; the highest wins.
     pub priority: u16,
-    /// What answers.
+    /// The backend.
     pub backend: T,
 }
 
@@ -96,7 +96,7 @@ pub enum PathProblem {
 pub struct Routes<T> {
     /// The rules, the highest priority first.
     pub routes: Vec<Route<T>>,
-    /// What is left out.
+    /// The paths that are left out.
     pub problems: Vec<PathProblem>,
 }
 
@@ -136,7 +136,7 @@ impl Canonical {
         }
     }
 
-    /// What Kubernetes compares: the length, then exact before prefix.
+    /// The order in Kubernetes: the length, then exact before prefix.
     fn rank(&self) -> (usize, bool) {
         match self {
             Self::Exact(path) => (path.len(), true),
@@ -206,7 +206,7 @@ pub fn routes<T: Clone + PartialEq>(rules: &[PathRule<T>], default: Option<&T>) 
     Routes { routes, problems }
 }
 
-/// What Kubernetes says answers a request: the reference that [`routes`] is tested against.
+/// The backend of a request in Kubernetes: the reference that [`routes`] is tested against.
 pub fn kubernetes_answer<'a, T>(rules: &'a [PathRule<T>], default: Option<&'a T>, request: &str) -> Option<&'a T> {
     let mut best: Option<((usize, bool), &T)> = None;
     for rule in rules {

@@ -22,7 +22,7 @@ pub enum Change {
     Removed(Arc<View>),
 }
 
-/// What one replacement changed: one owner, as a whole.
+/// The changes of one replacement: one owner, as a whole.
 #[derive(Debug)]
 pub struct Batch {
     /// The version of the snapshot that has these changes.
@@ -31,7 +31,7 @@ pub struct Batch {
     pub changes: Box<[Change]>,
 }
 
-/// What a subscriber gets.
+/// A message to a subscriber.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// The next changes.

@@ -22,7 +22,7 @@ pub struct Filter {
     pub source: Option<Source>,
     /// How far it has come.
     pub stage: Option<Stage>,
-    /// What the resolvers answered.
+    /// The answer of the resolvers.
     pub status: Option<SyncStatus>,
     /// The system that projects it.
     pub system: Option<Box<str>>,

@@ -1,4 +1,4 @@
-//! Pages by key: a page starts after a place in the order, so what comes and goes between two pages makes no view appear twice or be skipped.
+//! Pages by key: a page starts after a place in the order, so changes between two pages make no view appear twice or be skipped.
 
 use std::fmt;
 use std::str::FromStr;

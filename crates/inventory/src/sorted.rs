@@ -68,7 +68,7 @@ impl Sorted {
     pub(crate) fn edited(&self, edits: Vec<Edit<'_>>) -> Self {
         let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(self.chunks.len() + 1);
         let mut edits = edits.into_iter().peekable();
-        // What is left of chunks that became too small, to be joined with the next one.
+        // The rest of chunks that became too small, to be joined with the next one.
         let mut carried: Vec<Arc<View>> = Vec::new();
         let mut next = 0;
         let views_of = |chunk: Option<&Arc<Chunk>>| chunk.map(|chunk| chunk.views().to_vec()).unwrap_or_default();

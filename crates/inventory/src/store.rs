@@ -21,7 +21,7 @@ type Views = Box<[Arc<View>]>;
 pub struct Inventory {
     /// The views of each owner, in order. Its lock is held for a whole replacement.
     owners: Mutex<BTreeMap<Arc<Owner>, Views>>,
-    /// What readers take. Its lock is held to copy or to set one pointer.
+    /// The snapshot for readers. Its lock is held to copy or to set one pointer.
     current: RwLock<Arc<Snapshot>>,
     stream: Arc<Stream>,
 }

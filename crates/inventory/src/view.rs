@@ -1,4 +1,4 @@
-//! What is known of one name and type from one owner.
+//! The known state of one name and type from one owner.
 //!
 //! [`Entry`] is what a system projects, [`View`] what readers get: the entry, its owner and its last change. What many views of an owner have in
 //! common exists once, and a view is 80 bytes beside its strings.
@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-/// What the resolvers answered for a name, compared with its targets.
+/// The answer of the resolvers for a name, compared with its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SyncStatus {
     /// It was not checked.
@@ -243,11 +243,11 @@ impl SyncReason {
 pub struct Refusal {
     /// The reason, from the closed list of the operator.
     pub reason: &'static str,
-    /// What happened, and what to do next.
+    /// The cause, and the next step for the user.
     pub message: Box<str>,
 }
 
-/// What the entries of an owner have in common.
+/// The fields that the entries of an owner share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Provenance {
     /// The object that they come from.
@@ -273,11 +273,11 @@ pub struct Entry {
     pub rtype: Option<RecordType>,
     /// The expected values; empty where the name must merely exist.
     pub targets: Values,
-    /// What the resolvers answered.
+    /// The answer of the resolvers.
     pub observed: Values,
     /// Where the name comes from.
     pub provenance: Arc<Provenance>,
-    /// What the name is for.
+    /// The purpose of the name.
     pub description: Option<Arc<str>>,
     /// Why it is not published.
     pub refusal: Option<Box<Refusal>>,
@@ -289,7 +289,7 @@ pub struct Entry {
     pub checked_at: At,
     /// How far it has come.
     pub stage: Stage,
-    /// What the resolvers answered, in a word.
+    /// The answer of the resolvers, in a word.
     pub status: SyncStatus,
     /// Why.
     pub reason: SyncReason,
@@ -486,7 +486,7 @@ impl View {
         &self.targets
     }
 
-    /// What the resolvers answered.
+    /// The answer of the resolvers.
     pub fn observed(&self) -> &Values {
         static NOTHING: Values = Values::EMPTY;
         match &self.observed {
@@ -501,7 +501,7 @@ impl View {
         &self.shared.provenance
     }
 
-    /// What the name is for.
+    /// The purpose of the name.
     pub fn description(&self) -> Option<&Arc<str>> {
         self.shared.description.as_ref()
     }
@@ -531,7 +531,7 @@ impl View {
         self.stage
     }
 
-    /// What the resolvers answered, in a word.
+    /// The answer of the resolvers, in a word.
     pub fn status(&self) -> SyncStatus {
         self.status
     }

@@ -69,7 +69,7 @@ fn entry(owner: u8, drawn: &Drawn) -> Entry {
     }
 }
 
-/// What a view is, without the times of the store.
+/// A view, without the times of the store.
 type Row = (String, Option<RecordType>, Owner, Origin, Values, SyncStatus, At, Vec<Arc<str>>);
 
 fn row(owner: &Owner, entry: &Entry) -> Row {
@@ -130,7 +130,7 @@ fn expected_conflicts(rows: &[Row]) -> Vec<(String, Option<RecordType>, At)> {
     conflicts
 }
 
-/// What a filter keeps, written in another way.
+/// The views that a filter keeps, computed in another way.
 type Keeps = fn(&Row) -> bool;
 
 fn filters() -> Vec<(Filter, Keeps)> {
@@ -168,7 +168,7 @@ fn paged(snapshot: &Snapshot, filter: &Filter, limit: usize) -> Vec<Row> {
     }
 }
 
-/// What a subscriber knows: the views by their place, which no two views share.
+/// The state of a subscriber: the views by their place, which no two views share.
 type Followed = BTreeMap<String, Row>;
 
 fn place(view: &View) -> String {

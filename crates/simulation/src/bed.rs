@@ -1,4 +1,4 @@
-//! What a system must offer to be simulated: its actions, its provider's twin, and checks that use none of its code.
+//! The interface of a simulated system: its actions, its provider's twin, and checks that use none of its code.
 
 use std::{any::Any, fmt, future::Future, sync::Arc};
 
@@ -21,7 +21,7 @@ pub enum Moment {
 pub trait Bed: Send + Sync + Sized + 'static {
     /// The system's name, as `SYSTEM=` selects it.
     const NAME: &'static str;
-    /// What its users do.
+    /// The actions of its users.
     type Action: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// The history of a seed.
@@ -34,7 +34,7 @@ pub trait Bed: Send + Sync + Sized + 'static {
     fn act(self: &Arc<Self>, action: &Self::Action) -> impl Future<Output = ()>;
     /// A user creates objects whose names no other round has, or deletes those of the round.
     fn churn(self: &Arc<Self>, round: usize, delete: bool) -> impl Future<Output = ()>;
-    /// Adds the system to an operator of a process. What is returned lives as long as the operator runs.
+    /// Adds the system to an operator of a process. The returned value lives as long as the operator runs.
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
     /// Looks for names that have been asked for and unserved for longer than the faults of their own requests explain.
     fn look(self: &Arc<Self>) -> impl Future<Output = ()> + Send;

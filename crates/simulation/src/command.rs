@@ -14,7 +14,7 @@ use crate::{
     shrink::shrink,
 };
 
-/// What to run.
+/// The run.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How many seeds per system.

@@ -1,6 +1,6 @@
 //! Everything random in a simulation, drawn from one seed.
 //!
-//! A history is drawn by [`Dice`], one number after the other. What happens to a single request is drawn by [`hash`] from the request
+//! A history is drawn by [`Dice`], one number after the other. The fate of a single request is drawn by [`hash`] from the request
 //! itself, so that leaving out a part of a history changes no other part.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};

@@ -16,12 +16,12 @@ pub const LATEST: u64 = 45_000;
 pub struct Event<A> {
     /// When, in milliseconds since the start.
     pub at: u64,
-    /// What.
+    /// The event.
     #[serde(rename = "do")]
     pub what: What<A>,
 }
 
-/// What can happen.
+/// An event of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum What<A> {
@@ -43,7 +43,7 @@ pub struct Spell {
     pub side: Side,
     /// Which of them.
     pub on: Only,
-    /// What happens to them.
+    /// Their fault.
     pub fault: Fault,
     /// How many of them, in percent.
     pub share: u64,
@@ -119,7 +119,7 @@ pub enum Only {
     Zones,
 }
 
-/// What happens to a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fault {
@@ -148,7 +148,7 @@ pub enum Fault {
     Expire,
 }
 
-/// What happens to a process of the operator.
+/// The fault of a process of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessEvent {
@@ -180,11 +180,11 @@ pub enum ProcessEvent {
 /// A whole history of one system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct History<A> {
-    /// What jitter, latencies and single faults follow from.
+    /// The seed of jitter, latencies and single faults.
     pub seed: u64,
     /// How many replicas run; with none, nothing is served.
     pub replicas: usize,
-    /// What happens, in order.
+    /// The events, in order.
     pub events: Vec<Event<A>>,
 }
 

@@ -36,7 +36,7 @@ pub fn after<B: Bed>(rounds: usize, measure: fn() -> usize) -> Result<usize, Str
         sleep(OLD).await;
         let with = measure();
         replica.end();
-        // Whatever it has spawned ends with it.
+        // Its spawned tasks end with it.
         sleep(OLD).await;
         let without = measure();
         match world.violations().as_slice() {

@@ -26,7 +26,7 @@ impl Process {
         Self { inner: Arc::new(Inner { name, dead: AtomicBool::new(false), frozen_until: Mutex::new(None) }) }
     }
 
-    /// What it is called in the trace.
+    /// Its name in the trace.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -41,7 +41,7 @@ impl Process {
         *self.inner.frozen_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
-    /// Waits while the process is frozen, and for ever once it is dead.
+    /// Waits while the process is frozen, and indefinitely once it is dead.
     pub async fn runs(&self) {
         loop {
             if self.inner.dead.load(Ordering::Relaxed) {

@@ -125,7 +125,7 @@ impl<B: Bed> Replica<B> {
                     state.pace = pace;
                     state.stop.take()
                 };
-                // One that is stopping already is started by whoever stopped it.
+                // A replica that is stopping already is started by the action that stopped it.
                 let Some(stop) = stop else { return };
                 stop.cancel();
                 let replica = self.clone();

@@ -22,12 +22,12 @@ const LOOK: Duration = Duration::from_secs(10);
 /// One seed of so many is quiet for a whole hour.
 const HOUR_OF: u64 = 5;
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Clone, Debug)]
 pub struct Played {
     /// Everything found wrong.
     pub violations: Vec<String>,
-    /// A number that tells two runs apart.
+    /// A digest of the run.
     pub trace: u64,
     /// The trace, where it was kept.
     pub lines: Vec<String>,

@@ -9,7 +9,7 @@ use crate::{
 /// The most histories that are played to shrink one.
 const TRIES: usize = 600;
 
-/// What a violation is about, without names and contents: a shorter history must fail for the same reason.
+/// The kind of a violation, without names and contents: a shorter history must fail for the same reason.
 fn sort(violation: &str) -> String {
     let words = violation.chars().filter(|c| c.is_ascii_lowercase() || *c == ' ');
     words.collect::<String>().split_whitespace().filter(|word| word.len() > 3).take(60).collect::<Vec<_>>().join(" ")

@@ -84,7 +84,7 @@ impl Strikes {
         let struck = Struck { any: Some(until), refused };
         let mut inner = self.lock();
         match class {
-            // Whatever is watched, listed or led concerns every name.
+            // Watches, lists and leader election concern every name.
             Class::Get | Class::List | Class::Watch | Class::Lease => inner.all.add(struck),
             Class::Event => inner.events = true,
             Class::Status | Class::Metadata | Class::Look | Class::Records | Class::Zones => {

@@ -1,4 +1,4 @@
-//! What happens to each request: the spells that are active decide, and the seed decides the rest.
+//! The fate of each request: the active spells decide, and the seed decides the rest.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use crate::{
     history::{Fault, LATEST, Only, Side, Spell},
 };
 
-/// What a request is, as far as spells look at it.
+/// The properties of a request that spells depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// API: get, and whatever else changes nothing.
@@ -60,7 +60,7 @@ impl Class {
     }
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
     /// Time until it takes effect.
@@ -84,7 +84,7 @@ pub enum Effect {
     CutAfter,
 }
 
-/// What becomes of the next event of a watch.
+/// The fate of the next event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It is delivered.
@@ -145,7 +145,7 @@ impl Weather {
         hash(seed, name, count)
     }
 
-    /// What becomes of a request. `name` tells it from others; requests of one name are numbered.
+    /// The fate of a request. `name` identifies it; requests of one name are numbered.
     pub fn fate(&self, side: Side, class: Class, name: &str) -> Fate {
         let now = Instant::now();
         let mut state = self.lock();
@@ -167,7 +167,7 @@ impl Weather {
         fate
     }
 
-    /// What becomes of the next event of a watch.
+    /// The fate of the next event of a watch.
     pub fn stream(&self, name: &str) -> Delivery {
         let now = Instant::now();
         let mut state = self.lock();
@@ -224,7 +224,7 @@ fn struck(fate: Fate, fault: Fault, side: Side, class: Class, drawn: u64) -> Fat
     }
 }
 
-/// Whether the server could give that answer: 409 and 422 say something about the request, and no server says it about a read.
+/// Whether the server could give that answer: 409 and 422 are about the request, and no server answers a read with them.
 fn may_refuse(side: Side, class: Class, code: u16) -> bool {
     match code {
         409 => match side {

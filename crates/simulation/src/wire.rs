@@ -64,7 +64,7 @@ impl tower::Service<Request<Body>> for Wire {
     }
 }
 
-/// What a request is: its class, and a name without what changes from try to try.
+/// The class of a request, and its name without the parts that change from try to try.
 struct Asked {
     class: Class,
     name: String,
@@ -132,7 +132,7 @@ impl Wire {
             }
             sleep(fate.after).await;
             let answered = if fate.effect == Effect::CutAfter { Err(broken()) } else { answered };
-            // Nobody waits any more: the caller has given up.
+            // No caller waits any more: it has given up.
             drop(answer.send(answered));
         });
         let answered = wait.await.unwrap_or_else(|_| Err(broken()));

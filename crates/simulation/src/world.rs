@@ -1,4 +1,4 @@
-//! What all parts of one simulation share: the cluster, the time, the weather, the trace of what happened, and what was found wrong.
+//! The shared state of one simulation: the cluster, the time, the weather, the trace, and the violations.
 
 use std::{
     collections::BTreeSet,
@@ -29,11 +29,11 @@ pub const START: i64 = 1_794_787_200;
 /// Called with the path of an object after the operator wrote its metadata.
 pub type Hook = Box<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What all parts of one simulation share. Must be made inside the runtime of the simulation.
+/// The shared state of one simulation. Must be created inside the runtime of the simulation.
 pub struct World {
     /// The Kubernetes API.
     pub sandbox: Sandbox,
-    /// What happens to requests.
+    /// The faults of requests.
     pub weather: Weather,
     /// Which requests met a fault.
     pub strikes: Strikes,
@@ -105,7 +105,7 @@ impl World {
         })
     }
 
-    /// What becomes of a request; `name` tells it from others.
+    /// The fate of a request; `name` identifies it.
     pub fn fate(&self, side: Side, class: Class, name: &str) -> Fate {
         let fate = self.weather.fate(side, class, name);
         self.strikes.note(class, name, &fate);
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// A number that tells two traces apart.
+    /// A digest of the trace.
     pub fn trace_hash(&self) -> u64 {
         self.trace().hash
     }

@@ -8,7 +8,7 @@ use signpost_simulation::{bed::Bed, memory, pihole::PiholeBed, powerdns::PowerDn
 #[global_allocator]
 static HEAP: dhat::Alloc = dhat::Alloc;
 
-/// What the operator may keep about each of 6 × 40 objects that are deleted, in bytes. It should be nothing. Seen for `powerdns`: 0 in
+/// The memory that the operator may keep for each of 6 × 40 deleted objects, in bytes. It should be zero. Seen for `powerdns`: 0 in
 /// some runs, 17 in one, and 26 after 14 rounds. The cause is not known; growing tables are a guess. An id kept by mistake takes 72.
 const KEPT: usize = 52;
 

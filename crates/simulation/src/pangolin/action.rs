@@ -9,7 +9,7 @@ use crate::{
     history::{self, Event, History, What},
 };
 
-/// What a user does.
+/// An action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {

@@ -32,7 +32,7 @@ pub struct Settled {
     answers: Answers,
 }
 
-/// What an Ingress asks for.
+/// The request of an Ingress.
 struct Wish {
     name: String,
     created: i64,

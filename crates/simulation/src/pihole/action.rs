@@ -1,4 +1,4 @@
-//! What users of `pihole` do, and how a history of it is drawn.
+//! The actions of users of `pihole`, and how a history of it is drawn.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,11 +11,11 @@ use crate::{
 /// The address of hosts whose Ingress names none.
 pub const DEFAULT_TARGET: &str = "192.168.1.10";
 
-/// What a user does.
+/// An action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// What the Pi-holes can do and how the operator is configured; read before the start.
+    /// The capabilities of the Pi-holes and the configuration of the operator; read before the start.
     Setup(Setup),
     /// Creates or changes an Ingress.
     Ingress(IngressObject),
@@ -24,7 +24,7 @@ pub enum Action {
         /// Its name.
         name: String,
     },
-    /// Deletes an Ingress and creates this one as soon as it is gone.
+    /// Deletes an Ingress and creates this one as soon as it is deleted.
     Recreate(IngressObject),
     /// Creates many Ingresses, `bulk-0` and so on.
     Bulk {
@@ -80,13 +80,13 @@ pub enum Action {
     },
 }
 
-/// What the Pi-holes can do and how the operator is configured.
+/// The capabilities of the Pi-holes and the configuration of the operator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Setup {
     /// How many Pi-holes.
     pub piholes: usize,
-    /// What they speak.
+    /// Their dialect.
     pub speaks: Speaks,
     /// `USE_FINALIZER`.
     pub finalizer: bool,
@@ -101,7 +101,7 @@ impl Default for Setup {
     }
 }
 
-/// What a Pi-hole speaks.
+/// The dialect of a Pi-hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Speaks {

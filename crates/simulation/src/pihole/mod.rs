@@ -37,7 +37,7 @@ use crate::{
     world::{self, World},
 };
 
-/// Who the operator is in the lines that it marks.
+/// The owner id of the operator in the lines that it marks.
 const OWNER: &str = "sim";
 
 /// One cluster and its Pi-holes.
@@ -50,7 +50,7 @@ pub struct PiholeBed {
     deleted: Mutex<BTreeMap<String, Deleted>>,
     /// Whether an operator ran whose `USE_FINALIZER` was another one.
     switched: AtomicBool,
-    /// When users last changed anything about a host, or an Ingress with it was gone.
+    /// When users last changed anything about a host, or an Ingress with it was deleted.
     touched: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -113,7 +113,7 @@ impl PiholeBed {
             let kept = there.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
             let hosts: Vec<String> = hosts(there);
             self.touch(hosts.iter().cloned());
-            // Without a finalizer it is gone at once, whatever is served.
+            // Without a finalizer it is deleted at once, whatever is served.
             if kept {
                 let deleted = Deleted { name: name.to_owned(), at: Instant::now(), hosts };
                 self.deleted().insert(uid, deleted);

@@ -1,4 +1,4 @@
-//! What must be served, worked out from the Ingresses alone. None of the operator's code is used here.
+//! The expected records, computed from the Ingresses alone. None of the operator's code is used here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use crate::{bed::Moment, strikes::Allowed};
 /// A finalizer that waits for longer than this is let go whatever the Pi-hole answers.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// What an Ingress asks for.
+/// The request of an Ingress.
 struct Wish {
     name: String,
     created: i64,
@@ -81,7 +81,7 @@ async fn wishes(bed: &PiholeBed) -> Vec<Wish> {
     listed.into_iter().flatten().map(Wish::of).collect()
 }
 
-/// An Ingress that had a finalizer is gone: nothing of it may be served, unless somebody else asks for it.
+/// An Ingress that had a finalizer is deleted: nothing of it may be served, unless another Ingress asks for it.
 pub async fn check_release(bed: &Arc<PiholeBed>) {
     let wishes = wishes(bed).await;
     let uids: BTreeSet<String> = bed
@@ -254,7 +254,7 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
         }
         let first = claimants.first().map_or(0, |wish| wish.created);
         let tied = || claimants.iter().filter(move |wish| wish.created == first);
-        // Who cannot be understood keeps what is there; where nothing is, the next one has the host.
+        // An Ingress that cannot be understood keeps existing records; without records, the next one owns the host.
         if tied().any(|wish| wish.records.is_none()) {
             let next = claimants.iter().find_map(|wish| wish.records.as_ref());
             if there.is_empty() && next.is_some() && claimants.len() > 1 && moment == Moment::Rest {
@@ -291,7 +291,7 @@ async fn told(bed: &PiholeBed, wishes: &[Wish]) {
     }
 }
 
-/// Whether somebody wrote an IPv4 address for the host by hand.
+/// Whether an IPv4 address for the host was written by hand.
 fn v4_by_hand(held: &Held, host: &str) -> bool {
     let address = held.line.as_str().split_whitespace().next().unwrap_or_default();
     named_by_hand(held, host) && address.parse::<Ipv4Addr>().is_ok()

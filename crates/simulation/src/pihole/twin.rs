@@ -46,7 +46,7 @@ pub struct Twin {
     name: String,
     speaks: Speaks,
     lists: Mutex<Lists>,
-    /// Whether somebody has changed it by hand.
+    /// Whether it was changed by hand.
     by_hand: AtomicBool,
     settings: Mutex<Settings>,
 }
@@ -62,7 +62,7 @@ struct Settings {
     logins: u64,
 }
 
-/// What a Pi-hole holds.
+/// The lines of a Pi-hole.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     /// `dns.hosts`.
@@ -84,7 +84,7 @@ impl Twin {
         })
     }
 
-    /// Whether somebody has changed it by hand.
+    /// Whether it was changed by hand.
     pub fn is_by_hand(&self) -> bool {
         self.by_hand.load(Ordering::Relaxed)
     }
@@ -157,7 +157,7 @@ impl Twin {
         &self.name
     }
 
-    /// What it holds.
+    /// Its lines.
     pub fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }

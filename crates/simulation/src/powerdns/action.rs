@@ -1,4 +1,4 @@
-//! What users of `powerdns` do, and how a history of it is drawn.
+//! The actions of users of `powerdns`, and how a history of it is drawn.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
 /// A content that the server refuses with 422, whenever it is written.
 pub const REFUSED: &str = "192.0.2.66";
 
-/// What a user does.
+/// An action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
@@ -33,7 +33,7 @@ pub enum Action {
         /// Name of the object.
         name: String,
     },
-    /// Deletes a record set object and creates this one as soon as it is gone.
+    /// Deletes a record set object and creates this one as soon as it is deleted.
     Recreate(RecordObject),
     /// Creates many record set objects, `bulk-0` and so on.
     Bulk {
@@ -168,7 +168,7 @@ impl RecordObject {
     }
 }
 
-/// What a history plays with: few names, so that things collide.
+/// The names of a history: few, so that they collide.
 struct Stage {
     zones: Vec<String>,
     objects: usize,

@@ -106,7 +106,7 @@ impl PowerDnsBed {
         if *zone && there.is_some_and(|there| there.metadata.finalizers.is_some_and(|list| !list.is_empty())) {
             self.twin.seen().taken.insert(format!("{name}."));
         }
-        // Noted first: the operator may let it go before the user is told.
+        // Noted first: the operator may release it before the user has the answer.
         self.model().delete(id);
         let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {kind} {namespace}/{name}: {}", answer.is_ok()));
@@ -115,7 +115,7 @@ impl PowerDnsBed {
         }
     }
 
-    /// Deletes an object and makes it again once it is gone.
+    /// Deletes an object and creates it again once it is deleted.
     async fn recreate(self: &Arc<Self>, record: &RecordObject) {
         let id = (false, record.namespace.clone(), record.object.clone());
         self.delete(&id).await;
@@ -134,7 +134,7 @@ impl PowerDnsBed {
         });
     }
 
-    /// What a zone object has reported of its serial must never be undercut.
+    /// The serial must never be lower than a zone object has reported.
     fn note_floor(&self, object: &DynamicObject) {
         let (Some(uid), Some(name)) = (&object.metadata.uid, &object.metadata.name) else { return };
         let Some(serial) = object.data["status"]["serial"].as_u64() else { return };
@@ -188,7 +188,7 @@ impl PowerDnsBed {
         });
     }
 
-    /// The operator wrote the metadata of an object: when that let the object go, what it wrote must be gone.
+    /// The operator wrote the metadata of an object: when that released the object, its records must be deleted.
     async fn metadata_written(&self, path: String) {
         let parts: Vec<&str> = path.trim_start_matches("/apis/").split('/').collect();
         let (namespace, plural, name) = match parts.as_slice() {

@@ -1,4 +1,4 @@
-//! What users have asked for so far, as they see it: which objects they made, changed and deleted, and when.
+//! The requests of users so far, as they see them: which objects they made, changed and deleted, and when.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,13 +33,13 @@ pub struct Object {
     pub since: Instant,
     /// When it was deleted.
     pub deleted: Option<Instant>,
-    /// Since when it is gone from the API.
+    /// Since when it is deleted from the API.
     pub released: Option<Instant>,
     /// Every record set it has claimed.
     pub keys: BTreeSet<Key>,
 }
 
-/// What an object asks for.
+/// The request of an object.
 #[derive(Clone, Debug)]
 pub enum Spec {
     /// A zone.
@@ -58,7 +58,7 @@ impl RecordObject {
         (format!("{}.", self.zone), name, self.rtype.clone())
     }
 
-    /// What it asks for.
+    /// Its request.
     pub fn set(&self) -> Set {
         let mut records = self.records.clone();
         records.sort();
@@ -88,7 +88,7 @@ impl Object {
 pub struct Standing<'a> {
     /// Which object asks for it.
     pub id: &'a Id,
-    /// What it asks for.
+    /// Its request.
     pub record: &'a RecordObject,
     /// The zone it is in.
     pub zone: &'a ZoneObject,
@@ -96,7 +96,7 @@ pub struct Standing<'a> {
     pub zone_made: Instant,
     /// The record set.
     pub key: Key,
-    /// Since when nothing that users did stands in its way.
+    /// Since when no action of users prevents it.
     pub since: Instant,
 }
 
@@ -108,14 +108,14 @@ struct Gone {
     released: Instant,
 }
 
-/// What users have asked for so far.
+/// The requests of users so far.
 pub struct Model {
     world: Arc<World>,
     /// The objects that users know, also those that they deleted, until another one takes their place.
     pub objects: BTreeMap<Id, Object>,
-    /// When somebody last edited a zone at the server by hand.
+    /// When a zone was last edited by hand at the server.
     pub hands: BTreeMap<String, Instant>,
-    /// When an object that other objects may have waited for was last gone, by name and by zone.
+    /// When an object that other objects may have waited for was last deleted, by name and by zone.
     freed: BTreeMap<String, Instant>,
     gone: Vec<Gone>,
     /// Record sets that stay although their object was deleted.
@@ -156,7 +156,7 @@ impl Model {
                 keys.insert(record.key());
                 let namespace = if record.cluster_zone { String::new() } else { record.namespace.clone() };
                 let zone = self.objects.get(&(true, namespace, record.zone.clone()));
-                // A zone that goes leaves what is to be retained; only while its zone object is there can an object own it again.
+                // A deleted zone leaves the retained records; only while its zone object exists can an object own them again.
                 if record.retain {
                     self.retained.insert(record.key());
                 } else if zone.is_some_and(|zone| zone.deleted.is_none()) {
@@ -166,7 +166,7 @@ impl Model {
             Spec::Zone(zone) => {
                 let name = format!("{}.", zone.name);
                 self.claimed.insert((name.clone(), name.clone(), "NS".to_owned()));
-                // One that refuses to adopt does not take over what another object left.
+                // An object that refuses to adopt does not take over records of another object.
                 if !zone.refuse {
                     self.retained_zones.remove(&name);
                     self.adopters.insert(name);
@@ -188,7 +188,7 @@ impl Model {
         }
     }
 
-    /// An object is gone from the API.
+    /// An object is deleted from the API.
     pub fn release(&mut self, id: &Id) {
         let now = Instant::now();
         let Some(object) = self.objects.get_mut(id).filter(|object| object.released.is_none()) else { return };
@@ -276,7 +276,7 @@ impl Model {
             && self.zone_stands_alone(zone, asked)
     }
 
-    /// Whether an object that is not gone yet has claimed the record set, apart from this one.
+    /// Whether an object that is not deleted yet has claimed the record set, apart from this one.
     pub fn others_claim(&self, but: &Id, key: &Key) -> bool {
         self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.keys.contains(key))
     }
@@ -289,7 +289,7 @@ impl Model {
             .any(|gone| gone.uid != from.uid && gone.released >= deleted && (&gone.key, &gone.set) == (key, set))
     }
 
-    /// Whether another zone object of the zone is not gone yet.
+    /// Whether another zone object of the zone is not deleted yet.
     pub fn others_hold(&self, but: &Id, zone: &str) -> bool {
         self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.is_zone_of(zone))
     }

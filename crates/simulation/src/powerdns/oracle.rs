@@ -1,4 +1,4 @@
-//! What must be served and reported, worked out from the API objects alone. None of the operator's code is used here.
+//! The expected records and statuses, computed from the API objects alone. None of the operator's code is used here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{bed::Moment, world::World};
 
-/// What an object let go must not be served any more, unless it was to stay or somebody else claims it.
+/// A released record must not be served any more, unless it was to stay or another object claims it.
 pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object: &Object) {
     let Some(deleted) = object.deleted else {
         world.violation(format!("{id:?} was let go although nobody deleted it"));
@@ -95,7 +95,7 @@ impl Item {
     }
 }
 
-/// What a record set object asks for.
+/// The request of a record set object.
 struct Wish {
     item: Item,
     key: Key,
@@ -187,7 +187,7 @@ impl Look<'_> {
         }
     }
 
-    /// Whether the status says the truth and is about the current spec.
+    /// Whether the status is correct and is about the current spec.
     fn reported(&self, item: &Item, success: bool, why: &str) {
         if !item.current || item.sync.is_empty() {
             self.wrong(&format!("{}: the status is not about the current spec: {}", item.id, item.status));
@@ -196,7 +196,7 @@ impl Look<'_> {
         }
     }
 
-    /// The zone object that decides: the oldest, and of several of the same second the one that says so.
+    /// The zone object that decides: the oldest, and of several of the same second the one whose status claims it.
     fn holder<'a>(claimants: &[&'a Item]) -> Option<&'a Item> {
         let first = claimants.iter().map(|zone| zone.created).min()?;
         let tied = || claimants.iter().filter(|zone| zone.created == first);
@@ -366,7 +366,7 @@ impl Look<'_> {
             let set = sets.get(&key);
             let winner = tied.iter().find(|wish| Some(&wish.set) == set);
             let refused = tied.iter().any(|wish| wish.is_refused());
-            // What an object wrote before it asked for something that is refused stays.
+            // The former record of an object whose new request is refused stays.
             served += usize::from(winner.is_some() || (refused && set.is_some()));
             if winner.is_none() && !conflict && !refused {
                 self.wrong(&format!("{} asks for {key:?} {:?}, but {set:?} is served", tied[0].item.id, tied[0].set));
@@ -391,7 +391,7 @@ impl Look<'_> {
         }
     }
 
-    /// Record sets that nobody asks for.
+    /// Record sets that no object asks for.
     fn orphans(&self, zone: &str, sets: &BTreeMap<Key, Set>) {
         let seen = self.twin.seen();
         for (key, set) in sets {

@@ -24,7 +24,7 @@ const ALLOWED: Allowed = Allowed {
 pub fn look(world: &World, twin: &Twin, model: &Model) {
     let now = Instant::now();
     for standing in model.standing() {
-        // What a hand edit changes is restored by a full read, which is not soon.
+        // A hand edit is repaired by a full read, which is not soon.
         let by_hand = model.hands.contains_key(&standing.key.0);
         if by_hand || now < standing.since + ALLOWED.without_fault || is_served(twin, &standing) {
             continue;

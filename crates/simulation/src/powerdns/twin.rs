@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A record set: zone, name and type, names with their dots.
 pub type Key = (String, String, String);
 
-/// What a record set holds.
+/// The content of a record set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     /// TTL.
@@ -48,7 +48,7 @@ pub struct Twin {
     seen: Mutex<Seen>,
 }
 
-/// What is known about what is on the server.
+/// The known origin of the records on the server.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Since when each record set has been there without a break.
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a zone holds.
+/// The content of a zone.
 fn sets(contents: &ZoneContents) -> BTreeMap<Key, Set> {
     let zone = contents.info.name.to_string();
     let set = |set: &signpost_provider_powerdns::ServerSet| {
@@ -87,14 +87,14 @@ impl Twin {
         Arc::new(Self { world, server, model, seen: Mutex::default() })
     }
 
-    /// What the server has.
+    /// The records of the server.
     pub fn contents(&self, zone: &str) -> Option<(ZoneInfo, BTreeMap<Key, Set>)> {
         let contents = self.server.contents(&ZoneName::parse(zone).ok()?)?;
         let sets = sets(&contents);
         Some((contents.info, sets))
     }
 
-    /// What is known about what is on the server.
+    /// The known origin of the records on the server.
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
     }
@@ -216,7 +216,7 @@ impl Twin {
         Ok(done)
     }
 
-    /// A zone that somebody made by hand and that every object refuses to adopt must stay as it is.
+    /// A zone that was created by hand and that every object refuses to adopt must be unchanged.
     fn check_zone(&self, zone: &ZoneName, what: &str) {
         let name = zone.to_string();
         self.seen().taken.insert(name.clone());

@@ -15,7 +15,7 @@ use crate::plan::crd::{CrdPlan, owner_reference};
 use crate::plan::{Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
-/// What was done.
+/// The result of a plan.
 #[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
 #[derive(Debug)]
 pub struct ApplyResult {
@@ -29,9 +29,9 @@ pub struct ApplyResult {
     pub(crate) judged: bool,
     pub(crate) notes: Vec<Note>,
     pub(crate) again: Option<RetryClass>,
-    /// What was changed, for events and logs.
+    /// The changes, for events and logs.
     pub(crate) changes: Vec<Change>,
-    /// What did not work, for the log.
+    /// The errors, for the log.
     pub(crate) errors: Vec<String>,
     /// Hosts that are exposed; `None` leaves the status of the Ingress alone.
     pub(crate) hosts: Option<Vec<String>>,
@@ -121,7 +121,7 @@ impl ApplyResult {
         self.fail(format!("{host}: {error}"), class);
     }
 
-    /// What Pangolin has now.
+    /// The current state of Pangolin.
     fn know(&mut self, id: ResourceId, stored: Stored) {
         self.memory.known.insert(id, stored);
     }
@@ -202,14 +202,14 @@ impl PangolinSystem {
                 Ok(ChildApplied::Changed) => applied.changed(What::Updated, &host, name),
                 Ok(ChildApplied::Unchanged) => {}
                 Err(error) => {
-                    // What is rejected for good does not delay the deletion of what is no longer wanted.
+                    // A permanent rejection does not delay the deletion of unwanted objects.
                     complete &= matches!(error, ChildError::NotOurs { .. } | ChildError::Write(WriteError::Invalid(_)));
                     self.child_failed(&host, &error, applied).await;
                 }
             }
         }
         if !complete {
-            // What is to replace them is not there yet.
+            // Their replacement is not there yet.
             return;
         }
         for (name, uid, host) in delete {

@@ -39,7 +39,7 @@ fn start(stage: &mut dyn Stage) -> Result<Box<dyn Show>, BoxError> {
 }
 
 impl PangolinDemo {
-    /// What answers a request: the matching target with the highest priority.
+    /// The backend of a request: the matching target with the highest priority.
     fn answer(&self, host: &str, path: &str) -> Option<String> {
         let matches = |target: &&Target| match (target.path.as_deref(), target.matching.as_deref()) {
             (Some(exact), Some("exact")) => exact == path,

@@ -1,4 +1,4 @@
-//! What the cluster asks for, folded from the watch. No object is kept.
+//! The requests of the cluster, folded from the watch. No object is kept.
 //!
 //! ```text
 //! Ingress, IngressClass ─► claimants ─► claims on hosts (oldest, then UID) ─┐
@@ -66,7 +66,7 @@ struct State {
     classes_listed: bool,
     classes_missing: BTreeSet<String>,
     services: BTreeMap<Place, ServiceFacts>,
-    /// Who names a Service.
+    /// The Ingresses that name a Service.
     users: BTreeMap<Place, BTreeSet<IngressId>>,
     tunnels: BTreeMap<Place, TunnelFacts>,
     organizations: BTreeMap<Place, Arc<[BaseDomain]>>,
@@ -108,7 +108,7 @@ pub struct PangolinIndex {
     statuses: Option<Writer>,
 }
 
-/// What a tunnel's name leads to.
+/// The tunnel of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FoundTunnel {
     /// One tunnel.
@@ -224,7 +224,7 @@ impl PangolinIndex {
         hosts.into_iter().filter_map(other).collect()
     }
 
-    /// Who owns a host.
+    /// The owner of a host.
     pub(crate) fn holder(&self, host: &Fqdn) -> Option<IngressId> {
         self.lock().claims.holder_of(host).map(|claim| claim.holder.clone())
     }

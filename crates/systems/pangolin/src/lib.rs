@@ -53,7 +53,7 @@ use observe::schema::Schema;
 /// The name of the system.
 pub(crate) const NAME: &str = "pangolin";
 
-/// What the system tells about itself.
+/// The description of this system.
 pub const SPEC: SystemSpec = SystemSpec {
     name: NAME,
     title: "Pangolin",
@@ -154,14 +154,14 @@ pub struct PangolinSystem {
     writer: Writer,
     client: kube::Client,
     metrics: PangolinMetrics,
-    /// Who marks resources, once known.
+    /// The owner id in the marks, once known.
     owner: tokio::sync::OnceCell<String>,
     /// When the next pass may begin, where passes are limited.
     next: tokio::sync::Mutex<tokio::time::Instant>,
 }
 
 impl PangolinSystem {
-    /// Who marks resources in Pangolin: the given owner, or an id of the cluster; with the watched namespaces, where they are limited.
+    /// The owner id in the marks: the configured owner, or an id of the cluster; with the watched namespaces, where they are limited.
     pub(crate) async fn owner(&self) -> Result<String, PangolinError> {
         let find = || async {
             let id = match &self.policy.owner {

@@ -47,7 +47,7 @@ impl PangolinSystem {
         Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), full, wish, present, view, memory }
     }
 
-    /// What an Ingress asks for.
+    /// The request of an Ingress.
     fn wish(&self, id: &IngressId) -> (Wish, Option<Arc<Claimant>>) {
         let Some(claimant) = self.index.claimant(id).filter(|claimant| claimant.is_active()) else {
             return (Wish::Nothing, None);
@@ -70,7 +70,7 @@ impl PangolinSystem {
     async fn crd_view(&self, id: &IngressId, claimant: Option<&Claimant>) -> View {
         let children = self.index.children(id);
         let Some(claimant) = claimant else {
-            // What is deleted needs neither.
+            // A deleted Ingress needs neither.
             let (shape, tunnel) = (Err("not needed".to_owned()), FoundTunnel::None);
             return View::Crd { shape, tunnel, children, handed_over: Vec::new() };
         };

@@ -1,11 +1,11 @@
-//! What an Ingress should have, and what may be changed to get there. Pure: no I/O, no clock, no log.
+//! The desired endpoints of an Ingress, and the changes that may be made to get there. Pure: no I/O, no clock, no log.
 //!
 //! ```text
 //! claimant, Services, tunnel, domains ─► exposures: host, domain, routes, addresses │ refusals │ hosts that wait
 //!                                            ├─► crd: PangolinResources to apply and to delete
 //!                                            └─► api: resources of Pangolin to ensure and to delete
 //! ```
-//! One planner for both deliveries. What is not provably ours is never changed. What cannot be read, found or understood deletes nothing. A new
+//! One planner for both deliveries. A resource that is not provably ours is never changed. An object that cannot be read, found or understood deletes nothing. A new
 //! exposure is made before an old one is deleted.
 
 pub(crate) mod api;
@@ -30,12 +30,12 @@ use api::ApiPlan;
 use crd::{CrdPlan, Shape};
 use exposure::{Exposures, Ground};
 
-/// What is remembered of an Ingress between passes. Losing it costs a read, never an exposure.
+/// The memory of an Ingress between passes. Losing it costs a read, never an exposure.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The Ingress as it was last seen, for events after its end.
     pub(crate) identity: Option<Identity>,
-    /// What pangolin-operator reported of each child: host, state, id in Pangolin.
+    /// The report of pangolin-operator about each child: host, state, id in Pangolin.
     pub(crate) children: BTreeMap<String, (String, ChildState, Option<String>)>,
     /// Children whose leftover in Pangolin has been reported, while they are being deleted.
     pub(crate) left: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub struct Memory {
     pub(crate) seen: bool,
     /// Whether a tunnel that is not ready has been reported.
     pub(crate) waiting: bool,
-    /// What Pangolin has, as it was last read or written (direct mode).
+    /// The resources of Pangolin, as last read or written (direct mode).
     pub(crate) known: BTreeMap<ResourceId, Stored>,
     /// The digest of what was last made sure of, and when (direct mode).
     pub(crate) applied: Option<(String, Timestamp)>,
@@ -55,7 +55,7 @@ pub struct Memory {
     pub(crate) foreign: u32,
 }
 
-/// What was seen.
+/// The input of a plan.
 #[derive(Debug)]
 pub struct Observed {
     pub(crate) key: Key,
@@ -69,7 +69,7 @@ pub struct Observed {
     pub(crate) memory: Memory,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// It cannot be read: leave whatever is there.
@@ -94,12 +94,12 @@ pub(crate) struct Wanted {
     pub(crate) reference: String,
 }
 
-/// What the place of delivery has.
+/// The current state of the place of delivery.
 #[derive(Debug)]
 pub(crate) enum View {
     /// PangolinResources.
     Crd {
-        /// What may be written, or why that is not known.
+        /// The writable fields, or why they are not known.
         shape: Result<Shape, String>,
         /// The tunnel.
         tunnel: FoundTunnel,
@@ -114,10 +114,10 @@ pub(crate) enum View {
     Down(PangolinError),
 }
 
-/// What Pangolin has.
+/// The state of Pangolin.
 #[derive(Debug)]
 pub(crate) struct ApiView {
-    /// Who marks resources.
+    /// The owner id in the marks.
     pub(crate) owner: String,
     /// The site that the tunnel's name means.
     pub(crate) site: FoundSite,
@@ -131,7 +131,7 @@ pub(crate) struct ApiView {
     pub(crate) owned_hosts: BTreeMap<Fqdn, IngressId>,
 }
 
-/// What a site's name leads to.
+/// The site of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FoundSite {
     /// One site.
@@ -158,7 +158,7 @@ pub(crate) fn site(sites: &[Site], reference: &str, configured: bool) -> FoundSi
     }
 }
 
-/// What is to be done.
+/// The plan.
 #[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
 #[derive(Debug)]
 pub struct Plan {
@@ -209,7 +209,7 @@ impl Plan {
     }
 }
 
-/// What is to be done, by place of delivery.
+/// The plan, by place of delivery.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     /// Nothing.
@@ -359,7 +359,7 @@ fn decide(
     }
 }
 
-/// What is exposed for an Ingress, unless its tunnel or the shape of PangolinResource is not known.
+/// The exposures of an Ingress, unless its tunnel or the shape of PangolinResource is not known.
 fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
     let namespace = wanted.claimant.namespace();
     let reference = &wanted.reference;
@@ -427,7 +427,7 @@ fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
     }
 }
 
-/// A tunnel that is not ready is no refusal: it is told once, as a normal event.
+/// A tunnel that is not ready is not a refusal: it is reported once, as a normal event.
 fn wait(exposures: &mut Exposures, plan: &mut Plan, memory: &mut Memory) {
     let at = exposures.refusals.iter().position(|refusal| refusal.reason == Reason::TunnelNotReady);
     if let Some(at) = at {

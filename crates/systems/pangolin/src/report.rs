@@ -44,7 +44,7 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
     Report { memory: lasting.then_some(memory), statuses, writes, events, refusals, measured, ..Report::new(outcome) }
 }
 
-/// What happened, on the Ingress; of a sweep, on the operator's own Deployment.
+/// The events: on the Ingress; of a sweep, on the operator's own Deployment.
 fn events(applied: &ApplyResult) -> Vec<Event> {
     let object = match (&applied.key, &applied.identity) {
         (Key::Sweep, _) => applied.policy.deployment().reference(),

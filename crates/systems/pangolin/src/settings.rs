@@ -143,7 +143,7 @@ pub struct Policy {
     pub scope: String,
     /// Ingresses worked on at the same time.
     pub concurrency: usize,
-    /// Passes per second; 0 is no limit.
+    /// Passes per second; 0 means no limit.
     pub rate: u32,
     /// Which hosts are exposed.
     pub multi_host: MultiHost,
@@ -161,7 +161,7 @@ pub struct Policy {
     pub cluster_domain: String,
     /// Whether the status of Ingresses is written.
     pub ingress_status: bool,
-    /// Who marks resources in Pangolin; `None` for an id of the cluster.
+    /// The owner id in the marks; `None` for an id of the cluster.
     pub owner: Option<String>,
     /// The operator's own namespace.
     pub namespace: String,
@@ -214,7 +214,7 @@ impl Policy {
         Identity::own_deployment(&self.namespace)
     }
 
-    /// What is watched, as text: operators of one cluster that watch different namespaces have different marks.
+    /// The watched namespaces, as text: operators of one cluster that watch different namespaces have different marks.
     pub(crate) fn watched(&self) -> String {
         if self.namespaces.is_empty() { self.scope.clone() } else { self.namespaces.join(",") }
     }
@@ -223,7 +223,7 @@ impl Policy {
 /// The settings, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PangolinConfig {
-    /// What to write.
+    /// The policy of the system.
     pub policy: Policy,
     /// How to reach Pangolin, in direct mode.
     pub connection: Option<Connection>,

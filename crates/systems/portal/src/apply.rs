@@ -12,12 +12,12 @@ use crate::plan::{DnsPlan, Plan};
 /// The label of the main portal that the operator creates.
 const CREATED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
 
-/// What was done.
+/// The result of a plan.
 #[derive(Debug)]
 pub struct ApplyResult {
     /// The plan.
     pub plan: Plan,
-    /// What the API server did not accept.
+    /// The objects that the API server did not accept.
     pub error: Option<ChildError>,
 }
 

@@ -1,4 +1,4 @@
-//! What DNS, Portal and Component objects ask for, folded from the watch. The entries are kept as types; no object is kept.
+//! The requests of DNS, Portal and Component objects, folded from the watch. The entries are kept as types; no object is kept.
 //!
 //! ```text
 //!  DNS ─► entries ─► key of the DNS object          Portal ─► key of the portal, and of the DNS objects that refer to it
@@ -21,12 +21,12 @@ use crate::plan::judge::Verdict;
 use crate::plan::{Checked, Verdicts};
 use crate::report::Decision;
 
-/// What a pass works on.
+/// The subject of a pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// An object: a DNS, a Portal or a Component.
     Object(Arc<ObjectId>),
-    /// The main portal, which is created when there is none.
+    /// The main portal, which is created when it does not exist.
     Main,
 }
 

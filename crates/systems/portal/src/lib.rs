@@ -40,7 +40,7 @@ pub use settings::{Pace, PortalConfig};
 /// The name of the system.
 pub(crate) const NAME: &str = "portal";
 
-/// What the system tells about itself.
+/// The description of this system.
 pub const SPEC: SystemSpec = SystemSpec {
     name: NAME,
     title: "Portal",

@@ -43,7 +43,7 @@ pub struct Checked {
 /// The verdicts of a DNS object.
 pub type Verdicts = BTreeMap<Subject, Checked>;
 
-/// What is remembered of a key between its passes.
+/// The memory of a key between its passes.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The verdicts; `None` before the first pass.
@@ -61,12 +61,12 @@ pub struct Pauses {
     pub again: Duration,
 }
 
-/// What is known of a DNS object and its names.
+/// A DNS object and its names.
 #[derive(Debug)]
 pub struct ObservedDns {
     /// Which object.
     pub identity: Identity,
-    /// What it asks for.
+    /// Its request.
     pub facts: DnsFacts,
     /// The portal that shows it.
     pub portal: Option<PortalFacts>,
@@ -103,7 +103,7 @@ pub enum Observed {
     Nothing,
 }
 
-/// What to do about the component of a DNS object.
+/// The action on the component of a DNS object.
 #[derive(Debug, Default)]
 pub struct ComponentPlan {
     /// The component to create or change, with the state that it has or gets.
@@ -123,12 +123,12 @@ pub struct Turn {
     pub now: Verdict,
 }
 
-/// What is decided about a DNS object.
+/// The decision about a DNS object.
 #[derive(Debug)]
 pub struct DnsPlan {
     /// Which object.
     pub identity: Identity,
-    /// What it asks for.
+    /// Its request.
     pub facts: DnsFacts,
     /// The portal that it refers to.
     pub portal: Option<PortalFacts>,
@@ -142,13 +142,13 @@ pub struct DnsPlan {
     pub outage: Option<String>,
     /// Names whose status changed.
     pub turns: Vec<Turn>,
-    /// What to do about its component.
+    /// The action on its component.
     pub component: ComponentPlan,
     /// When the next lookup is due.
     pub next: Option<Timestamp>,
 }
 
-/// What is decided.
+/// The decisions.
 #[derive(Debug)]
 pub enum Plan {
     /// About a DNS object.
@@ -179,7 +179,7 @@ pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) ->
     check && facts.source != Source::Remote && portal.is_none_or(|portal| portal.dns)
 }
 
-/// The names that are due for a lookup: the one that waited longest first.
+/// The names that are due for a lookup: the longest waiting first.
 pub fn due<'a>(facts: &'a DnsFacts, verdicts: &Verdicts, now: Timestamp) -> Vec<&'a Wanted> {
     let names = facts.groups.iter().flat_map(|group| &group.names);
     let next = |wanted: &Wanted| match verdicts.get(&wanted.subject()?) {

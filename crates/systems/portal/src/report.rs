@@ -22,7 +22,7 @@ use crate::plan::{Checked, DnsPlan, Memory, Plan, invalid};
 
 /// An object of this size is accepted by every API server. The spec and the metadata are part of it.
 const MOST_BYTES: usize = 1_200_000;
-/// What the status may always have.
+/// The size that a status may always have.
 const LEAST_BYTES: usize = 100_000;
 /// Events about names of one pass; more are summed up in one.
 const MOST_EVENTS: usize = 10;
@@ -40,7 +40,7 @@ pub struct Decision {
     pub conditions: Vec<(&'static str, bool, &'static str, String)>,
 }
 
-/// What is to be written for an object.
+/// The writes for an object.
 pub(crate) fn wanted(known: &Known, now: Timestamp) -> Option<WantedState> {
     let decided = known.decided.as_ref()?;
     let generation = Some(known.identity.generation);

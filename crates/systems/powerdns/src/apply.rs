@@ -40,7 +40,7 @@ use patch::{AtomOutcome, Sent};
 /// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
 const MAX_LEDGER: usize = 1_000_000;
 
-/// What was done.
+/// The result of a plan.
 #[derive(Debug)]
 pub(crate) struct ApplyResult {
     pub(crate) key: ZoneKey,
@@ -60,7 +60,7 @@ pub(crate) struct ApplyResult {
     pub(crate) extent: Extent,
 }
 
-/// What became of the zone itself.
+/// The outcome for the zone itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ZoneOutcome {
     /// No zone object, or nothing to do about it.
@@ -198,7 +198,7 @@ async fn work(
 }
 
 /// A start of authority that is written never takes the serial back. The server's own serial is asked for first: after
-/// the write, the serial would no longer tell that somebody else had changed the zone.
+/// the write, the serial would no longer show a foreign change of the zone.
 async fn secure_serial(system: &PowerDnsSystem, zone: &ZoneName, plan: &mut Plan) -> Result<(), ServerError> {
     let writes_soa = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key.rtype == RecordType::Soa);
     if !plan.atoms.iter().any(writes_soa) {
@@ -307,7 +307,7 @@ async fn create(
     }
     if let Err(error) = system.server.create(new).await {
         // It was certainly not made by this call, and a try before whose end is not known cannot have
-        // made it either, unless this one ran into it: who makes the zone from now on is somebody else.
+        // made it either, unless this one ran into it: from now on the zone is created by a foreign writer.
         let ours = marked && error.class() != ErrorClass::Refused;
         memory.ledger.zone &= error.is_uncertain() || ours;
         if may_be_late(&error) {
@@ -372,7 +372,7 @@ async fn write_records(
     let Sent { mut outcomes, calls, strayed, closed } =
         patch::send(&*system.server, zone, &atoms[..end], known, refuses).await;
     if strayed {
-        // The serial alone would hide from now on what somebody else wrote before this: look at all of it.
+        // The serial alone would hide from now on what a foreign writer changed before this: read the whole zone.
         memory.read_at = None;
     }
     memory.no_comments |= outcomes.contains(&AtomOutcome::Uncommented);
@@ -433,7 +433,7 @@ fn room_for(atoms: &[Atom], room: usize) -> usize {
     atoms.len()
 }
 
-/// What the server has now. Returns how many sets changed.
+/// Stores the server's current sets. Returns how many sets changed.
 fn remember(
     zone: &ZoneName,
     atoms: &[Atom],
@@ -451,7 +451,7 @@ fn remember(
             }
             AtomOutcome::Failed(error) => {
                 lost |= error.is_uncertain() || *error == ServerError::NoZone;
-                // What the zone object itself asks for is never deleted by the ledger, so it is not listed either.
+                // The zone object's own sets are never deleted by the ledger, so they are not listed either.
                 let of_zone = atom.waiting.contains(&Waiting::Zone);
                 if let (Some(write), true) = (&atom.write, may_be_late(error) && !of_zone) {
                     memory.ledger.list_uncertain(write.key.clone(), write.digest, now);

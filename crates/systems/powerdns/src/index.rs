@@ -1,4 +1,4 @@
-//! What is known of the cluster: zones, their claimants, and record sets by zone and name.
+//! The known state of the cluster: zones, their claimants, and record sets by zone and name.
 //!
 //! ```text
 //!  Zone, ClusterZone ──► zones ──► claimants by zone name (oldest first)
@@ -97,7 +97,7 @@ struct Home {
     written: bool,
 }
 
-/// What a pass of one zone looks at.
+/// The input of a pass of one zone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ZoneSnapshot {
     /// Zone objects of this name, oldest first.
@@ -112,7 +112,7 @@ pub(crate) struct ZoneSnapshot {
     pub(crate) left: bool,
     /// Whether the ledger may list what objects wrote that this process does not see.
     pub(crate) shared: bool,
-    /// What of the ledger is also in the status of an object that has our finalizer, as of this snapshot.
+    /// The lines of the ledger that are also in the status of an object with our finalizer, as of this snapshot.
     pub(crate) durable: BTreeSet<RecordKey>,
 }
 
@@ -142,7 +142,7 @@ impl ZoneIndex {
         self.read().claimants_of(key)
     }
 
-    /// What a pass looks at, and which lines of the zone's ledger are durable: all of it from one moment. Names that
+    /// The input of a pass, and which lines of the zone's ledger are durable: all of it from one moment. Names that
     /// lost an object are looked at once.
     pub(crate) fn snapshot(&self, key: &ZoneKey, touched: &Touched<Arc<ObjectId>>, ledger: &Ledger) -> ZoneSnapshot {
         let mut state = self.write();
@@ -204,11 +204,11 @@ impl ZoneIndex {
         self.read().records.get(id).cloned()
     }
 
-    /// Takes what a pass decided and found out, and returns the objects whose status may have to be written. What it found
-    /// out holds for the object whatever became of its spec; the rest is for the object that was judged, and one that
-    /// has changed since is left to its next pass.
+    /// Stores the decisions and findings of a pass, and returns the objects whose status may have to be written. Findings are
+    /// valid for the object whatever its spec is now. Decisions are for the judged object: an object that has changed since
+    /// is left to its next pass.
     ///
-    /// An object that is known to have something on the server is never released: whoever judged so did not know.
+    /// An object that is known to have a record on the server is never released: such a decision was made from an older state.
     pub(crate) fn settle(&self, statuses: Vec<RecordStatus>) -> Vec<Arc<ObjectId>> {
         let mut due = Vec::with_capacity(statuses.len());
         let mut again = Vec::new();
@@ -357,7 +357,7 @@ impl ZoneIndex {
                 return;
             }
             let unchanged = old.as_ref().is_some_and(|old| {
-                // With the answer to the release, our finalizer is gone: the object is deleted, and the watch brings that.
+                // With the answer to the release, our finalizer is removed: the object is deleted, and the watch reports that.
                 let kept = new.has_finalizer() || !old.has_finalizer() || (source == Source::Answer && old.release);
                 new.identity.asks_the_same(&old.identity) && kept
             });
@@ -367,7 +367,7 @@ impl ZoneIndex {
             if !unchanged {
                 touched.push((new.key.clone(), Touch::All));
             } else if new.wanted.is_some() && source == Source::Watch && !self.others_write(&id) {
-                // Somebody may have changed its status.
+                // A foreign writer may have changed its status.
                 report = Some((id.clone(), new.key.clone()));
             }
             let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
@@ -460,7 +460,7 @@ impl ZoneIndex {
             }
             if unchanged {
                 self.queue.note(&new.home);
-                // Somebody may have changed its status; the answer to our own write is what we wanted.
+                // A foreign writer may have changed its status; the answer to our own write is what we wanted.
                 if new.status.is_some() && source == Source::Watch && !self.others_write(&id) {
                     report = Some((id.clone(), new.home.clone()));
                 }
@@ -486,7 +486,7 @@ impl ZoneIndex {
 /// Where an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The watch, which alone tells that an object exists or was deleted.
+    /// The watch: the only proof that an object exists or was deleted.
     Watch,
     /// The answer to a write of ours: it may arrive after the watch has reported the deletion of the object.
     Answer,
@@ -500,7 +500,7 @@ fn fold<K: serde::de::DeserializeOwned>(object: &Value, applied: impl FnOnce(&K)
 }
 
 impl State {
-    /// The zone object, while it is the one that was judged.
+    /// The zone object, while it is the judged one.
     fn zone_mut(&mut self, judged: &Identity) -> Option<&mut ZoneObject> {
         let zone = self.zones.get_mut(&judged.id).filter(|zone| zone.identity.uid == judged.uid)?;
         Some(Arc::make_mut(zone))

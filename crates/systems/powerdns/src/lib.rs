@@ -52,7 +52,7 @@ use crate::{
 /// The name of the system.
 const NAME: &str = "powerdns";
 
-/// What the system tells about itself.
+/// The description of this system.
 pub const SPEC: SystemSpec = SystemSpec {
     name: NAME,
     title: "PowerDNS",
@@ -190,7 +190,7 @@ pub(crate) struct PowerDnsSystem {
     pub(crate) pace: Arc<Pace>,
 }
 
-/// Zones that are read whole at the same time at most. A read has a deadline, so one that hangs delays others for a while.
+/// Zones that are read whole at the same time at most. A read has a deadline, so a hanging read delays others for a limited time.
 const READS_AT_ONCE: usize = 4;
 
 /// How long a zone waits after its last object write before it reports its serial and clears its ledger.
@@ -262,7 +262,7 @@ impl System for PowerDnsSystem {
         for reason in measured.refused {
             self.metrics.refused(reason);
         }
-        // Readiness tells whether the server can be reached.
+        // Readiness reports whether the server can be reached.
         self.health.set(NAME, probe::check(&*self.server));
     }
 }

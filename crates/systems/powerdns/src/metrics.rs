@@ -27,7 +27,7 @@ pub(crate) struct PowerDnsMetrics {
     repaired: Counter,
 }
 
-/// What a pass measured.
+/// The measurements of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     /// Zone objects that are refused for another reason than before.

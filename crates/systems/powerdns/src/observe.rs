@@ -1,4 +1,4 @@
-//! What there is: the index, the memory of the zone, and the server where it must be asked.
+//! The current state: the index, the memory of the zone, and the server where it must be asked.
 //!
 //! A change of some record sets asks nothing: the memory knows what the server has. A full pass asks for the serial, and
 //! reads the records only when it moved, when they were not read for long, or when nothing is remembered.
@@ -31,7 +31,7 @@ pub(crate) async fn observe(
     let pace = system.pace.clone();
     let now = system.clock.now();
     if memory.ledger.is_over(now, pace.grace) {
-        // What has arrived meanwhile is only known by a read: the serial need not have moved.
+        // Late writes are only found by a read: the serial need not have changed.
         memory.present = None;
     }
     // Without memory every record set has to be looked at, since the server will be read.
@@ -68,7 +68,7 @@ pub(crate) async fn observe(
     Observed { key: job.key.clone(), snapshot: ZoneSnapshot { shared, ..snapshot }, server, memory, pace }
 }
 
-/// Of two that were made in the same second, the one that has the zone keeps it.
+/// Of two that were created in the same second, the current owner keeps the zone.
 fn sort_claimants(claimants: &mut [Arc<ZoneObject>], memory: &ZoneMemory) {
     let served = |claimant: &ZoneObject| {
         (memory.ledger_of.as_ref() == Some(&claimant.identity.uid), claimant.status.id.is_some())
@@ -155,7 +155,7 @@ async fn look(
             return Ok(ServerView::Present);
         }
         if moved {
-            // Somebody changed the zone: what was refused may be accepted now.
+            // A foreign writer changed the zone: refused changes may be accepted now.
             memory.forget_refusals();
         }
     }

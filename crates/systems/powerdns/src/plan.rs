@@ -1,4 +1,4 @@
-//! What is to be done about a zone. Pure: no I/O, no clock, no `Result`; bad input is a refusal.
+//! The plan for a zone. Pure: no I/O, no clock, no `Result`; bad input is a refusal.
 //!
 //! ```text
 //!  claimants ─► holder ─► zone step (create, configure, delete)          ┐
@@ -45,7 +45,7 @@ pub(crate) struct Observed {
     pub(crate) pace: Arc<Pace>,
 }
 
-/// What the server answered.
+/// The answer of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ServerView {
     /// Nothing under this key needs the server.
@@ -58,7 +58,7 @@ pub(crate) enum ServerView {
     Present,
 }
 
-/// What to do.
+/// The plan.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) key: ZoneKey,
@@ -107,7 +107,7 @@ pub(crate) struct Extent {
     pub(crate) shared: bool,
 }
 
-/// What happens to the zone itself.
+/// The step for the zone itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ZoneStep {
     /// Nothing.
@@ -128,7 +128,7 @@ pub(crate) struct Atom {
     pub(crate) name: Fqdn,
     pub(crate) deletes: Vec<RecordKey>,
     pub(crate) write: Option<Write>,
-    /// Who waits for the outcome.
+    /// The objects that wait for the outcome.
     pub(crate) waiting: Vec<Waiting>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Write {
     pub(crate) endpoint: bool,
 }
 
-/// What an atom decides.
+/// The decision that depends on an atom.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Waiting {
     /// The object owns what is written.
@@ -235,7 +235,7 @@ fn hold_uncertain(plan: &mut Plan, now: Timestamp) -> bool {
     true
 }
 
-/// A zone object is not released while its ledger may be needed: it alone tells what is still to be taken off.
+/// A zone object is not released while its ledger may be needed: only the ledger lists what is still to be deleted.
 fn hold_release(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Timestamp) {
     if let Some(guarded) = &plan.guarded {
         plan.step = ZoneStep::Keep;
@@ -269,7 +269,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
     let refusal = zone::server_refusal(&error);
     for record in records(snapshot) {
         if record.identity.is_deleting() && record.stays_behind(plan.holder.as_deref()) {
-            // What it wrote stays on the server, so nothing has to be asked of it.
+            // Its records stay on the server, so the server is not asked.
             let wrote = record.applied().map(|applied| applied.key.clone());
             plan.unlist.extend(wrote.into_iter().chain(record.key()));
             plan.decided.push(RecordStatus::released(record, zone, Readiness::Succeeded));
@@ -281,7 +281,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
         } else if let Some(readiness) = not_served(plan, record) {
             plan.decided.push(RecordStatus::carried(record, readiness));
         } else if let Some(own) = record.refusal() {
-            // What is wrong with the object itself has nothing to do with the server.
+            // An error in the object itself does not depend on the server.
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(own.clone())));
         } else if !is_settled(record, zone) && !is_listed(plan, record) {
             plan.decided.push(RecordStatus::carried(record, Readiness::Failed(refusal.clone())));
@@ -298,7 +298,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
     plan.unreachable = Some(error);
 }
 
-/// Nothing on the server is concerned: no zone object, and nobody has written anything.
+/// Nothing on the server is concerned: no zone object, and no object has written anything.
 fn plan_unasked(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName) {
     for record in records(snapshot) {
         let readiness = not_served(plan, record).unwrap_or(Readiness::Succeeded);
@@ -350,7 +350,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Tim
     }
     let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
     plan.soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
-    // What a zone needs at its apex that is made now is judged once it is there.
+    // The apex of a zone that is created now is judged once the zone exists.
     if present {
         let apex = zone::apex(zone, &holder, &plan.memory, plan.soa_elsewhere, now);
         plan.add_own(apex);
@@ -421,7 +421,7 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
     let owned = adopted || owns(plan, holder);
     let wrote = holder.has_finalizer() || holder.status.id.is_some();
-    // The next claimant has the zone from here on, unless it refuses one that it did not create.
+    // The next claimant has the zone from here on, unless it refuses a zone that it did not create.
     let next = plan.losers.iter().find(|loser| !loser.identity.is_deleting()).cloned();
     let heir = next.filter(|next| next.spec.adoption_policy == AdoptionPolicy::Adopt);
     let goes = holder.spec.deletion_policy == DeletionPolicy::Delete && owned && wrote;
@@ -442,8 +442,8 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
     }
 }
 
-/// Another object takes the zone over: what was written through the one that is deleted is deleted with it, apart from what the
-/// next pass writes over in the name of the heir.
+/// Another object takes the zone over: the records of the deleted object are deleted with it, apart from those that the
+/// next pass overwrites for the heir.
 fn hand_over(
     plan: &mut Plan,
     snapshot: &ZoneSnapshot,
@@ -505,7 +505,7 @@ fn plan_names(
     for (name, records) in &snapshot.names {
         orphans.extend(plan_name(plan, &scope, name, records));
     }
-    // Ledger entries at names nobody has any object at; a partial pass leaves them to the next full one.
+    // Ledger entries at names without any object; a partial pass leaves them to the next full one.
     if snapshot.full && !snapshot.shared {
         let of_zone = |key: &RecordKey| holder.is_some_and(|holder| zone::holds(zone, holder, key));
         // An object that was given an invalid name before its status reported what it wrote: any of these may be its own.
@@ -526,7 +526,7 @@ fn plan_names(
     take_orphans(plan, orphans, snapshot.full, now);
 }
 
-/// What the ledger says is ours and no object wants. No deletion of an object was seen, so the guard looks at it.
+/// The records in the ledger that no object wants. No deletion of an object was seen, so the guard checks it.
 fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Timestamp) {
     let served = plan.memory.present.as_ref().map_or(0, |present| present.sets.len());
     let mut guard = plan.memory.guard;
@@ -587,7 +587,7 @@ fn in_ledger(plan: &Plan, record: &Record) -> bool {
     record.key().is_some_and(|key| plan.memory.ledger.count(&key) > 0)
 }
 
-/// Whether the object's status already says that exactly this is served.
+/// Whether the object's status already reports that exactly this is served.
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
     let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
     let same = |applied: &Applied| applied.zone == *zone && applied.key == key && applied.digest == digest;

@@ -31,7 +31,7 @@ use zone::{ZoneReport, ZoneState, still_refused, zone_failure, zone_readiness};
 /// The shortest time until a pass that nothing but the clock asks for.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// How soon a zone is read again that somebody else wrote to.
+/// How soon a zone is read again after a foreign write.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// How soon deletions that the guard paused are judged again.
@@ -106,7 +106,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     Report { memory: watched.then_some(memory), statuses, refusals, measured, touches, ..Report::new(outcome) }
 }
 
-/// What was written for record sets makes them write their statuses, and then there is a pass for the zone.
+/// Written record sets write their statuses, and then there is a pass for the zone.
 fn is_awaited((atom, became): &(Atom, AtomOutcome)) -> bool {
     let for_record = |waiting: &Waiting| matches!(waiting, Waiting::Holds(record) if record.endpoint.is_none());
     matches!(became, AtomOutcome::Done { .. }) && atom.waiting.iter().any(for_record)
@@ -116,7 +116,7 @@ fn is_awaited((atom, became): &(Atom, AtomOutcome)) -> bool {
 fn next_full_pass(memory: &ZoneMemory, pace: &Pace, retries: bool, now: Timestamp) -> Option<Duration> {
     let mut again = retries.then_some(pace.resync);
     if memory.present.is_some() && memory.read_at.is_none() {
-        // Somebody else wrote to the zone beside us.
+        // A foreign writer changed the zone beside us.
         again = Some(pace.resync.min(READ_AGAIN));
     }
     // Lines that are uncertain are looked at again as soon as they are not.
@@ -189,7 +189,7 @@ impl Pass {
         }
     }
 
-    /// What the outcome of an atom means for one that waits for it. `refusal` is `None` when it is done.
+    /// The result of an atom for an object that waits for it. `refusal` is `None` when it is done.
     fn report_waiting(&mut self, atom: &Atom, became: &AtomOutcome, waiting: &Waiting, refusal: Option<&Refusal>) {
         let failed = || Readiness::Failed(refusal.cloned().unwrap_or_else(not_tried));
         let zone = self.key.zone();
@@ -207,7 +207,7 @@ impl Pass {
             },
             Waiting::Clears(status) => match refusal {
                 None => (**status).clone(),
-                // What it reports is decided; that its old set is deleted is only true when it is.
+                // Its report is decided; it only includes the deletion of the old set once that is done.
                 Some(_) => RecordStatus { found: Found::Nothing, release: false, ..(**status).clone() },
             },
             Waiting::Zone => {

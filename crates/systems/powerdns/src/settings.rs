@@ -82,7 +82,7 @@ impl Default for Pace {
     }
 }
 
-/// What can be set.
+/// The settings.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "PDNS_API_URL",
@@ -241,7 +241,7 @@ impl PowerDnsConfig {
         problems
     }
 
-    /// What the client is made from. `None` when the URL is none.
+    /// The options of the client. `None` when the URL is not valid.
     pub fn client_options(&self) -> Option<ClientOptions> {
         Some(ClientOptions {
             url: url::Url::parse(&self.url).ok()?,

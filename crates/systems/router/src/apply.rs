@@ -25,7 +25,7 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
     let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
     let mut gone = Vec::new();
     let may_delete = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
-    // What replaces an object must be there first. A foreign name is no reason to keep what is stale.
+    // A replacement must be there first. A foreign name is not a reason to keep a stale object.
     if errors.iter().all(may_delete) {
         let delete = |child: Child| {
             let writer = system.writer.clone();

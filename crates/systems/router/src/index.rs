@@ -39,7 +39,7 @@ use crate::{
     settings::RouterConfig,
 };
 
-/// What is decided at once.
+/// The decisions that are made at once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RouterKey {
     /// The ClusterIdentities and DNSConfigurations.
@@ -147,7 +147,7 @@ fn known<S>(identity: Identity, spec: S, seen: Seen) -> Known<S> {
     Known { identity, spec: Arc::new(spec), seen, verdict: None }
 }
 
-/// The index of one of our kinds: an object, and where it goes.
+/// The index of one of our kinds: an object, and its place.
 macro_rules! fold {
     ($kind:ty, $put:ident, $remove:ident) => {
         impl Index<$kind> for RouterIndex {

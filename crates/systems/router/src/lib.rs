@@ -45,7 +45,7 @@ use crate::{
 /// The name of the system.
 const NAME: &str = "router";
 
-/// What the system tells about itself.
+/// The description of this system.
 pub const SPEC: SystemSpec = SystemSpec {
     name: NAME,
     title: "Router",

@@ -13,7 +13,7 @@ use signpost_engine::metrics::Metrics;
 
 use crate::index::{RouterIndex, facts::Known};
 
-/// What a pass measured.
+/// The measurements of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// Objects that were compared with what is wanted, and written where they differed.

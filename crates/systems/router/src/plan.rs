@@ -1,4 +1,4 @@
-//! What to write and what to report, as a function of what was observed.
+//! The writes and the reports, as a function of the observed state.
 //!
 //! ```text
 //!  Cluster, Policies ─► statuses                    Gateway ─► one Istio Gateway with the hosts of its routes
@@ -34,7 +34,7 @@ use crate::{
     settings::RouterConfig,
 };
 
-/// What every decision depends on.
+/// The input of every decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) identity: Used<ClusterIdentitySpec>,
@@ -66,7 +66,7 @@ pub(crate) struct Memory {
     pub(crate) absent_since: Option<Timestamp>,
 }
 
-/// What was observed.
+/// The observed state.
 #[derive(Debug)]
 pub(crate) enum Observed {
     Cluster(cluster::View),
@@ -76,7 +76,7 @@ pub(crate) enum Observed {
     Route(Box<route::View>),
 }
 
-/// What to do.
+/// The plan.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) key: RouterKey,
@@ -84,9 +84,9 @@ pub(crate) struct Plan {
     pub(crate) apply: Vec<(Child, Value)>,
     /// Objects to delete afterwards.
     pub(crate) delete: Vec<Child>,
-    /// What is reported when all of it is done.
+    /// The report when all of it is done.
     pub(crate) decisions: Vec<Decision>,
-    /// Who is told when it cannot be done.
+    /// The object that gets the report of a failure.
     pub(crate) blame: Blame,
     /// The object whose events report what was deleted; `None` when it is deleted itself.
     pub(crate) about: Option<Identity>,
@@ -95,7 +95,7 @@ pub(crate) struct Plan {
     pub(crate) again: Option<Duration>,
 }
 
-/// Who is told that something could not be written.
+/// The object that gets the report of a failed write.
 #[derive(Clone, Debug)]
 pub(crate) enum Blame {
     Nobody,

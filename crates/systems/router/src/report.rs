@@ -1,4 +1,4 @@
-//! What is reported of a pass: decisions about objects, and when the key is next.
+//! The report of a pass: decisions about objects, and when the key is next.
 //!
 //! A success is reported only of what was written. After a failure that may end by itself, the last true status is kept.
 
@@ -71,7 +71,7 @@ fn withdrawn(about: &Identity, deleted: &[ObjectId], decisions: &[Decision]) -> 
 }
 
 struct Failure {
-    /// What is reported; `None` when it may end by itself.
+    /// The report; `None` when it may end by itself.
     refusal: Option<Refusal>,
     taken: Vec<ObjectId>,
     class: RetryClass,
@@ -122,7 +122,7 @@ fn blamed(blame: Blame, refusal: Refusal) -> Option<Decision> {
     }
 }
 
-/// What a pass wrote, for the metrics.
+/// The writes of a pass, for the metrics.
 pub(crate) fn measured(plan: &Plan) -> Measured {
     Measured { applied: plan.apply.len(), deleted: plan.delete.len() }
 }

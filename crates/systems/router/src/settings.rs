@@ -28,7 +28,7 @@ impl Default for RouterConfig {
     }
 }
 
-/// What can be set.
+/// The settings.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new("ROUTER_GATEWAY_NAMESPACE", "NAMESPACE", "Namespace of the Gateway of a ServiceRoute that names none")
         .or("istio-system"),

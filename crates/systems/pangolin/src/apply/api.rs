@@ -15,7 +15,7 @@ use crate::PangolinSystem;
 use crate::index::APPLIED_ANNOTATION;
 use crate::plan::api::{ApiPlan, Doomed, Ensure, is_mark};
 
-/// What has to happen to the targets of a resource.
+/// The changes of the targets of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TargetChanges {
     /// To create, in order.
@@ -84,7 +84,7 @@ impl PangolinSystem {
                 Ok(()) => {}
                 Err(error) => {
                     applied.unsure |= error.is_ambiguous();
-                    // What Pangolin does not accept does not delay the deletion of what is no longer wanted.
+                    // A rejected change does not delay the deletion of unwanted resources.
                     match error.class() {
                         ErrorClass::Object => refused = true,
                         ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
@@ -93,7 +93,7 @@ impl PangolinSystem {
                     if current.is_none() {
                         applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != host));
                     }
-                    // What is known of it may be wrong.
+                    // The known state may be wrong.
                     if let Some(id) = current {
                         applied.memory.known.remove(&id);
                     }
@@ -133,7 +133,7 @@ impl PangolinSystem {
         }
     }
 
-    /// Takes note of a failed write. A permission that one kind of write lacks says nothing about the others.
+    /// Records a failed write. A missing permission for one kind of write proves nothing about the others.
     fn note(&self, error: &PangolinError) {
         if let Some(link) = self.link.as_ref().filter(|_| !matches!(error, PangolinError::Forbidden { .. })) {
             link.note(Some(error));
@@ -212,7 +212,7 @@ impl PangolinSystem {
         };
         let id = resource.id;
         let before = (resource.clone(), have.clone());
-        // One that is created has no target, and is marked at once.
+        // A created resource has no target, and is marked at once.
         let protect = created || settings.sso || settings.block_access;
         if protect {
             self.may_write()?;

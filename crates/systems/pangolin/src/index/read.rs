@@ -33,7 +33,7 @@ pub(crate) const CLASS_ANNOTATION: &str = "pic.ingress.k8s.io/class";
 /// Hosts of one Ingress beyond this are left out.
 const MOST_HOSTS: usize = 1000;
 
-/// What answers a path.
+/// The backend of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRef {
     /// A Service of the namespace.
@@ -58,13 +58,13 @@ pub(crate) struct Claimant {
     pub(crate) identity: Identity,
     /// The name of its class.
     pub(crate) class_name: Option<String>,
-    /// What its class means.
+    /// The meaning of its class.
     pub(crate) class: Class,
     /// Its annotations.
     pub(crate) annotations: Annotations,
     /// Its rules, one for each host, in order.
     pub(crate) rules: Vec<HostRule>,
-    /// What answers where no path matches.
+    /// The default backend.
     pub(crate) default: Option<BackendRef>,
     /// The digest that was noted on it.
     pub(crate) applied: Option<Box<str>>,
@@ -136,7 +136,7 @@ impl Claimant {
     }
 }
 
-/// Reads an Ingress. `decide` says what its class means.
+/// Reads an Ingress. `decide` returns the meaning of its class.
 pub(crate) fn claimant(
     ingress: &Ingress,
     prefix: Option<&str>,
@@ -200,7 +200,7 @@ fn backend(backend: &IngressBackend) -> BackendRef {
 pub(crate) struct ServiceFacts {
     /// Its ports.
     pub(crate) ports: Box<[PortFacts]>,
-    /// The name that it stands for, when it is an `ExternalName`.
+    /// The external name, when it is an `ExternalName`.
     pub(crate) external: Option<Box<str>>,
 }
 
@@ -211,7 +211,7 @@ pub(crate) struct PortFacts {
     pub(crate) number: u16,
     /// Its name.
     pub(crate) name: Option<Box<str>>,
-    /// What is spoken there.
+    /// The protocol.
     pub(crate) protocol: Option<Box<str>>,
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn service(service: &Service) -> ServiceFacts {
     ServiceFacts { ports: ports.collect(), external: external.map(Into::into) }
 }
 
-/// What matters of a tunnel; its heartbeat does not.
+/// The relevant fields of a tunnel, without its heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TunnelFacts {
     /// Whether it is ready.
@@ -258,7 +258,7 @@ pub(crate) fn domains(organization: &PangolinOrganization) -> Arc<[BaseDomain]> 
     domains.collect()
 }
 
-/// What pangolin-operator reports about a resource.
+/// The report of pangolin-operator about a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChildState {
     /// Nothing yet, or it still works on it.
@@ -274,7 +274,7 @@ pub(crate) enum ChildState {
     Failed(String),
 }
 
-/// What is known of a PangolinResource that carries the UID of an Ingress in its label and among its owners.
+/// A PangolinResource that carries the UID of an Ingress in its label and among its owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChildFacts {
     /// The UID.
@@ -283,7 +283,7 @@ pub(crate) struct ChildFacts {
     pub(crate) host: Option<String>,
     /// The id in Pangolin.
     pub(crate) resource_id: Option<String>,
-    /// What the operator reports.
+    /// The report of the operator.
     pub(crate) state: ChildState,
     /// Whether it is being deleted.
     pub(crate) deleting: bool,

@@ -56,7 +56,7 @@ impl Link {
         lists
     }
 
-    /// Takes note of how a call ended. An error about one object says nothing about the server.
+    /// Records the result of a call. An error about one object proves nothing about the server.
     pub(crate) fn note(&self, error: Option<&PangolinError>) {
         let mut down = self.down();
         let Some(error) = error else {

@@ -29,7 +29,7 @@ impl Schema {
         Self { client, dialect, known: Mutex::default() }
     }
 
-    /// What may be written.
+    /// The writable fields.
     pub(crate) async fn shape(&self) -> Result<Shape, String> {
         match self.dialect {
             Dialect::Single => return Ok(Shape::SINGLE),

@@ -26,7 +26,7 @@ use crate::plan::probing::{self, headers};
 use crate::plan::{ApiView, Memory};
 use crate::settings::Policy;
 
-/// What is to be done in Pangolin.
+/// The plan for Pangolin.
 #[derive(Debug, Default)]
 pub(crate) struct ApiPlan {
     /// Resources to create or to correct.
@@ -51,7 +51,7 @@ pub(crate) struct Ensure {
     pub(crate) targets: Vec<TargetSettings>,
     /// The resource that is there.
     pub(crate) current: Option<ResourceId>,
-    /// What it is known to be.
+    /// Its known state.
     pub(crate) known: Option<Stored>,
 }
 
@@ -191,7 +191,7 @@ fn find<'a>(view: &'a ApiView, mark: &str, host: &Fqdn) -> Option<&'a Listed> {
         .or_else(|| all().find(|listed| listed.host.as_ref() == Some(host) && mark_of(listed, &view.owner).is_some()))
 }
 
-/// What carries the marks of an Ingress and is not wanted any more, or is there twice.
+/// Resources with the marks of an Ingress that are not wanted any more, or are there twice.
 fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTreeSet<ResourceId>, plan: &mut ApiPlan) {
     let ours = format!("{}-", ingress_mark(&view.owner, id));
     plan.managed = used.len();
@@ -237,7 +237,7 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
     plan
 }
 
-/// What is wanted, as a text that is the same at every start.
+/// The wanted state, as a text that is the same at every start.
 fn digest(wanted: &[Ensure]) -> String {
     let text: Vec<String> = wanted.iter().map(|ensure| format!("{:?}{:?}", ensure.settings, ensure.targets)).collect();
     hex(&text.concat(), 10)
@@ -276,7 +276,7 @@ fn listed_targets(listed: &Listed) -> Option<Vec<(SiteId, &str, u16, bool)>> {
     Some(shown)
 }
 
-/// What an exposure is in Pangolin.
+/// The resource of an exposure in Pangolin.
 fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure, Refusal> {
     let Exposure { split, names, routes } = exposure;
     let host = split.host.undotted();

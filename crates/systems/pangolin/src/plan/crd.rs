@@ -73,7 +73,7 @@ impl Shape {
     }
 }
 
-/// What is to be done with PangolinResources.
+/// The plan for PangolinResources.
 #[derive(Debug, Default)]
 pub(crate) struct CrdPlan {
     /// To apply: name, host and content.
@@ -177,7 +177,7 @@ fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Mem
                 if known.contains_key(name) {
                     judged.ready.push(host.clone());
                 }
-                // What a start finds is no change.
+                // The state at a start is not a change.
                 if memory.seen && before.is_some_and(|before| !matches!(before, ChildState::Ready { .. })) {
                     judged.notes.push(Note::normal("Ready", format!("{host} is exposed by PangolinResource {name}")));
                 }
@@ -201,7 +201,7 @@ fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Mem
     memory.seen = true;
 }
 
-/// What pangolin-operator leaves in Pangolin of a child that is deleted. It is reported once.
+/// The endpoint that pangolin-operator leaves in Pangolin after a child is deleted. It is reported once.
 fn leftovers(
     input: &Input<'_>,
     known: &BTreeMap<String, String>,

@@ -20,7 +20,7 @@ pub(crate) struct Exposure {
     pub(crate) split: Split,
     /// The names of what is made for it.
     pub(crate) names: Names,
-    /// What answers, the highest priority first.
+    /// The routes, the highest priority first.
     pub(crate) routes: Vec<Route<Address>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Address {
     pub(crate) scheme: BackendScheme,
 }
 
-/// What the place of delivery can do.
+/// The capabilities of the place of delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ground<'a> {
     /// The domains of the organisation, where they are known.
@@ -46,20 +46,20 @@ pub(crate) struct Ground<'a> {
     pub(crate) paths: bool,
     /// Whether HTTP/2 without TLS can be spoken to a Service.
     pub(crate) h2c: bool,
-    /// Who marks resources.
+    /// The owner id in the marks.
     pub(crate) owner: &'a str,
 }
 
-/// What is exposed for an Ingress.
+/// The exposures of an Ingress.
 #[derive(Debug, Default)]
 pub(crate) struct Exposures {
-    /// What can be made.
+    /// The possible exposures.
     pub(crate) list: Vec<Exposure>,
     /// Hosts that are wanted and cannot be made now: what exists for them stays.
     pub(crate) waiting: BTreeSet<String>,
     /// Hosts that an older Ingress owns.
     pub(crate) lost: BTreeSet<String>,
-    /// What is refused.
+    /// The refusals.
     pub(crate) refusals: Vec<Refusal>,
     /// When to come back although nothing changes.
     pub(crate) again: Option<RetryClass>,
@@ -268,7 +268,7 @@ fn address(
     });
     let (number, protocol) = match (found, port, &facts.external) {
         (Some(known), _, _) => (known.number, known.protocol.as_deref()),
-        // A Service that stands for another name needs no ports of its own.
+        // An `ExternalName` Service needs no ports of its own.
         (None, Ok(number), Some(_)) => (*number, None),
         (None, _, _) => {
             let port = match port {

@@ -1,4 +1,4 @@
-//! A Pangolin that stops its caller at a chosen request, and tells a judge about every write.
+//! A Pangolin that stops its caller at a chosen request, and reports every write to a judge.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -87,7 +87,7 @@ async fn a_missing_tunnel_is_a_warning_and_creates_nothing_until_it_exists(clust
     bed.annotate("app", "tunnel-name", Some("absent")).await;
     let note = bed.event("Warning", "TunnelNotFound").await;
     assert!(note.contains("absent"), "{note}");
-    // What exists is unchanged, and nothing new is made.
+    // Existing objects are unchanged, and nothing new is created.
     bed.patch("app", json!({"spec": {"rules": rules(&["app.example.com", "new.example.com"])}})).await;
     bed.expose("neighbour", &["neighbour.example.com"]).await;
     bed.exposes(&["app.example.com", "neighbour.example.com"]).await;

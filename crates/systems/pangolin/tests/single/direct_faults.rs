@@ -226,7 +226,7 @@ const URLS: &[(&str, &str)] = &[
     ("b.wild.test", "/x/y"),
 ];
 
-/// What Kubernetes answers for a step.
+/// The answer of Kubernetes to a step.
 fn expected(step: &Step, host: &str, request: &str, namespace: &str) -> Answer<String> {
     use signpost_exposure::{PathRule, PathType, kubernetes_answer};
     let Some((_, paths)) = step.iter().find(|(known, _)| *known == host) else { return Answer::NoRouter };

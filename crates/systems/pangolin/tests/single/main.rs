@@ -1,6 +1,6 @@
 //! The system on the sandbox and on a real API server, with the CRD shape that has one target, and in direct mode.
 //!
-//! | requirement | held by |
+//! | requirement | test |
 //! |---|---|
 //! | R001 R002 R003 R004 R006 R013 R014 R015 R016 R035 R062 R071(1) | `an_ingress_becomes_a_resource_with_the_whole_specification` |
 //! | R007 R026 R040 | `an_alias_is_mapped_to_a_tunnel_or_is_its_name` |

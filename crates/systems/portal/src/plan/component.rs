@@ -10,7 +10,7 @@ use signpost_apis::portal::ComponentState;
 pub const COMPONENT: &str = "sreportal.io/component";
 /// Its group.
 pub const GROUP: &str = "sreportal.io/component-group";
-/// What it is for.
+/// Its purpose.
 pub const DESCRIPTION: &str = "sreportal.io/component-description";
 /// Where to find it.
 pub const LINK: &str = "sreportal.io/component-link";
@@ -32,7 +32,7 @@ pub struct Wish {
     pub display_name: String,
     /// Its group.
     pub group: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
     /// Where to find it.
     pub link: Option<String>,

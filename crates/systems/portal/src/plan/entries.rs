@@ -11,7 +11,7 @@ use signpost_apis::portal::{DnsEntry, DnsGroup, TargetMatch};
 use signpost_dns::{Fqdn, Rdata, RecordType, Text};
 use signpost_inventory::Values;
 
-/// What the answer must have.
+/// The expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Anything.
@@ -34,13 +34,13 @@ pub struct Question {
     pub name: Fqdn,
     /// The type; `None` where any type will do.
     pub rtype: Option<RecordType>,
-    /// What the answer must have.
+    /// The expectation.
     pub expected: Expected,
     /// How the two are compared.
     pub how: TargetMatch,
 }
 
-/// What a verdict is remembered under.
+/// The key of a remembered verdict.
 pub type Subject = (Fqdn, Option<RecordType>, Values, TargetMatch);
 
 /// An entry, read.
@@ -52,14 +52,14 @@ pub struct Wanted {
     pub question: Result<Question, String>,
     /// The targets in canonical form, or as they were written.
     pub targets: Values,
-    /// What the name is for.
+    /// The purpose of the name.
     pub description: Option<Arc<str>>,
     /// Its labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Wanted {
-    /// What its verdict is remembered under; `None` for an entry that cannot be read.
+    /// The key of its verdict; `None` for an entry that cannot be read.
     pub fn subject(&self) -> Option<Subject> {
         let question = self.question.as_ref().ok()?;
         Some((question.name.clone(), question.rtype, self.targets.clone(), question.how))
@@ -71,7 +71,7 @@ impl Wanted {
 pub struct Group {
     /// Its name.
     pub name: Arc<str>,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
     /// Its names, sorted.
     pub names: Vec<Wanted>,

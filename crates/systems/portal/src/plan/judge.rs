@@ -26,14 +26,14 @@ const LONGEST_OBSERVED: usize = 255;
 /// The answers to questions.
 pub type Answers = BTreeMap<(Fqdn, RecordType), Vec<Reply>>;
 
-/// What the resolvers answered for a name.
+/// The answer of the resolvers for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// In a word.
     pub status: SyncStatus,
     /// Why.
     pub reason: SyncReason,
-    /// What was answered.
+    /// The answer.
     pub observed: Values,
     /// How long the answer is kept, in seconds.
     pub ttl: Option<u32>,
@@ -221,7 +221,7 @@ fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], answers: &An
     }
 }
 
-/// What counts when values are compared. The parts of a text are joined, as everyone who reads one does.
+/// The compared form of a value. The parts of a text are joined, as every reader of a text does.
 fn meaning(value: &Rdata) -> Vec<u8> {
     match value {
         Rdata::Txt(text) => text.joined(),

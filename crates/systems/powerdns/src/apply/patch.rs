@@ -22,7 +22,7 @@ const MAX_SPLITS: usize = 32;
 /// Calls made for one round at most; the rest waits for the next.
 const MAX_CALLS: usize = 400;
 
-/// What became of an atom.
+/// The outcome of an atom.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AtomOutcome {
     /// It is on the server.
@@ -42,17 +42,17 @@ pub(crate) enum AtomOutcome {
     Deferred,
 }
 
-/// What became of all atoms.
+/// The outcomes of all atoms.
 #[derive(Debug)]
 pub(crate) struct Sent {
     /// In the order of the atoms.
     pub(crate) outcomes: Vec<AtomOutcome>,
     /// PATCHes made.
     pub(crate) calls: usize,
-    /// Whether somebody else wrote to the zone since it was `known`, as far as its serial tells.
+    /// Whether a foreign writer changed the zone since it was `known`, as far as its serial shows.
     pub(crate) strayed: bool,
-    /// The words with which the server refuses every change of the zone, as it seems. What was not tried for that
-    /// reason is refused with the rest.
+    /// The words with which the server refuses every change of the zone, as it seems. Changes that were not
+    /// tried for that reason are refused with the rest.
     pub(crate) closed: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn send(
     Sent { outcomes: round.outcomes, calls, strayed, closed: round.refusals.closed }
 }
 
-/// What is left to be sent, and what became of the rest.
+/// The atoms that are still to be sent, and the outcomes of the rest.
 struct Round<'a> {
     atoms: &'a [Atom],
     /// The words in which every change of the zone was refused before.
@@ -234,7 +234,7 @@ impl Round<'_> {
     }
 }
 
-/// What PowerDNS answers to a comment when its backend keeps none.
+/// The answer of PowerDNS to a comment when its backend keeps no comments.
 fn is_about_comments(words: &str) -> bool {
     words.contains("does not support editing comments")
 }
@@ -262,7 +262,7 @@ fn chunks(atoms: &[Atom]) -> Vec<Chunk> {
     for (index, atom) in atoms.iter().enumerate() {
         let fits = |group: &[usize]| bytes_of(group) + bytes_of(&[index]) <= MAX_PATCH_BYTES;
         match groups.last_mut() {
-            // What is too large for one request is sent in the same order in several.
+            // Changes that are too large for one request are sent in the same order in several.
             Some(group) if atoms[group[0]].name == atom.name && fits(group) => group.push(index),
             _ => groups.push(vec![index]),
         }

@@ -86,7 +86,7 @@ fn a_serial_tells_how_many_writes_led_to_it_unless_it_is_a_time() {
         assert!(skips(counting, 2_026_111_607, 2_026_111_607), "{counting}: it went back and came again");
         assert!(!skips(counting, u32::MAX, 0), "{counting}");
     }
-    // The first write of a day, and the second when somebody else made the first.
+    // The first write of a day, and the second when the first was a foreign one.
     assert!(!skips("DEFAULT", 2_026_111_607, 2_026_111_701));
     assert!(skips("DEFAULT", 2_026_111_607, 2_026_111_702));
     assert!(!skips("DEFAULT", 1, 2_026_111_701));
@@ -184,20 +184,20 @@ async fn a_failed_call_fails_what_was_in_it_and_what_was_to_come() {
     assert_eq!(calls, 1);
 }
 
-/// What a request is answered with instead.
+/// The answer to a request instead.
 type Fault = Box<dyn Fn(&[Change]) -> Option<ServerError> + Send + Sync>;
 
 /// A server that does not take some requests.
 struct Poisoned(MemoryServer, Fault);
 
 impl Poisoned {
-    /// One that answers so wherever a name begins with `poison`.
+    /// A server that answers so wherever a name begins with `poison`.
     async fn with(error: ServerError) -> Self {
         let bad = |change: &Change| change.name.undotted().starts_with("poison");
         Self(server().await, Box::new(move |changes| changes.iter().any(bad).then(|| error.clone())))
     }
 
-    /// One whose database trips over some names.
+    /// A server whose database fails on some names.
     async fn database() -> Self {
         Self::with(ServerError::Failed { status: 500, words: "value too long for a column".into() }).await
     }
@@ -318,7 +318,7 @@ async fn a_zone_that_takes_nothing_is_told_from_bad_records_by_a_few_calls() {
     assert!(calls < 30, "{calls} calls");
     let again = send(&server, &zone(), &all(300), None, closed.as_deref()).await;
     assert_eq!((again.calls, again.closed), (1, closed));
-    // One that is taken proves the opposite, wherever it is.
+    // An accepted change proves the opposite, wherever it is.
     for at in [0, 150, 299] {
         let mut atoms = all(300);
         atoms[at] = atom("h", &[], Some((RecordType::A, "192.0.2.1")));

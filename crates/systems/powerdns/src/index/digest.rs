@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use signpost_dns::{Rdata, RecordType};
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, LEGACY_COMMENT_ACCOUNT, ServerSet, SetContent};
 
-/// What a record set means.
+/// The meaning of a record set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest(u64);
 

@@ -92,7 +92,7 @@ impl ZoneIndex {
         }
     }
 
-    /// What should be true of a DNSEndpoint now: its generation is observed once every endpoint was judged.
+    /// The wanted status of a DNSEndpoint now: its generation is observed once every endpoint was judged.
     pub(crate) fn endpoint_wanted(&self, id: &ObjectId) -> Option<Wanted> {
         let state = self.read();
         let object = state.endpoints.get(id)?;
@@ -103,7 +103,7 @@ impl ZoneIndex {
         all.then(|| Wanted { status: Some(status), ..Wanted::nothing(identity) })
     }
 
-    /// What is refused of the DNSEndpoints among these objects, complete for each.
+    /// The refusals of the DNSEndpoints among these objects, complete for each.
     pub(crate) fn endpoint_refusals(&self, ids: &[Arc<ObjectId>]) -> Vec<(Identity, Vec<Refusal>)> {
         let ids: BTreeSet<&Arc<ObjectId>> = ids.iter().filter(|id| id.is::<DnsEndpoint>()).collect();
         let state = self.read();

@@ -1,4 +1,4 @@
-//! What the index keeps of an object: a few hundred bytes, parsed once, no Kubernetes types.
+//! The index entry of an object: a few hundred bytes, parsed once, no Kubernetes types.
 //!
 //! In: Zone, ClusterZone, RRset and ClusterRRset objects as the watch delivers them. Out: [`ZoneObject`] and
 //! [`Record`]; a spec that cannot be understood is a [`Refusal`], never an error.
@@ -25,7 +25,7 @@ use crate::report::status::{Decided, Found};
 pub enum ZoneKey {
     /// A zone.
     Zone(ZoneName),
-    /// What objects wrote where a zone's name should be.
+    /// The zone names in the references of objects, as written.
     Unnamed(Arc<str>),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ZoneObject {
     pub(crate) spec: Arc<ZoneSpec>,
     /// Its status as it was last seen.
     pub(crate) status: Arc<ZoneStatus>,
-    /// What its status should be, as it was last decided.
+    /// Its wanted status, as it was last decided.
     pub(crate) wanted: Option<Arc<ZoneStatus>>,
     /// Whether the object may be deleted: nothing of it has to be taken off the server any more.
     pub(crate) release: bool,
@@ -86,7 +86,7 @@ impl ZoneObject {
         self.identity.finalizers.has(FINALIZER)
     }
 
-    /// What its status should be, or else what it is.
+    /// Its wanted status, or else its current one.
     pub(crate) fn decided(&self) -> &ZoneStatus {
         self.wanted.as_deref().unwrap_or(&self.status)
     }
@@ -100,7 +100,7 @@ impl ZoneObject {
     }
 }
 
-/// What an object has written, as its status keeps it.
+/// The record of an object, as its status keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) zone: ZoneName,
@@ -127,13 +127,13 @@ impl Applied {
     }
 }
 
-/// What passes of this process found out about an object's record, until its status reports the same.
+/// The findings of passes of this process about an object's record, until its status reports the same.
 ///
 /// A fact is about the server, not about the object's spec: it stays true when the object is edited or deleted
 /// meanwhile, and it is newer than any status that is still on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// What the object has on the server.
+    /// The object's record on the server.
     now: Option<Arc<Applied>>,
     /// Earlier facts, whose statuses may still be on their way back.
     earlier: Vec<Option<Arc<Applied>>>,
@@ -149,7 +149,7 @@ pub(crate) struct Since {
     pub(crate) at: Timestamp,
 }
 
-/// What a record set's status had when it was last seen, as far as it must be carried on.
+/// The parts of a record set's last seen status that must be kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) available: Option<Since>,
@@ -160,7 +160,7 @@ pub(crate) struct Seen {
     pub(crate) sync: Option<Sync>,
     /// Why it is not ready.
     pub(crate) refused: Option<Reason>,
-    /// What was reported although the object is served.
+    /// The notice that was reported although the object is served.
     pub(crate) notice: Option<Reason>,
     /// Since when.
     pub(crate) noticed: Option<Timestamp>,
@@ -231,7 +231,7 @@ impl Seen {
     }
 }
 
-/// What a record set wants on the server, apart from its name.
+/// The wanted content of a record set, apart from its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Desired {
     pub(crate) rtype: RecordType,
@@ -270,7 +270,7 @@ pub(crate) struct Record {
     /// The key it is worked on under, and its absolute name there.
     pub(crate) home: ZoneKey,
     pub(crate) name: Result<Fqdn, Box<Refusal>>,
-    /// What the last pass decided, until the object changes.
+    /// The decision of the last pass, until the object changes.
     pub(crate) status: Option<Box<Decided>>,
 }
 
@@ -346,7 +346,7 @@ impl Record {
         self.identity.finalizers.has(FINALIZER)
     }
 
-    /// What the object is known to have on the server: what a pass found out, or else what its status reports.
+    /// The known record of the object on the server: from a pass, or else from its status.
     pub(crate) fn applied(&self) -> Option<&Arc<Applied>> {
         match &self.facts {
             Some(facts) => facts.now.as_ref(),
@@ -441,7 +441,7 @@ impl Record {
         }
     }
 
-    /// What it wants on the server. A comment is left out where the server keeps none, as it answered before.
+    /// Its wanted content. A comment is left out where the server keeps no comments, as it answered before.
     pub(crate) fn wanted(&self, no_comments: bool) -> Option<(&Arc<SetContent>, Digest)> {
         let desired = self.desired.as_ref().ok()?;
         let known =
@@ -481,7 +481,7 @@ impl Record {
         self.retain || (self.owned && !holder.is_some_and(under))
     }
 
-    /// What PowerDNS-Operator wrote for an object that is being deleted before its status could report it: its
+    /// The record that PowerDNS-Operator wrote for an object that is being deleted before its status could report it: its
     /// finalizer is the same, and its status is Succeeded.
     pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {
         let wrote = self.has_finalizer() && self.applied().is_none() && self.seen.sync == Some(Sync::Succeeded);
@@ -527,7 +527,7 @@ fn least_octets(text: &str) -> usize {
     12 + text.len() / 4
 }
 
-/// What is wanted of records as an object has them; `at` is where they are, for messages.
+/// The wanted content of an object's records; `at` is their field, for messages.
 pub(crate) fn desired(
     at: &str,
     rtype: &str,

@@ -70,7 +70,7 @@ async fn a_name_that_lost_its_object_is_looked_at_once() {
     assert!(first.left && world.snapshot(&key(), &none, &Ledger::default()).names.is_empty());
 }
 
-/// The zone object `ns/example.com` appears, for another zone than its name says.
+/// The zone object `ns/example.com` appears, for another zone than its name.
 fn appear_as_other(world: &ZoneIndex) -> ZoneKey {
     let zone: Zone = serde_json::from_value(json!({
         "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "Zone",

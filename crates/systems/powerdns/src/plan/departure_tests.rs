@@ -65,7 +65,7 @@ fn name_servers_that_the_zone_object_took_over_are_no_longer_the_record_sets() {
     assert_eq!(scene.words(), "ns: ClaimedByAnother\n");
 }
 
-/// The zone object goes, and one in another namespace is next in line, with a record set of its own at `www`.
+/// The zone object is deleted, and one in another namespace is the next owner, with a record set of its own at `www`.
 fn with_heir(policy: &str) -> Scene {
     let heir = json!({
         "metadata": { "namespace": "other", "uid": "heir", "creationTimestamp": "2026-01-02T00:00:00Z", "finalizers": null },

@@ -14,22 +14,22 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 
 /// Record sets that are on their way and not yet in the status of their object.
 ///
-/// It is written to the zone object before a batch and cleared after it. What it lists and nobody wants is provably
+/// It is written to the zone object before a batch and cleared after it. A listed record that no object wants is provably
 /// ours, as long as the server has exactly what the ledger lists.
 ///
-/// A line whose request ended without an answer is uncertain: the server may still carry the request out. Such a line
+/// A line whose request ended without an answer is uncertain: the server may still carry the request out. The line
 /// stays listed for a grace period, whatever the server has meanwhile. The same holds for every line that was read
-/// back from the zone object, because nobody knows how its request ended.
+/// back from the zone object, because the result of its request is unknown.
 ///
 /// It is one list with one writer, so nothing is lost by writing it whole. Within a cluster the writer is the leader: a
 /// successor reads the list before it writes, and its predecessor is fenced before each change of the server and of the
 /// object. Another cluster has a zone object of its own, and so a list of its own.
 ///
-/// Processes that watch one namespace each and share a ClusterZone do write over each other's lines. What one of them has
-/// in flight stays in its memory all the same, so a line only matters if that process also dies before the status of the
+/// Processes that watch one namespace each and share a ClusterZone do overwrite each other's lines. The records that one of them
+/// has in flight stay in its memory all the same, so a line only matters if that process also dies before the status of the
 /// object reports the same. Then the object, if it still exists, finds its record in place; if it was deleted
 /// in that moment, the record stays behind. Too little is deleted, never too much: in such a zone (`ZoneSnapshot::shared`)
-/// a line deletes something only at a name whose last object was seen to go.
+/// a line deletes something only at a name whose last object was seen to be deleted.
 ///
 /// A line of an endpoint stays as long as its record set does: a DNSEndpoint has neither a finalizer nor a status of ours, so that nothing
 /// else proves who wrote the record set once the object is deleted. These lines are a list of their own on the zone object, which is
@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
     pub(crate) zone_uncertain: Option<Timestamp>,
 }
 
-/// What is known of a line.
+/// The state of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Line {
     /// Since when it is uncertain whether the server will still carry its request out.
@@ -160,7 +160,7 @@ impl Ledger {
         self.lines.extract_if(Self::range(key), over).for_each(drop);
     }
 
-    /// Every line is uncertain from now on: it was read back, and nobody knows how its request ended.
+    /// Every line is uncertain from now on: it was read back, and the result of its request is unknown.
     pub(crate) fn doubt(&mut self, now: Timestamp) {
         for line in self.lines.values_mut() {
             line.uncertain = Some(now);

@@ -1,4 +1,4 @@
-//! What is remembered of a zone between passes, so that a change needs no read: a digest per record set, the serial,
+//! The memory of a zone between passes, so that a change needs no read: a digest per record set, the serial,
 //! the ledger and what the server refused.
 //!
 //! In: reads of the server and the outcome of our own writes. Out: lookups. Lost memory costs one full read, nothing else.
@@ -22,7 +22,7 @@ use crate::{
     report::status::Found,
 };
 
-/// What is remembered of one zone.
+/// The memory of one zone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ZoneMemory {
     /// The zone on the server; `None` when it must be read.
@@ -30,7 +30,7 @@ pub(crate) struct ZoneMemory {
     /// When every record was last read.
     pub(crate) read_at: Option<Timestamp>,
     pub(crate) ledger: Ledger,
-    /// What the server would not take, until when it is not tried again.
+    /// The refused changes, and until when they are not tried again.
     pub(crate) rejected: BTreeMap<RecordKey, Rejection>,
     /// Settings of the zone that the server would not take.
     pub(crate) rejected_settings: Option<RejectedSettings>,
@@ -49,7 +49,7 @@ pub(crate) struct ZoneMemory {
 }
 
 impl ZoneMemory {
-    /// What the server refused may be accepted now.
+    /// Refused changes may be accepted now.
     pub(crate) fn forget_refusals(&mut self) {
         self.rejected.clear();
         self.rejected_settings = None;
@@ -107,7 +107,7 @@ pub(crate) struct Present {
     pub(crate) apex_ns: Option<(u32, BTreeSet<String>)>,
     /// TTL and text of the start of authority; a zone without one is not served.
     pub(crate) soa: Option<(u32, Box<str>)>,
-    /// What external-dns owns.
+    /// The names that external-dns owns.
     pub(crate) registry: Registry,
 }
 

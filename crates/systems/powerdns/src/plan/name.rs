@@ -1,4 +1,4 @@
-//! What is to be done at one name of a zone: who owns what there, what is written and what is deleted. Pure.
+//! The plan for one name of a zone: the owner of each set, the writes and the deletions. Pure.
 //!
 //! ```text
 //!  objects at the name ─► claims (oldest first) ─► what may exist side by side ─► writes, switches of type, deletions
@@ -24,7 +24,7 @@ use crate::{
     report::status::{Found, Readiness, RecordStatus},
 };
 
-/// What all names of a zone have in common.
+/// The input that all names of a zone share.
 pub(crate) struct Scope<'a> {
     pub(crate) zone: &'a ZoneName,
     pub(crate) holder: Option<&'a Arc<ZoneObject>>,
@@ -78,19 +78,19 @@ struct Place<'a> {
     scope: &'a Scope<'a>,
     name: &'a Fqdn,
     records: &'a [Arc<Record>],
-    /// What the server has here.
+    /// The server's sets at this name.
     there: BTreeMap<RecordKey, Digest>,
     wants: BTreeMap<RecordKey, Arc<Record>>,
     losers: Vec<(Arc<Record>, Readiness)>,
     leaving: Vec<Arc<Record>>,
-    /// What objects wrote here and no longer want.
+    /// Sets that objects wrote here and no longer want.
     unwanted: BTreeSet<RecordKey>,
-    /// What the ledger lists and stays, because it may be the old type of an object that cannot be written now: the first such object
+    /// A listed set that stays, because it may be the old type of an object that cannot be written now: the first such object
     /// reports it from now on.
     kept: Option<(Arc<str>, RecordKey)>,
 }
 
-/// What becomes of the sets that are wanted here.
+/// The result for the sets that are wanted here.
 #[derive(Default)]
 struct Heirs {
     /// Sets that the server has as their holders want them.
@@ -100,7 +100,7 @@ struct Heirs {
 }
 
 impl<'a> Place<'a> {
-    /// Who claims what.
+    /// The claims.
     fn of(plan: &Plan, scope: &'a Scope<'a>, name: &'a Fqdn, records: &'a [Arc<Record>]) -> Self {
         let present = plan.memory.present.as_ref();
         let there = present.map(|present| present.at(name).map(|(key, digest)| (key.clone(), digest)).collect());
@@ -159,7 +159,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What the object wrote at this name.
+    /// The set that the object wrote at this name.
     fn wrote(&self, record: &Record) -> Option<RecordKey> {
         let here = |applied: &&Arc<Applied>| applied.zone == *self.scope.zone && applied.key.name == *self.name;
         if let Some(applied) = record.applied().filter(here) {
@@ -175,7 +175,7 @@ impl<'a> Place<'a> {
         !record.identity.is_deleting() && self.wrote(record).is_some_and(|old| Some(&old) == record.key().as_ref())
     }
 
-    /// What objects wrote here and no longer want: the object is being deleted, or its type was changed.
+    /// Sets that objects wrote here and no longer want: the object is being deleted, or its type was changed.
     fn find_unwanted(&mut self) {
         let mut unwanted: BTreeSet<RecordKey> = BTreeSet::new();
         let leaving = self.leaving.iter().filter(|record| !self.scope.stays_behind(record));
@@ -197,7 +197,7 @@ impl<'a> Place<'a> {
         key.rtype != RecordType::Soa && !self.scope.is_of_zone(key) && self.there.contains_key(key)
     }
 
-    /// What only the ledger knows of: it was written for an object that was deleted, or for one that was given another type
+    /// Sets that only the ledger lists: written for an object that was deleted, or for an object that was given another type
     /// before its status could report what it wrote. Returns what is there; the rest is forgotten.
     fn take_listed(&self, plan: &mut Plan) -> Vec<RecordKey> {
         // The ledger is of one zone object: nothing was written through it for an object that refers to another one.
@@ -208,12 +208,12 @@ impl<'a> Place<'a> {
             if record.identity.is_deleting() {
                 named && self.scope.stays_behind(record)
             } else {
-                // One that cannot be understood keeps whatever it wrote.
+                // An object that cannot be understood keeps what it wrote.
                 named || (of_holder(record) && record.desired.is_err())
             }
         };
         let mut listed = plan.memory.ledger.at(self.name);
-        // Where objects are seen, one that is not seen may exist beside them. A name that lost its last one was all theirs.
+        // Where objects are seen, an unseen one may exist beside them. A name that lost its last object was theirs alone.
         let unseen = self.scope.shared && !self.records.is_empty();
         listed.retain(|key| {
             !unseen && !self.unwanted.contains(key) && !self.records.iter().any(|record| claims(record, key))
@@ -224,8 +224,8 @@ impl<'a> Place<'a> {
         orphans
     }
 
-    /// What may exist side by side. What is on the server comes before what was, and that before what is new. What the server
-    /// refuses comes last: it keeps nothing else from its name.
+    /// Admits the sets that may exist side by side: sets on the server first, then former ones, then new ones. Sets that the
+    /// server refuses come last: they keep nothing else from their name.
     fn admit(&mut self, plan: &Plan, orphans: &mut Vec<RecordKey>) {
         let mut candidates: Candidates<String> = BTreeMap::new();
         for (key, record) in &self.wants {
@@ -282,7 +282,7 @@ impl<'a> Place<'a> {
         self.rejected(plan, key, record).is_some() && !there()
     }
 
-    /// Nobody takes over what is there: whoever wrote it takes it along when it is deleted.
+    /// No object takes the set over: it is deleted with the object that wrote it.
     fn leave_alone(&mut self, key: RecordKey) {
         let goes = |record: &&Arc<Record>| !self.scope.stays_behind(record);
         let of_leaving = self.leaving.iter().filter(goes).any(|leaves| self.wrote(leaves).as_ref() == Some(&key));
@@ -298,7 +298,7 @@ impl<'a> Place<'a> {
         same.then(|| Refusal::new(Reason::ProviderRejected, rejection.words.clone()))
     }
 
-    /// What has to be written.
+    /// The sets to write.
     fn write(&mut self, plan: &mut Plan, orphans: &mut Vec<RecordKey>) -> Heirs {
         let mut heirs = Heirs::default();
         for (key, record) in std::mem::take(&mut self.wants) {
@@ -360,7 +360,7 @@ impl<'a> Place<'a> {
         heirs
     }
 
-    /// What has to go, and who waits for it or for somebody else to take it over.
+    /// The sets to delete, and the objects that wait for the deletion or for a new owner.
     fn depart(self, plan: &mut Plan, start: usize, heirs: &Heirs) {
         let zone = self.scope.zone;
         let mut going: BTreeMap<RecordKey, Vec<Waiting>> =

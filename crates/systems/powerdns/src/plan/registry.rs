@@ -33,7 +33,7 @@ pub(crate) struct Registry {
     owned: BTreeMap<RecordKey, Entry>,
 }
 
-/// What the registry has about a record set.
+/// The entry of the registry for a record set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The name of the TXT record.
@@ -58,7 +58,7 @@ impl Registry {
         self.owned.is_empty()
     }
 
-    /// Who owns a record set.
+    /// The owner of a record set.
     pub(crate) fn owner_of(&self, key: &RecordKey) -> Option<&Entry> {
         self.owned.get(key)
     }
@@ -119,7 +119,7 @@ fn after_type(at: &Fqdn) -> BTreeSet<RecordKey> {
     keys
 }
 
-/// What follows `WORD-` in a label, wherever it begins a word.
+/// The text after `WORD-` in a label, wherever it begins a word.
 fn tails<'a>(label: &'a str, word: &str) -> Vec<&'a str> {
     let starts = label.match_indices(word).map(|(start, _)| start);
     let begins = |start: usize| label[..start].chars().next_back().is_none_or(|c| !c.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! What a plan does, on small worlds; and laws that hold on any.
+//! Plans of small scenes, and properties of every plan.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

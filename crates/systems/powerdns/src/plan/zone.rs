@@ -1,4 +1,4 @@
-//! What is to be done about the zone itself: its settings, its apex NS and its start of authority. Pure.
+//! The plan for the zone itself: its settings, its apex NS and its start of authority. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ pub(crate) fn holds(zone: &ZoneName, holder: &ZoneObject, key: &RecordKey) -> bo
         }
 }
 
-/// What PowerDNS names as the primary of a zone that is created without a start of authority.
+/// The primary that PowerDNS names in a zone that is created without a start of authority.
 const MISCONFIGURED: &str = "a.misconfigured.dns.server.invalid.";
 
 /// A step, and what of it is refused although the rest is done.
@@ -57,7 +57,7 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
                 catalog: (!catalog.is_empty()).then_some(catalog),
                 account: spec.account.clone(),
                 soa_edit_api: Some(counting.unwrap_or(SoaEditApi::Default).as_str().to_owned()),
-                // A rectify walks the whole zone after every change and does nothing for one that is not signed.
+                // A rectify walks the whole zone after every change and does nothing for an unsigned zone.
                 api_rectify: Some(spec.api_rectify.unwrap_or(spec.dnssec == Some(true))),
                 dnssec: spec.dnssec.filter(|signed| *signed),
             },
@@ -74,7 +74,7 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
         catalog: differs(&info.catalog, &catalog),
         account: spec.account.as_deref().filter(|account| *account != info.account).map(str::to_owned),
         soa_edit_api: counting.and_then(|counting| differs(&info.soa_edit_api, counting.as_str())),
-        // What is written to a signed zone has no valid answer until it is rectified.
+        // A record in a signed zone has no valid answer until the zone is rectified.
         api_rectify: spec.api_rectify.or(signed.then_some(true)).filter(|rectify| *rectify != info.api_rectify),
         dnssec: spec.dnssec.filter(|signed| *signed != info.dnssec),
     };
@@ -82,15 +82,15 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
     Ok((step, refusal))
 }
 
-/// The serial that secondaries have seen of the zone: theirs must never be above the one that is served. A zone whose
+/// The serial that secondaries have seen of the zone: theirs must never be above the served one. A zone whose
 /// content comes from elsewhere has its serial from there.
 pub(crate) fn serial_floor(holder: &ZoneObject) -> Option<u32> {
     let last = holder.decided().serial.or(holder.status.serial);
     last.and_then(|serial| u32::try_from(serial).ok()).filter(|_| !holder.spec.kind.is_secondary())
 }
 
-/// Whether one serial is older than another, also for secondaries, which compare them on a circle (RFC 1982). One that
-/// wrapped around is not.
+/// Whether one serial is older than another, also for secondaries, which compare them on a circle (RFC 1982). A serial
+/// that wrapped around is not.
 pub(crate) fn is_older(serial: u32, than: u32) -> bool {
     than.checked_sub(serial).is_some_and(|ahead| (1..0x8000_0000).contains(&ahead))
 }
@@ -190,7 +190,7 @@ fn apex_soa(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, elsewhere
     let first = || first_soa(zone, &holder.spec);
     let default = match &present.soa {
         None if !elsewhere => Some(first()),
-        // The server names nobody as the primary of a zone that was created without one.
+        // The server names no primary in a zone that was created without one.
         Some((_, text)) if memory.created && !elsewhere && text.starts_with(MISCONFIGURED) => {
             (!holder.spec.nameservers.is_empty()).then(first)
         }
@@ -221,7 +221,7 @@ fn apex_ns(holder: &ZoneObject, memory: &ZoneMemory) -> Wanted {
     Ok((wanted != have).then(|| (RecordType::Ns, content(ttl, &records, None))))
 }
 
-/// What a zone starts with that the server made without one, because its content was to come from elsewhere.
+/// The start of authority of a zone that the server created without one, because its content was to come from elsewhere.
 fn first_soa(zone: &ZoneName, spec: &ZoneSpec) -> SoaSpec {
     let primary = spec.nameservers.first().cloned().unwrap_or_else(|| zone.to_string());
     SoaSpec {
@@ -268,7 +268,7 @@ pub(crate) fn with_safe_serial(
     Arc::new(SetContent { records, ..(**content).clone() })
 }
 
-/// What a failed call means for the objects that wait for it.
+/// The refusal that a failed call means for the objects that wait for it.
 pub(crate) fn server_refusal(error: &ServerError) -> Refusal {
     let reason = match error.class() {
         ErrorClass::Transient | ErrorClass::Missing => Reason::ProviderUnreachable,

@@ -1,11 +1,11 @@
-//! What has to be tried again after a pass, and how soon.
+//! The retries after a pass, and how soon they are due.
 
 use std::{sync::Arc, time::Duration};
 
 use signpost_engine::{ObjectId, Outcome, RetryClass, Touched, WriteError};
 use signpost_provider_powerdns::{ErrorClass, ServerError};
 
-/// What has to be tried again, and how soon.
+/// The retries, and how soon they are due.
 pub(crate) struct Retries {
     pub(crate) now: bool,
     pub(crate) deferred: bool,
@@ -65,7 +65,7 @@ impl Retries {
     pub(crate) fn outcome(mut self, resync: Option<Duration>) -> Outcome<Arc<ObjectId>> {
         let retry = |class, objects| Outcome::Retry { class, objects };
         if self.deferred {
-            // What was not tried at all waits for no longer than what failed.
+            // An object that was not tried waits no longer than a failed one.
             self.widen();
         }
         if self.now {

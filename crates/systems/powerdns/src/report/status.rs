@@ -1,4 +1,4 @@
-//! What is reported about an object. Only what was applied can be called a success.
+//! The statuses of objects. Only an applied change can be reported as a success.
 //!
 //! In: what a pass decided, and the zone's outcome. Out: statuses (`Available` with PowerDNS-Operator's reasons, `Ready` with
 //! ours), events, and when the zone is next.
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What a pass decided about an object.
+/// The decision of a pass about an object.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // A pass decides about thousands of record sets and one zone: only the zone is boxed.
 pub(crate) enum Decision {
@@ -30,7 +30,7 @@ pub(crate) enum Decision {
     Zone(Box<ZoneDecision>),
 }
 
-/// What a pass decided about a zone object.
+/// The decision of a pass about a zone object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ZoneDecision {
     /// The object as it was judged.
@@ -38,7 +38,7 @@ pub(crate) struct ZoneDecision {
     pub(crate) status: ZoneStatus,
 }
 
-/// What a pass decided about a record set.
+/// The decision of a pass about a record set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordStatus {
     /// The object as it was judged.
@@ -50,22 +50,22 @@ pub(crate) struct RecordStatus {
     pub(crate) name: Option<Fqdn>,
     /// Whether the object may go.
     pub(crate) release: bool,
-    /// What the user should know although the object is served.
+    /// A notice for the user although the object is served.
     pub(crate) notice: Option<Refusal>,
 }
 
-/// What a pass found out about an object's record on the server.
+/// The finding of a pass about an object's record on the server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
     /// Nothing: whatever the object is known to have there, it still has.
     Nothing,
     /// The server has this, written for the object.
     Wrote(Arc<Applied>),
-    /// This record is not on the server, or it is another object's or nobody's from now on.
+    /// This record is not on the server, or it belongs to another object or to no object from now on.
     Absent(ZoneName, RecordKey),
 }
 
-/// What the last pass decided about a record set, as the index keeps it: few bytes for one that is served.
+/// The last decision about a record set, as the index keeps it: few bytes for a served one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decided {
     name: Option<Fqdn>,
@@ -74,7 +74,7 @@ pub(crate) struct Decided {
     /// Whether the pass found the object's record on the server.
     wrote: bool,
     release: bool,
-    /// What is to be told of it; `None` when it is served and there is nothing to tell.
+    /// The readiness and notice to report; `None` when it is served and there is nothing to report.
     told: Option<Box<(Readiness, Option<Refusal>)>>,
 }
 
@@ -92,7 +92,7 @@ impl Decided {
         (&self.told, self.wrote, self.release) == (&other.told, other.wrote, other.release)
     }
 
-    /// What is refused, or else what was not reported yet although the object is served.
+    /// The refusal, or else the notice that was not reported yet although the object is served.
     pub(crate) fn refusal(&self, seen: &Seen) -> Option<&Refusal> {
         let new = |notice: &&Refusal| seen.notice != Some(notice.reason);
         self.readiness().refusal().or(self.notice().filter(new))
@@ -168,7 +168,7 @@ impl RecordStatus {
         // A pass before this one may have written it, and its status is still on the way.
         let pending = record.status.as_ref().filter(|status| status.wrote && known.is_some());
         let new = || Arc::new(Applied { zone: zone.clone(), key: key.clone(), digest });
-        // What an endpoint has on the server is in the ledger.
+        // The record of an endpoint is in the ledger.
         let found = match record.endpoint {
             Some(_) => Found::Nothing,
             None => Found::Wrote(known.cloned().unwrap_or_else(new)),
@@ -243,7 +243,7 @@ fn both_conditions(
     ]
 }
 
-/// What should be true of a record set now: its finalizers first, then its status.
+/// The wanted state of a record set now: its finalizers first, then its status.
 pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
     let decided = record.status.as_deref()?;
     let identity = record.identity.clone();
@@ -258,7 +258,7 @@ pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
     Some(Wanted { finalizers, status, refusal, ..Wanted::nothing(identity) })
 }
 
-/// What should be true of a zone object now.
+/// The wanted state of a zone object now.
 pub(crate) fn zone_wanted(zone: &ZoneObject) -> Option<Wanted> {
     let identity = zone.identity.clone();
     if zone.release && identity.is_deleting() {

@@ -1,4 +1,4 @@
-//! What is reported of zone objects, and of the zone itself.
+//! The statuses of zone objects, and of the zone itself.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What is reported of zone objects.
+/// The statuses of zone objects.
 #[derive(Default)]
 pub(crate) struct ZoneReport {
     pub(crate) decisions: Vec<Decision>,
@@ -95,7 +95,7 @@ impl ZoneReport {
 }
 
 /// The lines of the ledger for a status. A ledger that only shrinks is not worth a write; one that is done with is, also where
-/// lines of what the server refuses are left: a line that stays would claim what somebody else writes later.
+/// lines of what the server refuses are left: a line that stays would claim a later foreign write.
 fn ledger_lines(zone: &ZoneName, reported: &ZoneStatus, memory: &ZoneMemory) -> Vec<String> {
     let lines = memory.ledger.lines(zone);
     let is_done = || !memory.ledger.zone && memory.ledger.in_flight().all(|key| memory.rejected.contains_key(key));
@@ -106,7 +106,7 @@ fn ledger_lines(zone: &ZoneName, reported: &ZoneStatus, memory: &ZoneMemory) -> 
     if !is_done() && shrinks() { reported.in_flight.clone() } else { lines }
 }
 
-/// What a zone that could not be made or changed means for its record sets.
+/// The refusal of the record sets of a zone that could not be created or changed.
 pub(crate) fn zone_failure(outcome: &ZoneOutcome, present: bool) -> Option<Refusal> {
     match outcome {
         ZoneOutcome::Failed(error) if error.class() == ErrorClass::Refused && !present => {
@@ -117,7 +117,7 @@ pub(crate) fn zone_failure(outcome: &ZoneOutcome, present: bool) -> Option<Refus
     }
 }
 
-/// What was wrong with the zone and is not known to be over: a pass over some record sets does not look at the zone, and
+/// The former error of the zone that is not known to be over: a pass over some record sets does not look at the zone, and
 /// all it can show is that the server takes writes again.
 pub(crate) fn still_refused(reported: &ZoneStatus, generation: i64, wrote: bool) -> Option<Refusal> {
     let failed = reported.sync_status.as_deref() == Some(Sync::Failed.as_str());

@@ -1,6 +1,6 @@
 //! The process dies after any request, again and again; in the end the server has exactly what the objects say.
 //!
-//! Sandbox and in-memory server. A seed says what users do and at which step the process dies; `SEED=17` plays that one alone.
+//! Sandbox and in-memory server. A seed decides what users do and at which step the process dies; `SEED=17` plays that one alone.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
 use crate::rig::{PATIENCE, start_with, zone_spec};
 
-/// Counts the requests of one life and ends it at the appointed one.
+/// Counts the requests of one process and ends it at the chosen one.
 struct Life {
     /// Held by a call under way, so that none is still to come when the process is dead.
     calling: tokio::sync::RwLock<()>,
@@ -72,7 +72,7 @@ enum Step {
     Dead,
 }
 
-/// A server as one life of the operator reaches it.
+/// A server as one process of the operator reaches it.
 struct Mortal {
     inner: MemoryServer,
     life: Arc<Life>,
@@ -149,7 +149,7 @@ struct Play {
     zones: Api<Zone>,
     sets: Api<RRset>,
     endpoints: Api<DnsEndpoint>,
-    /// What the objects say: name → (type, record).
+    /// The wanted records: name → (type, record).
     wanted: BTreeMap<String, (&'static str, String)>,
     dice: Dice,
 }
@@ -302,7 +302,7 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
         life.session.set(session.clone()).ok().unwrap();
         let client = sandbox.session_client(&session);
         let replica = start_with(client, Arc::new(Mortal { inner: server.clone(), life: life.clone() }), pace());
-        // What users do meanwhile.
+        // The actions of users meanwhile.
         for _ in 0..play.dice.roll(4) {
             play.act().await;
             tokio::time::sleep(Duration::from_millis(play.dice.roll(12))).await;

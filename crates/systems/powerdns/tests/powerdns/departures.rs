@@ -1,4 +1,4 @@
-//! Zone objects that go: what stays, what goes with them, and who is next.
+//! Zone objects that are deleted: what stays, what is deleted with them, and the next owner.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn with(field: &str, value: &str) -> Value {
 }
 
 impl Rig {
-    /// A zone object that is served and whose zone stays when it goes.
+    /// A zone object that is served and whose zone stays when it is deleted.
     async fn retained_zone(&self) {
         self.put("Zone", &self.zone, with("deletionPolicy", "Retain")).await;
         self.until("Zone", &self.zone, "Succeeded").await;
@@ -24,7 +24,7 @@ impl Rig {
         self.until_gone("Zone", &self.zone).await;
     }
 
-    /// What was asked of the server about this name and type since the proxy was told to forget.
+    /// The requests to the server about this name and type since the proxy was reset.
     fn asked_for(&self, name: &str, rtype: &str) -> Vec<String> {
         let name = self.fqdn(name);
         let bodies = self.proxy.seen().into_iter().filter(|seen| seen.method == http::Method::PATCH);
@@ -176,7 +176,7 @@ on_both! {
         let Some(rig) = Rig::new(cluster).await else { return };
         rig.foreign_zone().await;
         rig.tamper("foreign", "A", Some(&["203.0.113.1"])).await;
-        // Somebody else is faster: it is not there when it is looked for, and there when it is to be made.
+        // A foreign writer is faster: the zone is missing when it is looked up, and exists when it is to be created.
         let missing = Fault::Answer { status: 404, headers: vec![], body: "Not Found".into() };
         rig.proxy.add(Rule::next(1, missing).method(http::Method::GET).path("/zones/"));
         rig.zone().await;

@@ -220,7 +220,7 @@ on_both! {
         rig.until_listed(&["changed A", "gone A", "kept A"]).await;
         rig.crash().await;
         rig.withdraw("gone").await;
-        // What others made of a name since then is not ours.
+        // A foreign change of a name since then is not ours.
         rig.tamper("changed", "A", Some(&["198.51.100.1"])).await;
         rig.tamper("foreign", "A", Some(&["198.51.100.2"])).await;
         rig.start();

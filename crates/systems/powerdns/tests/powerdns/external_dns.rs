@@ -1,6 +1,6 @@
 //! The real external-dns on a real API server and a real `pdns_server`: what it does with DNSEndpoints, and what this operator does beside it.
 //!
-//! DNSEndpoints are made by hand here, with the labels and annotations of the router. A namespace stands for a cluster.
+//! DNSEndpoints are made by hand here, with the labels and annotations of the router. A namespace represents a cluster.
 
 use serde_json::{Value, json};
 use signpost_system_powerdns::EndpointSource;
@@ -170,7 +170,7 @@ async fn one_registry_hands_over_without_a_gap(version: ExternalDnsVersion) {
     assert_eq!(answers, [["aks01.example.org."], ["aks02.example.org."]], "no gap, and no way back");
 }
 
-/// This operator publishes DNSEndpoints beside an external-dns: it leaves what that owns, and takes it over when told to, while it runs.
+/// This operator publishes DNSEndpoints beside an external-dns: it leaves the names of external-dns alone, and takes them over on request, while external-dns runs.
 async fn the_operator_beside_it(version: ExternalDnsVersion) {
     let Some(cluster) = real_cluster().await else { return };
     let Some(mut rig) = rig_with(cluster, |_| {}).await else { return };

@@ -1,4 +1,4 @@
-//! A PowerDNS that fails in every way it can. It always ends right, nothing foreign is touched, and the rest goes on.
+//! A PowerDNS that fails in every way it can. The result is always correct, nothing foreign is touched, and the rest continues.
 
 use std::time::Duration;
 
@@ -209,7 +209,7 @@ on_both! {
         rig.zone().await;
         rig.served("www", "www", "A", &["192.0.2.1"]).await;
         rig.served("mail", "mail", "A", &["192.0.2.2"]).await;
-        // What it wrote itself it need not read.
+        // It need not read its own writes.
         let read = |rig: &Rig| rig.metrics().lines().find(|line| line.contains("powerdns_reads_total{depth=\"records\"}")).map(str::to_owned);
         let before = read(&rig);
         rig.served("ftp", "ftp", "A", &["192.0.2.4"]).await;

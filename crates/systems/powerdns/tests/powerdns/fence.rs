@@ -1,4 +1,4 @@
-//! Whoever may not write any more sends nothing more, however far a pass has come. Sandbox and in-memory server.
+//! A replica that may not write any more sends nothing more, however far a pass has come. Sandbox and in-memory server.
 
 use std::{
     sync::{
@@ -71,7 +71,7 @@ async fn a_leader_that_loses_its_lease_in_the_middle_of_a_batch_sends_nothing_mo
         Fault::None
     })));
     let server: Arc<dyn ZoneServer> = Arc::new(memory.clone());
-    // What asks after the server's health holds it until it next wakes up.
+    // The health check keeps it until it next wakes up.
     install_with(&mut operator, server.clone(), Pace { probe: Duration::from_secs(1), ..fast() });
     let ended = tokio::spawn(operator.run(CancellationToken::new())).await.unwrap();
     assert!(matches!(ended, Err(OperatorError::LeaseLost)), "{ended:?}");

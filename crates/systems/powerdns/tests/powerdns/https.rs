@@ -18,7 +18,7 @@ on_both! {
         let stranger = TlsFront::open(plain).await;
         let (url, right, wrong) = (front.url(), front.ca_file().to_owned(), stranger.ca_file().to_owned());
 
-        // The authority of somebody else: nothing passes, and it is said what to look at.
+        // A foreign authority: nothing is sent, and the message names the setting to check.
         rig.proxy.forget();
         let to = url.clone();
         rig.tune(move |config| {
@@ -51,7 +51,7 @@ on_both! {
         rig.until_served("www", "A", &["192.0.2.1"]).await;
         rig.until_ready().await;
 
-        // None at all, on request.
+        // No authority at all, on request.
         rig.stop().await;
         rig.tune(move |config| {
             config.url.clone_from(&url);

@@ -1,4 +1,4 @@
-//! What the zone object says is on its way is true, whatever fails. Sandbox and in-memory server.
+//! The ledger in the zone object is correct, whatever fails. Sandbox and in-memory server.
 
 use std::{
     sync::{

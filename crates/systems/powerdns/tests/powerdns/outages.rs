@@ -1,4 +1,4 @@
-//! A PowerDNS that refuses the key, or hangs for a minute: it is left alone, the rest goes on, and it ends right by itself.
+//! A PowerDNS that refuses the key, or hangs for a minute: it is left alone, the rest continues, and the result is correct without help.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ on_both! {
             let readiness = format!("{:?}", rig.readiness());
             assert!(readiness.contains(&status.to_string()) && readiness.contains("PDNS_API_KEY"), "{readiness}");
             assert!(readiness.contains(&rig.proxy.url()), "it names the server: {readiness}");
-            // However often it is tried meanwhile, what an object says stays the same. Only the ledger may grow: a name
+            // However often it is tried meanwhile, the status of an object is unchanged. Only the ledger may grow: a name
             // is listed before it is first tried.
             let objects = async || {
                 let mut zone = rig.get("Zone", &zones[0]).await["status"].take();
@@ -202,7 +202,7 @@ on_both! {
         rig.put("RRset", "edited", rig.rrset("edited", "A", &["192.0.2.4"])).await;
         rig.delete("RRset", "gone").await;
 
-        // The rest goes on: another process with another server, and what needs no server.
+        // The rest continues: another process with another server, and work that needs no server.
         other.served("www", "www", "A", &["192.0.2.5"]).await;
         other.until_served("www", "A", &["192.0.2.5"]).await;
         rig.put("RRset", "wrong", rig.rrset("wrong", "TXT", &["no quotes"])).await;

@@ -1,4 +1,4 @@
-//! Only what is provably ours goes, whenever the process dies.
+//! Only records that are provably ours are deleted, whenever the process dies.
 
 use serde_json::json;
 use signpost_testkit::{Fault, Rule, eventually, on_both};
@@ -11,7 +11,7 @@ on_both! {
         rig.without_resync().await;
         rig.zone().await;
         rig.at_rest().await;
-        // The PATCH arrives, its answer does not, and then the process is gone: no finalizer, no status.
+        // The PATCH arrives, its answer does not, and then the process dies: no finalizer, no status.
         rig.proxy.add(Rule::next(1, Fault::CutAfter).method(http::Method::PATCH));
         rig.proxy.add(Rule::every(Fault::Hang));
         rig.put("RRset", "www", rig.rrset("www", "A", &["192.0.2.1"])).await;

@@ -1,4 +1,4 @@
-//! What happens to record sets.
+//! Record sets from creation to deletion.
 
 use serde_json::json;
 use signpost_testkit::on_both;

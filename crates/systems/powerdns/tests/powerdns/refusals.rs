@@ -1,4 +1,4 @@
-//! What the server refuses, and what is served although its user probably meant something else.
+//! Records that the server refuses, and served records that their user probably did not intend.
 
 use std::{
     sync::{
@@ -71,7 +71,7 @@ async fn a_refused_older_set_keeps_no_younger_one_from_its_name() {
     scene.until_set("younger", "Succeeded").await;
     scene.until_set("older", "Failed").await;
     assert_eq!(scene.served().unwrap(), [format!("www.{NAME}. CNAME web.example.org.")]);
-    // What is served stays when the other one could be written: a change of the zone object makes it tried again.
+    // The served record stays when the other one could be written: a change of the zone object makes it tried again.
     scene.touch_zone("again").await;
     eventually("the change of the zone object is reported", PATIENCE, || async {
         let zone = scene.zones.get(NAME).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_refused_record_keeps_no_line_of_another_one_in_the_ledger() {
     refuses.store(false, Ordering::SeqCst);
     scene.create("api", "api", "A", "192.0.2.1").await;
     scene.until_set("api", "Succeeded").await;
-    // A line that stays would claim what somebody writes by hand after the object is deleted.
+    // A line that stays would claim a record that is written by hand after the object is deleted.
     eventually("only what is refused is listed", PATIENCE, || async {
         let lines = scene.zone_status().await.in_flight;
         if lines.len() == 1 && lines[0].starts_with("www A ") { Ok(()) } else { Err(lines) }

@@ -64,7 +64,7 @@ fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A PowerDNS of one's own. `None` when there is none.
+/// A PowerDNS for one test. `None` when it is not installed.
 pub async fn own_server() -> Option<PowerDns> {
     install_tls();
     PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await
@@ -90,7 +90,7 @@ fn direct(url: &str, key: Secret) -> PowerDnsClient {
 }
 
 impl Rig {
-    /// On the PowerDNS all tests share. `None` when there is none.
+    /// On the PowerDNS all tests share. `None` when it is not installed.
     pub async fn new(cluster: Cluster) -> Option<Self> {
         install_tls();
         let server = PowerDns::shared_sqlite().await?;
@@ -98,7 +98,7 @@ impl Rig {
     }
 
     /// On a PowerDNS of its own, for tests that count requests: where many tests share one, its SQLite answers 500 when two write in the same
-    /// moment, and the operator tries again. It stops when the server is dropped. `None` when there is none.
+    /// moment, and the operator tries again. It stops when the server is dropped. `None` when it is not installed.
     pub async fn alone(cluster: Cluster) -> Option<(PowerDns, Self)> {
         let server = own_server().await?;
         let rig = Self::on(cluster, &server).await;
@@ -141,7 +141,7 @@ impl Rig {
         change(&mut self.pace);
     }
 
-    /// Starts anew with no look at the clock: from now on there is a pass when something happens, and then only.
+    /// Starts again without timed passes: from now on there is a pass only after a change.
     pub async fn without_resync(&mut self) {
         self.stop().await;
         self.set_pace(|pace| (pace.resync, pace.full_read) = (Duration::from_hours(1), Duration::from_hours(2)));
@@ -187,7 +187,7 @@ impl Rig {
         self.running.as_ref().unwrap().metrics.encode()
     }
 
-    /// What readiness says about the server.
+    /// The readiness check of the server.
     pub fn readiness(&self) -> Option<Check> {
         self.running.as_ref().unwrap().health.checks().get("powerdns").cloned()
     }
@@ -287,7 +287,7 @@ impl Rig {
     }
 
     /// Waits until the series of `family` with `part` in their labels have these states: one series each. They follow the
-    /// watch, which may tell of a status later than a look at the object does.
+    /// watch, which may report a status later than a read of the object.
     pub async fn until_states(&self, family: &str, part: &str, states: &[&str]) {
         eventually(&format!("{family} of {part} is {states:?}"), PATIENCE, || async {
             let metrics = self.metrics();
@@ -311,7 +311,7 @@ impl Rig {
         ZoneName::parse(&self.zone).unwrap()
     }
 
-    /// What the server holds, asked directly.
+    /// The records of the server, asked directly.
     pub async fn contents(&self) -> Option<ZoneContents> {
         let zone = self.zone_name();
         by_hand("reading the zone", async || self.server.read(&zone).await).await

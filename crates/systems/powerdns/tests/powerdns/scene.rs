@@ -157,7 +157,7 @@ impl Scene {
         .await;
     }
 
-    /// What the server has below the apex; `None` without the zone.
+    /// The server's records below the apex; `None` without the zone.
     pub fn served(&self) -> Option<Vec<String>> {
         let zone = ZoneName::parse(NAME).unwrap();
         let contents = self.server.contents(&zone)?;

@@ -1,4 +1,4 @@
-//! What `kubectl apply` refuses, and what it takes, on both API servers.
+//! Objects that `kubectl apply` refuses and accepts, on both API servers.
 
 use serde_json::{Value, json};
 use signpost_testkit::{Cluster, on_both};

@@ -143,7 +143,7 @@ on_both! {
         rig.until_gone("Zone", &rig.zone).await;
         assert!(rig.contents().await.is_none());
         for (name, ..) in SETS {
-            // An API server without a garbage collector needs somebody to do its work.
+            // Without a garbage collector in the API server, the test does its work.
             let _ = rig.api("RRset").delete(name, &kube::api::DeleteParams::default()).await;
             rig.until_gone("RRset", name).await;
         }

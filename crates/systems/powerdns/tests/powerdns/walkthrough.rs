@@ -48,7 +48,7 @@ on_both! {
         rig.until_refused("RRset", "mx", "Duplicated").await;
         rig.until_refused("RRset", "host", "Duplicated").await;
 
-        // Names: absolute, a duplicate by another spelling, and one that only looks absolute.
+        // Names: absolute, a duplicate by another spelling, and a name that only looks absolute.
         rig.put("RRset", "absolute", in_direct(&rig.fqdn("absolute"), "A", &["192.0.2.3"])).await;
         rig.until("RRset", "absolute", "Succeeded").await;
         rig.put("RRset", "spelling", in_direct("absolute", "A", &["192.0.2.4"])).await;
@@ -87,7 +87,7 @@ on_both! {
         let pointer = dig(rig.dns, &format!("1.{reverse}."), "PTR").await;
         assert_eq!(pointer.records, [rig.fqdn("host")]);
 
-        // Everything goes, in the worst order.
+        // Everything is deleted, in the worst order.
         for zone in [&direct, &reverse] {
             rig.delete("ClusterZone", zone).await;
             rig.until_gone("ClusterZone", zone).await;

@@ -1,4 +1,4 @@
-//! What happens to zones.
+//! Zones from creation to deletion.
 
 use serde_json::json;
 use signpost_testkit::{eventually, on_both};
@@ -284,7 +284,7 @@ on_both! {
         rig.api("RRset").patch("www", &params, &kube::api::Patch::Merge(patch)).await.unwrap();
         rig.delete("Zone", &rig.zone).await;
         rig.until_gone("Zone", &rig.zone).await;
-        // An API server without a garbage collector needs somebody to do its work.
+        // Without a garbage collector in the API server, the test does its work.
         let _ = rig.api("RRset").delete("www", &kube::api::DeleteParams::default()).await;
         rig.until_gone("RRset", "www").await;
         rig.until_served("www", "A", &["192.0.2.1"]).await;

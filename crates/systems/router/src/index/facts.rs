@@ -42,7 +42,7 @@ pub(crate) const GATEWAY: &str = "router.io/gateway";
 pub(crate) const ISTIO_CONTROLLER: &str = "router.io/istio-controller";
 /// The postfix of a gateway's DNSEndpoint.
 pub(crate) const TARGET_POSTFIX: &str = "router.io/target-postfix";
-/// What a DNSEndpoint is for.
+/// The purpose of a DNSEndpoint.
 pub(crate) const RESOURCE_TYPE: &str = "router.io/resource-type";
 /// The value of [`RESOURCE_TYPE`] of a gateway's DNSEndpoint.
 pub(crate) const GATEWAY_SERVICE: &str = "gateway-service";
@@ -120,7 +120,7 @@ pub(crate) enum Owner {
     Target(Target),
 }
 
-/// What a DNSEndpoint asks for. An alias and addresses cannot follow one another at a name without a pause.
+/// The record class of a DNSEndpoint. An alias and addresses cannot follow one another at a name without a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Nothing: it is being changed from one class to the other.

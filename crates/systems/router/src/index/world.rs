@@ -26,7 +26,7 @@ use crate::{
     report::status::{Decision, TargetVerdict},
 };
 
-/// The object of a kind that is used, or why there is none.
+/// The used object of a kind, or why there is no such object.
 pub(crate) type Used<T> = Result<Arc<T>, Arc<str>>;
 
 /// The keys that a change concerns.
@@ -73,7 +73,7 @@ pub(crate) struct World {
     /// The routes of a Gateway, whether it exists or not.
     pub(crate) by_gateway: BTreeMap<Id, BTreeSet<Id>>,
     pub(crate) hosts: Claims<Fqdn, Id>,
-    /// What was decided about the address records of gateways.
+    /// The decisions about the address records of gateways.
     pub(crate) targets: BTreeMap<Target, TargetVerdict>,
     /// Names that a foreign object has, and who waits for them.
     taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
@@ -472,7 +472,7 @@ impl World {
                 let current = route.known.identity.asks_the_same(&judged) && route.host == Some(Ok(host.clone()));
                 if current && route.published != published {
                     route.published = published;
-                    // Who lost the host may withdraw it now.
+                    // The former owner of the host may withdraw it now.
                     let others = self.hosts.waiting(&host).map(|claim| RouterKey::Route(claim.holder.clone()));
                     touches.now.extend(others);
                 }

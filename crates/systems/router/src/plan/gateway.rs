@@ -37,7 +37,7 @@ pub(crate) struct View {
     pub(crate) left_out: usize,
 }
 
-/// Plans the Istio Gateway. One whose Gateway is deleted is deleted by the cluster, with its owner.
+/// Plans the Istio Gateway. When its Gateway is deleted, the cluster deletes it with its owner.
 pub(crate) fn plan(view: &View) -> Plan {
     let mut plan = Plan::new(RouterKey::Gateway(view.id.clone()));
     let Some((identity, spec)) = view.gateway.as_ref().filter(|(identity, _)| !identity.is_deleting()) else {

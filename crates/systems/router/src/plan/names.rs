@@ -13,7 +13,7 @@ const OBJECT_NAME: usize = 253;
 const LABEL_VALUE: usize = 63;
 /// The longest first label of a name.
 const DNS_LABEL: usize = 63;
-/// What external-dns puts between its prefix and the first label of an alias.
+/// The text of external-dns between its prefix and the first label of an alias.
 const TXT_TYPE: &str = "cname-";
 
 /// `{serviceName}-ns-{environmentLetter}-{environment}-{application}.{domain}`: the name that clients use.

@@ -1,6 +1,6 @@
 //! A ServiceRoute: a CNAME from its host to its gateway, as one DNSEndpoint per selected controller.
 //!
-//! The status names the first thing that is in the way. What is withdrawn is decided apart from that: see `withdraws`.
+//! The status names the first thing that is in the way. Withdrawals are decided apart from that: see `withdraws`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +61,7 @@ pub(crate) struct RouteView {
     pub(crate) postfix: Option<String>,
 }
 
-/// What stands at the end of the checks.
+/// The result of the checks.
 struct Publication {
     host: Fqdn,
     target: Fqdn,

@@ -38,7 +38,7 @@ pub(crate) struct View {
     pub(crate) target: Target,
     pub(crate) base: Base,
     pub(crate) installed: bool,
-    /// The controller as it is written in the Gateways; `None` when there is none.
+    /// The controller as it is written in the Gateways; `None` when no Gateway names one.
     pub(crate) controller: Option<String>,
     /// The oldest of the Gateways.
     pub(crate) gateway: Option<Identity>,

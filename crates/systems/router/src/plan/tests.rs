@@ -120,7 +120,7 @@ fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> r
     }
 }
 
-/// What is applied, what is deleted, and the reason of Ready.
+/// The applied and the deleted objects, and the reason of Ready.
 fn outcome(view: &route::View) -> (Vec<String>, Vec<String>, &'static str) {
     let plan = route::plan(view);
     let applied = plan.apply.iter().map(|(child, _)| child.id.name.clone()).collect();

@@ -18,7 +18,7 @@ pub(crate) const DNS_READY: &str = "DNSReady";
 /// The condition of an object that works but needs attention.
 pub(crate) const NOTICE: &str = "Notice";
 
-/// What a pass decided.
+/// The decision of a pass.
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
     /// About an object.
@@ -176,7 +176,7 @@ fn wanted<S>(
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    // One that the object has already was reported when it was written.
+    // A refusal that the object has already was reported when it was written.
     let new = |refusal: &&Refusal| !known.seen.has_reason(refusal.reason.as_str());
     let refusal = verdict.refusal.as_ref().filter(new).or_else(|| second.filter(new)).cloned();
     Some(Wanted { status: Some(fields), refusal, ..Wanted::nothing(known.identity.clone()) })

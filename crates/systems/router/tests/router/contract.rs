@@ -1,4 +1,4 @@
-//! What users of service-router-operator rely on: modes, patterns, generated objects, statuses.
+//! The contract with users of service-router-operator: modes, patterns, generated objects, statuses.
 
 use serde_json::json;
 use signpost_testkit::on_both;

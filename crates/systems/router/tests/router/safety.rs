@@ -1,4 +1,4 @@
-//! What must never withdraw a name: something that is missing, replaced, doubled or not evaluated yet. The state is a condition instead.
+//! Causes that must never withdraw a name: a missing, replaced, doubled or not yet evaluated object. The state is a condition instead.
 
 use serde_json::json;
 use signpost_testkit::{eventually, on_both};
