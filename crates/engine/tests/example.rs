@@ -9,18 +9,14 @@
 
 mod support;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::{
-    Api, CustomResource, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use signpost_engine::{
@@ -35,14 +31,8 @@ mod index {
     use super::*;
 
     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
-    #[kube(
-        group = "test.signpost.dev",
-        version = "v1",
-        kind = "Greeting",
-        namespaced,
-        status = "GreetingStatus",
-        schema = "disabled"
-    )]
+    #[kube(group = "test.signpost.dev", version = "v1", kind = "Greeting", namespaced)]
+    #[kube(status = "GreetingStatus", schema = "disabled")]
     pub struct GreetingSpec {
         pub text: String,
     }
