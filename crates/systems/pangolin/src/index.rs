@@ -191,10 +191,13 @@ impl PangolinIndex {
         self.lock().outcomes.get(id).cloned().unwrap_or_default()
     }
 
-    /// Stores the hosts that belong into the status of an Ingress.
+    /// Stores the hosts that belong into the status of an Ingress, unless it was deleted meanwhile.
     pub(crate) fn set_exposed(&self, identity: Identity, hosts: Vec<String>) -> IngressId {
         let id = identity.id.clone();
-        self.lock().exposed.insert(id.clone(), (identity, hosts));
+        let mut state = self.lock();
+        if state.claimants.contains_key(&id) {
+            state.exposed.insert(id.clone(), (identity, hosts));
+        }
         id
     }
 
