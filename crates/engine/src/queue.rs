@@ -547,7 +547,7 @@ impl<O: Ord> Entry<O> {
             }
             RetryClass::Slow => {
                 self.slow_attempts = self.slow_attempts.saturating_add(1);
-                let delay = doubled(Duration::from_mins(1), self.slow_attempts - 1, Duration::from_mins(10));
+                let delay = doubled(Duration::from_mins(1), self.slow_attempts - 1, Duration::from_mins(5));
                 self.plan(now + jittered(delay, rng), Why::Slow, objects);
             }
             RetryClass::Fixed(delay) => self.plan(now + delay, Why::Later, objects),

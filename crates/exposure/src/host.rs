@@ -220,6 +220,10 @@ fn overridden(host: Fqdn, domain: &Fqdn, subdomain: &str, domains: Option<&[Base
     let domain_id = match known {
         // The organisation is known, and does not have the domain.
         Some(None) => return Err(no_domain(&host, domains.unwrap_or_default())),
+        // Of a domain that is one host, Pangolin drops the subdomain.
+        Some(Some(known)) if known.shape == Shape::One && !subdomain.is_empty() => {
+            return Err(no_domain(&host, domains.unwrap_or_default()));
+        }
         Some(Some(known)) => known.id.clone(),
         None => None,
     };

@@ -11,8 +11,9 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
 use crate::index::Key;
+use crate::plan::api::ingress_mark;
 use crate::plan::crd::{CrdPlan, owner_reference};
-use crate::plan::{Delivery, Memory, Note, Plan, unreachable};
+use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
 /// The result of a plan.
@@ -145,7 +146,12 @@ impl PangolinSystem {
             judged,
             blocked,
             classes,
+            abandoned,
         } = plan;
+        if let (Key::Ingress(id), Some(Abandoned { hosts, marks, owner })) = (&key, abandoned) {
+            self.index.set_refused(id, hosts, |other| other != id && marks.contains(&ingress_mark(&owner, other)));
+        }
+        let before = memory.managed;
         let mut applied = ApplyResult {
             key,
             policy,
@@ -162,7 +168,7 @@ impl PangolinSystem {
             digest: None,
             noted: None,
             read: false,
-            managed: 0,
+            managed: before,
             present,
             ours: managed,
             paused: false,
@@ -182,6 +188,7 @@ impl PangolinSystem {
                 applied.fail(error.to_string(), class);
             }
         }
+        applied.memory.managed = applied.managed;
         applied
     }
 

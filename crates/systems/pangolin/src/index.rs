@@ -58,6 +58,8 @@ struct State {
     claimants: BTreeMap<IngressId, Arc<Claimant>>,
     unreadable: BTreeSet<IngressId>,
     claims: Claims<Fqdn, IngressId>,
+    /// Claimed hosts that their Ingress could not expose at its last pass (direct mode).
+    refused: BTreeMap<IngressId, BTreeSet<Fqdn>>,
     /// The hosts that each Ingress claims, with the domains that were known then.
     claimed: BTreeMap<IngressId, Vec<Fqdn>>,
     /// Controllers by class.
@@ -146,7 +148,10 @@ impl PangolinIndex {
 
     /// Asks for a pass of every Ingress.
     pub(crate) fn touch_all(&self) {
-        let ids: Vec<IngressId> = self.lock().claimants.keys().cloned().collect();
+        let state = self.lock();
+        let ours = state.claimants.iter().filter(|(_, claimant)| claimant.class != Class::Foreign);
+        let ids: Vec<IngressId> = ours.map(|(id, _)| id.clone()).collect();
+        drop(state);
         self.touch(ids);
     }
 
@@ -232,6 +237,37 @@ impl PangolinIndex {
         self.lock().claims.holder_of(host).map(|claim| claim.holder.clone())
     }
 
+    /// Who owns a host and will expose it: an owner that could not at its last pass keeps nothing of others alive.
+    pub(crate) fn taker(&self, host: &Fqdn) -> Option<IngressId> {
+        let state = self.lock();
+        let holder = state.claims.holder_of(host).map(|claim| claim.holder.clone())?;
+        let refused = state.refused.get(&holder).is_some_and(|hosts| hosts.contains(host));
+        (!refused).then_some(holder)
+    }
+
+    /// The hosts that an Ingress claims and owns.
+    pub(crate) fn owned(&self, id: &IngressId) -> BTreeSet<Fqdn> {
+        let state = self.lock();
+        let claimed = state.claimed.get(id).into_iter().flatten();
+        claimed.filter(|host| state.claims.holder_of(host).is_some_and(|claim| claim.holder == *id)).cloned().collect()
+    }
+
+    /// Takes note of the owned hosts that an Ingress cannot expose. Where there are others than before, what carries one of these marks is
+    /// looked at again: nobody takes it over.
+    pub(crate) fn set_refused(&self, id: &IngressId, hosts: BTreeSet<Fqdn>, is_marked: impl Fn(&IngressId) -> bool) {
+        let mut state = self.lock();
+        let before = state.refused.remove(id).unwrap_or_default();
+        let more = hosts.iter().any(|host| !before.contains(host));
+        if !hosts.is_empty() {
+            state.refused.insert(id.clone(), hosts);
+        }
+        drop(state);
+        if more {
+            self.touch(self.known().into_iter().filter(is_marked));
+            self.queue.touch(Key::Sweep, Touch::One(()));
+        }
+    }
+
     /// The Services that an Ingress names and that exist.
     pub(crate) fn services(&self, claimant: &Claimant) -> BTreeMap<String, ServiceFacts> {
         let state = self.lock();
@@ -304,6 +340,7 @@ impl PangolinIndex {
         if next.is_none() {
             state.exposed.remove(id);
             state.outcomes.remove(id);
+            state.refused.remove(id);
         }
         let old = state.claimed.remove(id).unwrap_or_default();
         let new = next.map(|next| next.claims(&self.policy, self.domains(state, next).as_deref())).unwrap_or_default();
@@ -387,6 +424,7 @@ impl PangolinIndex {
         name: Option<&str>,
         enabled: Option<bool>,
         noted: Option<&str>,
+        misspelt: bool,
     ) -> Class {
         let rules = &self.policy.class;
         let was_ours = |name: &str| {
@@ -397,7 +435,11 @@ impl PangolinIndex {
             Some(controller) => Some(controller.as_str()),
             None => was_ours(name).then_some(rules.controller.as_str()),
         });
-        decide_class(rules, name, controller, enabled)
+        match decide_class(rules, name, controller, enabled) {
+            // A value that cannot be read is refused; it does not withdraw what exists.
+            Class::Foreign if rules.opt_in && misspelt => Class::Default,
+            class => class,
+        }
     }
 
     /// The class of an Ingress, where only the controller of the class makes it ours. It is noted beside what is exposed.
@@ -410,7 +452,7 @@ impl PangolinIndex {
         let ours = match controller {
             Some(controller) => *controller == rules.controller,
             None => {
-                self.class_of(&state, &claimant.identity.id, Some(name), None, claimant.noted_class.as_deref())
+                self.class_of(&state, &claimant.identity.id, Some(name), None, claimant.noted_class.as_deref(), false)
                     != Class::Foreign
             }
         };
@@ -421,7 +463,7 @@ impl PangolinIndex {
     fn classify(&self, state: &mut State, claimant: &Arc<Claimant>) -> BTreeSet<IngressId> {
         let id = &claimant.identity.id;
         let (enabled, noted) = (claimant.annotations.options.enabled, claimant.noted_class.as_deref());
-        let class = self.class_of(state, id, claimant.class_name.as_deref(), enabled, noted);
+        let class = self.class_of(state, id, claimant.class_name.as_deref(), enabled, noted, claimant.misspelt);
         if class == claimant.class {
             return BTreeSet::new();
         }
@@ -504,8 +546,10 @@ impl PangolinIndex {
     }
 
     fn set_domains(&self, id: &ObjectId, domains: Option<Arc<[BaseDomain]>>) {
+        // An organisation without domains is not complete yet, or is being replaced: what is known of it stays.
+        let Some(domains) = domains.filter(|domains| !domains.is_empty()) else { return };
         let mut state = self.lock();
-        if Self::change(&mut state.organizations, id, domains) {
+        if Self::change(&mut state.organizations, id, Some(domains)) {
             self.claim_again(&mut state);
             drop(state);
             self.touch_all();
@@ -571,8 +615,8 @@ impl Index<Ingress> for PangolinIndex {
     fn applied(&self, ingress: &Ingress) {
         let mut state = self.lock();
         let id = Arc::new(ObjectId::of(ingress));
-        let next = read::claimant(ingress, self.policy.prefix.as_deref(), |class, enabled, noted| {
-            self.class_of(&state, &id, class, enabled, noted)
+        let next = read::claimant(ingress, self.policy.prefix.as_deref(), |class, enabled, noted, misspelt| {
+            self.class_of(&state, &id, class, enabled, noted, misspelt)
         });
         let was_unreadable = state.unreadable.remove(&id);
         // One of another class is kept, since its class may be created or replaced and name our controller.

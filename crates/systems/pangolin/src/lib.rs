@@ -156,6 +156,8 @@ pub struct PangolinSystem {
     metrics: PangolinMetrics,
     /// The owner id in the marks, once known.
     owner: tokio::sync::OnceCell<String>,
+    /// Who works on a host (direct mode).
+    turns: std::sync::Mutex<std::collections::BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When the next pass may begin, where passes are limited.
     next: tokio::sync::Mutex<tokio::time::Instant>,
 }
@@ -309,6 +311,7 @@ fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
         client: operator.client(),
         metrics: PangolinMetrics::register(&operator.metrics()),
         owner: tokio::sync::OnceCell::new(),
+        turns: std::sync::Mutex::default(),
         next: tokio::sync::Mutex::new(tokio::time::Instant::now()),
         policy,
     };

@@ -60,6 +60,7 @@ impl PangolinSystem {
         let wanted = Wanted {
             taken: self.index.taken(&claimant),
             class: self.index.class_to_note(&claimant),
+            owned: self.index.owned(id),
             services: self.index.services(&claimant),
             reference: tunnel_of(&claimant, &self.policy),
             claimant: Arc::clone(&claimant),
@@ -122,11 +123,13 @@ impl PangolinSystem {
         let ours = |listed: &&Listed| mark_of(listed, &owner).is_some();
         let owned = |host: &Fqdn| Some((host.clone(), self.index.holder(host)?));
         let owned_hosts = resources.iter().filter(ours).filter_map(|listed| owned(listed.host.as_ref()?)).collect();
+        let taken = |host: &Fqdn| Some((host.clone(), self.index.taker(host)?));
+        let takers = resources.iter().filter(ours).filter_map(|listed| taken(listed.host.as_ref()?)).collect();
         let marks = match key {
             Key::Sweep => self.index.known().iter().map(|id| ingress_mark(&owner, id)).collect(),
             Key::Ingress(_) => Vec::new(),
         };
-        ApiView { site: site(&sites, &reference, named), domains, resources, marks, owned_hosts, owner }
+        ApiView { site: site(&sites, &reference, named), domains, resources, marks, owned_hosts, takers, owner }
     }
 
     /// Waits for its turn, where passes are limited.

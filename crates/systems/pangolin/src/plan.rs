@@ -51,6 +51,8 @@ pub struct Memory {
     pub(crate) guard: GuardMemory,
     /// When a write was last sent whose effect is not known (direct mode).
     pub(crate) doubt: Option<Timestamp>,
+    /// How many resources there were for the Ingress.
+    pub(crate) managed: usize,
     /// How many passes in a row found a host used by a foreign resource (direct mode).
     pub(crate) foreign: u32,
 }
@@ -88,6 +90,8 @@ pub(crate) struct Wanted {
     pub(crate) taken: BTreeMap<Fqdn, IngressId>,
     /// Its class, where only the controller of the class makes it ours.
     pub(crate) class: Option<String>,
+    /// The hosts that it claims and owns.
+    pub(crate) owned: BTreeSet<Fqdn>,
     /// Services that exist.
     pub(crate) services: BTreeMap<String, ServiceFacts>,
     /// The tunnel's name.
@@ -129,6 +133,8 @@ pub(crate) struct ApiView {
     pub(crate) marks: Vec<String>,
     /// Hosts of our resources that an Ingress owns, and who.
     pub(crate) owned_hosts: BTreeMap<Fqdn, IngressId>,
+    /// The same, for owners that will expose them.
+    pub(crate) takers: BTreeMap<Fqdn, IngressId>,
 }
 
 /// The site of a name.
@@ -185,6 +191,30 @@ pub struct Plan {
     pub(crate) blocked: bool,
     /// The class to note on the Ingress, and the one that is noted (direct mode).
     pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
+    /// Hosts that it owns and cannot expose (direct mode).
+    pub(crate) abandoned: Option<Abandoned>,
+}
+
+/// Hosts that an Ingress owns and cannot expose.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned {
+    pub(crate) hosts: BTreeSet<Fqdn>,
+    /// The first parts of the marks of resources that have these hosts.
+    pub(crate) marks: BTreeSet<String>,
+    pub(crate) owner: String,
+}
+
+fn abandoned(wanted: Option<&Wanted>, exposures: &Exposures, view: &ApiView) -> Abandoned {
+    let mut hosts = wanted.map(|wanted| wanted.owned.clone()).unwrap_or_default();
+    if !exposures.blocked {
+        for exposure in &exposures.list {
+            hosts.remove(&exposure.split.host);
+        }
+    }
+    let of = view.resources.iter().filter(|listed| listed.host.as_ref().is_some_and(|host| hosts.contains(host)));
+    let marks = of.filter_map(|listed| api::mark_of(listed, &view.owner)?.rsplit_once('-'));
+    let marks = marks.map(|(ingress, _)| ingress.to_owned()).collect();
+    Abandoned { marks, owner: view.owner.clone(), hosts }
 }
 
 impl Plan {
@@ -205,6 +235,7 @@ impl Plan {
             judged: false,
             blocked: false,
             classes: None,
+            abandoned: None,
         }
     }
 }
@@ -348,6 +379,7 @@ fn decide(
             plan.refusals.extend(refusals);
             plan.hosts = Some(hosts);
             plan.blocked = exposures.blocked;
+            plan.abandoned = Some(abandoned(wanted, exposures, view));
             plan.classes = wanted.map(|wanted| (wanted.class.clone(), wanted.claimant.noted_class.clone()));
             plan.delivery = Delivery::Api(delivery);
         }

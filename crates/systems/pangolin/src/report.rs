@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::json;
-use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touched};
+use signpost_engine::{Event, EventKind, Identity, ObjectWrite, Outcome, Report, RetryClass, Touch, Touched};
 
 use crate::PangolinSystem;
 use crate::apply::{ApplyResult, Change, What};
@@ -20,6 +20,9 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
     let statuses = status(&applied).into_iter().collect();
     let deployment = applied.policy.deployment();
     let outcome = outcome(&applied);
+    // What waits for something is still compared from time to time, as everything else.
+    let compared = applied.policy.resync.filter(|_| applied.ours && matches!(outcome, Outcome::Retry { .. }));
+    let touches = compared.map(|after| (applied.key.clone(), Touch::All, after)).into_iter().collect();
     let sweeps = applied.key == Key::Sweep;
     let ApplyResult {
         key, mut memory, identity, tunnel, refusals, judged, changes, errors, hosts, managed, ours, ..
@@ -41,7 +44,16 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
     if !ours {
         memory.applied = None;
     }
-    Report { memory: lasting.then_some(memory), statuses, writes, events, refusals, measured, ..Report::new(outcome) }
+    Report {
+        memory: lasting.then_some(memory),
+        statuses,
+        writes,
+        events,
+        refusals,
+        measured,
+        touches,
+        ..Report::new(outcome)
+    }
 }
 
 /// The events: on the Ingress; of a sweep, on the operator's own Deployment.
@@ -108,10 +120,7 @@ fn status(applied: &ApplyResult) -> Option<(Identity, Vec<String>)> {
 
 fn outcome(applied: &ApplyResult) -> Outcome<()> {
     if let Some(class) = applied.again {
-        // While a host waits for a foreign resource, the others are still compared from time to time.
-        let waits = applied.memory.foreign > 0;
-        let objects = if waits { Touched::All } else { Touched::Some([()].into()) };
-        return Outcome::Retry { class, objects };
+        return Outcome::Retry { class, objects: Touched::Some([()].into()) };
     }
     if applied.paused {
         let class = RetryClass::Fixed(applied.policy.brake);

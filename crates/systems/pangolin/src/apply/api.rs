@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use serde_json::json;
 use signpost_engine::ObjectWrite;
 use signpost_provider_pangolin::{
-    Deleted, ErrorClass, Pangolin, PangolinError, ResourceId, Stored, Target, TargetSettings,
+    Deleted, ErrorClass, NiceId, Pangolin, PangolinError, ResourceId, ResourceSettings, Stored, Target, TargetSettings,
 };
 
 use super::{ApplyResult, What};
 use crate::PangolinSystem;
-use crate::index::APPLIED_ANNOTATION;
-use crate::plan::api::{ApiPlan, Doomed, Ensure, is_mark};
+use crate::index::{APPLIED_ANNOTATION, Key};
+use crate::plan::api::{ApiPlan, Doomed, Ensure, Protect};
 
 /// The changes of the targets of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,10 +65,20 @@ fn same_route(settings: &TargetSettings, target: &Target) -> bool {
 
 impl PangolinSystem {
     pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) {
-        let ApiPlan { ensure, delete, digest, noted, managed, paused } = plan;
+        let ApiPlan { ensure, delete, protect, digest, noted, managed, paused } = plan;
         let Some(link) = &self.link else { return };
         let pangolin = &*link.pangolin;
-        (applied.managed, applied.paused, applied.noted) = (managed, paused, noted);
+        (applied.paused, applied.noted) = (paused, noted);
+        if !blocked {
+            applied.managed = managed;
+        }
+        for protect in protect {
+            if let Err(error) = self.protect(pangolin, &protect).await {
+                applied.unsure |= error.is_ambiguous();
+                self.note(&error);
+                applied.refused_by_pangolin(&protect.host, &error);
+            }
+        }
         // A digest that is the wanted one already stays true while what it names is compared and repaired.
         let changes =
             applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
@@ -121,7 +131,7 @@ impl PangolinSystem {
         }
         for doomed in delete {
             applied.memory.known.remove(&doomed.id);
-            match self.remove(pangolin, &doomed).await {
+            match self.remove(pangolin, &applied.key, &doomed).await {
                 Ok(Some(Deleted::Done)) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
                 Ok(Some(Deleted::Absent) | None) => {}
                 Err(error) => {
@@ -158,8 +168,59 @@ impl PangolinSystem {
         }
     }
 
-    /// Deletes a resource, if it still carries the mark.
-    async fn remove(&self, pangolin: &dyn Pangolin, doomed: &Doomed) -> Result<Option<Deleted>, PangolinError> {
+    /// Makes a resource stricter, and leaves everything else of it as it is.
+    async fn protect(&self, pangolin: &dyn Pangolin, protect: &Protect) -> Result<(), PangolinError> {
+        let _turn = self.turn(&protect.host).await;
+        let resource = pangolin.resource(protect.id).await?;
+        let missing = || PangolinError::NotFound { what: format!("resource {} with a mark of ours", protect.id) };
+        if ![&resource.nice_id, &resource.name].contains(&&protect.mark) {
+            return Err(missing());
+        }
+        let settings = ResourceSettings {
+            nice_id: NiceId::parse(&resource.nice_id).map_err(|_| missing())?,
+            name: resource.name.clone(),
+            domain: resource.domain.clone().ok_or_else(missing)?,
+            host: resource.host.clone().ok_or_else(missing)?,
+            enabled: resource.enabled,
+            ssl: resource.ssl,
+            sso: protect.sso || resource.sso.unwrap_or(true),
+            block_access: protect.block_access || resource.block_access,
+            sticky_session: resource.sticky_session,
+            tls_server_name: resource.tls_server_name.clone(),
+            set_host_header: resource.set_host_header.clone(),
+            headers: resource.headers.clone(),
+        };
+        self.may_write()?;
+        pangolin.update_resource(&resource, &settings).await.map(drop)
+    }
+
+    /// Waits until nobody else works on a host: one Ingress may hand it over to another.
+    async fn turn(&self, host: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            turns.retain(|_, turn| std::sync::Arc::strong_count(turn) > 1);
+            std::sync::Arc::clone(turns.entry(host.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    /// Whether a host is another Ingress's by now.
+    fn is_handed_over(&self, key: &Key, host: &str) -> bool {
+        let taker = signpost_dns::Fqdn::parse(host).ok().and_then(|host| self.index.taker(&host));
+        taker.is_some_and(|taker| *key != Key::Ingress(taker))
+    }
+
+    /// Deletes a resource, if it still carries the mark and its host is nobody else's by now.
+    async fn remove(
+        &self,
+        pangolin: &dyn Pangolin,
+        key: &Key,
+        doomed: &Doomed,
+    ) -> Result<Option<Deleted>, PangolinError> {
+        let _turn = self.turn(&doomed.host).await;
+        if !doomed.twice && self.is_handed_over(key, &doomed.host) {
+            return Ok(None);
+        }
         let resource = match pangolin.resource(doomed.id).await {
             Ok(resource) => resource,
             Err(PangolinError::NotFound { .. }) => {
@@ -192,15 +253,21 @@ impl PangolinSystem {
         ensure: Ensure,
         applied: &mut ApplyResult,
     ) -> Result<(), PangolinError> {
-        let Ensure { new, settings, targets, current, known } = ensure;
+        let Ensure { new, settings, targets, current, known, mark } = ensure;
         let created = current.is_none();
+        let _turn = self.turn(settings.host.undotted()).await;
+        if self.is_handed_over(&applied.key, settings.host.undotted()) {
+            let what = format!("{} of this Ingress, which another one owns by now,", settings.host.undotted());
+            return Err(PangolinError::NotFound { what });
+        }
         let (mut resource, mut have) = match (current, known) {
             (Some(_), Some(known)) => known,
             (Some(id), None) => {
                 let resource = pangolin.resource(id).await?;
-                // Between the list and now it may have become a foreign one.
-                let owner = self.owner().await?;
-                if ![&resource.nice_id, &resource.name].iter().any(|text| is_mark(text, &owner)) {
+                // Between the list and now it may have become a foreign one, or one of another Ingress.
+                let marks = [mark.as_deref(), Some(settings.nice_id.as_str())];
+                let texts = [Some(resource.nice_id.as_str()), Some(resource.name.as_str())];
+                if !texts.iter().any(|text| marks.contains(text)) {
                     return Err(PangolinError::NotFound { what: format!("resource {id} with a mark of ours") });
                 }
                 (resource, pangolin.targets(id).await?)

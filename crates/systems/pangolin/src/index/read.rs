@@ -8,7 +8,8 @@ use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, ObjectId};
 use signpost_exposure::{
-    Annotations, Backend, BaseDomain, Class, Overrides, PathRule, PathType, Shape, normalise, parse_annotations, split,
+    AnnotationProblem as Problem, Annotations, Backend, BaseDomain, Class, Overrides, PathRule, PathType, Shape,
+    normalise, parse_annotations, split,
 };
 
 use crate::settings::{MultiHost, Policy};
@@ -70,6 +71,8 @@ pub(crate) struct Claimant {
     pub(crate) applied: Option<Box<str>>,
     /// The class that was noted on it, where only the controller of the class makes it ours.
     pub(crate) noted_class: Option<Box<str>>,
+    /// Whether the annotation `enabled` cannot be read.
+    pub(crate) misspelt: bool,
 }
 
 impl Claimant {
@@ -140,7 +143,7 @@ impl Claimant {
 pub(crate) fn claimant(
     ingress: &Ingress,
     prefix: Option<&str>,
-    decide: impl FnOnce(Option<&str>, Option<bool>, Option<&str>) -> Class,
+    decide: impl FnOnce(Option<&str>, Option<bool>, Option<&str>, bool) -> Class,
 ) -> Claimant {
     let (applied, noted_class) = match ingress.annotation(APPLIED_ANNOTATION) {
         Some(text) => match text.split_once('@') {
@@ -152,7 +155,9 @@ pub(crate) fn claimant(
     let pairs = ingress.metadata.annotations.iter().flatten();
     let annotations = parse_annotations(pairs.map(|(key, value)| (key.as_str(), value.as_str())), prefix);
     let class_name = ingress.class().map(str::to_owned);
-    let class = decide(class_name.as_deref(), annotations.options.enabled, noted_class.as_deref());
+    let is_enabled = |problem: &Problem| matches!(problem, Problem::Invalid { name, .. } if name.ends_with("/enabled"));
+    let misspelt = annotations.problems.iter().any(is_enabled);
+    let class = decide(class_name.as_deref(), annotations.options.enabled, noted_class.as_deref(), misspelt);
     let mut rules: Vec<HostRule> = Vec::new();
     for rule in &ingress.spec.rules {
         let host = rule.host.clone().unwrap_or_default();
@@ -180,6 +185,7 @@ pub(crate) fn claimant(
         default: ingress.spec.default_backend.as_ref().map(backend),
         applied,
         noted_class,
+        misspelt,
     }
 }
 

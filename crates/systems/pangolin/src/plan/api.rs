@@ -37,6 +37,8 @@ pub(crate) struct ApiPlan {
     pub(crate) digest: String,
     /// The digest that is noted on the Ingress.
     pub(crate) noted: Option<String>,
+    /// Resources of hosts that wait, which become stricter at once.
+    pub(crate) protect: Vec<Protect>,
     /// How many resources are ours.
     pub(crate) managed: usize,
     /// Whether large deletions wait for a second pass.
@@ -53,6 +55,8 @@ pub(crate) struct Ensure {
     pub(crate) current: Option<ResourceId>,
     /// Its known state.
     pub(crate) known: Option<Stored>,
+    /// The mark that it has.
+    pub(crate) mark: Option<String>,
 }
 
 /// A resource to delete. It is read once more before: its mark must still be ours.
@@ -62,6 +66,18 @@ pub(crate) struct Doomed {
     pub(crate) host: String,
     /// The identifier or name that proves that it is ours.
     pub(crate) mark: String,
+    /// Whether the Ingress that owns the host has a resource of its own.
+    pub(crate) twice: bool,
+}
+
+/// A resource that is only made stricter: its targets cannot be made now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Protect {
+    pub(crate) id: ResourceId,
+    pub(crate) mark: String,
+    pub(crate) host: String,
+    pub(crate) sso: bool,
+    pub(crate) block_access: bool,
 }
 
 /// The result of the plan beside the actions.
@@ -166,6 +182,7 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
                 continue;
             }
             ensure.current = Some(current.id);
+            ensure.mark = mark_of(current, &view.owner).map(str::to_owned);
             let known =
                 memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
             ensure.known = known.filter(|_| !verify).cloned();
@@ -176,8 +193,17 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
     let ours = format!("{}-", ingress_mark(&view.owner, id));
     let kept =
         view.resources.iter().filter(|listed| mark_of(listed, &view.owner).is_some_and(|mark| mark.starts_with(&ours)));
-    let kept = kept.filter_map(|listed| listed.host.as_ref()).map(|host| host.undotted().to_owned());
-    judged.hosts.extend(kept.filter(|host| waiting.contains(host)));
+    for listed in kept {
+        let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
+        if !waiting.contains(&host) {
+            continue;
+        }
+        judged.hosts.push(host.clone());
+        let (sso, block_access) = options.map_or((false, false), |options| (options.sso, options.block_access));
+        if let Some(mark) = mark_of(listed, &view.owner).filter(|_| block_access || (sso && listed.sso != Some(true))) {
+            judged.plan.protect.push(Protect { id: listed.id, mark: mark.to_owned(), host, sso, block_access });
+        }
+    }
     doom(id, &waiting, view, &used, &mut judged.plan);
     judged
 }
@@ -199,11 +225,12 @@ fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTree
         let Some(mark) = mark_of(listed, &view.owner).filter(|mark| mark.starts_with(&ours)) else { continue };
         let host = listed.host.as_ref().map_or("", Fqdn::undotted);
         // A host that another Ingress owns is handed over by that one.
-        let handed = listed.host.as_ref().and_then(|host| view.owned_hosts.get(host)).is_some_and(|owner| owner != id);
+        let handed = listed.host.as_ref().and_then(|host| view.takers.get(host)).is_some_and(|owner| owner != id);
         if handed || waiting.contains(host) {
             plan.managed += 1;
         } else {
-            plan.delete.push(Doomed { id: listed.id, host: host.to_owned(), mark: mark.to_owned() });
+            let (host, mark) = (host.to_owned(), mark.to_owned());
+            plan.delete.push(Doomed { id: listed.id, host, mark, twice: false });
         }
     }
 }
@@ -222,10 +249,16 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
     let orphan = |mark: &str| !known.contains(mark.rsplit_once('-').map_or(mark, |(ingress, _)| ingress));
     let mut plan = ApiPlan::default();
     for (listed, mark) in &ours {
-        let claimed = listed.host.as_ref().is_some_and(|host| view.owned_hosts.contains_key(host));
-        if orphan(mark) && !claimed {
+        let taker = listed.host.as_ref().and_then(|host| view.takers.get(host));
+        // Whoever will take the host over may have a resource of its own already.
+        let has_own = |taker: &IngressId| {
+            let own = format!("{}-", ingress_mark(&view.owner, taker));
+            ours.iter().any(|(other, mark)| other.host == listed.host && mark.starts_with(&own))
+        };
+        let twice = taker.is_some_and(has_own);
+        if orphan(mark) && (taker.is_none() || twice) {
             let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
-            plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned() });
+            plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned(), twice });
         }
     }
     let names = plan.delete.iter().map(|doomed| doomed.mark.clone());
@@ -306,7 +339,7 @@ fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure
     };
     // The name of a new one is its mark, so that it is recognised when its creator stops before it is marked.
     let new = NewResource { name: names.mark.clone(), domain, host: split.host.clone() };
-    Ok(Ensure { new, settings, targets, current: None, known: None })
+    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None })
 }
 
 fn target(route: &Route<Address>, options: &Options, site: SiteId) -> Result<TargetSettings, String> {

@@ -146,8 +146,29 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
         }
     }
     let mut judged = Judged { plan, notes: Vec::new(), refusals: Vec::new(), ready: Vec::new() };
+    if let (Some(shape), Some(options)) = (shape, input.options) {
+        judged.refusals.extend(ignored(options, shape).filter(|_| !exposures.list.is_empty()));
+    }
     reflect(input, &known, memory, &mut judged);
     judged
+}
+
+/// Annotations that a PangolinResource of this shape cannot express.
+fn ignored(options: &signpost_exposure::Options, shape: Shape) -> Option<Refusal> {
+    let names = [
+        ("sso", options.sso && !shape.access),
+        ("block-access", options.block_access && !shape.access),
+        ("ssl", !options.ssl),
+        ("sticky-session", options.sticky_session),
+        ("tls-server-name", options.tls_server_name.is_some()),
+        ("set-host-header", options.set_host_header.is_some()),
+        ("headers", !options.headers.is_empty()),
+        ("healthcheck-enabled", options.check.is_some()),
+    ];
+    let names: Vec<&str> = names.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+    let message = "have no effect, because the PangolinResource of this cluster has no field for them; set them in Pangolin, or use PIC_MODE=api";
+    (!names.is_empty())
+        .then(|| Refusal::new(Reason::Unsupported, format!("annotations {}: they {message}", names.join(", "))))
 }
 
 /// Compares what pangolin-operator reports with what it reported before.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use signpost_dns::Fqdn;
 use signpost_engine::RetryClass;
 use signpost_exposure::{
     Backend, BackendScheme, BaseDomain, Class, HostError, Names, Overrides, PathRule, PathType, Route, Split,
@@ -165,9 +166,9 @@ fn host(
     let none = Overrides::default();
     let options = &claimant.annotations.options;
     let overrides = if claimant.rules.len() == 1 || !options.overrides.is_empty() { &options.overrides } else { &none };
-    let name = normalise(&rule.host, policy.hosts).map_err(|error| (shown.clone(), host_error(&error)))?;
-    let split = split(&name, overrides, ground.domains, policy.hosts)
-        .map_err(|error| (name.undotted().to_owned(), host_error(&error)))?;
+    let name = normalise(&rule.host, policy.hosts).map_err(|error| (shown.clone(), host_error(&error, ground)))?;
+    let split = placed(&name, overrides, ground, policy)
+        .map_err(|error| (name.undotted().to_owned(), host_error(&error, ground)))?;
     let host = split.host.undotted().to_owned();
     let fail = |refused| (host.clone(), refused);
     if let Some(owner) = wanted.taken.get(&split.host).or_else(|| wanted.taken.get(&name)) {
@@ -181,7 +182,8 @@ fn host(
         let message = format!(
             "{host} is a domain itself, which the PangolinResource of this cluster cannot express; use a name below it, or PIC_MODE=api"
         );
-        return Err(fail(refused(Reason::ApexNotSupported, message, false)));
+        // The domain may be new, and the Ingress an old one: what exists stays.
+        return Err(fail(refused(Reason::ApexNotSupported, message, true)));
     }
     let paths = supported(rule, ground, &host, warnings);
     let default = match &claimant.default {
@@ -205,8 +207,24 @@ fn host(
     Ok(Exposure { split, names, routes: addressed })
 }
 
-fn host_error(error: &HostError) -> Refused {
+/// The host in its domain. Where a domain itself cannot be exposed, a shorter domain that leaves a subdomain is used.
+fn placed(name: &Fqdn, overrides: &Overrides, ground: Ground<'_>, policy: &Policy) -> Result<Split, HostError> {
+    let found = split(name, overrides, ground.domains, policy.hosts)?;
+    if ground.apex || !found.subdomain.is_empty() {
+        return Ok(found);
+    }
+    let shorter: Vec<BaseDomain> =
+        ground.domains.unwrap_or_default().iter().filter(|domain| domain.name != found.host).cloned().collect();
+    let other = split(name, overrides, Some(&shorter), policy.hosts);
+    Ok(other.ok().filter(|other| other.host == found.host && !other.subdomain.is_empty()).unwrap_or(found))
+}
+
+fn host_error(error: &HostError, ground: Ground<'_>) -> Refused {
     match error {
+        // The organisation may be unknown only for a moment.
+        HostError::UnknownSuffix(_) if ground.domains.is_none() => {
+            refused(Reason::InvalidHost, error.to_string(), true)
+        }
         HostError::NoDomain { .. } | HostError::NotVerified { .. } => {
             refused(Reason::DomainNotFound, error.to_string(), true)
         }

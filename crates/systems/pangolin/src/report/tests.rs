@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use signpost_engine::{Outcome, RetryClass, Touched};
+use signpost_engine::{ObjectId, Outcome, RetryClass, Touch, Touched};
 
 use super::report;
 use crate::apply::ApplyResult;
@@ -48,6 +48,14 @@ async fn r030_what_is_done_is_compared_again_after_the_resync_period() {
     assert_eq!(outcome(&never), Outcome::Done);
     let retry = |class| Outcome::Retry { class, objects: Touched::Some([()].into()) };
     assert_eq!(outcome(&|applied| applied.again = Some(RetryClass::Slow)), retry(RetryClass::Slow));
+    // An Ingress that waits for something is compared all the same.
+    let mut waits = ApplyResult { again: Some(RetryClass::Slow), ours: true, ..applied() };
+    waits.key = Key::Ingress(Arc::new(ObjectId::new::<signpost_apis::ingress::Ingress>(Some("prod"), "app")));
+    let touches = report(waits, Timestamp::UNIX_EPOCH).touches;
+    assert!(
+        matches!(&touches[..], [(Key::Ingress(_), Touch::All, after)] if *after == Duration::from_mins(5)),
+        "{touches:?}"
+    );
     let brake = RetryClass::Fixed(Policy::default().brake);
     assert_eq!(outcome(&|applied| applied.paused = true), retry(brake));
 }

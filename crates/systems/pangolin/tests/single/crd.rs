@@ -436,6 +436,48 @@ async fn a_deleted_ingress_class_withdraws_no_resource(cluster) {
     bed.exposes(&["other.example.com"]).await;
 }
 
+async fn domains_that_appear_or_vanish_withdraw_nothing(cluster) {
+    let bed = Bed::new(cluster, Kind::Single).await;
+    let domain = |id: &str, base: &str, kind: &str| json!({"domainId": id, "baseDomain": base, "verified": true, "type": kind});
+    let status = |domains: &[Value]| json!({"domains": domains});
+    let (ns, inner) = (domain("d1", "example.com", "ns"), domain("d2", "apps.internal", "ns"));
+    bed.put("PangolinOrganization", "org", &json!({}), Some(&status(&[ns.clone(), inner.clone()]))).await;
+    let _running = bed.start();
+    bed.expose("app", &["app.example.com", "app.apps.internal"]).await;
+    bed.exposes(&["app.apps.internal", "app.example.com"]).await;
+    let uids = async || {
+        let mut uids: Vec<String> = bed.resources().await.into_iter().filter_map(|object| object.metadata.uid).collect();
+        uids.sort();
+        uids
+    };
+    let before = uids().await;
+    // A domain for exactly this host, and an organisation that has no domains for a moment.
+    let one = domain("d3", "app.example.com", "cname");
+    for (number, domains) in [vec![ns.clone(), inner.clone(), one], Vec::new()].into_iter().enumerate() {
+        bed.report("PangolinOrganization", "org", &json!({"domains": []})).await;
+        bed.report("PangolinOrganization", "org", &status(&domains)).await;
+        let name = format!("later-{number}");
+        bed.expose(&name, &[&format!("{name}.example.com")]).await;
+        eventually("a later Ingress is exposed", PATIENCE, || async {
+            let hosts = bed.hosts().await;
+            if hosts.contains(&format!("{name}.example.com")) { Ok(()) } else { Err(hosts) }
+        }).await;
+        let now = uids().await;
+        assert!(before.iter().all(|uid| now.contains(uid)), "{domains:?}: {:?}", bed.hosts().await);
+        assert!(bed.hosts().await.contains(&"app.example.com".to_owned()));
+    }
+}
+
+async fn annotations_that_a_resource_cannot_express_are_reported(cluster) {
+    let bed = Bed::new(cluster, Kind::Single).await;
+    let _running = bed.start();
+    let annotations = json!({"pangolin.ingress.k8s.io/block-access": "true", "pangolin.ingress.k8s.io/ssl": "false"});
+    bed.create("app", &annotations, json!({"ingressClassName": "pangolin", "rules": rules(&["app.example.com"])})).await;
+    bed.exposes(&["app.example.com"]).await;
+    let note = bed.event("Warning", "Unsupported").await;
+    assert!(note.contains("block-access, ssl"), "{note}");
+}
+
 async fn two_ingresses_that_lead_to_one_host_have_one_resource(cluster) {
     let bed = Bed::new(cluster, Kind::Single).await;
     let domains = json!({"domains": [{"domainId": "d1", "baseDomain": "apps.example.com", "verified": true, "type": "ns"}]});
