@@ -19,7 +19,7 @@
 //! | R034 R037 R066 | `an_extra_of_ours_is_deleted_and_a_foreign_one_is_not` |
 //! | R038 R060 | `what_the_operator_reports_becomes_events_and_status`, `the_status_of_an_ingress_that_is_no_longer_ours_is_cleared` |
 //! | R039 to R045 R084 | `settings::tests` |
-//! | R046 R047 R069 | `crates/signpost/tests/rbac.rs`, `tunnels_are_only_read` |
+//! | R046 R047 R069 | `crates/signpost/tests/rbac.rs` (`each_mode_of_pangolin_works_with_its_own_role`), `tunnels_are_only_read` |
 //! | R048 R049 R050 R074 R075 R076 R077 | `deploy/`, `Makefile`, `crates/signpost/tests/one_line.rs` |
 //! | R051 R052 R053 R054 | `metrics_have_the_names_of_the_seed` |
 //! | R055 R061 | `direct`, `direct_faults`, `crates/simulation` (system `pangolin`) |
