@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RecordType as WireType};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
@@ -94,11 +94,19 @@ fn read_datagram(octets: &[u8]) -> Option<Message> {
 
 /// Over TCP.
 async fn stream(server: SocketAddr, question: &Message) -> Result<Message, Failure> {
+    framed(&mut TcpStream::connect(server).await?, question).await
+}
+
+/// Over a stream, where the length comes before a message.
+pub(crate) async fn framed(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    question: &Message,
+) -> Result<Message, Failure> {
     let unreadable = |error: String| Failure::Unreadable(error);
     let sent = question.to_vec().map_err(|error| unreadable(error.to_string()))?;
     let length = u16::try_from(sent.len()).map_err(|error| unreadable(error.to_string()))?;
-    let mut stream = TcpStream::connect(server).await?;
     stream.write_all(&[&length.to_be_bytes()[..], &sent].concat()).await?;
+    stream.flush().await?;
     let length = stream.read_u16().await?;
     let mut buffer = vec![0; usize::from(length)];
     stream.read_exact(&mut buffer).await?;

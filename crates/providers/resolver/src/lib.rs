@@ -1,7 +1,7 @@
 //! Asks name servers for records: what they answer, from which server, and how long it took.
 //!
 //! ```text
-//!  name, type ─► Resolvers ─► each resolver: system · ip:port · authoritative ─► UDP, TCP when truncated ─► Reply per server
+//!  name, type ─► Resolvers ─► each resolver: system · ip:port · tls:// · https:// · authoritative ─► Reply per server
 //! ```
 //!
 //! Names are absolute; no search domain is ever added. CNAME records are followed hop by hop. Answers are hostile: an answer with another id,
@@ -13,6 +13,7 @@ mod memory;
 mod resolvers;
 mod server;
 mod system;
+mod transport;
 mod upstream;
 mod wire;
 

@@ -14,6 +14,7 @@ use crate::Lookup;
 use crate::answer::{Answer, LookupError, Reply};
 use crate::server::Server;
 use crate::system;
+use crate::transport::Transport;
 use crate::upstream::{PORT, Upstream};
 
 /// Most name servers of a zone that are asked.
@@ -34,6 +35,8 @@ pub struct Options {
     pub system: PathBuf,
     /// The port of the name servers of a zone.
     pub authoritative_port: u16,
+    /// The file with the authorities of resolvers behind TLS and HTTPS, instead of those of the system.
+    pub ca: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             deadline: Duration::from_secs(5),
             system: "/etc/resolv.conf".into(),
             authoritative_port: PORT,
+            ca: None,
         }
     }
 }
@@ -81,8 +85,14 @@ impl Resolvers {
     /// Reads the servers of `system` from its file; a file that cannot be read has none.
     pub fn new(options: &Options) -> Self {
         let server = |address: &SocketAddr| Arc::new(Server::new(*address, &address.to_string(), options.deadline));
+        let ca = options.ca.as_deref();
+        let over = |upstream: &Upstream, transport: Transport| {
+            Kind::Servers(vec![Arc::new(Server::over(transport, &upstream.to_string(), options.deadline))])
+        };
         let kind = |upstream: &Upstream| match upstream {
             Upstream::Server(address) => Kind::Servers(vec![server(address)]),
+            Upstream::Tls { address, name } => over(upstream, Transport::tls(*address, name.as_deref(), ca)),
+            Upstream::Https(url) => over(upstream, Transport::https(url, ca)),
             Upstream::System => {
                 let text = std::fs::read_to_string(&options.system).unwrap_or_default();
                 Kind::Servers(system::servers(&text).iter().map(server).collect())

@@ -11,7 +11,8 @@ use signpost_provider_http::{Breaker, Paused};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, LookupError, Rcode};
-use crate::exchange::{Failure, exchange};
+use crate::exchange::Failure;
+use crate::transport::Transport;
 use crate::wire::{self, MOST_HOPS, Unreadable};
 
 /// How long a server may take for the question that tells whether it answers at all.
@@ -20,7 +21,7 @@ const PROBE: Duration = Duration::from_secs(1);
 /// A name server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    address: SocketAddr,
+    transport: Transport,
     label: Arc<str>,
     breaker: Breaker<String>,
     deadline: Duration,
@@ -28,7 +29,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(address: SocketAddr, label: &str, deadline: Duration) -> Self {
-        Self { address, label: label.into(), breaker: Breaker::default(), deadline }
+        Self::over(Transport::Plain(address), label, deadline)
+    }
+
+    /// A server that is reached in this way.
+    pub(crate) fn over(transport: Transport, label: &str, deadline: Duration) -> Self {
+        Self { transport, label: label.into(), breaker: Breaker::default(), deadline }
     }
 
     pub(crate) fn last_failure(&self) -> Option<String> {
@@ -105,7 +111,7 @@ impl Server {
         self.breaker.admit().map_err(paused)?;
         // A caller that gives up leaves no trial behind.
         let admitted = Admitted(&self.breaker);
-        let result = exchange(self.address, name, rtype, recursive, until).await;
+        let result = self.transport.exchange(name, rtype, recursive, until).await;
         let slow = matches!(result, Err(Failure::Timeout)) && self.answers_at_all().await;
         std::mem::forget(admitted);
         match result {
@@ -130,7 +136,7 @@ impl Server {
     /// the server's failure.
     async fn answers_at_all(&self) -> bool {
         let until = Instant::now() + PROBE;
-        exchange(self.address, &Name::root(), WireType::NS, false, until).await.is_ok()
+        self.transport.exchange(&Name::root(), WireType::NS, false, until).await.is_ok()
     }
 
     fn unreachable(&self, why: String) -> LookupError {

@@ -10,9 +10,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "PORTAL_RESOLVERS",
         "LIST",
-        "Resolvers that every name is looked up with: system, authoritative, or addresses such as 192.0.2.53:53",
+        "Resolvers that every name is looked up with: system, authoritative, 192.0.2.53:53, tls://192.0.2.53#dns.example.org or https://dns.example.org/dns-query",
     )
     .or("system"),
+    Setting::new("PORTAL_RESOLVER_CA_FILE", "FILE", "Certificate authorities of resolvers behind TLS and HTTPS, instead of the system's"),
     Setting::new("PORTAL_LOOKUPS", "NUMBER", "Lookups at once, over all objects: 1 to 1000").or("10"),
     Setting::new("PORTAL_LOOKUP_TIMEOUT", "TIME", "How long a resolver may take for a name").or("5s"),
     Setting::new("PORTAL_REFRESH", "TIME", "Time between two lookups of a name that is in sync").or("5m"),
@@ -77,6 +78,7 @@ impl PortalConfig {
         if let Some(listed) = settings.parse("PORTAL_RESOLVERS", list) {
             resolvers.resolvers = listed;
         }
+        resolvers.ca = settings.given("PORTAL_RESOLVER_CA_FILE").map(Into::into);
         let number = |text: &str| match text.parse::<usize>() {
             Ok(number @ 1..=1000) => Ok(number),
             _ => Err(format!("{text:?} is not a number from 1 to 1000")),
@@ -121,12 +123,14 @@ mod tests {
     fn settings_are_read_and_every_problem_is_reported() {
         let mut settings = Settings::new([
             ("PORTAL_RESOLVERS", "192.0.2.53, authoritative"),
+            ("PORTAL_RESOLVER_CA_FILE", "/etc/dns/ca.crt"),
             ("PORTAL_LOOKUPS", "20"),
             ("PORTAL_REFRESH", "1m"),
             ("PORTAL_DISABLE_DNS_CHECK", "true"),
         ]);
         let config = PortalConfig::read(&mut settings).unwrap();
         assert_eq!(config.resolvers.resolvers.len(), 2);
+        assert_eq!(config.resolvers.ca.as_deref(), Some(std::path::Path::new("/etc/dns/ca.crt")));
         assert_eq!((config.pace.lookups, config.pace.check), (20, false));
         assert_eq!(config.pace.namespace, "signpost");
         let mut elsewhere = Settings::new([("WATCH_NAMESPACE", "shop"), ("POD_NAMESPACE", "signpost")]);

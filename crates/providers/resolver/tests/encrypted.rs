@@ -1,0 +1,164 @@
+//! Resolvers behind TLS and HTTPS, with a real TLS server on loopback in front of a name server.
+
+// A test reports a failed step by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::op::Message;
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{RData, Record};
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_provider_resolver::{Lookup, LookupError, Options, Reply, Resolvers};
+use signpost_testkit::TlsFront;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Longer than any exchange on a loaded machine.
+const PATIENT: Duration = Duration::from_mins(1);
+
+fn answer(octets: &[u8]) -> Vec<u8> {
+    let question = Message::from_vec(octets).unwrap();
+    let mut answer = question.clone().into_response();
+    let name = question.queries[0].name().clone();
+    answer.add_answers([Record::from_rdata(name, 60, RData::A(A(Ipv4Addr::new(192, 0, 2, 1))))]);
+    answer.to_vec().unwrap()
+}
+
+/// A name server over TCP that closes a connection after so many questions. Returns its address and how many connections it got.
+async fn over_tcp(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                for _ in 0..questions {
+                    let Ok(length) = stream.read_u16().await else { return };
+                    let mut octets = vec![0; usize::from(length)];
+                    stream.read_exact(&mut octets).await.unwrap();
+                    let answer = answer(&octets);
+                    let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+                    stream.write_all(&[&length[..], &answer].concat()).await.unwrap();
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+/// A name server over HTTP/1.1 that answers at one path.
+async fn over_http(path: &'static str, media_type: &'static str) -> SocketAddr {
+    async fn serve(stream: &mut TcpStream, path: &str, media_type: &str) -> Option<()> {
+        let mut received = Vec::new();
+        let head = loop {
+            if let Some(end) = received.windows(4).position(|part| part == b"\r\n\r\n") {
+                break end + 4;
+            }
+            let mut part = [0; 1024];
+            let length = stream.read(&mut part).await.ok().filter(|length| *length > 0)?;
+            received.extend_from_slice(&part[..length]);
+        };
+        let text = String::from_utf8_lossy(&received[..head]).to_lowercase();
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?.trim().parse().ok()?;
+        let mut body = received.split_off(head);
+        while body.len() < length {
+            let mut part = [0; 1024];
+            let length = stream.read(&mut part).await.ok().filter(|length| *length > 0)?;
+            body.extend_from_slice(&part[..length]);
+        }
+        let (status, body) = if text.starts_with(&format!("post {path} ")) {
+            ("200 OK", answer(&body))
+        } else {
+            ("404 Not Found", Vec::new())
+        };
+        let head = format!("HTTP/1.1 {status}\r\ncontent-type: {media_type}\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(&[head.as_bytes(), &body].concat()).await.ok()
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move { while serve(&mut stream, path, media_type).await.is_some() {} });
+        }
+    });
+    address
+}
+
+fn resolvers(upstream: &str, ca: Option<PathBuf>) -> Resolvers {
+    Resolvers::new(&Options { resolvers: vec![upstream.parse().unwrap()], deadline: PATIENT, ca, ..Options::default() })
+}
+
+async fn ask(resolvers: &Resolvers) -> Reply {
+    let mut replies = resolvers.lookup(&Fqdn::parse("www.example.org").unwrap(), RecordType::A).await;
+    assert_eq!(replies.len(), 1);
+    replies.remove(0)
+}
+
+fn is_answered(reply: &Reply) {
+    let answer = reply.result.as_ref().unwrap();
+    assert_eq!(answer.values, [Rdata::A(Ipv4Addr::new(192, 0, 2, 1))]);
+}
+
+fn is_outage(reply: &Reply, why: &str) {
+    let error = reply.result.as_ref().unwrap_err();
+    assert!(error.is_outage() && matches!(error, LookupError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_behind_tls_is_asked_over_one_connection() {
+    let (server, connections) = over_tcp(usize::MAX).await;
+    let front = TlsFront::open_by_address(server).await;
+    let url = front.url().replace("https://", "tls://");
+    let resolvers = resolvers(&url, Some(front.ca_file().to_owned()));
+    for _ in 0..5 {
+        let reply = ask(&resolvers).await;
+        is_answered(&reply);
+        assert_eq!(&*reply.resolver, url);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_replaced() {
+    let (server, connections) = over_tcp(1).await;
+    let front = TlsFront::open_by_address(server).await;
+    let resolvers = resolvers(&front.url().replace("https://", "tls://"), Some(front.ca_file().to_owned()));
+    for _ in 0..3 {
+        is_answered(&ask(&resolvers).await);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_verified_is_an_outage() {
+    let (server, _) = over_tcp(usize::MAX).await;
+    let front = TlsFront::open_by_address(server).await;
+    let url = front.url().replace("https://", "tls://");
+    let ca = || Some(front.ca_file().to_owned());
+    is_outage(&ask(&resolvers(&url, None)).await, "certificate");
+    is_outage(&ask(&resolvers(&format!("{url}#dns.example.org"), ca())).await, "certificate");
+    is_outage(&ask(&resolvers(&url, Some("/nowhere/ca.crt".into()))).await, "/nowhere/ca.crt cannot be used");
+    is_outage(&ask(&resolvers(&format!("{}/dns-query", front.url()), None)).await, "certificate");
+}
+
+#[tokio::test]
+async fn a_server_behind_https_is_asked_and_a_page_is_an_outage() {
+    let front = TlsFront::open_by_address(over_http("/dns-query", "application/dns-message").await).await;
+    let ca = || Some(front.ca_file().to_owned());
+    let dns = resolvers(&format!("{}/dns-query", front.url()), ca());
+    for _ in 0..3 {
+        is_answered(&ask(&dns).await);
+    }
+    is_outage(&ask(&resolvers(&format!("{}/other", front.url()), ca())).await, "HTTP status 404");
+    let page = TlsFront::open_by_address(over_http("/dns-query", "text/html").await).await;
+    is_outage(&ask(&resolvers(&format!("{}/dns-query", page.url()), ca())).await, "does not speak DNS");
+}
