@@ -305,6 +305,11 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         self.shared.changed.note(key);
     }
 
+    /// Whether an inventory is kept, so that what is only shown there is worth its memory.
+    pub fn is_followed(&self) -> bool {
+        self.shared.changed.is_followed()
+    }
+
     /// From now on, keys that change are remembered for [`Queue::changed`].
     pub(crate) fn follow(&self) {
         self.shared.changed.follow();

@@ -24,4 +24,4 @@ pub use filter::{Filter, Search};
 pub use page::{BadCursor, Cursor, MAX_PAGE, Page};
 pub use store::{Inventory, Replaced, Snapshot};
 pub use values::Values;
-pub use view::{At, Entry, Origin, Owner, Provenance, Refusal, Source, Stage, SyncReason, SyncStatus, View};
+pub use view::{At, Entry, Judgement, Origin, Owner, Provenance, Refusal, Source, Stage, SyncReason, SyncStatus, View};

@@ -11,16 +11,19 @@ use crate::conflict::{self, Conflict};
 use crate::filter::Filter;
 use crate::page::{self, Cursor, Page};
 use crate::sorted::{Edit, Sorted};
-use crate::view::{At, Entry, Owner, Shared, View};
+use crate::view::{At, Entry, Judgement, Owner, Shared, View};
 
 /// The views of one owner, in order.
 type Views = Box<[Arc<View>]>;
+
+/// The views of each owner.
+type Owners = BTreeMap<Arc<Owner>, Views>;
 
 /// Every name of the operator. Shared by reference; all methods take `&self`.
 #[derive(Debug, Default)]
 pub struct Inventory {
     /// The views of each owner, in order. Its lock is held for a whole replacement.
-    owners: Mutex<BTreeMap<Arc<Owner>, Views>>,
+    owners: Mutex<Owners>,
     /// The snapshot for readers. Its lock is held to copy or to set one pointer.
     current: RwLock<Arc<Snapshot>>,
     stream: Arc<Stream>,
@@ -48,9 +51,13 @@ impl Inventory {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces every view of an owner at once. Without entries, the owner is removed.
+    /// Replaces every view of an owner at once. Without entries, the owner is removed. A published name of a system keeps its judgement while its
+    /// values are the same, because the system does not know it.
     pub fn replace(&self, owner: &Owner, entries: Vec<Entry>, now: Timestamp) -> Replaced {
-        let mut owners = lock(&self.owners);
+        self.replace_in(&mut lock(&self.owners), owner, entries, now)
+    }
+
+    fn replace_in(&self, owners: &mut Owners, owner: &Owner, entries: Vec<Entry>, now: Timestamp) -> Replaced {
         let (owner, before) = owners.remove_entry(owner).unwrap_or_else(|| (Arc::new(owner.clone()), Box::default()));
         let (views, changes, edits) = merge(&owner, &before, ordered(entries), now.into());
         let mut replaced = Replaced::default();
@@ -68,6 +75,28 @@ impl Inventory {
             owners.insert(owner, views.into_boxed_slice());
         }
         replaced
+    }
+
+    /// Sets what the resolvers answered for views of an owner; views without a judgement are unchanged.
+    pub fn judge(&self, owner: &Owner, now: Timestamp, judgement: impl Fn(&View) -> Option<Judgement>) -> Replaced {
+        let mut owners = lock(&self.owners);
+        let Some(views) = owners.get(owner) else { return Replaced::default() };
+        let judged = |view: &Arc<View>| {
+            let entry = view.to_entry();
+            match judgement(view) {
+                Some(Judgement { status, reason, observed, checked_at }) => {
+                    Entry { status, reason, observed, checked_at, ..entry }
+                }
+                None => entry,
+            }
+        };
+        let entries = views.iter().map(judged).collect();
+        self.replace_in(&mut owners, owner, entries, now)
+    }
+
+    /// The views of an owner, in order.
+    pub fn views(&self, owner: &Owner) -> Vec<Arc<View>> {
+        lock(&self.owners).get(owner).map(|views| views.to_vec()).unwrap_or_default()
     }
 
     /// Removes an owner and all of its views.
@@ -155,7 +184,7 @@ fn merge<'a>(
         changes.push(Change::Removed(view.clone()));
         edits.push(Edit::Remove(view));
     };
-    for entry in entries {
+    for mut entry in entries {
         let again = |view: &Arc<View>| (view.name(), view.rtype()) == (&entry.name, entry.rtype);
         let ordinal = views.last().filter(|view| again(view)).map_or(0, |view| view.ordinal + 1);
         // Within one owner, name, type and number are the whole place.
@@ -171,6 +200,10 @@ fn merge<'a>(
             views.push(view);
             continue;
         };
+        if entry.awaits_judgement() && old.targets() == &entry.targets {
+            (entry.status, entry.reason) = (old.status(), old.reason());
+            (entry.observed, entry.checked_at) = (old.observed().clone(), old.checked_at());
+        }
         let same = old.is_of(&entry);
         if same && old.is_as_old_as(&entry) {
             views.push(old.clone());

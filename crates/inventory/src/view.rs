@@ -318,6 +318,12 @@ impl Entry {
         }
     }
 
+    /// Whether others judge it: a system projects what it published, and not what is served.
+    pub(crate) fn awaits_judgement(&self) -> bool {
+        (self.status, self.stage) == (SyncStatus::Unchecked, Stage::Published)
+            && self.provenance.source == Source::System
+    }
+
     /// Whether both are the same but for the times of the last check.
     pub fn same(&self, other: &Self) -> bool {
         self.order(other) == Ordering::Equal
@@ -353,6 +359,19 @@ impl Entry {
                 (stage, status, reason, claims).cmp(&(&other.stage, &other.status, &other.reason, &other.claims))
             })
     }
+}
+
+/// What the resolvers answered for a name.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// In a word.
+    pub status: SyncStatus,
+    /// Why.
+    pub reason: SyncReason,
+    /// The answers.
+    pub observed: Values,
+    /// When they were given.
+    pub checked_at: At,
 }
 
 /// What many views of an owner have in common. It exists once for all of them.
@@ -437,6 +456,27 @@ impl View {
             reason: entry.reason,
             claims: entry.claims,
             observed_targets,
+        }
+    }
+
+    /// The entry that it was made of.
+    pub(crate) fn to_entry(&self) -> Entry {
+        let Shared { owner: _, provenance, description, refusal, first_seen, other: _ } = &*self.shared;
+        Entry {
+            name: self.name.clone(),
+            rtype: self.rtype(),
+            targets: self.targets.clone(),
+            observed: self.observed().clone(),
+            provenance: provenance.clone(),
+            description: description.clone(),
+            refusal: refusal.clone(),
+            first_seen: *first_seen,
+            last_seen: self.last_seen,
+            checked_at: self.checked_at,
+            stage: self.stage,
+            status: self.status,
+            reason: self.reason,
+            claims: self.claims,
         }
     }
 

@@ -11,8 +11,8 @@ use std::task::{Context, Wake, Waker};
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_inventory::{
-    At, BadCursor, Change, Cursor, Entry, Filter, Inventory, MAX_PAGE, Origin, Owner, Provenance, Search, Stage,
-    SyncStatus, Update,
+    At, BadCursor, Change, Cursor, Entry, Filter, Inventory, Judgement, MAX_PAGE, Origin, Owner, Provenance, Search,
+    Source, Stage, SyncReason, SyncStatus, Update,
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -246,4 +246,33 @@ fn the_views_of_a_name_are_found_in_all_types() {
     assert_eq!(snapshot.get(&name("b.example.org")).count(), 2);
     assert_eq!(snapshot.get_typed(&name("b.example.org"), Some(RecordType::Aaaa)).count(), 1);
     assert_eq!(snapshot.get(&name("x.example.org")).count(), 0);
+}
+
+#[test]
+fn a_judgement_is_kept_while_a_published_name_has_the_same_values() {
+    let inventory = Inventory::new();
+    let owner = Owner::new("powerdns", "example.org.");
+    let provenance = Arc::new(Provenance { source: Source::System, ..(*from_object("www")).clone() });
+    let published =
+        |target: &str| Entry { stage: Stage::Published, provenance: provenance.clone(), ..claim("www", target, 1) };
+    inventory.replace(&owner, vec![published("192.0.2.1")], at(1));
+    let served = |_: &signpost_inventory::View| {
+        let observed = ["192.0.2.1"].into_iter().collect();
+        Some(Judgement { status: SyncStatus::Sync, reason: SyncReason::Match, observed, checked_at: at(5).into() })
+    };
+    assert_eq!(inventory.judge(&owner, at(5), served).modified, 1);
+    let status = || inventory.views(&owner)[0].status();
+    assert_eq!(status(), SyncStatus::Sync);
+    assert_eq!(inventory.replace(&owner, vec![published("192.0.2.1")], at(6)).modified, 0, "nothing has changed");
+    assert_eq!(status(), SyncStatus::Sync);
+    inventory.replace(&owner, vec![published("192.0.2.2")], at(7));
+    assert_eq!(status(), SyncStatus::Unchecked, "other values are judged again");
+    inventory.judge(&owner, at(8), served);
+    let refused = Entry { stage: Stage::Refused, ..published("192.0.2.2") };
+    inventory.replace(&owner, vec![refused], at(9));
+    assert_eq!(status(), SyncStatus::Unchecked, "it is not published any more");
+    assert_eq!(
+        inventory.judge(&Owner::new("powerdns", "other."), at(9), served),
+        signpost_inventory::Replaced::default()
+    );
 }

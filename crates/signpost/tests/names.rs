@@ -11,9 +11,9 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use signpost_apis::{externaldns, istio, portal, powerdns, router};
-use signpost_dns::Fqdn;
+use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_engine::{Operator, OperatorOptions};
-use signpost_inventory::{Inventory, View};
+use signpost_inventory::{Inventory, Stage, View};
 use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
 use signpost_provider_pihole::{MemoryPihole, OwnerId};
 use signpost_provider_powerdns::MemoryServer;
@@ -33,6 +33,7 @@ fn api(client: &Client, namespace: Option<&str>, kind: &str) -> Api<DynamicObjec
         "DNSConfiguration" => (router::CLUSTER_GROUP, "v1alpha1", "dnsconfigurations"),
         "Gateway" => (router::ROUTING_GROUP, "v1alpha1", "gateways"),
         "DNSPolicy" => (router::ROUTING_GROUP, "v1alpha1", "dnspolicies"),
+        "DNS" => (portal::GROUP, "v1alpha1", "dns"),
         "ServiceRoute" => (router::ROUTING_GROUP, "v1alpha1", "serviceroutes"),
         other => panic!("{other} is not a kind of this test"),
     };
@@ -117,13 +118,22 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
         &mut operator,
         signpost_system_router::RouterConfig { gateway_namespace: namespace.clone(), ..Default::default() },
     );
+    // A name that is not as expected is looked up again after an hour, or when what publishes it has changed.
+    let hour = Duration::from_hours(1);
     let pace = signpost_system_portal::Pace {
         namespace: namespace.clone(),
-        check: false,
         discover: false,
+        refresh: hour,
+        again: hour,
         ..Default::default()
     };
-    signpost_system_portal::install_with(&mut operator, Arc::new(Memory::default()), &inventory, pace);
+    let resolver = Arc::new(Memory::default());
+    let answers = |name: &str, address: &str| {
+        let value = Rdata::parse(&RecordType::A, address).unwrap();
+        resolver.set(&Fqdn::parse(name).unwrap(), RecordType::A, vec![value]);
+    };
+    answers("www.example.org", "192.0.2.1");
+    signpost_system_portal::install_with(&mut operator, resolver.clone(), &inventory, pace);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(operator.run(stop));
@@ -191,6 +201,30 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let [conflict] = &conflicts[..] else { panic!("{conflicts:?}") };
     let served = conflict.served.as_ref().map(|view| view.provenance().origin.name.to_string());
     assert_eq!((conflict.name().unwrap().undotted(), served.as_deref()), ("www.example.org", Some("www")));
+
+    // What was published is looked up, and a DNS object with the same name is judged again when it is published.
+    let status = |system: &str, name: &str| {
+        let (snapshot, name) = (inventory.snapshot(), Fqdn::parse(name).unwrap());
+        let views = snapshot.get(&name).filter(|view| view.owner().system == system && view.stage() != Stage::Refused);
+        views.map(|view| view.status().as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let has = async |system: &str, name: &str, expected: &str| {
+        eventually(&format!("{system} {name} is {expected}"), PATIENCE, || async {
+            let seen = status(system, name);
+            if seen == expected { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    };
+    has("powerdns", "www.example.org", "sync").await;
+    has("pihole", "photos.home.arpa", "notFound").await;
+    let entries = json!([{ "fqdn": "new.example.org", "recordType": "A", "targets": ["192.0.2.9"] }]);
+    let groups = json!([{ "name": "all", "entries": entries }]);
+    put(&client, here, "DNS", "team", json!({ "spec": { "portalRef": "main", "groups": groups } })).await;
+    has("portal", "new.example.org", "notFound").await;
+    answers("new.example.org", "192.0.2.9");
+    put(&client, here, "RRset", "new", rrset("new", "A", "192.0.2.9")).await;
+    has("powerdns", "new.example.org", "sync").await;
+    has("portal", "new.example.org", "sync").await;
 
     api(&client, here, "RRset").delete("again", &DeleteParams::default()).await.unwrap();
     api(&client, here, "Ingress").delete("photos", &DeleteParams::default()).await.unwrap();

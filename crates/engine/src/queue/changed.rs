@@ -26,8 +26,12 @@ impl<K: Ord + Clone> Changed<K> {
         self.followed.store(true, Ordering::Release);
     }
 
+    pub(super) fn is_followed(&self) -> bool {
+        self.followed.load(Ordering::Acquire)
+    }
+
     pub(super) fn note(&self, key: &K) {
-        if self.followed.load(Ordering::Acquire) {
+        if self.is_followed() {
             self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
             self.wake.notify_one();
         }

@@ -172,7 +172,7 @@ impl PangolinIndex {
 
     /// Takes what a pass found, unless the Ingress was deleted meanwhile.
     pub(crate) fn settle(&self, measured: &Measured) {
-        let Some(Key::Ingress(id)) = &measured.key else { return };
+        let Some(Key::Ingress(id)) = measured.key.as_ref().filter(|_| self.queue.is_followed()) else { return };
         let mut state = self.lock();
         let hosts: BTreeSet<Fqdn> = match &measured.hosts {
             Some(hosts) => hosts.iter().filter_map(|host| Fqdn::parse(host).ok()).collect(),

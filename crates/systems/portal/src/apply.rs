@@ -5,9 +5,9 @@ use serde_json::json;
 use signpost_apis::portal::{API_VERSION, Component, Portal};
 use signpost_engine::{Child, ChildError, Proof};
 
-use crate::PortalSystem;
 use crate::plan::component::{DNS_CONTROLLER, MANAGED_BY, PORTAL};
 use crate::plan::{DnsPlan, Plan};
+use crate::{PortalSystem, served};
 
 /// The label of the main portal that the operator creates.
 const CREATED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
@@ -27,6 +27,10 @@ pub(crate) async fn apply(system: &PortalSystem, plan: Plan) -> ApplyResult {
             // First the names: an error with a component does not hold them up.
             system.objects.judged(&dns.identity, dns.verdicts.clone());
             reconcile_components(system, dns).await.err()
+        }
+        Plan::Names(names) => {
+            served::judge(system, names);
+            None
         }
         Plan::Main(namespace) => create_main(system, namespace).await.err(),
         Plan::Portal(..) | Plan::Component(..) | Plan::Nothing => None,

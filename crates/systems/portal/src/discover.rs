@@ -306,7 +306,7 @@ impl State {
         for (namespace, name) in gateways {
             let Some(gateway) = self.found.get(&ObjectId::new::<Gateway>(Some(namespace), name)) else { continue };
             let Content::Gateway(listeners, addresses) = &gateway.content else { continue };
-            let defined = route.hosts_at((namespace, name), listeners, labels);
+            let Some(defined) = route.hosts_at((namespace, name), listeners, labels) else { continue };
             for host in found.notes.hosts(defined.iter().map(String::as_str)) {
                 by_host.entry(host).or_default().extend(gateway.notes.targets(addresses.clone()));
             }

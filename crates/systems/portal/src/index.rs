@@ -5,15 +5,16 @@
 //!    └──► verdicts of its last status                Component ─► its own key, and that of the DNS object that owns it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use signpost_apis::portal::{Component, ComponentState, ComponentStatus, DNS, DnsStatus, Portal};
+use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Index, ObjectId, Queue, Touch};
-use signpost_inventory::{Source, SyncReason, SyncStatus, Values};
+use signpost_inventory::{Owner, Source, SyncReason, SyncStatus, Values};
 
 use crate::plan::component::COMPONENT;
 use crate::plan::entries::{self, Group};
@@ -26,6 +27,8 @@ use crate::report::Decision;
 pub enum Key {
     /// An object: a DNS, a Portal or a Component.
     Object(Arc<ObjectId>),
+    /// The published names of an owner of another system.
+    Names(Owner),
     /// The main portal, which is created when it does not exist.
     Main,
 }
@@ -34,6 +37,7 @@ impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Object(id) => id.fmt(f),
+            Self::Names(owner) => write!(f, "the names of {owner}"),
             Self::Main => f.write_str("the main portal"),
         }
     }
@@ -130,6 +134,10 @@ impl Known {
 /// Every object of this system.
 pub struct Objects {
     known: Mutex<BTreeMap<Arc<ObjectId>, Known>>,
+    /// Names of objects that are to be looked up soon, because what publishes them has changed.
+    changed: Mutex<BTreeMap<Arc<ObjectId>, BTreeSet<Fqdn>>>,
+    /// The objects with names, by the key of the owner of their views.
+    owners: Mutex<BTreeMap<String, Arc<ObjectId>>>,
     queue: Keys,
 }
 
@@ -141,7 +149,7 @@ impl std::fmt::Debug for Objects {
 
 impl Objects {
     pub(crate) fn new(queue: Keys) -> Self {
-        Self { known: Mutex::default(), queue }
+        Self { known: Mutex::default(), changed: Mutex::default(), owners: Mutex::default(), queue }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<ObjectId>, Known>> {
@@ -172,6 +180,23 @@ impl Objects {
         local().find(|(name, _)| *name == facts.portal).or_else(|| local().find(|(_, portal)| portal.main))
     }
 
+    /// The object whose views an owner of this system has.
+    pub(crate) fn of_owner(&self, owner: &Owner) -> Option<Arc<ObjectId>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).get(owner.key()).cloned()
+    }
+
+    /// What publishes names of an object has changed: they are looked up soon.
+    pub(crate) fn names_changed(&self, id: &ObjectId, names: BTreeSet<Fqdn>) {
+        let Some(id) = self.lock().get_key_value(id).map(|(id, _)| id.clone()) else { return };
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).entry(id.clone()).or_default().extend(names);
+        self.touch(&id);
+    }
+
+    /// The names of an object whose publisher has changed since the last pass.
+    pub(crate) fn take_changed(&self, id: &ObjectId) -> BTreeSet<Fqdn> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).remove(id).unwrap_or_default()
+    }
+
     /// Takes the names that were discovered on an object.
     pub(crate) fn put_source(&self, identity: Identity, facts: &DnsFacts) {
         let same = |before: &Facts| matches!(before, Facts::Dns(before) if before.portal == facts.portal && before.groups == facts.groups);
@@ -182,9 +207,16 @@ impl Objects {
         }
     }
 
+    fn forget(&self, id: &Arc<ObjectId>) {
+        let key = Key::Object(id.clone()).to_string();
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.take_changed(id);
+    }
+
     /// An object has no names any more.
     pub(crate) fn remove_source(&self, id: &Arc<ObjectId>) {
         if self.lock().remove(id).is_some() {
+            self.forget(id);
             self.queue.note(&Key::Object(id.clone()));
         }
     }
@@ -241,6 +273,10 @@ impl Objects {
         let before = known.get(&identity.id);
         let unchanged = before.is_some_and(|before| before.identity.asks_the_same(&identity) && same(&before.facts));
         let first = before.is_none();
+        if first && matches!(facts, Facts::Dns(_)) {
+            let key = Key::Object(identity.id.clone()).to_string();
+            self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(key, identity.id.clone());
+        }
         let decided = before.filter(|_| unchanged).and_then(|before| before.decided.clone());
         let verdicts = before.filter(|before| before.identity.uid == identity.uid).and_then(|it| it.verdicts.clone());
         known.insert(identity.id.clone(), Known { identity, conditions, decided, verdicts, facts });
@@ -304,7 +340,9 @@ impl Index<DNS> for Objects {
 
     fn deleted(&self, id: &ObjectId) {
         self.lock().remove(id);
-        self.queue.note(&Key::Object(Arc::new(id.clone())));
+        let id = Arc::new(id.clone());
+        self.forget(&id);
+        self.queue.note(&Key::Object(id));
     }
 }
 

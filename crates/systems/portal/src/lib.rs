@@ -17,6 +17,7 @@ mod observe;
 pub mod plan;
 mod project;
 pub mod report;
+mod served;
 mod settings;
 
 use std::sync::Arc;
@@ -121,6 +122,9 @@ pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventor
     operator.watch::<Portal>(NAME, watch(), objects.clone() as Arc<dyn Index<Portal>>);
     operator.watch::<DNS>(NAME, watch(), objects.clone() as Arc<dyn Index<DNS>>);
     operator.watch::<Component>(NAME, watch().children(), objects.clone() as Arc<dyn Index<Component>>);
+    if pace.check {
+        operator.spawn(served::follow(inventory.clone(), objects.clone(), queue.clone()));
+    }
     if pace.discover {
         discover::install(operator, &objects, inventory);
     }
@@ -131,13 +135,15 @@ pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventor
         deadline: pace.budget + Duration::from_secs(30),
         gather: Gather::default(),
     };
-    let system = PortalSystem { objects, resolver, writer, clock: operator.clock(), metrics, pace };
+    let inventory = inventory.clone();
+    let system = PortalSystem { objects, inventory, resolver, writer, clock: operator.clock(), metrics, pace };
     operator.drive(system, queue, options);
 }
 
 /// The system.
 pub struct PortalSystem {
     pub(crate) objects: Arc<Objects>,
+    pub(crate) inventory: Arc<Inventory>,
     pub(crate) resolver: Arc<dyn Lookup>,
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,

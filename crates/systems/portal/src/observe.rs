@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures::StreamExt;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::Job;
-use signpost_inventory::SyncStatus;
+use signpost_inventory::{Owner, Stage, SyncStatus};
 use tokio::time::{Instant, timeout_at};
 
-use crate::PortalSystem;
 use crate::index::Key;
+use crate::plan::entries::Wanted;
 use crate::plan::judge::{Answers, questions};
-use crate::plan::{Memory, Observed, ObservedDns, Pauses, Verdicts, due, is_checked, view};
+use crate::plan::{Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
+use crate::{PortalSystem, served};
 
 pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: Memory) -> Observed {
     let objects = &system.objects;
@@ -22,6 +23,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
             let missing = !namespace.is_empty() && !objects.has_main(namespace);
             return Observed::Main(missing.then(|| namespace.clone()));
         }
+        Key::Names(owner) => return Observed::Names(Box::new(observe_names(system, owner, memory).await)),
         Key::Object(id) => id,
     };
     let Some(known) = objects.get(id).filter(|known| !known.identity.is_deleting()) else { return Observed::Nothing };
@@ -51,7 +53,10 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let mut asked: Vec<(Fqdn, RecordType)> = Vec::new();
     if is_checked(&facts, portal, system.pace.check) {
         let mut seen = BTreeSet::new();
-        let wanted = due(&facts, &verdicts, now).into_iter().filter_map(|wanted| wanted.question.as_ref().ok());
+        let names = facts.groups.iter().flat_map(|group| &group.names);
+        let changed = objects.take_changed(id);
+        let wanted =
+            due(names, &verdicts, &changed, now).into_iter().filter_map(|wanted| wanted.question.as_ref().ok());
         asked.extend(wanted.flat_map(questions).filter(|question| seen.insert(question.clone())));
     }
     let (count, answers) = (asked.len(), look_up(system, asked).await);
@@ -69,6 +74,21 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
         facts,
     }))
+}
+
+/// The published names of an owner of another system, and what the resolvers answer for those that are due.
+async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> ObservedNames {
+    let views = system.inventory.views(owner);
+    let published = views.iter().filter(|view| system.pace.check && view.stage() == Stage::Published);
+    let names: Vec<Wanted> = published.map(|view| served::wanted(view)).collect();
+    let verdicts = memory.verdicts.unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    let due = due(names.iter(), &verdicts, &BTreeSet::new(), system.clock.now()).into_iter();
+    let asked = due.filter_map(|wanted| wanted.question.as_ref().ok()).flat_map(questions);
+    let asked: Vec<(Fqdn, RecordType)> = asked.filter(|question| seen.insert(question.clone())).collect();
+    let (count, answers) = (asked.len(), look_up(system, asked).await);
+    let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
+    ObservedNames { owner: owner.clone(), names, verdicts, left: count - answers.len(), answers, pauses }
 }
 
 /// Asks, as many questions at once as the resolvers allow, until the time of the pass is over.

@@ -12,14 +12,15 @@ pub mod view;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_apis::portal::ComponentState;
+use signpost_dns::Fqdn;
 use signpost_engine::Identity;
-use signpost_inventory::{Source, SyncReason, SyncStatus};
+use signpost_inventory::{Owner, Source, SyncReason, SyncStatus};
 use signpost_planning::doubled;
 
 use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
@@ -93,6 +94,8 @@ pub struct ObservedDns {
 pub enum Observed {
     /// A DNS object.
     Dns(Box<ObservedDns>),
+    /// The names of an owner of another system.
+    Names(Box<ObservedNames>),
     /// A portal.
     Portal(Identity, PortalFacts),
     /// A component, and whether its portal exists.
@@ -153,6 +156,8 @@ pub struct DnsPlan {
 pub enum Plan {
     /// About a DNS object.
     Dns(Box<DnsPlan>),
+    /// About the names of an owner of another system.
+    Names(NamesPlan),
     /// A portal is reported.
     Portal(Identity, PortalFacts),
     /// A component is reported.
@@ -167,6 +172,7 @@ pub enum Plan {
 pub fn plan(observed: Observed, now: Timestamp) -> Plan {
     match observed {
         Observed::Dns(observed) => Plan::Dns(Box::new(plan_dns(*observed, now))),
+        Observed::Names(observed) => Plan::Names(plan_names(*observed, now)),
         Observed::Portal(identity, facts) => Plan::Portal(identity, facts),
         Observed::Component(identity, facts, has_portal) => Plan::Component(identity, facts, has_portal),
         Observed::Main(Some(namespace)) => Plan::Main(namespace),
@@ -179,11 +185,16 @@ pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) ->
     check && facts.source != Source::Remote && portal.is_none_or(|portal| portal.dns)
 }
 
-/// The names that are due for a lookup: the longest waiting first.
-pub fn due<'a>(facts: &'a DnsFacts, verdicts: &Verdicts, now: Timestamp) -> Vec<&'a Wanted> {
-    let names = facts.groups.iter().flat_map(|group| &group.names);
+/// The names that are due for a lookup: the longest waiting first. A name in `changed` is always due, because its publisher has changed.
+pub fn due<'a>(
+    names: impl Iterator<Item = &'a Wanted>,
+    verdicts: &Verdicts,
+    changed: &BTreeSet<Fqdn>,
+    now: Timestamp,
+) -> Vec<&'a Wanted> {
+    let is_changed = |wanted: &Wanted| wanted.question.as_ref().is_ok_and(|question| changed.contains(&question.name));
     let next = |wanted: &Wanted| match verdicts.get(&wanted.subject()?) {
-        Some(checked) if checked.next > now => None,
+        Some(checked) if checked.next > now && !is_changed(wanted) => None,
         Some(checked) => Some(checked.next),
         None => Some(Timestamp::UNIX_EPOCH),
     };
@@ -192,26 +203,68 @@ pub fn due<'a>(facts: &'a DnsFacts, verdicts: &Verdicts, now: Timestamp) -> Vec<
     due.into_iter().map(|(_, wanted)| wanted).collect()
 }
 
-fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
-    let ObservedDns {
-        identity,
-        facts,
-        portal,
-        shown_by,
-        verdicts: before,
-        missing,
-        check,
-        answers,
-        left,
-        owned,
-        pauses,
-    } = observed;
-    let checked = is_checked(&facts, portal, check);
+/// The names of an owner of another system.
+#[derive(Debug)]
+pub struct ObservedNames {
+    /// Whose names.
+    pub owner: Owner,
+    /// The names that were published.
+    pub names: Vec<Wanted>,
+    /// The verdicts so far.
+    pub verdicts: Arc<Verdicts>,
+    /// The answers of this pass.
+    pub answers: Answers,
+    /// How many questions were not asked, because the pass took too long.
+    pub left: usize,
+    /// The times between lookups.
+    pub pauses: Pauses,
+}
+
+/// What is decided about the names of an owner of another system.
+#[derive(Debug)]
+pub struct NamesPlan {
+    /// Whose names.
+    pub owner: Owner,
+    /// The verdicts.
+    pub verdicts: Arc<Verdicts>,
+    /// When the next lookup is due.
+    pub next: Option<Timestamp>,
+}
+
+fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
+    let ObservedNames { owner, names, verdicts, answers, left, pauses } = observed;
+    let judged = judge_all(&names.iter().collect::<Vec<_>>(), &verdicts, &answers, pauses, now);
+    let next = judged.next(&names.iter().collect::<Vec<_>>(), left, pauses, now);
+    NamesPlan { owner, verdicts: Arc::new(judged.verdicts), next }
+}
+
+/// The verdicts of a pass.
+struct JudgedAll {
+    verdicts: Verdicts,
+    turns: Vec<Turn>,
+    outage: Option<String>,
+}
+
+impl JudgedAll {
+    /// When the next lookup is due.
+    fn next(&self, names: &[&Wanted], left: usize, pauses: Pauses, now: Timestamp) -> Option<Timestamp> {
+        let is_unknown =
+            |wanted: &&Wanted| wanted.subject().is_some_and(|subject| !self.verdicts.contains_key(&subject));
+        match (left, names.iter().any(is_unknown)) {
+            (0, false) => self.verdicts.values().map(|checked| checked.next).min(),
+            (0, true) => Some(later(now, pauses.again)),
+            _ => Some(now),
+        }
+    }
+}
+
+/// Judges names by the answers of a pass. What was not asked keeps its verdict, and so does everything during an outage.
+fn judge_all(names: &[&Wanted], before: &Verdicts, answers: &Answers, pauses: Pauses, now: Timestamp) -> JudgedAll {
     let (mut verdicts, mut turns, mut outage) = (Verdicts::new(), Vec::new(), None);
-    for wanted in facts.groups.iter().flat_map(|group| &group.names).filter(|_| checked) {
+    for wanted in names {
         let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
         let last = before.get(&subject);
-        match judge(question, &answers) {
+        match judge(question, answers) {
             Judged::Verdict(verdict) => {
                 let checked = judged(verdict, last, pauses, now);
                 if let Some(last) = last.filter(|last| last.verdict.status != checked.verdict.status) {
@@ -230,17 +283,28 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         }
     }
     turns.dedup();
-    let soonest = verdicts.values().map(|checked| checked.next).min();
-    let unknown = facts
-        .groups
-        .iter()
-        .flat_map(|group| &group.names)
-        .any(|wanted| checked && wanted.subject().is_some_and(|subject| !verdicts.contains_key(&subject)));
-    let next = match (left, unknown) {
-        (0, false) => soonest,
-        (0, true) => Some(later(now, pauses.again)),
-        _ => Some(now),
-    };
+    JudgedAll { verdicts, turns, outage }
+}
+
+fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
+    let ObservedDns {
+        identity,
+        facts,
+        portal,
+        shown_by,
+        verdicts: before,
+        missing,
+        check,
+        answers,
+        left,
+        owned,
+        pauses,
+    } = observed;
+    let all = facts.groups.iter().flat_map(|group| &group.names);
+    let names: Vec<&Wanted> = all.filter(|_| is_checked(&facts, portal, check)).collect();
+    let all = judge_all(&names, &before, &answers, pauses, now);
+    let next = all.next(&names, left, pauses, now);
+    let JudgedAll { verdicts, turns, outage } = all;
     let component = plan_component(&facts, portal, owned);
     let asked = Some(&facts.portal).filter(|asked| facts.source == Source::ExternalDns && !asked.is_empty());
     let absent = asked.filter(|asked| shown_by.as_ref() != Some(*asked)).cloned();

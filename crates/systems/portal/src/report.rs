@@ -58,6 +58,10 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSyste
     let ApplyResult { plan, error } = applied;
     let mut report = match plan {
         Plan::Dns(plan) => report_dns(*plan, error.as_ref().map(ToString::to_string), now),
+        Plan::Names(plan) => {
+            let memory = Some(Memory { verdicts: Some(plan.verdicts), missing: None });
+            Report { memory, ..Report::new(outcome(plan.next, now)) }
+        }
         Plan::Portal(identity, facts) => status_only(portal(identity, facts), Outcome::Done),
         Plan::Component(identity, facts, has_portal) => {
             let next = Outcome::Check { after: until_midnight(now) };
@@ -75,15 +79,16 @@ fn status_only(decision: Decision, outcome: Outcome<()>) -> Report<PortalSystem>
     Report { statuses: vec![decision], ..Report::new(outcome) }
 }
 
+/// The key runs again when the next lookup is due.
+fn outcome(next: Option<Timestamp>, now: Timestamp) -> Outcome<()> {
+    let Some(next) = next else { return Outcome::Done };
+    let after = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    Outcome::Check { after: after.max(Duration::from_millis(50)) }
+}
+
 /// UpdateStatus.
 fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) -> Report<PortalSystem> {
-    let outcome = match plan.next {
-        Some(next) => {
-            let after = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-            Outcome::Check { after: after.max(Duration::from_millis(50)) }
-        }
-        None => Outcome::Done,
-    };
+    let outcome = outcome(plan.next, now);
     let events = events(&plan);
     let reported = plan.facts.source == Source::Manual;
     let statuses = if reported { vec![dns_status(&plan, component_error, now)] } else { Vec::new() };

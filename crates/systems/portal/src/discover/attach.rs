@@ -44,14 +44,15 @@ impl Route {
             .map(|(parent, _)| (parent.namespace.as_deref().unwrap_or(&self.namespace), parent.name.as_str()))
     }
 
-    /// The hosts of this route that the listeners of a Gateway serve. `labels` are those of the route's namespace.
+    /// The hosts of this route that the listeners of a Gateway serve; `None` where no listener accepts it. `labels` are those of the route's
+    /// namespace.
     pub(crate) fn hosts_at(
         &self,
         gateway: (&str, &str),
         listeners: &[Listener],
         labels: &BTreeMap<String, String>,
-    ) -> Vec<String> {
-        let mut hosts = Vec::new();
+    ) -> Option<Vec<String>> {
+        let mut hosts: Option<Vec<String>> = None;
         for (parent, accepted) in &self.parents {
             let of = (parent.namespace.as_deref().unwrap_or(&self.namespace), parent.name.as_str());
             if !accepted || of != gateway {
@@ -61,7 +62,7 @@ impl Route {
                 let any = [String::new()];
                 let wanted = if self.hostnames.is_empty() { &any[..] } else { &self.hostnames };
                 let accepted = listener.hostname.as_deref().unwrap_or_default();
-                hosts.extend(wanted.iter().filter_map(|wanted| common(wanted, accepted)));
+                hosts.get_or_insert_default().extend(wanted.iter().filter_map(|wanted| common(wanted, accepted)));
             }
         }
         hosts
@@ -183,7 +184,7 @@ mod tests {
         let hosts = |status: &str, fields: serde_json::Value| {
             let route = Route::new("HTTPRoute", "demo", &spec, &accepted(status));
             assert_eq!(route.gateways().collect::<Vec<_>>(), [("infra", "gw"), ("demo", "no")]);
-            route.hosts_at(("infra", "gw"), &listener(fields), &labels)
+            route.hosts_at(("infra", "gw"), &listener(fields), &labels).unwrap_or_default()
         };
         assert_eq!(hosts("True", json!({})), ["a.example.org"]);
         assert_eq!(hosts("True", json!({ "hostname": null })), ["a.example.org", "b.other.org"]);

@@ -106,7 +106,7 @@ impl Wanted {
 }
 
 /// An entry as types.
-fn read(entry: &DnsEntry) -> Wanted {
+pub(crate) fn read(entry: &DnsEntry) -> Wanted {
     let question = question(entry);
     let targets = match &question {
         Ok((_, targets)) => targets.iter().collect(),
