@@ -85,7 +85,7 @@ impl Inventory {
             let entry = view.to_entry();
             match judgement(view) {
                 Some(Judgement { status, reason, observed, checked_at }) => {
-                    Entry { status, reason, observed, checked_at, ..entry }
+                    Entry { observed, checked_at, status, reason, ..entry }
                 }
                 None => entry,
             }
