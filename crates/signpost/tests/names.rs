@@ -99,6 +99,48 @@ fn pangolin() -> MemoryPangolin {
     MemoryPangolin::new(vec![domain], vec![site])
 }
 
+/// Every system, with servers in memory.
+fn install_all(operator: &mut Operator, namespace: &str, resolver: Arc<Memory>, inventory: &Arc<Inventory>) {
+    let pace = signpost_system_powerdns::Pace::default();
+    signpost_system_powerdns::install_with(operator, Arc::new(MemoryServer::new()), pace);
+    let policy = signpost_system_pihole::Policy::new(OwnerId::parse("names").unwrap(), "192.0.2.80".parse().unwrap());
+    let instance = signpost_system_pihole::Instance::new("home", Arc::new(MemoryPihole::new()));
+    signpost_system_pihole::install_instances(operator, policy, vec![instance]);
+    let policy = signpost_system_pangolin::Policy { owner: Some("names".into()), ..Default::default() };
+    signpost_system_pangolin::install_api(operator, policy, Arc::new(pangolin()));
+    signpost_system_router::install(
+        operator,
+        signpost_system_router::RouterConfig { gateway_namespace: namespace.to_owned(), ..Default::default() },
+    );
+    // A name that is not as expected is looked up again after an hour, or when what publishes it has changed.
+    let hour = Duration::from_hours(1);
+    let pace = signpost_system_portal::Pace {
+        namespace: namespace.to_owned(),
+        discover: false,
+        refresh: hour,
+        again: hour,
+        ..Default::default()
+    };
+    signpost_system_portal::install_with(operator, resolver, inventory, pace);
+}
+
+/// A route with everything that it needs.
+async fn create_route(client: &kube::Client, here: Option<&str>) {
+    let identity =
+        json!({ "spec": { "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" } });
+    put(client, None, "ClusterIdentity", "cluster-identity", identity).await;
+    let controllers = json!([{ "name": "external-dns-weu", "region": "weu" }]);
+    put(client, None, "DNSConfiguration", "dns-config", json!({ "spec": { "externalDNSControllers": controllers } }))
+        .await;
+    let gateway =
+        json!({ "spec": { "controller": "internal", "credentialName": "cert", "targetPostfix": "internal" } });
+    put(client, here, "Gateway", "gw", gateway).await;
+    put(client, here, "DNSPolicy", "policy", json!({ "spec": { "mode": "Active" } })).await;
+    let route =
+        json!({ "spec": { "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "myapp" } });
+    put(client, here, "ServiceRoute", "api", route).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_system_projects_what_it_wants_published_and_refused() {
     let cluster = sandbox_cluster().await;
@@ -107,33 +149,13 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let (client, namespace) = (cluster.client(), cluster.namespace("names").await);
     let inventory = Arc::new(Inventory::new());
     let mut operator = Operator::new(cluster.client(), OperatorOptions::default());
-    let pace = signpost_system_powerdns::Pace::default();
-    signpost_system_powerdns::install_with(&mut operator, Arc::new(MemoryServer::new()), pace);
-    let policy = signpost_system_pihole::Policy::new(OwnerId::parse("names").unwrap(), "192.0.2.80".parse().unwrap());
-    let instance = signpost_system_pihole::Instance::new("home", Arc::new(MemoryPihole::new()));
-    signpost_system_pihole::install_instances(&mut operator, policy, vec![instance]);
-    let policy = signpost_system_pangolin::Policy { owner: Some("names".into()), ..Default::default() };
-    signpost_system_pangolin::install_api(&mut operator, policy, Arc::new(pangolin()));
-    signpost_system_router::install(
-        &mut operator,
-        signpost_system_router::RouterConfig { gateway_namespace: namespace.clone(), ..Default::default() },
-    );
-    // A name that is not as expected is looked up again after an hour, or when what publishes it has changed.
-    let hour = Duration::from_hours(1);
-    let pace = signpost_system_portal::Pace {
-        namespace: namespace.clone(),
-        discover: false,
-        refresh: hour,
-        again: hour,
-        ..Default::default()
-    };
     let resolver = Arc::new(Memory::default());
     let answers = |name: &str, address: &str| {
         let value = Rdata::parse(&RecordType::A, address).unwrap();
         resolver.set(&Fqdn::parse(name).unwrap(), RecordType::A, vec![value]);
     };
     answers("www.example.org", "192.0.2.1");
-    signpost_system_portal::install_with(&mut operator, resolver.clone(), &inventory, pace);
+    install_all(&mut operator, &namespace, resolver.clone(), &inventory);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(operator.run(stop));
@@ -166,19 +188,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     put(&client, here, "Ingress", "photos", ingress(("pihole.io/register", "true"), None, "photos.home.arpa")).await;
     put(&client, here, "Ingress", "shop", ingress(("a", "b"), Some("pangolin"), "shop.apps.example.org")).await;
     put(&client, here, "Ingress", "stranger", ingress(("a", "b"), Some("pangolin"), "shop.other.example")).await;
-    let identity =
-        json!({ "spec": { "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" } });
-    put(&client, None, "ClusterIdentity", "cluster-identity", identity).await;
-    let controllers = json!([{ "name": "external-dns-weu", "region": "weu" }]);
-    put(&client, None, "DNSConfiguration", "dns-config", json!({ "spec": { "externalDNSControllers": controllers } }))
-        .await;
-    let gateway =
-        json!({ "spec": { "controller": "internal", "credentialName": "cert", "targetPostfix": "internal" } });
-    put(&client, here, "Gateway", "gw", gateway).await;
-    put(&client, here, "DNSPolicy", "policy", json!({ "spec": { "mode": "Active" } })).await;
-    let route =
-        json!({ "spec": { "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "myapp" } });
-    put(&client, here, "ServiceRoute", "api", route).await;
+    create_route(&client, here).await;
     let common = [
         "powerdns www.example.org A [192.0.2.1] published",
         "powerdns www.example.org A [192.0.2.2] refused ClaimedByAnother",
