@@ -202,6 +202,8 @@ on_both! {
         let older = rig.get("ServiceRoute", &rig.app, "a-older").await.unwrap()["metadata"]["creationTimestamp"].clone();
         eventually("a younger route exists", PATIENCE, || async {
             let _ = rig.api("ServiceRoute", &rig.app).delete("api-route", &kube::api::DeleteParams::default()).await;
+            // The garbage collector would delete the DNSEndpoint of the new route with that of the old one.
+            rig.until_endpoints(&rig.app, &[]).await;
             rig.route("api").await;
             let route = rig.get("ServiceRoute", &rig.app, "api-route").await.unwrap();
             if route["metadata"]["creationTimestamp"] == older { Err(()) } else { Ok(()) }
