@@ -168,7 +168,10 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
         let namespace = |gateway: &Known<signpost_apis::router::GatewaySpec>| gateway.identity.id.namespace.clone();
         ours.iter().any(|gateway| service.serves(&gateway.spec.controller, namespace(gateway).as_deref()))
     };
-    let service = world.services.values().filter(serves).min_by_key(|service| (service.created, service.id.clone()));
+    // One that is being deleted, or has no address, does not hide one that can be reached.
+    let preferred =
+        |service: &&ServiceFacts| (service.deleting, service.points.is_empty(), service.created, service.id.clone());
+    let service = world.services.values().filter(serves).min_by_key(preferred);
     let owner = Owner::Target(target.clone());
     let of_rival = |(rival, _): &(&Target, _)| rival.postfix == target.postfix && *rival != target;
     let rivals = world.published_targets().filter(of_rival).flat_map(|(_, children)| children);

@@ -87,13 +87,16 @@ impl Failure {
                     taken.push(id.clone());
                     (Some(Refusal::new(Reason::NameTaken, error.to_string())), None)
                 }
-                ChildError::Write(WriteError::Invalid(_)) => {
+                // Forbidden is also a full quota, a webhook or a namespace that is being deleted: it is tried again.
+                ChildError::Write(write @ (WriteError::Invalid(_) | WriteError::Forbidden(_))) => {
                     let reason = if matches!(key, RouterKey::Gateway(_)) {
                         Reason::IstioGatewayGenerationFailed
                     } else {
                         Reason::DNSEndpointGenerationFailed
                     };
-                    (Some(Refusal::new(reason, error.to_string())), None)
+                    let forbidden = matches!(write, WriteError::Forbidden(_));
+                    let soon = forbidden.then(|| RetryClass::from(&error));
+                    (Some(Refusal::new(reason, error.to_string())), soon)
                 }
                 ChildError::Leaving { .. } | ChildError::Write(_) => (None, Some(RetryClass::from(&error))),
             };

@@ -209,6 +209,10 @@ fn digest_of(endpoint: &DnsEndpoint) -> u64 {
     for point in &endpoint.spec.endpoints {
         (&point.dns_name, &point.record_type, point.record_ttl, &point.targets, &point.set_identifier)
             .hash(&mut hasher);
+        point.labels.hash(&mut hasher);
+        for setting in &point.provider_specific {
+            (&setting.name, &setting.value).hash(&mut hasher);
+        }
     }
     hasher.finish()
 }
@@ -222,6 +226,7 @@ pub(crate) struct ServiceFacts {
     /// The value of its label `istio`.
     pub(crate) istio: Option<Arc<str>>,
     pub(crate) balancer: bool,
+    pub(crate) deleting: bool,
     pub(crate) points: Points,
 }
 
@@ -283,9 +288,9 @@ impl ServiceFacts {
         if !balancer && istio.is_none() {
             return None;
         }
-        let Identity { id, uid, created, .. } = Identity::of(service);
+        let Identity { id, uid, created, deleting_since, .. } = Identity::of(service);
         let points = if balancer { Points::of(service) } else { Points::default() };
-        Some(Self { id, uid, created, istio, balancer, points })
+        Some(Self { id, uid, created, istio, balancer, deleting: deleting_since.is_some(), points })
     }
 
     /// Its identity, as far as an owner reference needs it.

@@ -137,6 +137,11 @@ fn withdraws(view: &View, route: &RouteView, selection: Option<&Selection>) -> B
             };
             view.children.iter().filter(|(_, controller)| !exists(controller)).map(|(name, _)| name.clone()).collect()
         }
+        Some(Selection::Active(selected)) if view.installed => {
+            let publishes = |label: &str| selected.iter().any(|one| names::label_value(&one.name) == label);
+            let deselected = view.children.iter().filter(|(_, label)| !label.is_empty() && !publishes(label));
+            deselected.map(|(name, _)| name.clone()).collect()
+        }
         Some(Selection::Active(_) | Selection::Unknown(_)) | None => BTreeSet::new(),
     }
 }

@@ -92,7 +92,9 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
             // The name has another controller now: this is a replacement, and two answers would be wrong.
             Some(holder) if holder.published => plan.delete = all_to_delete(view),
             Some(holder) if holder.changing => empty(view, &mut plan),
-            _ => withdraw_absent(view, now, |_| true, &mut plan),
+            // What replaces it is not published yet: the name is kept until then, however long that takes.
+            Some(_) => {}
+            None => withdraw_absent(view, now, |_| true, &mut plan),
         }
         return plan;
     };
@@ -128,6 +130,9 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         Err(Obstacle::NoAddress(message)) => Some(waits(&message)),
     };
     let (Some(service), Some(host), None) = (&view.service, &host, &decided) else {
+        if plan.apply.is_empty() && plan.delete.is_empty() {
+            plan.delete = without_publisher(view);
+        }
         plan.decisions.extend(decided.map(|verdict| Decision::Target { target: view.target.clone(), verdict }));
         return plan;
     };
@@ -303,6 +308,16 @@ fn to_delete(target: &Target, child: &ChildView) -> Child {
 
 fn all_to_delete(view: &View) -> Vec<Child> {
     view.children.iter().map(|child| to_delete(&view.target, child)).collect()
+}
+
+/// The DNSEndpoints of controllers that were removed from the configuration. An object without the label is older than this operator.
+fn without_publisher(view: &View) -> Vec<Child> {
+    let Ok(configuration) = view.base.configuration() else { return Vec::new() };
+    let exists = |label: &str| {
+        configuration.external_dns_controllers.iter().any(|controller| names::label_value(&controller.name) == label)
+    };
+    let removed = view.children.iter().filter(|child| !child.controller.is_empty() && !exists(&child.controller));
+    removed.map(|child| to_delete(&view.target, child)).collect()
 }
 
 /// Deletes DNSEndpoints whose Gateway or Service is deleted, once it has been so for long enough: a replaced object is back by then.

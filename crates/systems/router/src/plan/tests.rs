@@ -160,7 +160,8 @@ fn only_a_decision_withdraws() {
     );
     let mut no_gateway = route_view(base(&["weu"], &[]), active(), &there);
     no_gateway.route.as_mut().unwrap().postfix = None;
-    kept(no_gateway, "GatewayNotFound");
+    // A controller that was removed is a decision, whatever else is missing.
+    assert_eq!(outcome(&no_gateway), (vec![], vec![all[0].clone()], "GatewayNotFound"));
     let mut not_installed = route_view(base(&["weu"], &[]), active(), &there);
     not_installed.installed = false;
     kept(not_installed, "KindNotInstalled");
@@ -281,11 +282,26 @@ fn the_loser_of_a_gateway_name_withdraws_once_the_winner_is_published() {
         let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
         assert_eq!((verdict.ready, verdict.reason), (false, "HostConflict"));
 
-        // The controller of the Gateway was changed: a replacement does not wait, an absence does.
+        // The controller of the Gateway was changed: the name is kept until the new one has published it.
         view.controller = None;
-        let plan = target::plan(&view, at(0));
-        assert_eq!((plan.delete.len(), plan.again.is_some()), (deleted, !published));
+        for seconds in [0, 60, 3600] {
+            let plan = target::plan(&view, at(seconds));
+            assert_eq!((plan.delete.len(), plan.again.is_some()), (deleted, false));
+        }
     }
+}
+
+#[test]
+fn a_removed_controller_withdraws_although_nothing_can_be_published() {
+    // The Service has no address, and dns-weu is not in the configuration any more.
+    let mut view = target_view(Some(Points::default()), Some((Class::Addresses, true, true)));
+    assert_eq!(target::plan(&view, at(0)).delete.len(), 0);
+    view.base = base(&["weu"], &[]);
+    view.children[0].controller = "dns-removed".into();
+    assert_eq!(target::plan(&view, at(0)).delete.len(), 1);
+    // Without the label nothing is known about it.
+    view.children[0].controller = "".into();
+    assert_eq!(target::plan(&view, at(0)).delete.len(), 0);
 }
 
 #[test]
