@@ -269,3 +269,21 @@ fn what_stays_on_the_server_does_not_wait_for_it() {
     let deleted = Scene::new().zone(going(&json!({})));
     assert_eq!(unreachable(&deleted, &[]).step, ZoneStep::Keep);
 }
+
+#[test]
+fn what_only_the_ledger_knows_is_deleted_before_its_deleted_object_is_released() {
+    // So many that the guard would pause them, if no object were there.
+    let mut scene = Scene::new();
+    for number in 0..12 {
+        let name = format!("r{number}");
+        let leaves = deleting(json!({ "metadata": { "finalizers": ["dns.cav.enablers.ob/external-resources"] } }));
+        scene = scene.object(&name, 1, &name, "A", "192.0.2.1", leaves).on_server(&name, "A", "192.0.2.1").in_ledger(
+            &name,
+            "A",
+            "192.0.2.1",
+        );
+    }
+    let plan = scene.plan();
+    assert_eq!((plan.atoms.len(), plan.decided.len(), plan.guarded), (12, 0, None));
+    assert!(plan.atoms.iter().all(|atom| matches!(atom.waiting.as_slice(), [Waiting::Leaves(_)])));
+}

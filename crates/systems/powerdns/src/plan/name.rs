@@ -88,6 +88,8 @@ struct Place<'a> {
     /// A listed set that stays, because it may be the old type of an object that cannot be written now: the first such object
     /// reports it from now on.
     kept: Option<(Arc<str>, RecordKey)>,
+    /// The sets on the server that the ledger lists.
+    listed: BTreeSet<RecordKey>,
 }
 
 /// The result for the sets that are wanted here.
@@ -113,6 +115,7 @@ impl<'a> Place<'a> {
             losers: Vec::new(),
             leaving: Vec::new(),
             unwanted: BTreeSet::new(),
+            listed: plan.memory.ledger.at(name).into_iter().filter(|key| plan.memory.is_ours_by_ledger(key)).collect(),
             kept: None,
         };
         let mut queue: Vec<&Arc<Record>> = records.iter().collect();
@@ -167,8 +170,19 @@ impl<'a> Place<'a> {
             return ours.then(|| applied.key.clone());
         }
         // Only what is there exactly as the object wants it is taken for PowerDNS-Operator's.
-        let (key, digest) = record.inherited().filter(|_| self.scope.serves(record))?;
-        (self.there.get(&key) == Some(&digest)).then_some(key)
+        let inherited = record.inherited().filter(|_| self.scope.serves(record));
+        let inherited = inherited.filter(|(key, digest)| self.there.get(key) == Some(digest)).map(|(key, _)| key);
+        inherited.or_else(|| self.listed_for(record))
+    }
+
+    /// The set of an object that is being deleted, where the ledger alone lists it: the object was deleted before its status was written.
+    fn listed_for(&self, record: &Record) -> Option<RecordKey> {
+        let of_holder = self.scope.holder.is_some_and(|holder| record.is_of(&holder.identity.id));
+        let alone = record.identity.is_deleting() && record.endpoint.is_none() && of_holder && !self.scope.shared;
+        let asks =
+            |other: &Arc<Record>, key: &RecordKey| !other.identity.is_deleting() && other.key().as_ref() == Some(key);
+        let key = record.key().filter(|key| alone && self.listed.contains(key))?;
+        (!self.records.iter().any(|other| asks(other, &key))).then_some(key)
     }
 
     fn kept(&self, record: &Record) -> bool {
