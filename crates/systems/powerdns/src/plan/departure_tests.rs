@@ -205,14 +205,14 @@ fn an_old_type_that_stays_at_the_apex_is_reported_by_its_object() {
         .object("top", 1, "@", "CNAME", "web.example.org.", edited)
         .on_server("@", "A", "192.0.2.1")
         .in_ledger("@", "A", "192.0.2.1");
-    assert_eq!(scene.words(), "top: CnameConflict, keeps its record\n");
+    assert_eq!(scene.words(), "top: WrongPlace, keeps its record\n");
     // Once the status of the object reports it, the ledger need not.
     let scene = scene.object("top", 1, "@", "CNAME", "web.example.org.", {
         let mut reported = wrote_at_apex("A", "192.0.2.1");
         merge(&mut reported, json!({ "metadata": { "generation": 2, "resourceVersion": "2" } }));
         reported
     });
-    assert_eq!(scene.words(), "top: CnameConflict, keeps its record\n");
+    assert_eq!(scene.words(), "top: WrongPlace, keeps its record\n");
     assert_eq!(scene.plan().memory.ledger.len(), 0);
 }
 

@@ -1,9 +1,9 @@
 //! The contract with users of service-router-operator: modes, patterns, generated objects, statuses.
 
 use serde_json::json;
-use signpost_testkit::on_both;
+use signpost_testkit::{eventually, on_both};
 
-use crate::rig::{EDNS, Rig, alias, condition, configuration, identity};
+use crate::rig::{EDNS, PATIENCE, Rig, alias, condition, configuration, identity};
 
 on_both! {
     async fn a_route_is_published_with_the_labels_annotation_and_owner_of_the_example(cluster) {
@@ -88,8 +88,11 @@ on_both! {
             ("api-route-external-dns-frc", &alias("api", "weu")),
             ("api-route-external-dns-weu", &alias("api", "weu")),
         ]).await;
-        let status = rig.until("DNSPolicy", "policy", "PolicyActive").await;
-        assert_eq!(status["activeControllers"], json!(["external-dns-weu", "external-dns-frc"]));
+        // The status follows the records: it may still be that of the first identity.
+        eventually("the policy lists both controllers", PATIENCE, || async {
+            let status = rig.until("DNSPolicy", "policy", "PolicyActive").await;
+            if status["activeControllers"] == json!(["external-dns-weu", "external-dns-frc"]) { Ok(()) } else { Err(status) }
+        }).await;
         let identity = rig.until_condition("ClusterIdentity", "", "cluster-identity", "AdoptedRegionsValid", "AllAdoptedRegionsValid").await;
         assert_eq!(identity["phase"], "Active");
     }
