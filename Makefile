@@ -22,8 +22,8 @@ demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--on
 
 check: lint quick ## The quick tier: lints, unit tests and the suites on the sandbox; no servers needed
 
-# A third of 1,000 seeds for each system; crates/simulation/README.md reports how many more were played.
-test: SEEDS = 1000
+# A third of 2,700 seeds for each system; crates/simulation/README.md reports how many more were played.
+test: SEEDS = 2700
 test: setup lint unit simulate once ## Run every test, on the sandbox and on the real servers, and some seeds of the simulation
 
 # Outside CI a missing server is left out, and its suites report SKIPPED with their names.
