@@ -119,18 +119,6 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements, size: us
         Measurement::new("router.rss_after_restart", operator.rss_mb()?, "MB", Goal::AtMost(100.0)),
     ]);
     operator.stop().await?;
-    for api in [&apis.routes, &apis.endpoints, &apis.istio] {
-        delete_all(api).await?;
-    }
-    Ok(())
-}
-
-/// Deletes in parts: the API server gives up on 50,000 deletions in one request.
-async fn delete_all(api: &Api<DynamicObject>) -> anyhow::Result<()> {
-    let part = ListParams::default().limit(1000);
-    while !api.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {
-        api.delete_collection(&DeleteParams::default(), &part).await?;
-    }
     Ok(())
 }
 
