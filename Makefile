@@ -6,10 +6,13 @@ ONLY ?=
 CHECKS ?= licenses bans sources
 # The seeds of `make simulate`.
 SEEDS ?= 10000
+# The image of `make docker-build` and `make docker-push`.
+IMAGE ?= signpost:0.1.0
 FROM ?= 0
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
 .PHONY: help demo test check setup lint unit quick scale simulate once deny fuzz bench generate
+.PHONY: test-integration build docker-build docker-push manifests
 # Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
 
@@ -22,9 +25,7 @@ demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--on
 
 check: lint quick ## The quick tier: lints, unit tests and the suites on the sandbox; no servers needed
 
-# A third of 2,700 seeds for each system; crates/simulation/README.md reports how many more were played.
-test: SEEDS = 2700
-test: setup lint unit simulate once ## Run every test, on the sandbox and on the real servers, and some seeds of the simulation
+test: setup lint unit simulate scale once ## Run every test, on the sandbox and on the real servers, and 10,000 seeds of the simulation
 
 # Outside CI a missing server is left out, and its suites report SKIPPED with their names.
 setup: ## Fetch or build the real servers that the tests need
@@ -42,15 +43,17 @@ quick:
 	SIGNPOST_SANDBOX_ONLY=true cargo test --locked --workspace
 
 # The systems share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
-simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED=)
-	cargo build --locked --quiet --profile simulation --package signpost-simulation
-	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) TRACE=$(TRACE) target/simulation/simulate
+simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED= FILE=)
+	cargo build --locked --quiet --profile simulation --workspace --bin simulate
+	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) FILE=$(FILE) TRACE=$(TRACE) target/simulation/simulate
 
-scale: ## 10,000 record sets that arrive while the operator runs, on the real servers, in a release build
-	cargo test --locked --release --package signpost-system-powerdns --test powerdns scale
+# With the features of the whole workspace, `simulate` and `scale` share their dependencies.
+scale: ## 10,000 record sets that arrive while the operator runs, on the real servers, in a fast build
+	cargo test --locked --profile simulation --workspace --test powerdns scale
 
-once: ## The demo as CI runs it: exits 0 when everything converged
-	cargo run --locked --quiet --package signpost -- demo --once
+once: ## The demo as CI runs it: exits 0 when everything converged within ten seconds
+	cargo build --locked --quiet --package signpost
+	cargo run --locked --quiet --package signpost -- demo --once --timeout 10
 
 deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
@@ -64,6 +67,19 @@ bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for on
 	@dev/setup
 	cargo build --locked --release --package signpost --package signpost-bench
 	target/release/signpost-bench --operator target/release/signpost $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+test-integration: setup unit ## The tests of all crates, on the sandbox and on the real servers
+
+build: ## Build the operator for release
+	cargo build --locked --release --package signpost
+
+docker-build: ## Build the image (IMAGE=)
+	docker build --tag $(IMAGE) --file deploy/Dockerfile .
+
+docker-push: ## Push the image (IMAGE=REGISTRY/signpost:TAG)
+	docker push $(IMAGE)
+
+manifests: generate ## The same as `make generate`
 
 generate: ## Generate the checked-in CRDs, RBAC and command-line reference
 	cargo run --locked --quiet --package xtask -- generate

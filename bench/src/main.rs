@@ -13,6 +13,8 @@ mod memory;
 mod operator;
 mod pangolin;
 mod pihole;
+mod portal;
+mod relay;
 mod router;
 mod servers;
 mod strategies;
@@ -30,7 +32,7 @@ use measurement::Measurements;
 /// The benchmark that needs neither servers nor an operator.
 const IN_MEMORY: &str = "inventory";
 /// `router` is the last: its 50,000 objects are not deleted.
-const BENCHES: [&str; 7] = [IN_MEMORY, "converge", "change", "memory", "pihole", "pangolin", "router"];
+const BENCHES: [&str; 8] = [IN_MEMORY, "converge", "change", "memory", "pihole", "pangolin", "portal", "router"];
 
 /// Benchmarks on the real servers.
 #[derive(Debug, Parser)]
@@ -111,6 +113,7 @@ impl Bench {
             "pihole" => pihole::run(self, measurements).await,
             "router" => router::run(self, measurements, self.routes).await,
             "pangolin" => pangolin::run(self, measurements).await,
+            "portal" => portal::run(self, measurements).await,
             other => anyhow::bail!("{other} is not a benchmark"),
         }
         .with_context(|| name.to_owned())
@@ -175,8 +178,8 @@ async fn main() -> anyhow::Result<ExitCode> {
 
     let mut ending = Ok(());
     for name in BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name)) {
-        // The operator of --before may be older than the router and pangolin systems.
-        if let Some(before) = args.before.as_ref().filter(|_| !["router", "pangolin"].contains(&name)) {
+        // The operator of --before may be older than these systems.
+        if let Some(before) = args.before.as_ref().filter(|_| !["router", "pangolin", "portal"].contains(&name)) {
             bench.operator.clone_from(before);
             ending = bench.run(name, &mut earlier).await.context("with the operator of --before");
             if ending.is_err() {

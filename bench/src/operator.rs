@@ -82,6 +82,15 @@ impl Operator {
         Ok(line.with_context(|| format!("/metrics has no {name}"))?.parse()?)
     }
 
+    /// The sum of the series that begin with `prefix` and have this label.
+    pub(crate) async fn sum(&self, prefix: &str, label: &str) -> anyhow::Result<f64> {
+        // It may not answer yet.
+        let Ok(answer) = reqwest::get(format!("http://{}/metrics", self.health)).await else { return Ok(0.0) };
+        let text = answer.text().await?;
+        let series = text.lines().filter(|line| line.starts_with(prefix) && line.contains(label));
+        Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
     /// Waits until it is idle: less than 25 ms of CPU time within half a second.
     pub(crate) async fn rest(&self, deadline: Duration) -> anyhow::Result<()> {
         let start = Instant::now();

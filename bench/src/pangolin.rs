@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use signpost_testkit::pangolin::{ORG, Pangolin};
 
 use crate::measurement::{Goal, Measurement, Measurements};
-use crate::servers::at_full_speed;
+use crate::servers::{at_full_speed, writes_of};
 use crate::{Bench, seconds};
 
 const SIZE: usize = 1000;
@@ -26,6 +26,10 @@ const DEADLINE: Duration = Duration::from_mins(5);
 const PASSES: &str = "pic_reconcile_total{result=\"success\"}";
 /// Tunnel heartbeats that are sent.
 const BEATS: usize = 20;
+/// Ingresses that are changed at a time.
+const CHANGES: usize = 100;
+/// The groups of everything that the operator writes to Kubernetes, beside events and its Lease.
+const GROUPS: &[&str] = &["networking.k8s.io", "tunnel.pangolin.io"];
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
@@ -48,7 +52,7 @@ fn api(bench: &Bench, namespace: &str, kind: &str) -> Api<DynamicObject> {
 async fn create(bench: &Bench, namespace: &str) -> anyhow::Result<()> {
     let services: Api<Service> = Api::namespaced(bench.cluster.client(), namespace);
     let service = serde_json::from_value(
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "app"}, "spec": {"ports": [{"port": 80}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "app"}, "spec": {"ports": [{"name": "web", "port": 80}, {"name": "other", "port": 8080}]}}),
     )?;
     services.create(&PostParams::default(), &service).await?;
     let ingresses: &Api<Ingress> = &Api::namespaced(bench.cluster.client(), namespace);
@@ -93,10 +97,10 @@ async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
     };
     beat(0).await?;
     create(bench, namespace).await?;
-    let settings = vec![("PIC_MODE", "crd".to_owned()), ("PIC_ALLOW_UNLISTED_SUFFIX", "true".to_owned())];
+    let settings = || vec![("PIC_MODE", "crd".to_owned()), ("PIC_ALLOW_UNLISTED_SUFFIX", "true".to_owned())];
     let resources = api(bench, namespace, "PangolinResource");
     let mut changes = resources.watch(&WatchParams::default(), "0").await?.boxed();
-    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings())?;
     let mut names = BTreeSet::new();
     // A watch, because lists of a thousand objects would compete with the operator for the API server.
     while names.len() < SIZE {
@@ -111,22 +115,71 @@ async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
     let exposed = operator.started().elapsed();
     operator.ready(DEADLINE).await?;
     operator.rest(DEADLINE).await?;
-    let passes = operator.counter(PASSES).await?;
+    let (passes, written) = (operator.counter(PASSES).await?, writes_of(&bench.cluster.client(), GROUPS).await?);
     for n in 1..=BEATS {
         beat(n).await?;
     }
     operator.rest(DEADLINE).await?;
     let woken = operator.counter(PASSES).await? - passes;
+    // The heartbeats are writes of the benchmark.
+    let resting = (writes_of(&bench.cluster.client(), GROUPS).await? - written).saturating_sub(BEATS as u64);
     let rss = operator.rss_mb()?;
     operator.stop().await?;
+
+    bench.report("a start with 1,000 unchanged Ingresses in crd mode, and a comparison of all");
+    let compared = [settings(), vec![("PIC_RESYNC_PERIOD", "10s".to_owned())]].concat();
+    let restarted = writes_in_a_start_and_a_comparison(bench, namespace, compared).await?;
     measurements.extend([
         Measurement::new("pangolin.bare_applies.1000", seconds(bare), "s", Goal::None),
         Measurement::new("pangolin.crd.waiting.1000", seconds(exposed), "s", Goal::None),
         Measurement::new("pangolin.crd.over_bare_applies", seconds(exposed) / seconds(bare), "x", Goal::AtMost(1.5)),
         Measurement::new("pangolin.crd.passes_per_20_heartbeats", woken, "passes", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.crd.writes_at_rest.1000", count(resting), "writes", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.crd.restart_and_comparison.writes", count(restarted), "writes", Goal::AtMost(0.0)),
         Measurement::new("pangolin.crd.rss.1000", rss, "MB", Goal::AtMost(40.0)),
     ]);
     Ok(())
+}
+
+/// Kubernetes writes of a process that starts with all Ingresses unchanged and compares each of them once more.
+async fn writes_in_a_start_and_a_comparison(
+    bench: &Bench,
+    namespace: &str,
+    settings: Vec<(&'static str, String)>,
+) -> anyhow::Result<u64> {
+    let before = writes_of(&bench.cluster.client(), GROUPS).await?;
+    let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;
+    operator.ready(DEADLINE).await?;
+    operator.reached(PASSES, ratio(2 * SIZE, 1), DEADLINE).await?;
+    // Its last writes may still be queued.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    operator.stop().await?;
+    Ok(writes_of(&bench.cluster.client(), GROUPS).await? - before)
+}
+
+/// Changes the paths of some Ingresses, and waits until Pangolin has so many targets like this.
+async fn change(
+    bench: &Bench,
+    namespace: &str,
+    which: std::ops::Range<usize>,
+    paths: &Value,
+    done: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
+    for n in which {
+        let patch = json!({"spec": {"rules": [{"host": format!("app-{n:05}.ns.test"), "http": {"paths": paths}}]}});
+        ingresses.patch(&format!("app-{n:05}"), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    }
+    let began = Instant::now();
+    while !done() {
+        anyhow::ensure!(began.elapsed() < DEADLINE, "not all changes arrived within {DEADLINE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn path(path: &str, port: u16) -> Value {
+    json!({"path": path, "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": port}}}})
 }
 
 async fn api_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
@@ -155,37 +208,68 @@ async fn api_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
     let per_host = ratio(server.requests().len(), SIZE);
     let rss = operator.rss_mb()?;
 
+    let on_port = |port: u16| {
+        let state = server.state();
+        state.targets.values().filter(|target| *target.field("port") == json!(port)).count()
+    };
     bench.report("100 changed backends");
     server.forget_requests();
-    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), namespace);
-    for n in 0..100 {
-        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}},
-            {"path": "/api", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}}]);
-        let patch = json!({"spec": {"rules": [{"host": format!("app-{n:05}.ns.test"), "http": {"paths": paths}}]}});
-        ingresses.patch(&format!("app-{n:05}"), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    }
-    while server.state().targets.len() < SIZE + 100 {
-        anyhow::ensure!(operator.started().elapsed() < 2 * DEADLINE, "not all changes arrived");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    change(bench, namespace, 0..CHANGES, &json!([path("/", 8080)]), || on_port(8080) == CHANGES).await?;
     operator.rest(DEADLINE).await?;
-    let per_change = ratio(server.requests().len(), 100);
+    let per_change = ratio(server.requests().len(), CHANGES);
+
+    bench.report("100 new paths");
+    server.forget_requests();
+    let both = json!([path("/", 80), path("/api", 80)]);
+    let all = || server.state().targets.len();
+    change(bench, namespace, CHANGES..2 * CHANGES, &both, || all() == SIZE + CHANGES).await?;
+    operator.rest(DEADLINE).await?;
+    let per_path = ratio(server.requests().len(), CHANGES);
     operator.stop().await?;
 
     bench.report("a start with 1,000 unchanged Ingresses");
     server.forget_requests();
+    let written = writes_of(&bench.cluster.client(), GROUPS).await?;
     let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings())?;
     operator.ready(DEADLINE).await?;
     operator.reached(PASSES, ratio(SIZE, 1), DEADLINE).await?;
     operator.rest(DEADLINE).await?;
     let (reads, writes) = (server.requests().len() - server.writes().len(), server.writes().len());
+
+    bench.report("30 seconds at rest, between two comparisons");
+    server.forget_requests();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let resting = server.requests().len();
+    let noted = writes_of(&bench.cluster.client(), GROUPS).await? - written;
+
+    bench.report("100 changed backends, the first change of each after the start");
+    server.forget_requests();
+    let third = 2 * CHANGES..3 * CHANGES;
+    change(bench, namespace, third, &json!([path("/", 8080)]), || on_port(8080) == 2 * CHANGES).await?;
+    operator.rest(DEADLINE).await?;
+    let per_first_change = ratio(server.requests().len(), CHANGES);
     operator.stop().await?;
+
+    bench.report("a start in api mode, and a comparison of all");
+    server.forget_requests();
+    let mut compared = settings();
+    compared.retain(|(name, _)| *name != "PIC_RESYNC_PERIOD");
+    compared.push(("PIC_RESYNC_PERIOD", "10s".to_owned()));
+    let renoted = writes_in_a_start_and_a_comparison(bench, namespace, compared).await?;
+    let rewritten = server.writes().len();
     measurements.extend([
         Measurement::new("pangolin.api.waiting.1000", seconds(exposed), "s", Goal::None),
         Measurement::new("pangolin.api.calls_per_new_host", per_host, "calls", Goal::AtMost(3.05)),
         Measurement::new("pangolin.api.calls_per_change", per_change, "calls", Goal::AtMost(1.0)),
+        Measurement::new("pangolin.api.calls_per_new_path", per_path, "calls", Goal::AtMost(1.0)),
+        // What a process has not read or written itself is read once before it is changed: settings, targets, and the write.
+        Measurement::new("pangolin.api.restart.calls_per_first_change", per_first_change, "calls", Goal::AtMost(3.0)),
+        Measurement::new("pangolin.api.restart.kubernetes_writes", count(noted), "writes", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.api.comparison.kubernetes_writes", count(renoted), "writes", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.api.comparison.writes", ratio(rewritten, 1), "calls", Goal::AtMost(0.0)),
         Measurement::new("pangolin.api.restart.lists", ratio(reads, 1), "calls", Goal::AtMost(3.0)),
         Measurement::new("pangolin.api.restart.writes", ratio(writes, 1), "calls", Goal::AtMost(0.0)),
+        Measurement::new("pangolin.api.calls_at_rest.30s", ratio(resting, 1), "calls", Goal::AtMost(0.0)),
         Measurement::new("pangolin.api.rss.1000", rss, "MB", Goal::AtMost(40.0)),
     ]);
     Ok(())
@@ -194,4 +278,9 @@ async fn api_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
 #[allow(clippy::cast_precision_loss)] // Thousands.
 fn ratio(count: usize, of: usize) -> f64 {
     count as f64 / of as f64
+}
+
+#[allow(clippy::cast_precision_loss)] // Thousands.
+fn count(number: u64) -> f64 {
+    number as f64
 }

@@ -219,10 +219,15 @@ pub(crate) async fn all_reported(
 
 /// Writes of our kinds that the API server has accepted since its start, by its own count.
 pub(crate) async fn writes_seen(client: &Client) -> anyhow::Result<u64> {
+    writes_of(client, &["dns.cav.enablers.ob", "networking.k8s.io"]).await
+}
+
+/// The same, of the kinds of these groups.
+pub(crate) async fn writes_of(client: &Client, groups: &[&str]) -> anyhow::Result<u64> {
     let metrics = client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let mut sum = 0.0;
     for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
-        let ours = line.contains("group=\"dns.cav.enablers.ob\"") || line.contains("group=\"networking.k8s.io\"");
+        let ours = groups.iter().any(|group| line.contains(&format!("group=\"{group}\"")));
         let write =
             ["PATCH", "APPLY", "PUT", "POST", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
         if ours && write && line.contains("code=\"2") {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -17,7 +17,7 @@ use crate::service::ServiceStatus;
 /// An Ingress, reduced to names and dates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ingress {
-    /// Identity, annotations, finalizers and dates; labels, owners and managed fields are dropped while reading.
+    /// Identity, annotations and who wrote them, finalizers and dates; labels and owners are dropped while reading.
     #[serde(default, deserialize_with = "lean_meta")]
     pub metadata: ObjectMeta,
     /// The rules.
@@ -230,7 +230,7 @@ impl kube::Resource for IngressClass {
     }
 }
 
-/// Reads only the metadata this operator uses: managed fields are most of an Ingress's bytes.
+/// Reads only the metadata this operator uses.
 pub(crate) fn lean_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -244,8 +244,12 @@ pub(crate) fn lean_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
         deletion_timestamp: Option<Time>,
         annotations: Option<BTreeMap<String, Option<String>>>,
         finalizers: Option<Vec<String>>,
+        managed_fields: Option<Vec<ManagedFieldsEntry>>,
     }
     let lean = Option::<Lean>::deserialize(deserializer)?.unwrap_or_default();
+    // A watch delivers only which annotations this operator wrote.
+    let written = lean.managed_fields.into_iter().flatten().filter(|entry| entry.fields_v1.is_some());
+    let written: Vec<ManagedFieldsEntry> = written.collect();
     Ok(ObjectMeta {
         name: lean.name,
         namespace: lean.namespace,
@@ -258,6 +262,7 @@ pub(crate) fn lean_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
             .annotations
             .map(|pairs| pairs.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect()),
         finalizers: lean.finalizers,
+        managed_fields: Some(written).filter(|written| !written.is_empty()),
         ..ObjectMeta::default()
     })
 }

@@ -43,9 +43,45 @@ pub struct IstioGatewaySpec {
 /// The hosts of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IstioServer {
+    /// Its port.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "IstioPort::is_empty")]
+    pub port: IstioPort,
     /// Its hosts, each perhaps after `namespace/`.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// Its certificate.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "IstioTls::is_empty")]
+    pub tls: IstioTls,
+}
+
+/// The certificate of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IstioTls {
+    /// The Secret that has it.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    pub credential_name: String,
+}
+
+impl IstioTls {
+    fn is_empty(&self) -> bool {
+        self.credential_name.is_empty()
+    }
+}
+
+/// The port of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IstioPort {
+    /// Its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+}
+
+impl IstioPort {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn is_empty(&self) -> bool {
+        self.number.is_none()
+    }
 }
 
 /// An Istio VirtualService, reduced to its hosts and gateways.

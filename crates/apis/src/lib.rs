@@ -12,7 +12,7 @@ pub mod service;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
 /// Reads `null` as an absent field.
@@ -24,7 +24,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads only the metadata that this operator uses of foreign kinds, labels included: managed fields are most of the bytes of an object.
+/// Reads only the metadata that this operator uses of foreign kinds, labels and owners included: managed fields are most of the bytes of an object.
 pub(crate) fn labelled_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -39,6 +39,7 @@ pub(crate) fn labelled_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         labels: Option<BTreeMap<String, Option<String>>>,
         annotations: Option<BTreeMap<String, Option<String>>>,
         finalizers: Option<Vec<String>>,
+        owner_references: Option<Vec<OwnerReference>>,
     }
     let filled = |pairs: Option<BTreeMap<String, Option<String>>>| {
         pairs.map(|pairs| pairs.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
@@ -55,6 +56,7 @@ pub(crate) fn labelled_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         labels: filled(lean.labels),
         annotations: filled(lean.annotations),
         finalizers: lean.finalizers,
+        owner_references: lean.owner_references,
         ..ObjectMeta::default()
     })
 }

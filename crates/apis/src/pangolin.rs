@@ -56,15 +56,42 @@ kinds! {
     PangolinOrganization, "pangolinorganizations";
 }
 
-/// A public endpoint, reduced to its labels, owners and status.
+/// A public endpoint, reduced to its labels, owners, domain and status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PangolinResource {
     /// Identity, labels, annotations and owners.
     #[serde(default, deserialize_with = "meta_without_fields")]
     pub metadata: ObjectMeta,
+    /// Its domain.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub spec: ResourceSpec,
     /// What pangolin-operator reports.
     #[serde(default, deserialize_with = "null_is_default")]
     pub status: ResourceStatus,
+}
+
+/// The part of a resource's specification that is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceSpec {
+    /// Its host.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub http_config: HttpConfig,
+}
+
+/// The host of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpConfig {
+    /// The id of its domain, where the organisation is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_id: Option<String>,
+    /// The base domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_name: Option<String>,
+    /// The labels in front of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subdomain: Option<String>,
 }
 
 /// What pangolin-operator reports about a resource. Builds differ: one has `status`, the other may have `phase`.

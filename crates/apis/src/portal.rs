@@ -4,8 +4,8 @@
 //! Portal ◄── portalRef ── DNS {groups of names} ── annotations sreportal.io/component* ──► Component ── portalRef ──► Portal
 //! ```
 //!
-//! The three kinds and [`crds`]. The field names are those of SRE Portal 1.24 to 1.34; manifests of these versions apply unchanged. Names and
-//! targets are not checked by the schema: an entry that is wrong is reported on its own, and the others are checked.
+//! The three kinds and [`crds`]. The field names are those of SRE Portal 1.24 to 1.34; manifests of these versions apply unchanged: the schema
+//! has no limit that theirs do not have. Names and targets are not checked by the schema: an entry that is wrong is reported on its own, and the others are checked.
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive repeats each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "every printer column has a type and a path")]
@@ -43,19 +43,16 @@ pub enum TargetMatch {
 #[serde(rename_all = "camelCase")]
 pub struct DnsEntry {
     /// The name, absolute; a trailing dot is optional. Wildcards, underscores and Unicode are allowed.
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1))]
     pub fqdn: String,
-    /// What the name is for.
+    /// The purpose of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
     pub description: Option<String>,
     /// The record type to look up. Without it, the type follows from the targets; without targets, the name must merely exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
     pub record_type: Option<String>,
     /// The expected values. Without any, a record of the type must merely exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
     pub targets: Vec<String>,
     /// Labels, to find the name by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -70,11 +67,10 @@ pub struct DnsEntry {
 #[serde(rename_all = "camelCase")]
 pub struct DnsGroup {
     /// The name of the group.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1))]
     pub name: String,
-    /// What the group is for.
+    /// The purpose of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
     pub description: Option<String>,
     /// Its names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -133,7 +129,7 @@ pub struct OriginRef {
 pub struct FqdnStatus {
     /// The name, folded to lower case and A-labels, without a trailing dot; as it was written when it is not a name.
     pub fqdn: String,
-    /// What the name is for.
+    /// The purpose of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The type that was looked up.
@@ -149,7 +145,7 @@ pub struct FqdnStatus {
     /// Why: Match, Exists, NoSuchName, NoData, Mismatch, ServFail, Refused, Timeout and others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What the resolvers answered, where it is not what was expected, or what is wrong with the entry.
+    /// The answer of a resolver, or the problem with the entry. Of several resolvers, that of the worst result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub observed: Vec<String>,
@@ -170,7 +166,7 @@ pub struct FqdnStatus {
 pub struct FqdnGroupStatus {
     /// The name of the group.
     pub name: String,
-    /// What the group is for.
+    /// The purpose of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// manual, external-dns or remote.
@@ -241,7 +237,7 @@ pub struct RemoteTls {
 #[serde(rename_all = "camelCase")]
 pub struct RemotePortal {
     /// Its address.
-    #[schemars(length(max = 2048), regex(pattern = r"^https?://"))]
+    #[schemars(regex(pattern = r"^https?://"))]
     pub url: String,
     /// The name of the portal there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +248,7 @@ pub struct RemotePortal {
     pub tls: Option<RemoteTls>,
 }
 
-/// What a portal shows. Everything is on unless it is switched off.
+/// The parts that a portal shows. Everything is on unless it is switched off.
 #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PortalFeatures {
@@ -300,19 +296,18 @@ pub struct PortalFeatures {
 #[serde(rename_all = "camelCase")]
 pub struct PortalSpec {
     /// Its title.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1))]
     pub title: String,
     /// Whether names without a portal are shown here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main: Option<bool>,
     /// Its part of the URL; the name of the object when not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
     pub sub_path: Option<String>,
     /// The portal in another cluster that this one shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemotePortal>,
-    /// What it shows.
+    /// The parts that it shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<PortalFeatures>,
 }
@@ -333,7 +328,7 @@ pub struct RemoteSync {
     /// How many names it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fqdn_count: Option<i64>,
-    /// What it shows.
+    /// The parts that it shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<PortalFeatures>,
 }
@@ -414,21 +409,20 @@ impl ComponentState {
 #[serde(rename_all = "camelCase")]
 pub struct ComponentSpec {
     /// Its name for people.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1))]
     pub display_name: String,
     /// Its group.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1))]
     pub group: String,
     /// The portal that shows it, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     pub portal_ref: String,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 4096))]
     pub description: Option<String>,
     /// Where to find it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 2048), regex(pattern = r"^https?://"))]
+    #[schemars(regex(pattern = r"^https?://"))]
     pub link: Option<String>,
     /// Its state.
     #[serde(default)]

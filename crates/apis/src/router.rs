@@ -98,7 +98,7 @@ status! {
     }
 }
 
-/// Where an object is in its life.
+/// The phase of an object.
 #[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// It waits for something.
@@ -154,10 +154,13 @@ pub struct DNSConfigurationSpec {
 #[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExternalDNSController {
     /// Its name: the value of the label router.io/controller and of the controller annotation of its DNSEndpoints.
-    #[schemars(length(max = 253))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
     pub name: String,
     /// The region whose zone it writes: the value of the label router.io/region of its DNSEndpoints.
-    #[schemars(length(max = 253))]
+    #[schemars(length(min = 1, max = 253))]
     pub region: String,
 }
 
@@ -227,6 +230,10 @@ status! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[x_kube(merge_strategy = ListMerge::Atomic)]
         pub addresses: Vec<String>,
+        /// The type of the gateway's records that an external-dns has read, or had read a moment ago: A (also for AAAA) or CNAME. Records of
+        /// the other type wait until these are deleted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub record_type: Option<String>,
         /// How many hosts the Istio Gateway has.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 0, max = 2_147_483_647))]
@@ -290,7 +297,7 @@ pub struct DNSPolicySpec {
     pub source_cluster: Option<String>,
 }
 
-/// Where a DNSPolicy is in its life.
+/// The phase of a DNSPolicy.
 #[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyPhase {
     /// It waits for something.
@@ -321,7 +328,7 @@ status! {
         /// Pending, Active, Failed or Inactive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub phase: Option<PolicyPhase>,
-        /// Whether the policy applies to this cluster. Absent while that is not known.
+        /// Whether the policy applies to this cluster. Unchanged while that is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub active: Option<bool>,
         /// The controllers that publish the ServiceRoutes of the namespace, in order.

@@ -10,6 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -132,6 +133,8 @@ pub trait Names: Send + Sync {
     fn set(&self, set: &RecordSet);
     /// Removes a record set.
     fn remove(&self, name: &Fqdn, rtype: RecordType);
+    /// Where it answers, over UDP and TCP.
+    fn address(&self) -> SocketAddr;
     /// Queries it over the network. An empty answer means that the name or the type does not exist.
     fn ask<'a>(&'a self, name: &'a str, rtype: &'a str) -> BoxFuture<'a, Result<Vec<String>, BoxError>>;
 }
@@ -239,6 +242,9 @@ mod tests {
         }
         fn remove(&self, name: &Fqdn, rtype: RecordType) {
             self.0.lock().unwrap().remove(&format!("{name} {rtype}"));
+        }
+        fn address(&self) -> SocketAddr {
+            ([127, 0, 0, 1], 53).into()
         }
         fn ask<'a>(&'a self, name: &'a str, rtype: &'a str) -> BoxFuture<'a, Result<Vec<String>, BoxError>> {
             let known = self.0.lock().unwrap().contains(&format!("{name} {rtype}"));

@@ -149,8 +149,8 @@ pub struct Wanted {
     pub finalizers: Option<Vec<String>>,
     /// Its status, or the part that is ours; `None` leaves it alone.
     pub status: Option<Value>,
-    /// The refusal in the status; reported when the status is written.
-    pub refusal: Option<Refusal>,
+    /// The refusals in the status; reported when the status is written.
+    pub refusals: Vec<Refusal>,
     /// The part of the operator that owns the status (see [`ObjectWrite::owned_by`]); empty for the default.
     pub owner: &'static str,
 }
@@ -158,7 +158,7 @@ pub struct Wanted {
 impl Wanted {
     /// Nothing is wanted of this object.
     pub fn nothing(identity: Identity) -> Self {
-        Self { identity, finalizers: None, status: None, refusal: None, owner: "" }
+        Self { identity, finalizers: None, status: None, refusals: Vec::new(), owner: "" }
     }
 }
 
@@ -396,7 +396,7 @@ impl<S: System> Driver<S> {
         let objects = self.system.settle(key, statuses);
         self.queue.statuses().enqueue(objects.into_iter().map(|id| (id, key.clone())));
         for write in writes {
-            writer.submit(write);
+            writer.submit(write.by_system(S::NAME));
         }
         for event in events {
             recorder.record(event);

@@ -52,6 +52,9 @@ pub trait Index<K>: Send + Sync + 'static {
     }
     /// A complete list has been processed.
     fn listed(&self) {}
+    /// Objects that we created were deleted before the watch delivered them, so [`Index::deleted`] is not called for them. Which ones is not
+    /// known here: touch every key that has children of this kind.
+    fn children_lost(&self) {}
     /// The cluster was restored from an older state: versions seen so far cannot be compared with those to come.
     fn rewound(&self) {}
 }
@@ -226,8 +229,9 @@ impl KindStatus {
         match self.systems.get(system) {
             None => true,
             Some(Need::Required) => self.complete,
+            // A kind that may be listed and not watched has a view that never changes: it is waited for.
             Some(Need::Optional) => {
-                self.complete || matches!(self.state, KindState::Missing | KindState::Forbidden { .. })
+                self.complete || matches!(self.state, KindState::Missing | KindState::Forbidden { verb: "list" })
             }
         }
     }
@@ -345,8 +349,9 @@ fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Ch
             }
         }
         KindState::Forbidden { verb } => {
-            // A view that was never complete does no harm: nothing acts on it. A complete view that no longer changes does.
-            let need = if *complete { Need::Required } else { need };
+            // A kind that may not be listed counts as missing. One that may be listed and not watched holds its systems up, and a complete
+            // view that no longer changes would mislead them.
+            let need = if *complete || *verb != "list" { Need::Required } else { need };
             let permission = Permission { verb, resource: kind.resource(), subresource: "", need };
             permission.missing(format!("{who}: no permission to {verb} {name}"))
         }

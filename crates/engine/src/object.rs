@@ -14,10 +14,12 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::ObjectReference},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
 };
 use kube::{Resource, core::ApiResource};
 use signpost_planning::Claim;
+
+use crate::write::FIELD_MANAGER;
 
 /// A Kubernetes kind. There is one of each in the process; see [`Kind::of`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +86,27 @@ impl Kind {
             plural: self.plural.clone(),
         }
     }
+}
+
+/// Whether this operator has written the status of an object, according to its `managedFields`. A watch delivers those of this operator only.
+pub fn is_reported(meta: &ObjectMeta) -> bool {
+    let ours = |entry: &ManagedFieldsEntry| {
+        entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() == Some(FIELD_MANAGER)
+    };
+    meta.managed_fields.iter().flatten().any(ours)
+}
+
+/// Whether this operator wrote the current value of an annotation by a patch, according to `managedFields`: whoever writes another value
+/// takes it from us.
+pub fn wrote_annotation(meta: &ObjectMeta, key: &str) -> bool {
+    let field = format!("f:{key}");
+    let ours = |entry: &ManagedFieldsEntry| {
+        let written = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
+        entry.operation.as_deref() == Some("Update")
+            && entry.manager.as_deref() == Some(FIELD_MANAGER)
+            && written.is_some_and(|written| written.get(&field).is_some())
+    };
+    meta.managed_fields.iter().flatten().any(ours)
 }
 
 /// The name of one Kubernetes object: its kind, its namespace (none for cluster-scoped kinds) and its name.
@@ -207,8 +230,8 @@ impl Identity {
     }
 
     /// The operator's own Deployment, for what concerns no other object. Only its name is known.
-    pub fn own_deployment(namespace: &str) -> Self {
-        Self::of_meta(Arc::new(ObjectId::new::<Deployment>(Some(namespace), "signpost")), &ObjectMeta::default())
+    pub fn own_deployment(namespace: &str, name: &str) -> Self {
+        Self::of_meta(Arc::new(ObjectId::new::<Deployment>(Some(namespace), name)), &ObjectMeta::default())
     }
 
     /// A reference to the object, as events need it.

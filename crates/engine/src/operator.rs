@@ -28,7 +28,7 @@ use crate::{
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
     object::Kind,
-    project::{self, Project},
+    project::{self, Place, Places, Project},
     queue::Queue,
     refusals::Refusals,
     write::{Writer, WriterOptions},
@@ -95,7 +95,7 @@ pub enum OperatorError {
 }
 
 type StartDriver = Box<dyn FnOnce(u64, CancellationToken) -> BoxFuture<'static, ()> + Send>;
-type StartProjection = Box<dyn FnOnce(Arc<Inventory>) -> BoxFuture<'static, ()> + Send>;
+type StartProjection = Box<dyn FnOnce(Arc<Inventory>, Option<Places>) -> BoxFuture<'static, ()> + Send>;
 
 /// One replica of the operator.
 pub struct Operator {
@@ -111,6 +111,7 @@ pub struct Operator {
     drivers: Vec<(&'static str, StartDriver)>,
     projections: Vec<StartProjection>,
     inventory: Option<Arc<Inventory>>,
+    places: Option<Places>,
     background: Vec<BoxFuture<'static, ()>>,
     closing: Vec<BoxFuture<'static, ()>>,
     kinds: watch::Sender<Kinds>,
@@ -152,6 +153,7 @@ impl Operator {
             drivers: Vec::new(),
             projections: Vec::new(),
             inventory: None,
+            places: None,
             background: Vec::new(),
             closing: Vec::new(),
             kinds: watch::Sender::new(Kinds::new()),
@@ -188,6 +190,11 @@ impl Operator {
         self.inventory = Some(inventory);
     }
 
+    /// Asks `place` where the names of systems are shown in the inventory, again whenever `changed` changes.
+    pub fn place_names(&mut self, place: Arc<dyn Place>, changed: watch::Receiver<()>) {
+        self.places = Some(Places { place, changed });
+    }
+
     /// Drives a system from its queue while this replica leads.
     pub fn drive<S>(&mut self, system: S, queue: Queue<S::Key, S::Object>, options: DriveOptions)
     where
@@ -204,9 +211,9 @@ impl Operator {
         let (system, clock) = (Arc::new(system), self.clock());
         let driver = Driver::new(system.clone(), queue.clone(), options, outlets);
         self.drivers.push((S::NAME, Box::new(move |seed, stop| Box::pin(driver.run(seed, stop)))));
-        self.projections.push(Box::new(move |inventory| {
+        self.projections.push(Box::new(move |inventory, places| {
             queue.follow();
-            Box::pin(project::run(system, queue, inventory, clock))
+            Box::pin(project::run(system, queue, inventory, places, clock))
         }));
     }
 
@@ -273,6 +280,7 @@ impl Operator {
             drivers,
             projections,
             inventory,
+            places,
             background,
             closing,
             kinds,
@@ -301,7 +309,7 @@ impl Operator {
         // Before the first event, so that no change is missed.
         for start in projections {
             if let Some(inventory) = &inventory {
-                beside.spawn(start(inventory.clone()));
+                beside.spawn(start(inventory.clone(), places.clone()));
             }
         }
         let mut parts: JoinSet<Part> = JoinSet::new();

@@ -18,6 +18,8 @@ pub struct Setting {
     pub help: &'static str,
     /// The form of its value.
     pub form: Form,
+    /// Other systems that a switch needs: without them, it would have no effect.
+    pub needs: &'static [&'static str],
 }
 
 /// The form of a setting's value.
@@ -34,7 +36,7 @@ pub enum Form {
 impl Setting {
     /// A setting without a default.
     pub const fn new(name: &'static str, value: &'static str, help: &'static str) -> Self {
-        Self { name, value, default: "", help, form: Form::Text }
+        Self { name, value, default: "", help, form: Form::Text, needs: &[] }
     }
 
     /// The default value.
@@ -53,7 +55,14 @@ impl Setting {
 
     /// It is `true` or `false`, with this default.
     pub const fn switch(name: &'static str, default: &'static str, help: &'static str) -> Self {
-        Self { name, value: "BOOL", default, help, form: Form::Switch }
+        Self { name, value: "BOOL", default, help, form: Form::Switch, needs: &[] }
+    }
+
+    /// It has no effect without these systems.
+    #[must_use]
+    pub const fn needs(mut self, systems: &'static [&'static str]) -> Self {
+        self.needs = systems;
+        self
     }
 
     /// The flag without its dashes: `pdns-api-url`.
@@ -144,12 +153,12 @@ impl Settings {
 
     /// A switch: `true`, `on`, `yes` and `1`, or `false`, `off`, `no` and `0`, in any case.
     pub fn switch(&mut self, name: &str, default: bool) -> bool {
-        let read = |text: &str| match text.to_ascii_lowercase().as_str() {
-            "true" | "on" | "yes" | "1" => Ok(true),
-            "false" | "off" | "no" | "0" => Ok(false),
-            _ => Err(format!("{text:?} is neither true nor false")),
-        };
-        self.parse(name, read).unwrap_or(default)
+        self.parse(name, boolean).unwrap_or(default)
+    }
+
+    /// Whether a switch is given and on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.given(name).is_some_and(|text| boolean(text) == Ok(true))
     }
 
     /// A time: `500ms`, `90s`, `5m`, `1h`, `1h30m`, or a number of seconds.
@@ -206,6 +215,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// The longest time that a setting accepts.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
+
+fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -33,6 +33,8 @@ pub struct SystemSpec {
     pub rules: &'static [Rule],
     /// The permissions of each way of running it that needs only a part of `rules`, by name. Each gets a file `deploy/rbac-SYSTEM-NAME.yaml`.
     pub variants: &'static [(&'static str, &'static [Rule])],
+    /// Resources that may be in a namespace of their own, beside those that are watched.
+    pub shared: &'static [&'static str],
     /// Reads its settings. Returns `None` when they are invalid; `Settings` then has the problems.
     pub configure: fn(&mut Settings) -> Option<Box<dyn Configured>>,
     /// Its part in `signpost demo`; `None` leaves it out.
@@ -76,6 +78,8 @@ pub struct Rule {
     pub group: &'static str,
     /// Resources, with their subresources spelt `resource/subresource`.
     pub resources: &'static [&'static str],
+    /// The only objects that it is for; empty is all.
+    pub names: &'static [&'static str],
     /// Verbs.
     pub verbs: &'static [&'static str],
     /// Why it is needed.

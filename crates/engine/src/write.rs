@@ -14,7 +14,7 @@
 //! it sends. Two systems that write parts of one status each need a manager of their own: see [`ObjectWrite::owned_by`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -67,6 +67,8 @@ pub struct ObjectWrite {
     pub patch: ObjectPatch,
     /// The part of the operator that owns the written fields; empty for the default.
     pub owner: &'static str,
+    /// The system that writes. Metadata of one object that two systems write is queued apart.
+    pub system: &'static str,
 }
 
 /// The content of a write.
@@ -100,7 +102,7 @@ impl ObjectWrite {
     }
 
     fn new(identity: &Identity, patch: ObjectPatch) -> Self {
-        Self { id: identity.id.clone(), uid: identity.uid.clone(), patch, owner: "" }
+        Self { id: identity.id.clone(), uid: identity.uid.clone(), patch, owner: "", system: "" }
     }
 
     /// The same, owned by a part of the operator with a field manager of its own (`signpost-OWNER`), so that two parts can write to one
@@ -108,6 +110,13 @@ impl ObjectWrite {
     #[must_use]
     pub fn owned_by(mut self, owner: &'static str) -> Self {
         self.owner = owner;
+        self
+    }
+
+    /// The same, queued with the other writes of this system. It replaces queued metadata of the same object by the same system only.
+    #[must_use]
+    pub fn by_system(mut self, system: &'static str) -> Self {
+        self.system = system;
         self
     }
 
@@ -119,7 +128,7 @@ impl ObjectWrite {
     fn lane(&self) -> Lane {
         match self.patch {
             ObjectPatch::Status(_) => Lane::Status(self.owner),
-            ObjectPatch::Metadata(_) => Lane::Metadata(self.owner),
+            ObjectPatch::Metadata(_) => Lane::Metadata(self.system),
         }
     }
 }
@@ -172,6 +181,9 @@ struct State {
     lanes: BTreeMap<(Arc<ObjectId>, Lane), InLane>,
     /// The API server's state of the fields that we applied.
     known: known::Table,
+    /// Statuses whose last answer was lost. They are sent again although the watch may show that the server has them: who reports what is in
+    /// a status waits for the answer.
+    unanswered: BTreeMap<Arc<ObjectId>, BTreeSet<Lane>>,
     rng: StdRng,
 }
 
@@ -212,6 +224,7 @@ impl Writer {
                 state: Mutex::new(State {
                     lanes: BTreeMap::new(),
                     known: known::Table::default(),
+                    unanswered: BTreeMap::new(),
                     rng: StdRng::seed_from_u64(options.seed),
                 }),
                 moved: Notify::new(),
@@ -256,13 +269,12 @@ impl Writer {
         });
     }
 
-    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`.
+    /// Writes and waits for the answer. A status the server is known to have is not sent; the answer is then `null`. A queued write of the
+    /// same lane is older and is dropped.
     ///
     /// Transient errors are retried a few times; the caller has to handle the rest.
     pub async fn write(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        if let lane @ Lane::Status(_) = write.lane() {
-            self.overtake(&(write.id.clone(), lane)).await;
-        }
+        self.overtake(&(write.id.clone(), write.lane())).await;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -349,6 +361,12 @@ impl Writer {
         self.lock().known.view_of(kind, current);
     }
 
+    /// A list of a kind of children is complete, in this version. Returns whether children that only our own writes have shown are not in
+    /// it.
+    pub(crate) fn listed(&self, kind: &'static Kind, version: u64) -> bool {
+        self.lock().known.listed(kind, version)
+    }
+
     /// A user created or changed an object: fewer statuses are written while many arrive.
     pub(crate) fn object_arrived(&self) {
         self.inner.pace.arrived();
@@ -356,7 +374,9 @@ impl Writer {
 
     /// Forgets an object that is deleted.
     pub fn forget(&self, id: &ObjectId) {
-        self.lock().known.forget(id);
+        let mut state = self.lock();
+        state.known.forget(id);
+        state.unanswered.remove(id);
     }
 
     /// The cluster was restored from an older state: forgets what is known of it.
@@ -393,7 +413,7 @@ impl Writer {
         transient_delay(attempt, &mut self.lock().rng)
     }
 
-    /// Makes sure that no older status of the same object is sent after this one: waits for a request in progress, whose effect may come
+    /// Makes sure that no older write of the same lane is sent after this one: waits for a request in progress, whose effect may come
     /// late, and cancels its retries.
     async fn overtake(&self, lane: &(Arc<ObjectId>, Lane)) {
         loop {
@@ -498,6 +518,9 @@ impl Writer {
             }
             answer => answer,
         };
+        if write.is_status() {
+            self.lock().note_answer(write, &answer);
+        }
         match &answer {
             Ok(object) => {
                 let wanted = self.lock().wanted(write);
@@ -517,7 +540,7 @@ impl Writer {
     }
 
     async fn request(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        let ObjectWrite { id, uid, patch, owner } = write;
+        let ObjectWrite { id, uid, patch, owner, system: _ } = write;
         let url = DynamicObject::url_path(&id.kind.api_resource(), id.namespace.as_deref());
         let manager = owned::manager(owner);
         let request = Request::new(url);
@@ -584,7 +607,22 @@ impl State {
         Some((part, self.known.digest_of_status(&write.id, status)))
     }
 
+    /// Notes whether the answer to a status was lost.
+    fn note_answer(&mut self, write: &ObjectWrite, answer: &Result<Value, WriteError>) {
+        if matches!(answer, Err(WriteError::Transient(_))) {
+            self.unanswered.entry(write.id.clone()).or_default().insert(write.lane());
+        } else if let Some(lanes) = self.unanswered.get_mut(&write.id) {
+            lanes.remove(&write.lane());
+            if lanes.is_empty() {
+                self.unanswered.remove(&write.id);
+            }
+        }
+    }
+
     fn has_status(&self, write: &ObjectWrite) -> bool {
+        if self.unanswered.get(&write.id).is_some_and(|lanes| lanes.contains(&write.lane())) {
+            return false;
+        }
         let Some((part, wanted)) = self.wanted(write) else { return false };
         self.known.has(&write.id, &write.uid, part, wanted)
             || (wanted == self.known.empty_status(&write.id) && self.known.has_nothing(&write.id, part))

@@ -20,13 +20,11 @@ use kube::{
 };
 use serde_json::json;
 use signpost_engine::{
-    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System,
-    Touch, Watch,
+    Identity, Index, ObjectId, Operator, OperatorOptions, Watch,
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,
 };
-use signpost_inventory::Entry;
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
 use support::{eventually, mirror::Mirror, sandbox};
 use tokio::time::sleep;
@@ -440,6 +438,47 @@ async fn an_outage_is_degraded_first_and_failing_after_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_that_keep_expiring_are_degraded_first_and_failing_after_minutes() {
+    let (sandbox, _user, watching) = three(FaultPlan::none()).await;
+    // The watch ends, and every list and watch after it is answered with 410.
+    cut_off(&sandbox).await;
+    sandbox.faults().set(FaultPlan::new(|info, _| match info.verb.as_str() {
+        "watch" | "list" => Fault::expired(),
+        _ => Fault::None,
+    }));
+    sleep(Duration::from_mins(2)).await;
+    assert!(matches!(watching.check("configmaps"), Check::Degraded { .. }), "{:?}", watching.check("configmaps"));
+    sleep(Duration::from_mins(5)).await;
+    let Check::Failing { message, .. } = watching.check("configmaps") else { panic!("not failing") };
+    assert!(message.contains("410"), "{message}");
+    sandbox.faults().clear();
+    eventually("ready", Duration::from_secs(31), || async { watching.health.is_ready().then_some(()) }).await;
+    assert!(watching.calls.lines().iter().all(|line| line == "listed"), "nothing is taken for deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_always_expires_beside_a_good_list_is_not_ready() {
+    let (sandbox, user, watching) = three(FaultPlan::none()).await;
+    cut_off(&sandbox).await;
+    let expire = |info: &signpost_sandbox::RequestInfo, _| {
+        if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None }
+    };
+    sandbox.faults().set(FaultPlan::new(expire));
+    sleep(Duration::from_mins(2)).await;
+    assert!(matches!(watching.check("configmaps"), Check::Degraded { .. }), "{:?}", watching.check("configmaps"));
+    sleep(Duration::from_mins(5)).await;
+    let Check::Failing { message, .. } = watching.check("configmaps") else { panic!("not failing") };
+    assert!(message.contains("410"), "{message}");
+    sandbox.faults().clear();
+    eventually("ready", Duration::from_secs(32), || async { watching.health.is_ready().then_some(()) }).await;
+    labelled(&user, "new", "dns").await;
+    eventually("the watch works", Duration::from_secs(2), || async {
+        watching.calls.lines().iter().any(|line| line == "applied default/new").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hundred_lists_report_nothing_twice() {
     let (sandbox, _user, watching) =
         three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None }))
@@ -449,104 +488,6 @@ async fn a_hundred_lists_report_nothing_twice() {
     let recorded: BTreeSet<String> = watching.calls.take().into_iter().collect();
     assert_eq!(recorded, BTreeSet::from(["listed".to_owned()]));
     assert_eq!(sandbox.writes(), 3, "only the user's");
-}
-
-/// A system that needs one kind and only notes that it runs.
-struct Runs(Arc<Mutex<Vec<&'static str>>>, &'static str);
-
-macro_rules! runs {
-    ($system:ident, $name:literal) => {
-        struct $system(Runs);
-        impl System for $system {
-            const NAME: &'static str = $name;
-            type Key = String;
-            type Object = String;
-            type Memory = ();
-            type Observed = ();
-            type Plan = ();
-            type Applied = ();
-            type Status = ();
-            type Measured = ();
-            async fn observe(&self, _: &Job<String, String>, (): ()) {
-                self.0.0.lock().unwrap().push(self.0.1);
-            }
-            fn plan((): (), _: jiff::Timestamp) {}
-            async fn apply(&self, (): ()) {}
-            fn report((): (), _: jiff::Timestamp) -> Report<Self> {
-                Report::new(Outcome::Done)
-            }
-        }
-        impl Project<String> for $system {
-            fn project(&self, _: &String, _: jiff::Timestamp) -> Vec<Entry> {
-                Vec::new()
-            }
-        }
-    };
-}
-runs!(One, "one");
-runs!(Other, "other");
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_kind_of_one_system_does_not_delay_another() {
-    let sandbox = sandbox(1);
-    let mut operator = Operator::new(sandbox.client(), options());
-    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let calls = Arc::new(Calls::default());
-    operator.watch::<Mirror>("one", Watch::required(), calls.clone());
-    operator.watch::<ConfigMap>("other", Watch::required(), calls.clone());
-    let queues = [Queue::new(), Queue::new()];
-    operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
-    operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
-    for queue in &queues {
-        queue.touch("key".to_owned(), Touch::All);
-    }
-    let health = operator.health();
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(*ran.lock().unwrap(), ["other"]);
-    let checks = health.checks();
-    let Check::Failing { message, .. } = &checks["kind mirrors.test.signpost.dev"] else { panic!("{checks:?}") };
-    assert!(message.starts_with("one: Mirror: the CRD"), "system and kind are named: {message}");
-    support::install_mirrors(&sandbox.client()).await;
-    eventually("the other one runs too", Duration::from_mins(1), async || {
-        (*ran.lock().unwrap() == ["other", "one"]).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
-    let sandbox = sandbox(1);
-    support::install_mirrors(&sandbox.client()).await;
-    let user = sandbox.client();
-    make(&user, "a").await;
-    // Mirrors take ten seconds to list.
-    let slow = FaultPlan::new(|info, _| {
-        if info.resource == "mirrors" && info.verb == "list" {
-            Fault::Delay(Duration::from_secs(10))
-        } else {
-            Fault::None
-        }
-    });
-    let mut operator = Operator::new(sandbox.client_with(slow), options());
-    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let calls = Arc::new(Calls::default());
-    operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
-    operator.watch::<Mirror>("one", Watch::optional(), calls.clone());
-    let queue = Queue::new();
-    operator.drive(One(Runs(ran.clone(), "one")), queue.clone(), DriveOptions::default());
-    queue.touch("key".to_owned(), Touch::All);
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
-    sleep(Duration::from_secs(5)).await;
-    assert!(ran.lock().unwrap().is_empty(), "the first list of mirrors is in progress");
-    eventually("it runs after the list", Duration::from_mins(1), async || {
-        (!ran.lock().unwrap().is_empty()).then_some(())
-    })
-    .await;
 }
 
 async fn labelled(client: &Client, name: &str, label: &str) {

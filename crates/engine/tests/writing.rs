@@ -5,6 +5,7 @@
 mod support;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -167,6 +168,31 @@ async fn metadata_with_an_old_version_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metadata_of_two_systems_on_one_object_is_written_by_both() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    // The first request of each system fails, so that its write is queued when the next one arrives.
+    let writer = writer(sandbox.client_with(FaultPlan::first(2, is_write, Fault::internal())));
+    let note = |key: &str, value: &str, system| {
+        let metadata = json!({ "annotations": { key: value } });
+        ObjectWrite::metadata(&Identity::of(&mirror), metadata).by_system(system)
+    };
+    writer.submit(note("a/one", "old", "one"));
+    writer.submit(note("a/two", "old", "two"));
+    writer.submit(note("a/one", "new", "one"));
+    writer.drain().await;
+    let annotations = async || mirrors(&user).get("a").await.unwrap().annotations().clone();
+    let expected = |one: &str, two: &str| BTreeMap::from([("a/one".into(), one.into()), ("a/two".into(), two.into())]);
+    assert_eq!(annotations().await, expected("new", "old"));
+    // A write that a caller waits for is newer than what its system has queued.
+    writer.submit(note("a/one", "queued", "one"));
+    writer.submit(note("a/two", "queued", "two"));
+    writer.write(&note("a/one", "newest", "one")).await.unwrap();
+    writer.drain().await;
+    assert_eq!(annotations().await, expected("newest", "queued"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn submitted_writes_are_retried_after_transient_errors() {
     let errors = [
         ("500", Fault::internal(), Duration::from_secs(10)),
@@ -185,6 +211,22 @@ async fn submitted_writes_are_retried_after_transient_errors() {
         assert_eq!(text(&user, "a").await.as_deref(), Some("one"), "{name}");
         assert!(began.elapsed() <= within, "{name}: {:?}", began.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_whose_answer_was_lost_is_sent_until_it_is_answered() {
+    let (sandbox, user) = cluster().await;
+    let mirror = make(&user, "a").await;
+    let writer = writer(sandbox.client_with(FaultPlan::first(3, is_write, Fault::LoseAnswer)));
+    assert!(matches!(writer.write(&status(&mirror, "one")).await, Err(WriteError::Transient(_))));
+    // The watch shows that it had its effect. Its refusals are reported with the answer, so the answer is still needed.
+    let live = serde_json::to_value(mirrors(&user).get("a").await.unwrap()).unwrap();
+    assert_eq!(live["status"]["text"], "one");
+    writer.saw_object(&ObjectId::of(&mirror), &live);
+    let answer = writer.write(&status(&mirror, "one")).await.unwrap();
+    assert_eq!(answer["status"]["text"], "one");
+    assert_eq!(answer["metadata"]["resourceVersion"], live["metadata"]["resourceVersion"], "nothing was changed");
+    assert_eq!(writer.write(&status(&mirror, "one")).await, Ok(Value::Null));
 }
 
 #[tokio::test(start_paused = true)]

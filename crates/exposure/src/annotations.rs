@@ -2,7 +2,10 @@
 //! make it public. A name that is not known is reported with the nearest known one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use signpost_dns::Fqdn;
 use thiserror::Error;
 
@@ -31,6 +34,7 @@ const KNOWN: &[&str] = &[
     "healthcheck-timeout",
     "healthcheck-tls-server-name",
     "healthcheck-unhealthy-interval",
+    "paused",
     "set-host-header",
     "ssl",
     "sso",
@@ -108,6 +112,8 @@ pub struct Check {
 pub struct Options {
     /// `enabled`.
     pub enabled: Option<bool>,
+    /// `paused`: the endpoint exists and is switched off.
+    pub paused: bool,
     /// `tunnel-name`, as `name` or `namespace/name`.
     pub tunnel: Option<String>,
     /// `domain-name` and `subdomain`.
@@ -136,6 +142,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             enabled: None,
+            paused: false,
             tunnel: None,
             overrides: Overrides::default(),
             sso: false,
@@ -256,8 +263,8 @@ impl Read<'_> {
     }
 
     fn headers(&mut self, name: &str) -> Vec<(String, String)> {
-        self.get(name, "headers: one \"Name: value\" per line, or a JSON object of names and values", read_headers)
-            .unwrap_or_default()
+        let expected = "headers: one \"Name: value\" per line, a JSON object of names and values, or a JSON array of objects with name and value";
+        self.get(name, expected, read_headers).unwrap_or_default()
     }
 
     fn scheme(&mut self, name: &str) -> Option<BackendScheme> {
@@ -269,6 +276,7 @@ fn options(read: &mut Read<'_>) -> Options {
     let usual = Options::default();
     Options {
         enabled: read.flag("enabled"),
+        paused: read.flag("paused").unwrap_or(usual.paused),
         tunnel: read.get("tunnel-name", "a tunnel: name or namespace/name", read_tunnel),
         overrides: Overrides {
             domain: read.get("domain-name", "a domain name", |text| Fqdn::parse_hostname(text).ok()),
@@ -331,10 +339,13 @@ fn read_tunnel(text: &str) -> Option<String> {
     name.split('.').all(label).then(|| text.to_owned())
 }
 
-/// `Name: value` lines, or a flat JSON object of texts.
+/// `Name: value` lines, a JSON object of names and values, or a JSON array of objects with `name` and `value`.
 fn read_headers(text: &str) -> Option<Vec<(String, String)>> {
     let pairs: Vec<(String, String)> = if text.starts_with('{') {
-        flat_object(text)?
+        serde_json::from_str::<Pairs>(text).ok()?.0
+    } else if text.starts_with('[') {
+        let headers: Vec<HeaderEntry> = serde_json::from_str(text).ok()?;
+        headers.into_iter().map(|HeaderEntry { name, value }| (name, value)).collect()
     } else {
         let pair = |line: &str| line.split_once(':').map(|(name, value)| (name.trim().into(), value.trim().into()));
         text.lines().filter(|line| !line.trim().is_empty()).map(pair).collect::<Option<_>>()?
@@ -346,39 +357,38 @@ fn read_headers(text: &str) -> Option<Vec<(String, String)>> {
     pairs.iter().all(fine).then_some(pairs)
 }
 
-/// A JSON object whose values are texts, without escapes other than `\"` and `\\`.
-fn flat_object(text: &str) -> Option<Vec<(String, String)>> {
-    let mut rest = text.strip_prefix('{')?.trim_start();
-    let mut pairs = Vec::new();
-    if rest == "}" {
-        return Some(pairs);
-    }
-    loop {
-        let (name, after) = quoted(rest)?;
-        let (value, after) = quoted(after.trim_start().strip_prefix(':')?.trim_start())?;
-        pairs.push((name, value));
-        rest = match after.trim_start().split_at_checked(1)? {
-            (",", after) => after.trim_start(),
-            ("}", "") => return Some(pairs),
-            _ => return None,
-        };
+/// One header of a JSON array.
+#[derive(Deserialize)]
+struct HeaderEntry {
+    name: String,
+    value: String,
+}
+
+/// The headers of a JSON object, in their order.
+struct Pairs(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor)
     }
 }
 
-fn quoted(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut characters = text.strip_prefix('"')?.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((value, &text[at + 2..])),
-            '\\' => match characters.next()?.1 {
-                escaped @ ('"' | '\\' | '/') => value.push(escaped),
-                _ => return None,
-            },
-            plain => value.push(plain),
-        }
+struct PairsVisitor;
+
+impl<'de> Visitor<'de> for PairsVisitor {
+    type Value = Pairs;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of names and values")
     }
-    None
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Pairs(pairs))
+    }
 }
 
 /// A key whose prefix is nearly ours.

@@ -21,6 +21,6 @@ pub use annotations::{
 };
 pub use class::{Class, ClassRules, decide as decide_class};
 pub use host::{BaseDomain, HostError, HostPolicy, Overrides, Shape, Split, SplitSource, normalise, split};
-pub use mapping::{MappingError, TunnelMapping};
+pub use mapping::{MappingError, TunnelAllowance, TunnelMapping};
 pub use names::{Names, cut_label, hex};
 pub use paths::{Backend, Matching, PathProblem, PathRule, PathType, Route, Routes, kubernetes_answer, routes};

@@ -1,6 +1,7 @@
-//! The mapping of class aliases to tunnels: `alias=tunnel` per line or comma. A line that cannot be read is fatal, with its number.
+//! The mapping of class aliases to tunnels (`alias=tunnel`), and which namespaces may use which tunnel (`tunnel=namespace`): one entry per
+//! line or comma. A line that cannot be read is fatal, with its number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
@@ -23,25 +24,17 @@ pub struct MappingError {
 impl TunnelMapping {
     /// Reads a mapping. Empty lines and comments after `#` do not count. Returns every error.
     pub fn parse(text: &str) -> Result<Self, Vec<MappingError>> {
-        let mut mapping = BTreeMap::new();
-        let mut errors = Vec::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or_default();
-            for entry in line.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-                let refused = |why: String| MappingError { line: number, text: entry.chars().take(120).collect(), why };
-                match read(entry) {
-                    Err(why) => errors.push(refused(why)),
-                    Ok((alias, tunnel)) => match mapping.get(&alias) {
-                        Some(other) if *other != tunnel => {
-                            errors.push(refused(format!("maps {alias:?} again; it already stands for {other:?}")));
-                        }
-                        Some(_) | None => {
-                            mapping.insert(alias, tunnel);
-                        }
-                    },
+        let mut mapping: BTreeMap<String, String> = BTreeMap::new();
+        let errors = each_entry(text, |entry| {
+            let (alias, tunnel) = read(entry)?;
+            match mapping.get(&alias) {
+                Some(other) if *other != tunnel => {
+                    return Err(format!("maps {alias:?} again; it already stands for {other:?}"));
                 }
-            }
-        }
+                Some(_) | None => mapping.insert(alias, tunnel),
+            };
+            Ok(())
+        });
         if errors.is_empty() { Ok(Self(mapping)) } else { Err(errors) }
     }
 
@@ -50,9 +43,60 @@ impl TunnelMapping {
         self.0.get(alias).map_or(alias, String::as_str)
     }
 
+    /// The tunnels, in the order of their aliases.
+    pub fn tunnels(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(String::as_str)
+    }
+
     /// The aliases, in order.
     pub fn aliases(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
+    }
+}
+
+/// Reads every entry of a text; returns those that cannot be used.
+fn each_entry(text: &str, mut read: impl FnMut(&str) -> Result<(), String>) -> Vec<MappingError> {
+    let mut errors = Vec::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.split('#').next().unwrap_or_default();
+        for entry in content.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            if let Err(why) = read(entry) {
+                errors.push(MappingError { line, text: entry.chars().take(120).collect(), why });
+            }
+        }
+    }
+    errors
+}
+
+/// Which namespaces may use which tunnel. Without an entry, all may use all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TunnelAllowance(BTreeSet<(String, String)>);
+
+impl TunnelAllowance {
+    /// Reads entries `tunnel=namespace`; `*` stands for all. Returns every error.
+    pub fn parse(text: &str) -> Result<Self, Vec<MappingError>> {
+        let mut allowed = BTreeSet::new();
+        let errors = each_entry(text, |entry| {
+            let (tunnel, namespace) =
+                entry.split_once('=').ok_or_else(|| "has no '='; write tunnel=namespace".to_owned())?;
+            let (tunnel, namespace) = (tunnel.trim(), namespace.trim());
+            let name = tunnel.split_once('/').map_or(tunnel, |(place, name)| if is_label(place) { name } else { "" });
+            if tunnel != "*" && !name.split('.').all(is_label) {
+                return Err(format!("has {tunnel:?}, which is not a tunnel: write name, namespace/name or *"));
+            }
+            if namespace != "*" && !is_label(namespace) {
+                return Err(format!("has {namespace:?}, which is not a namespace; write its name or *"));
+            }
+            allowed.insert((tunnel.to_owned(), namespace.to_owned()));
+            Ok(())
+        });
+        if errors.is_empty() { Ok(Self(allowed)) } else { Err(errors) }
+    }
+
+    /// Whether an Ingress of a namespace may use a tunnel, as it names it.
+    pub fn permits(&self, tunnel: &str, namespace: &str) -> bool {
+        let has = |tunnel: &str, namespace: &str| self.0.contains(&(tunnel.to_owned(), namespace.to_owned()));
+        self.0.is_empty() || [tunnel, "*"].into_iter().any(|tunnel| has(tunnel, namespace) || has(tunnel, "*"))
     }
 }
 
@@ -93,6 +137,7 @@ mod tests {
         assert_eq!(mapping.tunnel("edge-us"), "infra/us");
         assert_eq!((mapping.tunnel("c"), mapping.tunnel("staging")), ("d", "staging"));
         assert_eq!(mapping.aliases().collect::<Vec<_>>(), ["a", "c", "edge-eu", "edge-us"]);
+        assert_eq!(mapping.tunnels().collect::<Vec<_>>(), ["b", "d", "edge-eu-tunnel", "infra/us"]);
     }
 
     #[test]
@@ -102,6 +147,25 @@ mod tests {
         assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 7, 8]);
         assert_eq!(errors[0].to_string(), "line 2: \"nothing\" has no '='; write alias=tunnel");
         assert!(errors[3].to_string().contains("already stands for \"tunnel\""), "{}", errors[3]);
+    }
+
+    #[test]
+    fn an_allowance_lets_through_what_it_lists_and_nothing_else() {
+        let allowed = TunnelAllowance::parse("edge=shop, infra/edge=blog\n*=admin # all tunnels\ndefault=*\n").unwrap();
+        for (tunnel, namespace, expected) in [
+            ("edge", "shop", true),
+            ("edge", "blog", false),
+            ("infra/edge", "blog", true),
+            ("infra/edge", "shop", false),
+            ("other", "admin", true),
+            ("default", "anybody", true),
+            ("other", "shop", false),
+        ] {
+            assert_eq!(allowed.permits(tunnel, namespace), expected, "{tunnel} {namespace}");
+        }
+        assert!(TunnelAllowance::default().permits("any", "shop"), "off without an entry");
+        let errors = TunnelAllowance::parse("a=b\nnothing\n=x\na=B c\nx/y/z=a\n").unwrap_err();
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5], "{errors:?}");
     }
 
     #[test]

@@ -15,6 +15,8 @@ const WHOLE_HOST: u16 = 100;
 const EXACT: u16 = 1000;
 /// Longest path.
 const MAX_PATH: usize = 1500;
+/// Characters that a path of another controller has when it is a regular expression.
+const EXPRESSION: [char; 8] = ['*', '(', ')', '[', ']', '|', '$', '^'];
 /// Most elements of a path.
 const MAX_ELEMENTS: usize = 800;
 
@@ -69,7 +71,7 @@ pub struct Route<T> {
     pub backend: T,
 }
 
-/// Why a path is left out.
+/// Why a path is left out, or does not do what it seems to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PathProblem {
     /// It would reach into other rules.
@@ -86,6 +88,11 @@ pub enum PathProblem {
     /// It is too long.
     #[error("path {0:?}… is too long; at most {MAX_PATH} characters and {MAX_ELEMENTS} elements are supported")]
     TooLong(String),
+    /// It looks like a regular expression of another controller. It is not left out.
+    #[error(
+        "path {0:?} looks like a regular expression and is matched as plain text; use Prefix or Exact, without wildcards"
+    )]
+    Expression(String),
     /// Another rule of the same host has the same path.
     #[error("path {0:?} is there twice with different backends; the first one is used")]
     Duplicate(String),
@@ -96,7 +103,7 @@ pub enum PathProblem {
 pub struct Routes<T> {
     /// The rules, the highest priority first.
     pub routes: Vec<Route<T>>,
-    /// The paths that are left out.
+    /// The paths that are left out, and those that need a warning.
     pub problems: Vec<PathProblem>,
 }
 
@@ -118,7 +125,7 @@ impl Canonical {
         if !path.starts_with('/') {
             return Err(PathProblem::NotAbsolute(shown()));
         }
-        if path.chars().count() > MAX_PATH || elements(path) > MAX_ELEMENTS {
+        if escaped(path).chars().count() > MAX_PATH || elements(path) > MAX_ELEMENTS {
             return Err(PathProblem::TooLong(shown()));
         }
         Ok(match rule.kind {
@@ -182,6 +189,10 @@ pub fn routes<T: Clone + PartialEq>(rules: &[PathRule<T>], default: Option<&T>) 
     let mut found: BTreeMap<Canonical, T> = BTreeMap::new();
     let mut problems = Vec::new();
     for rule in rules {
+        let is_expression = rule.kind == PathType::ImplementationSpecific && rule.path.contains(EXPRESSION);
+        if is_expression && Canonical::of(rule).is_ok() {
+            problems.push(PathProblem::Expression(rule.path.chars().take(80).collect()));
+        }
         match Canonical::of(rule) {
             Err(problem) => problems.push(problem),
             Ok(path) => match found.get(&path) {
@@ -285,6 +296,20 @@ mod tests {
                 Route { path: Some((Matching::Regex, r"^/a\.b/\(c\)(/|$)".into())), priority: 103, backend: "x" },
             ]
         );
+    }
+
+    #[test]
+    fn a_path_that_looks_like_an_expression_is_plain_text_with_a_warning() {
+        for path in ["/api(/|$)(.*)", "/api/*", "/[a-z]", "/v^1"] {
+            let made = routes(&[rule(PathType::ImplementationSpecific, path, "x")], None);
+            assert_eq!((made.routes.len(), &made.problems[..]), (1, &[PathProblem::Expression(path.into())][..]));
+            for kind in [PathType::Prefix, PathType::Exact] {
+                assert_eq!(routes(&[rule(kind, path, "x")], None).problems, [], "{kind:?} {path}");
+            }
+        }
+        assert_eq!(routes(&[rule(PathType::ImplementationSpecific, "/a.b/c+d", "x")], None).problems, []);
+        let unusable = routes(&[rule(PathType::ImplementationSpecific, "api/(.*)", "x")], None);
+        assert_eq!(unusable.problems, [PathProblem::NotAbsolute("api/(.*)".into())], "one problem for each path");
     }
 
     #[test]

@@ -159,6 +159,10 @@ fn annotations_override_domain_and_subdomain() {
     let ask = |domain| split(&name("a.example.com"), &overrides(Some(domain), Some("x")), Some(&known), ALL);
     assert_eq!(ask("k8s.example.com").unwrap().domain_id.as_deref(), Some("id-k8s.example.com"));
     assert!(matches!(ask("elsewhere.net"), Err(HostError::NoDomain { .. })), "not a domain of the organisation");
+    // Of a domain that is one host, the server would drop the subdomain and serve a host that nobody asked for.
+    assert!(matches!(ask("one.example.com"), Err(HostError::NoDomain { .. })), "a name below a domain of one host");
+    let one = split(&name("a.example.com"), &overrides(Some("one.example.com"), Some("")), Some(&known), ALL).unwrap();
+    assert_eq!((one.host.undotted(), one.subdomain.as_str()), ("one.example.com", ""));
 }
 
 proptest! {

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use memchr::{memchr_iter, memmem::Finder};
 use signpost_dns::RecordType;
 
-use crate::view::{Shared, Stage, SyncStatus, View, code_of};
+use crate::result::{Stage, SyncStatus};
+use crate::view::{Shared, View, code_of};
 
-/// Most views of a chunk.
-pub(crate) const MOST: usize = 512;
-/// Names between two marks.
-const STEP: usize = 8;
+/// Most views of a chunk. The names of an owner are spread over many chunks, and each that has one of them is made again when the owner is
+/// replaced: small chunks leave more of the others as they are.
+pub(crate) const MOST: usize = 64;
 
 /// A run of views.
 #[derive(Debug)]
@@ -24,7 +24,9 @@ pub(crate) struct Chunk {
     views: Box<[Arc<View>]>,
     rows: Box<[Row]>,
     shared: Box<[Arc<Shared>]>,
-    names: Arc<Names>,
+    /// How many shared parts there were when they were last collected from all views; some of them may not be used any more.
+    collected: usize,
+    names: Names,
 }
 
 /// What most filters need of a view.
@@ -35,13 +37,15 @@ struct Row {
     shared: u16,
 }
 
-/// The names of a chunk as one text, each with a dot and a line break at its end.
-#[derive(Debug)]
-struct Names {
-    text: Box<str>,
-    /// Where every eighth name begins.
-    marks: Box<[u32]>,
+impl Row {
+    fn of(view: &View, number: usize) -> Self {
+        let shared = u16::try_from(number).unwrap_or(u16::MAX);
+        Self { state: state(view.status(), view.stage()), rtype: view.code(), shared }
+    }
 }
+
+/// The names of a chunk as one text, each with a dot and a line break at its end.
+type Names = Arc<str>;
 
 /// A set of views of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,22 +65,22 @@ impl Rows {
         }
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
     /// Those that are in both.
-    pub(crate) fn and(mut self, other: &Self) -> Self {
+    pub(crate) fn and(mut self, other: Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= other);
         self
     }
 
     /// In order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         let ones = |(place, word): (usize, u64)| {
             std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)))
                 .take_while(|word| *word != 0)
@@ -86,35 +90,44 @@ impl Rows {
     }
 }
 
-impl Names {
-    fn of(views: &[Arc<View>]) -> Self {
-        let mut text = String::with_capacity(views.iter().map(|view| view.name().undotted().len() + 2).sum());
-        let mut marks = Vec::with_capacity(views.len().div_ceil(STEP));
-        for (number, view) in views.iter().enumerate() {
-            if number % STEP == 0 {
-                marks.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
-            }
-            text.push_str(view.name().undotted());
-            text.push_str(".\n");
-        }
-        Self { text: text.into_boxed_str(), marks: marks.into_boxed_slice() }
+fn names_of(views: &[Arc<View>]) -> Names {
+    let mut text = String::with_capacity(views.iter().map(|view| view.name().undotted().len() + 2).sum());
+    for view in views {
+        text.push_str(view.name().undotted());
+        text.push_str(".\n");
     }
-
-    /// The number of the name at a place of the text.
-    fn number(&self, place: usize) -> usize {
-        let mark = self.marks.partition_point(|mark| *mark as usize <= place).saturating_sub(1);
-        let start = self.marks.get(mark).map_or(0, |mark| *mark as usize);
-        let between = self.text.as_bytes().get(start..place).unwrap_or_default();
-        mark * STEP + memchr_iter(b'\n', between).count()
-    }
+    text.into()
 }
 
 impl Chunk {
-    /// A chunk of these views. `like` is a chunk that has the same names.
+    /// A chunk of these views. `like` is a chunk that has the same names: of its views, only those that are different are looked at.
     pub(crate) fn new(views: Vec<Arc<View>>, like: Option<&Self>) -> Self {
-        let mut numbers: BTreeMap<*const Shared, u16> = BTreeMap::new();
+        let Some(like) = like.filter(|like| like.views.len() == views.len()) else {
+            return Self::collected(views, None);
+        };
+        let (mut rows, mut shared) = (like.rows.clone(), like.shared.to_vec());
+        for ((view, before), row) in views.iter().zip(&like.views).zip(&mut rows) {
+            if Arc::ptr_eq(view, before) {
+                continue;
+            }
+            let known = shared.iter().rposition(|part| Arc::ptr_eq(part, &view.shared));
+            let number = known.unwrap_or_else(|| {
+                shared.push(view.shared.clone());
+                shared.len() - 1
+            });
+            *row = Row::of(view, number);
+        }
+        if shared.len() > 2 * like.collected + 8 {
+            return Self::collected(views, Some(like));
+        }
+        let (shared, collected) = (shared.into_boxed_slice(), like.collected);
+        Self { views: views.into_boxed_slice(), rows, shared, collected, names: like.names.clone() }
+    }
+
+    fn collected(views: Vec<Arc<View>>, like: Option<&Self>) -> Self {
+        let mut numbers: BTreeMap<*const Shared, usize> = BTreeMap::new();
         let mut shared: Vec<Arc<Shared>> = Vec::new();
-        let mut last: Option<(*const Shared, u16)> = None;
+        let mut last: Option<(*const Shared, usize)> = None;
         let mut rows = Vec::with_capacity(views.len());
         for view in &views {
             let part = Arc::as_ptr(&view.shared);
@@ -122,16 +135,17 @@ impl Chunk {
                 Some((same, number)) if same == part => number,
                 _ => *numbers.entry(part).or_insert_with(|| {
                     shared.push(view.shared.clone());
-                    u16::try_from(shared.len() - 1).unwrap_or(u16::MAX)
+                    shared.len() - 1
                 }),
             };
             last = Some((part, number));
-            rows.push(Row { state: state(view.status(), view.stage()), rtype: view.rtype, shared: number });
+            rows.push(Row::of(view, number));
         }
-        let names = like.map_or_else(|| Arc::new(Names::of(&views)), |like| like.names.clone());
+        let names = like.map_or_else(|| names_of(&views), |like| like.names.clone());
         Self {
             views: views.into_boxed_slice(),
             rows: rows.into_boxed_slice(),
+            collected: shared.len(),
             shared: shared.into_boxed_slice(),
             names,
         }
@@ -180,14 +194,15 @@ impl Chunk {
 
     /// The rows whose name has this text in it.
     pub(crate) fn search(&self, finder: &Finder<'_>) -> Rows {
-        let (mut rows, mut from) = (Rows::default(), 0);
-        let text = self.names.text.as_bytes();
+        let (mut rows, mut from, mut row) = (Rows::default(), 0, 0);
+        let text = self.names.as_bytes();
         while let Some(found) = text.get(from..).and_then(|rest| finder.find(rest)) {
             let place = from + found;
-            rows.insert(self.names.number(place));
+            row += memchr_iter(b'\n', text.get(from..place).unwrap_or_default()).count();
+            rows.insert(row);
             // One hit in a name is enough.
             match text.get(place..).and_then(|rest| memchr::memchr(b'\n', rest)) {
-                Some(end) => from = place + end + 1,
+                Some(end) => (from, row) = (place + end + 1, row + 1),
                 None => break,
             }
         }
@@ -207,12 +222,12 @@ mod tests {
     #[test]
     fn rows_are_counted_and_listed_in_order() {
         let mut rows = Rows::default();
-        for row in [511, 0, 64, 63, 130] {
+        for row in [63, 0, 32, 31, 5] {
             rows.insert(row);
         }
-        assert_eq!(rows.iter().collect::<Vec<_>>(), [0, 63, 64, 130, 511]);
+        assert_eq!(rows.iter().collect::<Vec<_>>(), [0, 5, 31, 32, 63]);
         assert_eq!((rows.count(), rows.is_empty(), Rows::default().is_empty()), (5, false, true));
-        assert_eq!(rows.and(&Rows::first(65)).iter().collect::<Vec<_>>(), [0, 63, 64]);
+        assert_eq!(rows.and(Rows::first(33)).iter().collect::<Vec<_>>(), [0, 5, 31, 32]);
         assert_eq!(Rows::first(MOST).count(), MOST);
     }
 }

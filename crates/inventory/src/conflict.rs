@@ -3,18 +3,20 @@
 //! They are computed from a snapshot, where the claims on a name are neighbours. So a conflict ends with its cause, and a restart leads to the same
 //! list: the order of the claims and the beginning of a conflict come from [`crate::Entry::first_seen`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use signpost_dns::{Fqdn, RecordType};
+use signpost_dns::{Fqdn, Rdata, RecordType};
 
-use crate::view::{At, Stage, SyncStatus, View};
+use crate::result::{Stage, SyncStatus};
+use crate::view::{At, View};
 
 /// A name that two objects want with different targets.
 #[derive(Clone, Debug)]
 pub struct Conflict {
     /// The claims: the oldest first, then by owner.
     pub claims: Vec<Arc<View>>,
-    /// When the second claim was made.
+    /// When the object of the second claim was created. The conflict may be younger, where an object was edited later: a restart does not know when.
     pub since: At,
     /// The claim that is served, or else the one that was published, if one is.
     pub served: Option<Arc<View>>,
@@ -72,7 +74,7 @@ fn second(claims: &[Arc<View>]) -> Option<usize> {
     let (mut one_object, mut one_set) = (true, true);
     for (number, claim) in claims.iter().enumerate().skip(1) {
         let same_object = claim.provenance().origin == oldest.provenance().origin;
-        let same_set = claim.targets().same_set(oldest.targets());
+        let same_set = claim.targets().same_set(oldest.targets()) || same_text(claim, oldest);
         if !(one_object && same_object || one_set && same_set) {
             return Some(number);
         }
@@ -80,4 +82,16 @@ fn second(claims: &[Arc<View>]) -> Option<usize> {
         one_set &= same_set;
     }
     None
+}
+
+/// Whether two claims are the same text in other chunks: every reader joins them.
+fn same_text(one: &View, other: &View) -> bool {
+    let joined = |view: &View| -> Option<BTreeSet<Vec<u8>>> {
+        let parsed = view.targets().iter().map(|target| match Rdata::parse(&RecordType::Txt, target) {
+            Ok(Rdata::Txt(text)) => Some(text.joined()),
+            Ok(_) | Err(_) => None,
+        });
+        parsed.collect()
+    };
+    one.rtype() == Some(RecordType::Txt) && joined(one).is_some_and(|texts| joined(other).as_ref() == Some(&texts))
 }

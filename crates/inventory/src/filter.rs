@@ -7,7 +7,8 @@ use memchr::memmem::Finder;
 use signpost_dns::{Fqdn, RecordType};
 
 use crate::chunk::{Chunk, Rows};
-use crate::view::{Shared, Source, Stage, SyncStatus, View};
+use crate::result::{Source, Stage, SyncStatus};
+use crate::view::{Shared, View};
 
 /// Keeps the views for which everything that is set holds.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +62,7 @@ impl Filter {
             chunk.rows(|shared| self.keeps_shared(shared), self.status, self.stage, self.rtype)
         };
         if let Some(search) = self.search.as_ref().filter(|_| !rows.is_empty()) {
-            rows = rows.and(&search.rows(chunk));
+            rows = rows.and(search.rows(chunk));
         }
         if let Some(name) = &self.name {
             let views = chunk.views();
@@ -69,7 +70,7 @@ impl Filter {
             let last = views.partition_point(|view| view.name() <= name);
             let mut named = Rows::default();
             (first..last).for_each(|row| named.insert(row));
-            rows = rows.and(&named);
+            rows = rows.and(named);
         }
         rows
     }

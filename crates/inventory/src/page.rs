@@ -51,13 +51,14 @@ impl Cursor {
             rtype: view.rtype(),
             system: view.owner().system.into(),
             key: view.owner().key().into(),
-            ordinal: view.ordinal,
+            ordinal: view.ordinal.into(),
         }
     }
 
     /// Whether the view is at or before the cursor.
     fn covers(&self, view: &View) -> bool {
-        let place = (view.name().undotted(), view.rtype(), view.owner().system, view.owner().key(), view.ordinal);
+        let place =
+            (view.name().undotted(), view.rtype(), view.owner().system, view.owner().key(), view.ordinal.into());
         place <= (&*self.name, self.rtype, &*self.system, &*self.key, self.ordinal)
     }
 }

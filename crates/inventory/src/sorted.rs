@@ -1,7 +1,7 @@
 //! Views in order, in chunks that snapshots share: a change copies the chunks that it touches and nothing else.
 //!
 //! ```text
-//!  Sorted ─► [chunk, chunk, chunk, …]   each 64 to 512 views, shared by reference
+//!  Sorted ─► [chunk, chunk, chunk, …]   each 16 to 64 views, shared by reference
 //!  edited([remove a, insert b]) ─► the same chunks but those with a and b
 //! ```
 
@@ -11,7 +11,7 @@ use crate::chunk::{Chunk, MOST};
 use crate::view::{Place, View};
 
 /// A chunk with fewer views is joined with the next one.
-const LEAST: usize = 64;
+const LEAST: usize = 16;
 
 /// One edit at the place of its view. A view that is there is named by reference: finding it needs no look at the views before it.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! The store: one writer at a time, readers on snapshots.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -18,6 +19,15 @@ type Views = Box<[Arc<View>]>;
 
 /// The views of each owner.
 type Owners = BTreeMap<Arc<Owner>, Views>;
+
+/// Where the judgements on published names of a system come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgements {
+    /// The views so far have them.
+    Kept,
+    /// The entries have them.
+    Given,
+}
 
 /// Every name of the operator. Shared by reference; all methods take `&self`.
 #[derive(Debug, Default)]
@@ -54,12 +64,19 @@ impl Inventory {
     /// Replaces every view of an owner at once. Without entries, the owner is removed. A published name of a system keeps its judgement while its
     /// values are the same, because the system does not know it.
     pub fn replace(&self, owner: &Owner, entries: Vec<Entry>, now: Timestamp) -> Replaced {
-        self.replace_in(&mut lock(&self.owners), owner, entries, now)
+        self.replace_in(&mut lock(&self.owners), owner, entries, Judgements::Kept, now)
     }
 
-    fn replace_in(&self, owners: &mut Owners, owner: &Owner, entries: Vec<Entry>, now: Timestamp) -> Replaced {
+    fn replace_in(
+        &self,
+        owners: &mut Owners,
+        owner: &Owner,
+        entries: Vec<Entry>,
+        judgements: Judgements,
+        now: Timestamp,
+    ) -> Replaced {
         let (owner, before) = owners.remove_entry(owner).unwrap_or_else(|| (Arc::new(owner.clone()), Box::default()));
-        let (views, changes, edits) = merge(&owner, &before, ordered(entries), now.into());
+        let (views, changes, edits) = merge(&owner, &before, ordered(entries), judgements, now.into());
         let mut replaced = Replaced::default();
         for change in &changes {
             match change {
@@ -91,7 +108,7 @@ impl Inventory {
             }
         };
         let entries = views.iter().map(judged).collect();
-        self.replace_in(&mut owners, owner, entries, now)
+        self.replace_in(&mut owners, owner, entries, Judgements::Given, now)
     }
 
     /// The views of an owner, in order.
@@ -155,7 +172,8 @@ impl Parts {
     const KEPT: usize = 16;
 
     fn of(&mut self, owner: &Arc<Owner>, entry: &Entry, old: Option<&Arc<View>>) -> Arc<Shared> {
-        if let Some(known) = self.0.iter().find(|shared| shared.suits(entry)) {
+        let known = self.0.iter().find(|shared| shared.shares(entry));
+        if let Some(known) = known.or_else(|| self.0.iter().find(|shared| shared.suits(entry))) {
             return known.clone();
         }
         let kept = old.map(|old| &old.shared).filter(|shared| shared.suits(entry));
@@ -173,6 +191,7 @@ fn merge<'a>(
     owner: &Arc<Owner>,
     before: &'a [Arc<View>],
     entries: Vec<Entry>,
+    judgements: Judgements,
     now: At,
 ) -> (Vec<Arc<View>>, Vec<Change>, Vec<Edit<'a>>) {
     let mut views: Vec<Arc<View>> = Vec::with_capacity(entries.len());
@@ -186,13 +205,19 @@ fn merge<'a>(
     };
     for mut entry in entries {
         let again = |view: &Arc<View>| (view.name(), view.rtype()) == (&entry.name, entry.rtype);
-        let ordinal = views.last().filter(|view| again(view)).map_or(0, |view| view.ordinal + 1);
+        let last = views.last().filter(|view| again(view));
+        // More than 65,536 sets of one name and type from one owner are left out.
+        let Some(ordinal) = last.map_or(Some(0), |view| view.ordinal.checked_add(1)) else { continue };
         // Within one owner, name, type and number are the whole place.
         let order = |old: &View| (old.name(), old.rtype(), old.ordinal).cmp(&(&entry.name, entry.rtype, ordinal));
-        while let Some(gone) = before.next_if(|old| order(old).is_lt()) {
+        let mut at = before.peek().map(|old| order(old));
+        while at == Some(Ordering::Less)
+            && let Some(gone) = before.next()
+        {
             remove(gone, &mut changes, &mut edits);
+            at = before.peek().map(|old| order(old));
         }
-        let Some(old) = before.next_if(|old| order(old).is_eq()) else {
+        let Some(old) = before.next_if(|_| at == Some(Ordering::Equal)) else {
             let shared = parts.of(owner, &entry, None);
             let view = Arc::new(View::new(entry, shared, ordinal, now));
             changes.push(Change::Added(view.clone()));
@@ -200,7 +225,7 @@ fn merge<'a>(
             views.push(view);
             continue;
         };
-        if entry.awaits_judgement() && old.targets() == &entry.targets {
+        if judgements == Judgements::Kept && entry.awaits_judgement() && old.targets() == &entry.targets {
             (entry.status, entry.reason) = (old.status(), old.reason());
             (entry.observed, entry.checked_at) = (old.observed().clone(), old.checked_at());
         }

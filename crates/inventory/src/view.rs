@@ -1,7 +1,7 @@
 //! The known state of one name and type from one owner.
 //!
 //! [`Entry`] is what a system projects, [`View`] what readers get: the entry, its owner and its last change. What many views of an owner have in
-//! common exists once, and a view is 80 bytes beside its strings.
+//! common exists once, and a view is 72 bytes beside its strings.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordType};
 
+use crate::result::{Source, Stage, SyncReason, SyncStatus};
 use crate::values::Values;
 
 /// Seconds since 1970; [`At::NEVER`] where something has not happened.
@@ -69,173 +70,6 @@ pub struct Origin {
     pub namespace: Box<str>,
     /// Its name.
     pub name: Box<str>,
-}
-
-/// How a name became known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// An entry that a user wrote in a DNS object.
-    #[default]
-    Manual,
-    /// Found on an object of the cluster that nobody publishes here.
-    ExternalDns,
-    /// Taken over from a remote portal.
-    Remote,
-    /// Wanted from or published by a system of this operator.
-    System,
-}
-
-impl Source {
-    /// As in statuses and in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Manual => "manual",
-            Self::ExternalDns => "external-dns",
-            Self::Remote => "remote",
-            Self::System => "system",
-        }
-    }
-}
-
-/// How far a name has come within this operator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
-    /// It is known; nobody here publishes it.
-    #[default]
-    Known,
-    /// It is to be published.
-    Wanted,
-    /// It was written to its server.
-    Published,
-    /// It is not published; the refusal has the reason.
-    Refused,
-}
-
-impl Stage {
-    /// As in statuses and in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Known => "known",
-            Self::Wanted => "wanted",
-            Self::Published => "published",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// The answer of the resolvers for a name, compared with its targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SyncStatus {
-    /// It was not checked.
-    #[default]
-    Unchecked,
-    /// The answer is the expected one.
-    Sync,
-    /// The name does not exist, or the answer differs from the targets.
-    NotFound,
-    /// The lookup failed.
-    Error,
-    /// The lookup took too long.
-    Timeout,
-}
-
-impl SyncStatus {
-    /// The status of this name.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Unchecked, Self::Sync, Self::NotFound, Self::Error, Self::Timeout]
-            .into_iter()
-            .find(|it| it.as_str() == text)
-    }
-
-    /// As in statuses and in the API; empty when not checked.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unchecked => "",
-            Self::Sync => "sync",
-            Self::NotFound => "notFound",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-        }
-    }
-}
-
-/// Why a name has its [`SyncStatus`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SyncReason {
-    /// It was not checked.
-    #[default]
-    Unchecked,
-    /// The answer has the targets.
-    Match,
-    /// The name exists, and no targets are expected.
-    Exists,
-    /// The name does not exist (NXDOMAIN).
-    NoSuchName,
-    /// The name exists without a record of this type.
-    NoData,
-    /// The answer differs from the targets.
-    Mismatch,
-    /// The CNAME records lead back to themselves, or there are too many of them.
-    CnameLoop,
-    /// The server failed (SERVFAIL).
-    ServFail,
-    /// The server refused to answer (REFUSED).
-    Refused,
-    /// The server answered with another error code.
-    ErrorCode,
-    /// No server could be reached.
-    Unreachable,
-    /// The answer could not be read.
-    BadAnswer,
-    /// No answer within the time limit.
-    Timeout,
-    /// The entry itself is wrong, so it was not looked up.
-    InvalidEntry,
-}
-
-impl SyncReason {
-    /// Every reason.
-    pub const ALL: [Self; 14] = [
-        Self::Unchecked,
-        Self::Match,
-        Self::Exists,
-        Self::NoSuchName,
-        Self::NoData,
-        Self::Mismatch,
-        Self::CnameLoop,
-        Self::ServFail,
-        Self::Refused,
-        Self::ErrorCode,
-        Self::Unreachable,
-        Self::BadAnswer,
-        Self::Timeout,
-        Self::InvalidEntry,
-    ];
-
-    /// The reason of this name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
-    }
-
-    /// As in statuses and in the API; empty when not checked.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unchecked => "",
-            Self::Match => "Match",
-            Self::Exists => "Exists",
-            Self::NoSuchName => "NoSuchName",
-            Self::NoData => "NoData",
-            Self::Mismatch => "Mismatch",
-            Self::CnameLoop => "CnameLoop",
-            Self::ServFail => "ServFail",
-            Self::Refused => "Refused",
-            Self::ErrorCode => "ErrorCode",
-            Self::Unreachable => "Unreachable",
-            Self::BadAnswer => "BadAnswer",
-            Self::Timeout => "Timeout",
-            Self::InvalidEntry => "InvalidEntry",
-        }
-    }
 }
 
 /// Why a name is not published.
@@ -320,7 +154,7 @@ impl Entry {
 
     /// Whether others judge it: a system projects what it published, and not what is served.
     pub(crate) fn awaits_judgement(&self) -> bool {
-        (self.status, self.stage) == (SyncStatus::Unchecked, Stage::Published)
+        (self.status, self.reason, self.stage) == (SyncStatus::Unchecked, SyncReason::Unchecked, Stage::Published)
             && self.provenance.source == Source::System
     }
 
@@ -390,20 +224,36 @@ impl Shared {
     /// Whether it is what the entry of the same owner has in common with others.
     pub(crate) fn suits(&self, entry: &Entry) -> bool {
         let Self { owner: _, provenance, description, refusal, first_seen, other } = self;
-        let same_text = match (description, &entry.description) {
+        let same_text = || match (description, &entry.description) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
             (a, b) => a == b,
         };
-        (Arc::ptr_eq(provenance, &entry.provenance) || *provenance == entry.provenance)
-            && same_text
-            && *refusal == entry.refusal
-            && *first_seen == entry.first_seen
+        // The cheap comparisons first.
+        *first_seen == entry.first_seen
             && *other == other_type(entry.rtype)
+            && same_text()
+            && *refusal == entry.refusal
+            && (Arc::ptr_eq(provenance, &entry.provenance) || *provenance == entry.provenance)
+    }
+
+    /// The same, where both share their parts already. Costs a few comparisons of pointers.
+    pub(crate) fn shares(&self, entry: &Entry) -> bool {
+        let same_text = match (&self.description, &entry.description) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        Arc::ptr_eq(&self.provenance, &entry.provenance)
+            && same_text
+            && self.first_seen == entry.first_seen
+            && self.refusal.is_none()
+            && entry.refusal.is_none()
+            && self.other == other_type(entry.rtype)
     }
 }
 
-/// The code of a type without one.
-const OTHER: u8 = u8::MAX;
+/// The code of a type without one; codes have five bits.
+const OTHER: u8 = 31;
+const _: () = assert!(RecordType::KNOWN.len() < OTHER as usize, "a code has five bits");
 
 /// The code of a type: 0 for none.
 pub(crate) fn code_of(rtype: Option<RecordType>) -> u8 {
@@ -428,21 +278,51 @@ pub struct View {
     checked_at: At,
     pub(crate) last_change: At,
     /// Tells views of one name, type and owner apart, from 0.
-    pub(crate) ordinal: u32,
-    pub(crate) rtype: u8,
-    stage: Stage,
-    status: SyncStatus,
-    reason: SyncReason,
-    claims: bool,
-    observed_targets: bool,
+    pub(crate) ordinal: u16,
+    packed: Packed,
+}
+
+/// Type, stage and result in two octets. An allocation comes in steps of 16 octets, and these two are the difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packed {
+    /// The code of the type (5 bits), the stage (2), and whether the targets were observed.
+    kind: u8,
+    /// The reason (4 bits), the status (3), and whether the targets are a claim.
+    result: u8,
+}
+
+impl Packed {
+    fn new(entry: &Entry, observed_targets: bool) -> Self {
+        let (stage, status, reason) = (entry.stage as u8, entry.status as u8, entry.reason as u8);
+        Self {
+            kind: code_of(entry.rtype) << 3 | stage << 1 | u8::from(observed_targets),
+            result: reason << 4 | status << 1 | u8::from(entry.claims),
+        }
+    }
+
+    fn code(self) -> u8 {
+        self.kind >> 3
+    }
+
+    fn stage(self) -> Stage {
+        Stage::ALL.get(usize::from(self.kind >> 1 & 0b11)).copied().unwrap_or_default()
+    }
+
+    fn status(self) -> SyncStatus {
+        SyncStatus::ALL.get(usize::from(self.result >> 1 & 0b111)).copied().unwrap_or_default()
+    }
+
+    fn reason(self) -> SyncReason {
+        SyncReason::ALL.get(usize::from(self.result >> 4)).copied().unwrap_or_default()
+    }
 }
 
 impl View {
-    pub(crate) fn new(entry: Entry, shared: Arc<Shared>, ordinal: u32, last_change: At) -> Self {
+    pub(crate) fn new(entry: Entry, shared: Arc<Shared>, ordinal: u16, last_change: At) -> Self {
         let observed_targets = entry.observed == entry.targets;
+        let packed = Packed::new(&entry, observed_targets);
         let observed = Some(entry.observed).filter(|observed| !observed_targets && !observed.is_empty());
         Self {
-            rtype: code_of(entry.rtype),
             name: entry.name,
             shared,
             targets: entry.targets,
@@ -451,11 +331,7 @@ impl View {
             checked_at: entry.checked_at,
             last_change,
             ordinal,
-            stage: entry.stage,
-            status: entry.status,
-            reason: entry.reason,
-            claims: entry.claims,
-            observed_targets,
+            packed,
         }
     }
 
@@ -473,10 +349,10 @@ impl View {
             first_seen: *first_seen,
             last_seen: self.last_seen,
             checked_at: self.checked_at,
-            stage: self.stage,
-            status: self.status,
-            reason: self.reason,
-            claims: self.claims,
+            stage: self.stage(),
+            status: self.status(),
+            reason: self.reason(),
+            claims: self.claims(),
         }
     }
 
@@ -494,11 +370,11 @@ impl View {
 
     /// Whether it is the view of this entry but for the times of the last check.
     pub(crate) fn is_of(&self, entry: &Entry) -> bool {
-        (self.stage, self.status, self.reason, self.claims) == (entry.stage, entry.status, entry.reason, entry.claims)
+        let observed_targets = entry.observed == entry.targets;
+        self.packed == Packed::new(entry, observed_targets)
             && self.targets == entry.targets
-            && *self.observed() == entry.observed
+            && (observed_targets || *self.observed() == entry.observed)
             && self.shared.suits(entry)
-            && self.rtype == code_of(entry.rtype)
             && self.name == entry.name
     }
 
@@ -514,7 +390,7 @@ impl View {
 
     /// The type; `None` where any type will do.
     pub fn rtype(&self) -> Option<RecordType> {
-        match self.rtype {
+        match self.code() {
             0 => None,
             OTHER => self.shared.other,
             code => RecordType::KNOWN.get(usize::from(code) - 1).copied(),
@@ -531,7 +407,7 @@ impl View {
         static NOTHING: Values = Values::EMPTY;
         match &self.observed {
             Some(observed) => observed,
-            None if self.observed_targets => &self.targets,
+            None if self.packed.kind & 1 == 1 => &self.targets,
             None => &NOTHING,
         }
     }
@@ -568,22 +444,27 @@ impl View {
 
     /// How far it has come.
     pub fn stage(&self) -> Stage {
-        self.stage
+        self.packed.stage()
     }
 
     /// The answer of the resolvers, in a word.
     pub fn status(&self) -> SyncStatus {
-        self.status
+        self.packed.status()
     }
 
     /// Why.
     pub fn reason(&self) -> SyncReason {
-        self.reason
+        self.packed.reason()
     }
 
     /// Whether the targets are a claim.
     pub fn claims(&self) -> bool {
-        self.claims
+        self.packed.result & 1 == 1
+    }
+
+    /// The code of its type.
+    pub(crate) fn code(&self) -> u8 {
+        self.packed.code()
     }
 
     /// Whose view it is.
@@ -608,7 +489,7 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     pub(crate) rtype: Option<RecordType>,
     pub(crate) owner: &'a Owner,
-    pub(crate) ordinal: u32,
+    pub(crate) ordinal: u16,
 }
 
 #[cfg(test)]
@@ -617,7 +498,24 @@ mod tests {
 
     #[test]
     fn a_view_is_small() {
-        assert!(std::mem::size_of::<View>() <= 80, "{}", std::mem::size_of::<View>());
+        assert!(std::mem::size_of::<View>() <= 72, "{}", std::mem::size_of::<View>());
+    }
+
+    #[test]
+    fn what_is_packed_is_read_back() {
+        let owner = Arc::new(Owner::new("a", "b"));
+        for (number, reason) in SyncReason::ALL.into_iter().enumerate() {
+            let (stage, status) = (Stage::ALL[number % 4], SyncStatus::ALL[number % 5]);
+            for (claims, observed) in [(true, "192.0.2.1"), (false, "192.0.2.1"), (true, "192.0.2.2"), (false, "")] {
+                let mut entry = Entry::new(Fqdn::root(), Some(RecordType::A), Arc::default());
+                (entry.stage, entry.status, entry.reason, entry.claims) = (stage, status, reason, claims);
+                (entry.targets, entry.observed) = (["192.0.2.1"].iter().collect(), [observed].iter().collect());
+                let view = View::new(entry.clone(), View::share(&owner, &entry), 7, At::NEVER);
+                assert_eq!((view.stage(), view.status(), view.reason()), (stage, status, reason));
+                assert_eq!((view.claims(), view.observed()), (claims, &entry.observed));
+                assert!(view.is_of(&entry) && view.to_entry().same(&entry));
+            }
+        }
     }
 
     #[test]

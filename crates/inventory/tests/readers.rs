@@ -194,6 +194,44 @@ fn what_is_not_a_claim_is_not_a_conflict() {
 }
 
 #[test]
+fn the_same_text_in_other_chunks_is_not_a_conflict() {
+    let inventory = Inventory::new();
+    let replace = |object: &str, text: &str| {
+        let entry = Entry { rtype: Some(RecordType::Txt), ..claim(object, text, 1) };
+        inventory.replace(&Owner::new("portal", object), vec![entry], at(1));
+        inventory.snapshot().conflicts().count()
+    };
+    replace("one", r#""v=spf1 -all""#);
+    assert_eq!(replace("two", r#""v=spf1" " -all""#), 0);
+    assert_eq!(replace("three", r#""v=spf1 ~all""#), 1);
+    assert_eq!(replace("three", r#""v=spf1" "-all""#), 1, "without the blank it is another text");
+}
+
+#[test]
+fn a_judgement_can_be_taken_back() {
+    let (inventory, owner) = (Inventory::new(), Owner::new("powerdns", "example.org"));
+    let provenance = Arc::new(Provenance { source: Source::System, ..(*from_object("one")).clone() });
+    let published =
+        || Entry { stage: Stage::Published, ..Entry::new(name("www.example.org"), None, provenance.clone()) };
+    let reason = || inventory.views(&owner)[0].reason();
+    let judge = |reason| {
+        let judgement = Judgement {
+            status: SyncStatus::Unchecked,
+            reason,
+            observed: signpost_inventory::Values::default(),
+            checked_at: At::NEVER,
+        };
+        inventory.judge(&owner, at(2), |_| Some(judgement.clone()));
+    };
+    inventory.replace(&owner, vec![published()], at(1));
+    judge(SyncReason::LeaderOnly);
+    inventory.replace(&owner, vec![published()], at(3));
+    assert_eq!(reason(), SyncReason::LeaderOnly, "its system does not know it");
+    judge(SyncReason::Unchecked);
+    assert_eq!(reason(), SyncReason::Unchecked);
+}
+
+#[test]
 fn a_page_has_an_upper_bound_and_a_wrong_token_is_an_error() {
     let inventory = Inventory::new();
     let entries = (0..MAX_PAGE + 5).map(|n| known(&format!("n{n}.example.org"))).collect();

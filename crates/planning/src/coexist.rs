@@ -80,9 +80,9 @@ fn conflict<H: Display>(zone: &ZoneName, key: &RecordKey, there: &[Taken<'_, H>]
     Some(Refusal::new(Reason::CnameConflict, message))
 }
 
-/// Whether two types cannot be at one name. They differ: a name and type is wanted once, and a foreign set of a wanted name and type is not
-/// considered here.
-fn excludes(one: RecordType, other: RecordType, apex: bool) -> bool {
+/// Whether two different types cannot be at one name; `apex` is whether that is the name of the zone. [`admit`] never asks for one type
+/// twice: a name and type is wanted once, and a foreign set of a wanted name and type is not considered.
+pub fn excludes(one: RecordType, other: RecordType, apex: bool) -> bool {
     let either = |rtype| one == rtype || other == rtype;
     either(RecordType::Cname) || (!apex && either(RecordType::Ns) && either(RecordType::Dname))
 }

@@ -1,6 +1,6 @@
 //! Deletion guards: a pass that would delete a large share of what is served is paused until a second pass plans the same deletions.
 //!
-//! In: the number of served items, the planned deletions, and those of the pass before. Out: a [`Verdict`]. An empty list or an unstable
+//! In: the number of served items, the planned deletions, and those of the pass before. Out: a [`GuardDecision`]. An empty list or an unstable
 //! source then delays deletions by a pass instead of emptying a zone.
 
 use std::collections::BTreeSet;
@@ -44,16 +44,16 @@ impl DeletionGuard {
         deletions: impl IntoIterator<Item = D>,
         before: Option<&Fingerprint>,
         permission: Permission,
-    ) -> Verdict {
+    ) -> GuardDecision {
         let names: BTreeSet<String> = deletions.into_iter().map(|name| name.to_string()).collect();
         if permission == Permission::Override || !self.trips(served, names.len()) {
-            return Verdict::Allowed;
+            return GuardDecision::Allowed;
         }
         let fingerprint = Fingerprint::of(&names);
         if before == Some(&fingerprint) {
-            return Verdict::Allowed;
+            return GuardDecision::Allowed;
         }
-        Verdict::Held { deletions: names.len(), served, fingerprint }
+        GuardDecision::Paused { deletions: names.len(), served, fingerprint }
     }
 }
 
@@ -73,13 +73,13 @@ impl GuardMemory {
         permission: Permission,
         wait: Duration,
         now: Timestamp,
-    ) -> Verdict {
+    ) -> GuardDecision {
         let waited = |since: Timestamp| now.duration_since(since).unsigned_abs() >= wait;
         let confirmed = self.paused.filter(|(_, since)| waited(*since)).map(|(fingerprint, _)| fingerprint);
         let verdict = guard.check(served, deletions, confirmed.as_ref(), permission);
         self.paused = match &verdict {
-            Verdict::Allowed => None,
-            Verdict::Held { fingerprint, .. } => {
+            GuardDecision::Allowed => None,
+            GuardDecision::Paused { fingerprint, .. } => {
                 let since = self.paused.filter(|(before, _)| before == fingerprint).map_or(now, |(_, since)| since);
                 Some((*fingerprint, since))
             }
@@ -105,11 +105,11 @@ pub enum Permission {
 
 /// The decision of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GuardDecision {
     /// The deletions are allowed.
     Allowed,
     /// The deletions are paused. The next pass may delete, if its deletions have the same fingerprint.
-    Held {
+    Paused {
         /// The number of paused deletions.
         deletions: usize,
         /// The number of served items.
@@ -149,10 +149,10 @@ mod tests {
         (0..count).map(|number| format!("r{number}.example.com. A")).collect()
     }
 
-    fn paused(verdict: &Verdict) -> Fingerprint {
+    fn paused(verdict: &GuardDecision) -> Fingerprint {
         match verdict {
-            Verdict::Held { fingerprint, .. } => *fingerprint,
-            Verdict::Allowed => panic!("allowed"),
+            GuardDecision::Paused { fingerprint, .. } => *fingerprint,
+            GuardDecision::Allowed => panic!("allowed"),
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let guard = DeletionGuard::ZONE;
         let first = paused(&guard.check(20, names(10), None, NOW));
         let reversed: Vec<_> = names(10).into_iter().rev().collect();
-        assert_eq!(guard.check(20, reversed, Some(&first), NOW), Verdict::Allowed);
+        assert_eq!(guard.check(20, reversed, Some(&first), NOW), GuardDecision::Allowed);
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         let first = paused(&guard.check(20, names(10), None, NOW));
         let second = paused(&guard.check(20, names(11), Some(&first), NOW));
         assert_ne!(first, second);
-        assert_eq!(guard.check(20, names(11), Some(&second), NOW), Verdict::Allowed);
+        assert_eq!(guard.check(20, names(11), Some(&second), NOW), GuardDecision::Allowed);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut memory = GuardMemory::default();
         let mut check =
-            |count, second| memory.check(guard, 20, names(count), NOW, wait, at(second)) == Verdict::Allowed;
+            |count, second| memory.check(guard, 20, names(count), NOW, wait, at(second)) == GuardDecision::Allowed;
         assert!(!check(10, 0) && !check(10, 10), "too early");
         assert!(check(10, 30));
         assert!(!check(10, 40), "what was allowed is not remembered");
@@ -222,21 +222,21 @@ mod tests {
             |count| memory.check(DeletionGuard::ZONE, 20, names(count), NOW, Duration::ZERO, Timestamp::UNIX_EPOCH);
         check(10);
         check(0);
-        assert!(matches!(check(10), Verdict::Held { .. }));
+        assert!(matches!(check(10), GuardDecision::Paused { .. }));
         assert!(memory.is_paused());
     }
 
     #[test]
     fn an_override_and_small_deletions_are_allowed() {
-        assert_eq!(DeletionGuard::ZONE.check(20, names(20), None, Permission::Override), Verdict::Allowed);
-        assert_eq!(DeletionGuard::ZONE.check(20, names(6), None, NOW), Verdict::Allowed);
+        assert_eq!(DeletionGuard::ZONE.check(20, names(20), None, Permission::Override), GuardDecision::Allowed);
+        assert_eq!(DeletionGuard::ZONE.check(20, names(6), None, NOW), GuardDecision::Allowed);
     }
 
     #[test]
     fn the_verdict_counts_each_name_once() {
         let twice = names(8).into_iter().chain(names(8));
         let verdict = DeletionGuard::ZONE.check(20, twice, None, NOW);
-        assert!(matches!(verdict, Verdict::Held { deletions: 8, served: 20, .. }), "{verdict:?}");
+        assert!(matches!(verdict, GuardDecision::Paused { deletions: 8, served: 20, .. }), "{verdict:?}");
     }
 
     #[test]

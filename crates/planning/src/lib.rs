@@ -19,6 +19,6 @@ mod refusal;
 
 pub use backoff::doubled;
 pub use claims::{Claim, Claims, Standing};
-pub use coexist::{Admission, Candidates, admit};
-pub use guard::{DeletionGuard, Fingerprint, GuardMemory, Permission, Verdict};
+pub use coexist::{Admission, Candidates, admit, excludes};
+pub use guard::{DeletionGuard, Fingerprint, GuardDecision, GuardMemory, Permission};
 pub use refusal::{Reason, Refusal, Refused, UnknownReason};

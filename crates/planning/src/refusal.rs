@@ -9,17 +9,19 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-macro_rules! reasons {
-    ($(#[doc = $doc:literal] $name:ident,)*) => {
-        /// Why a change is refused or delayed.
+/// A closed list of stable names, as an enum. The documentation of a name is its meaning.
+#[macro_export]
+macro_rules! closed_list {
+    (#[doc = $about:literal] $list:ident: $(#[doc = $doc:literal] $name:ident,)*) => {
+        #[doc = $about]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
+        pub enum $list {
             $(#[doc = $doc] $name,)*
         }
 
-        impl Reason {
-            /// All reasons.
-            pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
+        impl $list {
+            /// All of them.
+            pub const ALL: &'static [$list] = &[$($list::$name,)*];
 
             /// The stable name.
             pub fn as_str(self) -> &'static str {
@@ -38,7 +40,9 @@ macro_rules! reasons {
     };
 }
 
-reasons! {
+closed_list! {
+    /// Why a change is refused or delayed.
+    Reason:
     /// The name is not a DNS name.
     InvalidName,
     /// The record type is not valid.
@@ -55,6 +59,8 @@ reasons! {
     TooManyRecords,
     /// A reference or another field of the object cannot be used.
     InvalidSpec,
+    /// The stored object does not have the shape of its kind.
+    Unreadable,
     /// The name is not inside the zone.
     OutsideZone,
     /// There is no such zone object.
@@ -135,12 +141,18 @@ reasons! {
     UnusualName,
     /// The name is published, but external-dns cannot store its ownership record.
     TxtNameTooLong,
+    /// A name in the object is not the value of a label, so labels have another value.
+    LabelDiffers,
+    /// Some addresses of a load balancer are not published.
+    AddressesLeftOut,
     /// The tunnel of an Ingress does not exist.
     TunnelNotFound,
     /// Several tunnels have the name, in different namespaces.
     TunnelAmbiguous,
     /// The tunnel is in another namespace, which pangolin-operator does not support.
     TunnelNotInNamespace,
+    /// The namespace of the Ingress may not use the tunnel.
+    TunnelNotAllowed,
     /// The tunnel exists and is not ready.
     TunnelNotReady,
     /// An annotation is not known and has no effect.
@@ -149,7 +161,7 @@ reasons! {
     InvalidClass,
     /// The Ingress has no rule with a host.
     NoRules,
-    /// Only the first host of the Ingress is exposed.
+    /// Not all hosts of the Ingress are exposed: only the first, or only the first thousand.
     MultipleHosts,
     /// A path cannot be routed and is left out.
     PathNotSupported,
@@ -173,6 +185,14 @@ reasons! {
     ForeignResource,
     /// Pangolin still has a resource that nothing wants any more.
     StillExposed,
+    /// The portal of a DNS object, a component or an annotation does not exist.
+    PortalNotFound,
+    /// The certificates for a portal of another cluster cannot be used.
+    TLSConfigFailed,
+    /// A portal of another cluster cannot be reached.
+    RemoteConnectionFailed,
+    /// A portal of another cluster answered with an error, or with something else than names.
+    RemoteFetchFailed,
 }
 
 /// A text that is not the name of a reason.
@@ -269,6 +289,7 @@ mod tests {
                 "NoRecords",
                 "TooManyRecords",
                 "InvalidSpec",
+                "Unreadable",
                 "OutsideZone",
                 "ZoneMissing",
                 "ZoneNotReady",
@@ -309,9 +330,12 @@ mod tests {
                 "AdoptedRegionNotFound",
                 "UnusualName",
                 "TxtNameTooLong",
+                "LabelDiffers",
+                "AddressesLeftOut",
                 "TunnelNotFound",
                 "TunnelAmbiguous",
                 "TunnelNotInNamespace",
+                "TunnelNotAllowed",
                 "TunnelNotReady",
                 "UnknownAnnotation",
                 "InvalidClass",
@@ -328,6 +352,10 @@ mod tests {
                 "ResourceWrongHost",
                 "ForeignResource",
                 "StillExposed",
+                "PortalNotFound",
+                "TLSConfigFailed",
+                "RemoteConnectionFailed",
+                "RemoteFetchFailed",
             ]
         );
     }

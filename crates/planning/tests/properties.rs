@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
-use signpost_planning::{Candidates, Claim, Claims, DeletionGuard, Permission, Reason, Verdict, admit};
+use signpost_planning::{Candidates, Claim, Claims, DeletionGuard, GuardDecision, Permission, Reason, admit};
 
 const TYPES: [RecordType; 5] = [RecordType::A, RecordType::Cname, RecordType::Txt, RecordType::Ns, RecordType::Dname];
 
@@ -114,15 +114,15 @@ proptest! {
             deletions > 10.max(served / 2)
         };
         match guard.check(served, &names, None, Permission::Guarded) {
-            Verdict::Allowed => prop_assert!(!too_much),
-            Verdict::Held { fingerprint, deletions: counted, served: of } => {
+            GuardDecision::Allowed => prop_assert!(!too_much),
+            GuardDecision::Paused { fingerprint, deletions: counted, served: of } => {
                 prop_assert!(too_much);
                 prop_assert_eq!((counted, of), (deletions, served));
                 let reversed = names.iter().rev();
-                prop_assert_eq!(guard.check(served, reversed, Some(&fingerprint), Permission::Guarded), Verdict::Allowed);
+                prop_assert_eq!(guard.check(served, reversed, Some(&fingerprint), Permission::Guarded), GuardDecision::Allowed);
                 let other = names.iter().map(|name| name + 1);
-                prop_assert_ne!(guard.check(served, other, Some(&fingerprint), Permission::Guarded), Verdict::Allowed);
-                prop_assert_eq!(guard.check(served, &names, None, Permission::Override), Verdict::Allowed);
+                prop_assert_ne!(guard.check(served, other, Some(&fingerprint), Permission::Guarded), GuardDecision::Allowed);
+                prop_assert_eq!(guard.check(served, &names, None, Permission::Override), GuardDecision::Allowed);
             }
         }
     }

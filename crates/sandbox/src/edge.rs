@@ -23,8 +23,22 @@ pub struct Exposure<T> {
     pub enabled: bool,
     /// Whether it is served by HTTPS (plain HTTP then redirects) or by plain HTTP alone.
     pub ssl: bool,
+    /// Who may enter.
+    pub access: Access,
     /// Its targets.
     pub targets: Vec<EdgeTarget<T>>,
+}
+
+/// Who may enter a resource, before any target is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody.
+    #[default]
+    Open,
+    /// Whoever logs in.
+    Login,
+    /// Nobody.
+    Blocked,
 }
 
 /// One target as the edge sees it.
@@ -74,6 +88,17 @@ pub enum Answer<T> {
     Undefined,
 }
 
+/// What a visitor gets who is not logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visit<T> {
+    /// The decision of the edge, with nothing in between.
+    Open(Answer<T>),
+    /// A target would answer, after a login.
+    Login,
+    /// A target would answer, and nobody may enter.
+    Blocked,
+}
+
 /// One router of the generated configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Router<T> {
@@ -83,6 +108,8 @@ pub struct Router<T> {
     pub priority: u16,
     /// Whether it listens for HTTPS.
     pub ssl: bool,
+    /// Who may enter.
+    pub access: Access,
     /// The servers behind it.
     pub servers: Vec<T>,
 }
@@ -116,7 +143,7 @@ fn routers_of<T: Clone>(exposure: &Exposure<T>) -> Vec<Router<T>> {
             .filter(|target| target.usable && (target.online || !any_online))
             .map(|target| target.name.clone())
             .collect();
-        Router { rule, priority: chosen.unwrap_or(usual), ssl: exposure.ssl, servers }
+        Router { rule, priority: chosen.unwrap_or(usual), ssl: exposure.ssl, access: exposure.access, servers }
     });
     routers.collect()
 }
@@ -146,8 +173,26 @@ fn default_priority(path: &str, matching: PathMatch) -> u16 {
     }
 }
 
-/// The route that answers `GET scheme://host/path`.
+/// The route that answers `GET scheme://host/path`, for somebody who may enter.
 pub fn answer<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path: &str) -> Answer<T> {
+    match route(exposures, https, host, path) {
+        Ok(router) if router.servers.is_empty() => Answer::NoServer,
+        Ok(router) => Answer::Served(router.servers),
+        Err(answer) => answer,
+    }
+}
+
+/// What a visitor of `scheme://host/path` gets who is not logged in. A router without a server still asks for a login.
+pub fn visit<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path: &str) -> Visit<T> {
+    match route(exposures, https, host, path) {
+        Ok(Router { access: Access::Blocked, .. }) => Visit::Blocked,
+        Ok(Router { access: Access::Login, .. }) => Visit::Login,
+        _ => Visit::Open(answer(exposures, https, host, path)),
+    }
+}
+
+/// The router of a request, or the answer where there is not exactly one.
+fn route<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path: &str) -> Result<Router<T>, Answer<T>> {
     let matching: Vec<Router<T>> = routers(exposures)
         .into_iter()
         // A router whose rule does not parse is left out by the proxy.
@@ -156,14 +201,13 @@ pub fn answer<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path
     let secure = |router: &&Router<T>| router.ssl == https;
     let Some(most) = matching.iter().filter(secure).map(|router| router.priority).max() else {
         let redirects = !https && matching.iter().any(|router| router.ssl);
-        return if redirects { Answer::Redirect } else { Answer::NoRouter };
+        return Err(if redirects { Answer::Redirect } else { Answer::NoRouter });
     };
     let mut first = matching.iter().filter(secure).filter(|router| router.priority == most);
     match (first.next(), first.next()) {
-        (Some(router), None) if router.servers.is_empty() => Answer::NoServer,
-        (Some(router), None) => Answer::Served(router.servers.clone()),
-        (_, Some(_)) => Answer::Undefined,
-        (None, None) => Answer::NoRouter,
+        (Some(router), None) => Ok(router.clone()),
+        (_, Some(_)) => Err(Answer::Undefined),
+        (None, None) => Err(Answer::NoRouter),
     }
 }
 

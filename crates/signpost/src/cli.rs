@@ -62,6 +62,15 @@ pub struct RbacArgs {
     /// Namespace that the operator runs in
     #[arg(long, value_name = "NAMESPACE", default_value = "signpost")]
     pub namespace: String,
+    /// Roles in these namespaces instead of a ClusterRole, separated by commas: those of WATCH_NAMESPACE or PIC_WATCH_NAMESPACES
+    #[arg(long, value_name = "LIST", default_value = "")]
+    pub watch_namespaces: String,
+    /// With --watch-namespaces: Roles that read tunnels in these namespaces, separated by commas: PIC_TUNNEL_NAMESPACE, and those that tunnels are named with
+    #[arg(long, value_name = "LIST", requires = "watch_namespaces")]
+    pub tunnel_namespace: Option<String>,
+    /// Only the permissions of one way of running a system, by the name that its documentation gives, such as crd or api
+    #[arg(long, value_name = "NAME")]
+    pub mode: Option<String>,
 }
 
 /// Flags of `signpost demo`.
@@ -120,7 +129,7 @@ pub struct ProcessArgs {
     /// json, text, or auto (text on a terminal)
     #[arg(long, value_name = "FORMAT", env = "LOG_FORMAT", default_value = "auto")]
     pub log_format: String,
-    /// Address of /healthz, /readyz and /metrics
+    /// Address of /healthz, /readyz and /metrics, or several, separated by commas
     #[arg(long, value_name = "ADDRESS", env = "HEALTH_ADDRESS", default_value = "0.0.0.0:8081")]
     pub health_address: String,
     /// Let only one of several replicas write, with a Lease: true or false
@@ -135,6 +144,9 @@ pub struct ProcessArgs {
     /// Name of this replica in the Lease; the host name when empty
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "")]
     pub identity: String,
+    /// Deployment that events about a whole server are attached to; when empty, that of the pod, by its name, or else signpost
+    #[arg(long, value_name = "NAME", env = "DEPLOYMENT_NAME", default_value = "")]
+    pub deployment_name: String,
 }
 
 /// The settings of every system, as their specs list them: a flag and an environment variable each.

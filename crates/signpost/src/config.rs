@@ -21,8 +21,8 @@ pub struct Config {
 pub struct Process {
     /// The namespace to watch; `None` watches all.
     pub watch_namespace: Option<String>,
-    /// The address of health and metrics.
-    pub health_address: SocketAddr,
+    /// The addresses of health and metrics: one at least.
+    pub health_addresses: Vec<SocketAddr>,
     /// Whether a Lease decides which replica writes.
     pub leader_elect: bool,
     /// The operator's own namespace.
@@ -43,6 +43,8 @@ pub fn read(args: &RunArgs) -> Result<Config, Vec<String>> {
     let process = process(&args.process, &mut settings);
     settings.set("WATCH_NAMESPACE", &args.process.watch_namespace);
     settings.set("POD_NAMESPACE", own_namespace(&args.process));
+    let deployment = deployment(&args.process, &mut settings);
+    settings.set("DEPLOYMENT_NAME", deployment);
     let mut chosen = Vec::new();
     for spec in systems::enabled(&args.process.systems, &mut settings) {
         if let Some(configured) = (spec.configure)(&mut settings) {
@@ -63,7 +65,6 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         ("LOG_FORMAT", &args.log_format),
         ("HEALTH_ADDRESS", &args.health_address),
         ("LEASE_NAME", &args.lease_name),
-        ("POD_NAME", &args.identity),
     ] {
         settings.set(name, value);
     }
@@ -82,13 +83,13 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
             settings.check("LOG_FORMAT", format)
         }
     };
-    let address = settings.given("HEALTH_ADDRESS").unwrap_or("0.0.0.0:8081");
-    let address = address.parse().map_err(|_| format!("{address:?} is not an address such as 0.0.0.0:8081"));
-    let health_address = settings.check("HEALTH_ADDRESS", address);
-    let identity = match settings.given("POD_NAME") {
-        None => std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
-        Some(given) => given.to_owned(),
+    let addresses = settings.given("HEALTH_ADDRESS").unwrap_or("0.0.0.0:8081");
+    let address = |text: &str| {
+        text.trim().parse().map_err(|_| format!("{:?} is not an address such as 0.0.0.0:8081", text.trim()))
     };
+    let addresses = addresses.split(',').map(address).collect::<Result<Vec<SocketAddr>, String>>();
+    let health_addresses = settings.check("HEALTH_ADDRESS", addresses);
+    let identity = pod_name(args);
     let watch_namespace = Some(args.watch_namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
     let lease_name = match (settings.given("LEASE_NAME"), &watch_namespace) {
         (Some(name), _) => name.to_owned(),
@@ -101,7 +102,7 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
     }
     Some(Process {
         watch_namespace,
-        health_address: health_address?,
+        health_addresses: health_addresses?,
         leader_elect,
         own_namespace: own_namespace(args),
         lease_name,
@@ -124,10 +125,71 @@ fn own_namespace(args: &ProcessArgs) -> String {
     if found.is_empty() { "default".to_owned() } else { found }
 }
 
+/// The name that was given, or the host name, which is the name of the pod.
+fn pod_name(args: &ProcessArgs) -> String {
+    match args.identity.trim() {
+        "" => std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+        given => given.to_owned(),
+    }
+}
+
+/// The name that was given, that of the pod's Deployment, or `signpost`.
+fn deployment(args: &ProcessArgs, settings: &mut Settings) -> String {
+    let given = args.deployment_name.trim();
+    if given.is_empty() {
+        return deployment_of(&pod_name(args)).unwrap_or("signpost").to_owned();
+    }
+    if !is_object_name(given) {
+        settings
+            .problem("DEPLOYMENT_NAME", format!("{given:?} is not a valid Kubernetes object name, such as signpost"));
+    }
+    given.to_owned()
+}
+
+/// The Deployment of a pod: its name without the two endings that its ReplicaSet and the pod have. Kubernetes makes them of these letters only.
+fn deployment_of(pod: &str) -> Option<&str> {
+    let made = |text: &str| text.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte));
+    let (set, _) = pod.rsplit_once('-').filter(|(_, end)| end.len() == 5 && made(end))?;
+    let (name, _) = set.rsplit_once('-').filter(|(_, hash)| (5..=10).contains(&hash.len()) && made(hash))?;
+    Some(name).filter(|name| is_object_name(name))
+}
+
 /// A DNS subdomain, as the names of most Kubernetes objects are.
-fn is_object_name(name: &str) -> bool {
+pub(crate) fn is_object_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label =
         |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
     name.len() <= 253 && name.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deployment_is_given_or_that_of_the_pod() {
+        assert_eq!(deployment_of("signpost-home-7c9d8f6b5d-x2x9z"), Some("signpost-home"));
+        assert_eq!(deployment_of("signpost-65d4c8b4f9-zq8vn"), Some("signpost"));
+        for pod in [
+            "",
+            "signpost",
+            "signpost-0",
+            "my-laptop-aaaaa-bbbbb",
+            "7c9d8f6b5d-x2x9z",
+            "a-7c9d8f6b5d-x2x9",
+            "-7c9d8f6b5d-x2x9z",
+        ] {
+            assert_eq!(deployment_of(pod), None, "{pod}");
+        }
+        let read = |given: &str, pod: &str| {
+            let args =
+                ProcessArgs { deployment_name: given.to_owned(), identity: pod.to_owned(), ..ProcessArgs::default() };
+            let mut settings = Settings::default();
+            (deployment(&args, &mut settings), settings.problems().len())
+        };
+        assert_eq!(read("", "edge-7c9d8f6b5d-x2x9z"), ("edge".to_owned(), 0));
+        assert_eq!(read(" other ", "edge-7c9d8f6b5d-x2x9z"), ("other".to_owned(), 0));
+        assert_eq!(read("", "laptop"), ("signpost".to_owned(), 0));
+        assert_eq!(read("My Deployment", "laptop").1, 1);
+    }
 }

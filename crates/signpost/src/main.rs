@@ -19,8 +19,12 @@ fn main() -> ExitCode {
         Command::Crds(args) => {
             with_systems(&args.systems, |systems| crds::yaml(systems).and_then(|text| print(text.as_bytes())))
         }
-        Command::Rbac(args) => with_systems(&args.systems, |systems| {
-            manifest::to_stream(&rbac::manifests(&args.namespace, systems)).and_then(|text| print(text.as_bytes()))
+        Command::Rbac(args) => with_systems(&args.systems, |systems| match rbac::asked_for(&args, systems) {
+            Ok(manifests) => manifest::to_stream(&manifests).and_then(|text| print(text.as_bytes())),
+            Err(problem) => {
+                let _ = writeln!(std::io::stderr(), "signpost: {problem}");
+                Ok(ExitCode::from(2))
+            }
         }),
         Command::Completions { shell } => {
             let mut text = Vec::new();

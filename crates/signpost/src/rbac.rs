@@ -2,8 +2,13 @@
 //!
 //! A test runs every system on the sandbox. It fails when no rule of a system allows its request, or when a rule is not used.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use signpost_engine::{Rule, SystemSpec};
+
+use crate::cli::RbacArgs;
+use crate::config::is_object_name;
 
 /// The permissions of the process itself, independent of the systems.
 const PROCESS: &[Rule] = &[
@@ -11,6 +16,7 @@ const PROCESS: &[Rule] = &[
         own_namespace: true,
         group: "coordination.k8s.io",
         resources: &["leases"],
+        names: &[],
         verbs: &["get", "create", "update"],
         why: "leader election",
     },
@@ -18,6 +24,7 @@ const PROCESS: &[Rule] = &[
         own_namespace: false,
         group: "",
         resources: &["events"],
+        names: &[],
         verbs: &["create", "patch"],
         why: "events on the objects",
     },
@@ -38,24 +45,129 @@ pub fn allows(systems: &[SystemSpec], verb: &str, group: &str, resource: &str) -
 pub fn manifests_named(name: &str, namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "signpost"});
     let rules = |own: bool| -> Vec<Value> {
-        rules(systems)
-            .filter(|rule| rule.own_namespace == own)
-            .map(|rule| json!({"apiGroups": [rule.group], "resources": rule.resources, "verbs": rule.verbs}))
-            .collect()
+        rules(systems).filter(|rule| rule.own_namespace == own).map(|rule| to_json(rule, rule.resources)).collect()
     };
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace, "labels": labels}});
+    let cluster = bound("ClusterRole", name, None, &rules(false), namespace);
+    let own = bound("Role", name, Some(namespace), &rules(true), namespace);
+    std::iter::once(account).chain(cluster).chain(own).collect()
+}
+
+/// Resources of the rules that belong to no namespace. A test compares them with what the API server reports.
+const CLUSTER_SCOPED: &[&str] =
+    &["namespaces", "ingressclasses", "clusterzones", "clusterrrsets", "clusteridentities", "dnsconfigurations"];
+
+/// Whether a resource of a rule belongs to no namespace.
+pub fn is_cluster_scoped(resource: &str) -> bool {
+    CLUSTER_SCOPED.contains(&resource.split('/').next().unwrap_or_default())
+}
+
+/// Where an operator works that may not read the whole cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The namespaces that it watches.
+    pub watched: BTreeSet<String>,
+    /// The namespaces of tunnels that are not beside their Ingress.
+    pub tunnels: BTreeSet<String>,
+}
+
+/// The Kubernetes objects that grant the rules in these namespaces alone: a Role in each, and a ClusterRole for kinds that belong to no
+/// namespace.
+pub fn manifests_in(name: &str, namespace: &str, places: &Places, systems: &[SystemSpec]) -> Vec<Value> {
+    let mut all = manifests_named(name, namespace, systems);
+    // The service account stays; the roles are made again, each for its place.
+    all.truncate(1);
+    let of = |keep: &dyn Fn(&Rule, &str) -> bool| -> Vec<Value> {
+        let only = |rule: &'static Rule| {
+            let resources: Vec<&str> = rule.resources.iter().copied().filter(|one| keep(rule, one)).collect();
+            (!resources.is_empty()).then(|| to_json(rule, &resources))
+        };
+        rules(systems).filter_map(only).collect()
+    };
+    let cluster = of(&|rule, resource| !rule.own_namespace && is_cluster_scoped(resource));
+    if !cluster.is_empty() {
+        all.extend(bound("ClusterRole", name, None, &cluster, namespace));
+    }
+    let mut at: BTreeSet<&str> = places.watched.iter().map(String::as_str).collect();
+    at.insert(namespace);
+    at.extend(places.tunnels.iter().map(String::as_str));
+    for place in at {
+        let (own, is_watched) = (place == namespace, places.watched.contains(place));
+        let is_tunnels = places.tunnels.contains(place);
+        let granted = of(&|rule, resource| {
+            let tunnel = is_tunnels && systems.iter().any(|system| system.shared.contains(&resource));
+            // Events about a whole server are on the operator's own Deployment.
+            let reported = own && resource == "events";
+            let here = if rule.own_namespace { own } else { is_watched || tunnel || reported };
+            here && !is_cluster_scoped(resource)
+        });
+        all.extend(bound("Role", name, Some(place), &granted, namespace));
+    }
+    all
+}
+
+/// A role and its binding to the operator's service account.
+fn bound(kind: &str, name: &str, place: Option<&str>, rules: &[Value], namespace: &str) -> [Value; 2] {
+    let mut metadata = json!({"name": name, "labels": {"app.kubernetes.io/name": "signpost"}});
+    if let Some(place) = place {
+        metadata["namespace"] = json!(place);
+    }
+    let api = "rbac.authorization.k8s.io";
     let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
-    vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace, "labels": labels}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels}, "rules": rules(false)}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": subject}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name, "namespace": namespace, "labels": labels}, "rules": rules(true)}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name, "namespace": namespace, "labels": labels},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}, "subjects": subject}),
+    [
+        json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": format!("{api}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": api, "kind": kind, "name": name}, "subjects": subject}),
     ]
+}
+
+fn to_json(rule: &Rule, resources: &[&str]) -> Value {
+    let mut json = json!({"apiGroups": [rule.group], "resources": resources, "verbs": rule.verbs});
+    if !rule.names.is_empty() {
+        json["resourceNames"] = json!(rule.names);
+    }
+    json
 }
 
 /// The Kubernetes objects of the whole operator.
 pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
     manifests_named("signpost", namespace, systems)
+}
+
+/// The Kubernetes objects that `signpost rbac` prints. The error names the flag that is wrong.
+pub fn asked_for(args: &RbacArgs, systems: &[SystemSpec]) -> Result<Vec<Value>, String> {
+    let named = |flag: &str, name: &str| {
+        let fine = is_object_name(name) && !name.contains('.') && name.len() <= 63;
+        fine.then(|| name.to_owned())
+            .ok_or_else(|| format!("{flag}: {name:?} is not the name of a namespace, such as shop"))
+    };
+    let namespace = named("--namespace", args.namespace.trim())?;
+    let (name, systems) = match args.mode.as_deref().map(str::trim) {
+        None => ("signpost".to_owned(), systems.to_vec()),
+        Some(mode) => of_mode(mode, systems)?,
+    };
+    let names = args.watch_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let watched = names.map(|name| named("--watch-namespaces", name)).collect::<Result<BTreeSet<_>, _>>()?;
+    let names = args.tunnel_namespace.iter().flat_map(|names| names.split(',')).map(str::trim);
+    let tunnels = names.map(|name| named("--tunnel-namespace", name)).collect::<Result<BTreeSet<_>, _>>()?;
+    if watched.is_empty() {
+        return Ok(manifests_named(&name, &namespace, &systems));
+    }
+    Ok(manifests_in(&name, &namespace, &Places { watched, tunnels }, &systems))
+}
+
+/// The name of the objects, and the systems with the permissions of one mode.
+fn of_mode(mode: &str, systems: &[SystemSpec]) -> Result<(String, Vec<SystemSpec>), String> {
+    let with = systems.iter().filter(|spec| !spec.variants.is_empty());
+    let known: Vec<&str> = with.clone().flat_map(|spec| spec.variants).map(|(name, _)| *name).collect();
+    let found = with.flat_map(|spec| spec.variants.iter().map(move |variant| (spec, variant)));
+    let Some((spec, (variant, rules))) = found.into_iter().find(|(_, (name, _))| *name == mode) else {
+        let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(format!("--mode: {mode:?} is not a mode of these systems; there are {there}"));
+    };
+    let others: Vec<&str> = systems.iter().map(|one| one.name).filter(|name| *name != spec.name).collect();
+    if !others.is_empty() {
+        return Err(format!("--mode {mode} is for {} alone; add --systems {}", spec.name, spec.name));
+    }
+    Ok((format!("signpost-{}-{variant}", spec.name), vec![SystemSpec { rules, ..*spec }]))
 }

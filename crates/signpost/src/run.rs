@@ -28,12 +28,13 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
         }
     };
     logs::init(&config.process.log_level, config.process.log_format)?;
-    let listener = tokio::net::TcpListener::bind(config.process.health_address).await.with_context(|| {
-        format!(
-            "health and metrics cannot be served at {}; choose another HEALTH_ADDRESS",
-            config.process.health_address
-        )
-    })?;
+    let mut listeners = Vec::new();
+    for address in &config.process.health_addresses {
+        let listener = tokio::net::TcpListener::bind(address).await;
+        listeners.push(listener.with_context(|| {
+            format!("health and metrics cannot be served at {address}; choose another HEALTH_ADDRESS")
+        })?);
+    }
     let client = tokio::select! {
         client = client::connect(args.process.kubeconfig.as_deref()) => client?,
         // Asked to stop while the cluster does not answer.
@@ -68,17 +69,18 @@ pub async fn run(args: &RunArgs, stop: CancellationToken) -> anyhow::Result<Exit
     // Polled once before the health server starts, so that the checks exist.
     let first = futures::poll!(running.as_mut());
     let serving = CancellationToken::new();
-    let server = tokio::spawn({
-        let serving = serving.clone();
-        async move { health.serve(listener, serving).await }
+    let servers = listeners.into_iter().map(|listener| {
+        let (health, serving) = (health.clone(), serving.clone());
+        tokio::spawn(async move { health.serve(listener, serving).await })
     });
+    let servers = futures::future::join_all(servers.collect::<Vec<_>>());
     let ended = match first {
         Poll::Ready(ended) => ended,
         Poll::Pending => running.await,
     };
     serving.cancel();
-    // The server waits for a client that sent half a request.
-    let _ = tokio::time::timeout(Duration::from_secs(1), server).await;
+    // A server waits for a client that sent half a request.
+    let _ = tokio::time::timeout(Duration::from_secs(1), servers).await;
     ended?;
     tracing::info!("signpost stopped");
     Ok(ExitCode::SUCCESS)

@@ -44,7 +44,24 @@ pub fn enabled(list: &str, settings: &mut Settings) -> Vec<SystemSpec> {
             ),
         );
     }
+    check_needs(&enabled, settings);
     enabled
+}
+
+/// Reports every switch that is on without a system that it needs.
+fn check_needs(enabled: &[SystemSpec], settings: &mut Settings) {
+    let switches = SYSTEMS.iter().flat_map(|spec| spec.settings.iter().map(move |setting| (spec.name, setting)));
+    for (own, setting) in switches.filter(|(_, setting)| !setting.needs.is_empty()) {
+        let runs = |name: &&str| enabled.iter().any(|spec| spec.name == *name);
+        let missing: Vec<&str> = setting.needs.iter().copied().chain([own]).filter(|name| !runs(name)).collect();
+        if !enabled.is_empty() && !missing.is_empty() && settings.is_on(setting.name) {
+            let missing = missing.join(" and ");
+            settings.problem(
+                setting.name,
+                format!("it has no effect without {missing}; add {missing} to SIGNPOST_SYSTEMS"),
+            );
+        }
+    }
 }
 
 #[cfg(test)]
@@ -66,6 +83,22 @@ mod tests {
         assert!(settings.problems().is_empty());
         assert_eq!(names(enabled("router", &mut Settings::default())), ["router"]);
         assert!(enabled(" ", &mut Settings::default()).is_empty());
+    }
+
+    #[test]
+    fn verify_without_portal_or_powerdns_is_a_problem() {
+        let problems = |list: &str, verify: &str| {
+            let mut settings = Settings::new([("VERIFY", verify)]);
+            enabled(list, &mut settings);
+            settings.problems().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let expected = |missing: &str| {
+            vec![format!("VERIFY: it has no effect without {missing}; add {missing} to SIGNPOST_SYSTEMS")]
+        };
+        assert_eq!(problems("powerdns", "true"), expected("portal"));
+        assert_eq!(problems("portal,pihole", "yes"), expected("powerdns"));
+        assert_eq!(problems("pihole", "true"), expected("powerdns and portal"));
+        assert!(problems("powerdns,portal", "true").is_empty() && problems("powerdns", "false").is_empty());
     }
 
     #[test]

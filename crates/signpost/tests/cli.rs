@@ -38,6 +38,51 @@ fn the_version_is_that_of_the_crate() {
 }
 
 #[test]
+fn rbac_prints_roles_in_the_watched_namespaces_instead_of_a_cluster_role() {
+    let print = |arguments: &[&str]| {
+        let output = signpost(&[["rbac", "--systems", "pangolin"].as_slice(), arguments].concat(), &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        signpost::manifest::from_yaml("stdout", &text(&output.stdout)).unwrap()
+    };
+    let name = |object: &serde_json::Value| {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        format!(
+            "{} {}/{}",
+            text(&object["kind"]),
+            text(&object["metadata"]["namespace"]),
+            text(&object["metadata"]["name"])
+        )
+    };
+    let objects = print(&["--mode", "crd", "--watch-namespaces", "shop, blog", "--tunnel-namespace", "edge"]);
+    let roles: Vec<String> = objects.iter().map(name).filter(|name| name.starts_with("Role ")).collect();
+    let of = "signpost-pangolin-crd";
+    assert_eq!(roles, ["blog", "edge", "shop", "signpost"].map(|place| format!("Role {place}/{of}")));
+    let rules = |name_of: &str| objects.iter().find(|object| name(object) == name_of).unwrap()["rules"].to_string();
+    assert!(!rules(&format!("ClusterRole /{of}")).contains("services"), "{}", rules(&format!("ClusterRole /{of}")));
+    assert!(rules(&format!("Role shop/{of}")).contains("pangolinresources"));
+    assert!(rules(&format!("Role edge/{of}")).contains("pangolintunnels"));
+    assert!(!rules(&format!("Role edge/{of}")).contains("pangolinresources"));
+    assert!(rules(&format!("Role signpost/{of}")).contains("leases"));
+    // Without the flag it is the file in deploy/.
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac-pangolin-api.yaml");
+    let shipped = signpost::manifest::from_yaml("file", &std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(print(&["--mode", "api"]), shipped);
+    for (arguments, problem) in [
+        (["--mode", "both"], "there are crd, api"),
+        (["--watch-namespaces", "Shop"], "\"Shop\" is not the name of a namespace"),
+        (["--namespace", "a/b"], "\"a/b\" is not the name of a namespace"),
+        (["--tunnel-namespace", "edge"], "--watch-namespaces"),
+    ] {
+        let output = signpost(&[["rbac", "--systems", "pangolin"].as_slice(), &arguments].concat(), &[]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(problem), "{arguments:?}: {error}");
+    }
+    let output = signpost(&["rbac", "--mode", "api"], &[]);
+    assert!(text(&output.stderr).contains("add --systems pangolin"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn crds_prints_the_four_kinds_as_yaml() {
     let output = signpost(&["crds"], &[]);
     assert!(output.status.success());
@@ -291,6 +336,25 @@ fn the_demo_converges_on_other_ports_when_its_own_are_in_use() {
     assert!(output_text.contains("everything converged"), "{output_text}");
     assert!(output_text.contains("refused"), "{output_text}");
     assert!(!output_text.contains("Ctrl-C"), "it does not stay: {output_text}");
+}
+
+/// `make once` is how CI runs the demo. Its own deadline holds it to ten seconds after its build; a test with a clock would depend on what else
+/// the machine does.
+#[test]
+fn the_demo_of_make_test_has_ten_seconds_and_a_deadline_that_passes_is_a_failure() {
+    let makefile = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile")).unwrap();
+    let (_, once) = makefile.split_once("\nonce:").unwrap();
+    let recipe: Vec<&str> = once.lines().skip(1).take_while(|line| line.starts_with('\t')).collect();
+    assert!(recipe[0].contains("cargo build"), "the build does not count: {recipe:?}");
+    assert!(recipe[1].ends_with("demo --once --timeout 10"), "{recipe:?}");
+    assert!(makefile.lines().any(|line| line.starts_with("test:") && line.contains(" once ")), "make test runs it");
+    let output = signpost(
+        &["demo", "--once", "--timeout", "0", "--api-port", "0", "--dns-port", "0", "--health-port", "0"],
+        &[],
+    );
+    let output_text = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output_text}\n{}", text(&output.stderr));
+    assert!(output_text.contains("\nnot everything converged"), "{output_text}");
 }
 
 /// A demo with its own ports and kubeconfig.

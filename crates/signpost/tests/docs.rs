@@ -50,10 +50,31 @@ fn blocks(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn r088_the_classes_of_pangolin_name_our_controller_and_are_not_the_default() {
+    let path = root().join("examples/pangolin/ingressclass.yaml");
+    let classes = manifest::from_yaml("ingressclass.yaml", &std::fs::read_to_string(path).unwrap()).unwrap();
+    let names: Vec<&str> = classes.iter().filter_map(|class| class["metadata"]["name"].as_str()).collect();
+    assert_eq!(names, ["pangolin", "pangolin-edge-eu"]);
+    for class in &classes {
+        assert_eq!((&class["apiVersion"], &class["kind"]), (&json!("networking.k8s.io/v1"), &json!("IngressClass")));
+        assert_eq!(class["spec"]["controller"], signpost_system_pangolin::CONTROLLER);
+        let default = &class["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"];
+        assert_ne!(default, "true", "{class}");
+    }
+    // They are not made by the operator: it may not.
+    let rules = signpost_system_pangolin::SPEC.rules.iter().filter(|rule| rule.resources.contains(&"ingressclasses"));
+    let verbs: Vec<&str> = rules.flat_map(|rule| rule.verbs).copied().collect();
+    assert_eq!(verbs, ["list", "watch"]);
+}
+
+#[test]
 fn every_reason_is_on_the_troubleshooting_page() {
     let page = std::fs::read_to_string(root().join("docs/troubleshoot.md")).unwrap();
     for reason in signpost_planning::Reason::ALL {
         assert!(page.contains(&format!("`{reason}`")), "{reason} is not in docs/troubleshoot.md");
+    }
+    for state in signpost_system_router::State::ALL.iter().map(|state| state.as_str()) {
+        assert!(page.contains(&format!("`{state}`")), "the state {state} of router is not in docs/troubleshoot.md");
     }
 }
 
@@ -128,7 +149,9 @@ async fn every_example_and_yaml_block_of_the_docs_is_accepted() {
             }
         }
     }
-    for kind in ["Zone", "ClusterZone", "RRset", "ClusterRRset", "Ingress", "DNS", "Portal"] {
+    let router = ["ClusterIdentity", "DNSConfiguration", "Gateway", "DNSPolicy", "ServiceRoute", "Role", "ClusterRole"];
+    let others = ["Zone", "ClusterZone", "RRset", "ClusterRRset", "Ingress", "DNS", "Portal"];
+    for kind in others.into_iter().chain(router) {
         assert!(kinds.contains(kind), "no example of {kind} was applied");
     }
     assert!(accepted >= 20, "only {accepted} objects were applied");

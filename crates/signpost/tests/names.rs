@@ -34,6 +34,7 @@ fn api(client: &Client, namespace: Option<&str>, kind: &str) -> Api<DynamicObjec
         "Gateway" => (router::ROUTING_GROUP, "v1alpha1", "gateways"),
         "DNSPolicy" => (router::ROUTING_GROUP, "v1alpha1", "dnspolicies"),
         "DNS" => (portal::GROUP, "v1alpha1", "dns"),
+        "Portal" => (portal::GROUP, "v1alpha1", "portals"),
         "ServiceRoute" => (router::ROUTING_GROUP, "v1alpha1", "serviceroutes"),
         other => panic!("{other} is not a kind of this test"),
     };
@@ -116,9 +117,9 @@ fn install_all(operator: &mut Operator, namespace: &str, resolver: Arc<Memory>, 
     let hour = Duration::from_hours(1);
     let pace = signpost_system_portal::Pace {
         namespace: namespace.to_owned(),
-        discover: false,
         refresh: hour,
         again: hour,
+        verify: true,
         ..Default::default()
     };
     signpost_system_portal::install_with(operator, resolver, inventory, pace);
@@ -139,6 +140,68 @@ async fn create_route(client: &kube::Client, here: Option<&str>) {
     let route =
         json!({ "spec": { "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "myapp" } });
     put(client, here, "ServiceRoute", "api", route).await;
+}
+
+/// `photos` moves to another portal and group, is left out, and comes back.
+async fn annotations_decide_where_a_name_is_shown(
+    client: &kube::Client,
+    here: Option<&str>,
+    inventory: &Inventory,
+    ingress: impl Fn(Value) -> Value,
+) {
+    let is_shown = async |name: &str, expected: Option<&str>| {
+        let name = Fqdn::parse(name).unwrap();
+        eventually(&format!("{name} is shown in {expected:?}"), PATIENCE, || async {
+            let snapshot = inventory.snapshot();
+            let mut views = snapshot.get(&name).filter(|view| view.stage() == Stage::Published);
+            let place = views.next().map(|view| {
+                let provenance = view.provenance();
+                format!("{}/{}", provenance.portals.join(","), provenance.groups.join(","))
+            });
+            if place.as_deref() == expected { Ok(()) } else { Err(place) }
+        })
+        .await;
+    };
+    let annotate = async |more: Value| put(client, here, "Ingress", "photos", ingress(more)).await;
+    is_shown("www.example.org", Some("main/Services")).await;
+    is_shown("photos.home.arpa", Some("main/Services")).await;
+    put(client, here, "Portal", "team", json!({ "spec": { "title": "Team" } })).await;
+    annotate(json!({ "sreportal.io/groups": "Web", "sreportal.io/portal": "team" })).await;
+    is_shown("photos.home.arpa", Some("team/Web")).await;
+    annotate(json!({ "sreportal.io/ignore": "true" })).await;
+    is_shown("photos.home.arpa", None).await;
+    annotate(json!({})).await;
+    is_shown("photos.home.arpa", Some("main/Services")).await;
+    is_shown("www.example.org", Some("main/Services")).await;
+}
+
+/// `www` is served, and `again` is refused.
+async fn served_is_beside_ready(rrsets: &Api<DynamicObject>) {
+    eventually("the record set is ready and served, each with its own owner", PATIENCE, || async {
+        let status = rrsets.get("www").await.unwrap().data["status"].clone();
+        let conditions: Vec<String> = status["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|c| format!("{}={} {}", c["type"], c["status"], c["reason"]).replace('"', ""))
+            .collect();
+        let has = |text: &str| conditions.iter().any(|condition| condition.starts_with(text));
+        if has("Ready=True ") && has("Served=True Match") { Ok(()) } else { Err(conditions) }
+    })
+    .await;
+    let again = rrsets.get("again").await.unwrap().data["status"].to_string();
+    assert!(!again.contains("Served"), "what is refused is not served: {again}");
+}
+
+fn rrset(name: &str, rtype: &str, record: &str) -> Value {
+    json!({ "spec": { "type": rtype, "name": name, "ttl": 60, "records": [record],
+        "zoneRef": { "name": "example.org", "kind": "ClusterZone" } } })
+}
+
+fn ingress(annotation: (&str, &str), class: Option<&str>, host: &str) -> Value {
+    json!({ "metadata": { "annotations": { annotation.0: annotation.1 } }, "spec": { "ingressClassName": class,
+        "rules": [{ "host": host, "http": { "paths": [{ "path": "/", "pathType": "Prefix",
+            "backend": { "service": { "name": "shop", "port": { "number": 80 } } } }] } }] } })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,10 +226,6 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let here = Some(namespace.as_str());
     let zone = json!({ "spec": { "kind": "Native", "nameservers": ["ns1.example.org"] } });
     put(&client, None, "ClusterZone", "example.org", zone).await;
-    let rrset = |name: &str, rtype: &str, record: &str| {
-        json!({ "spec": { "type": rtype, "name": name, "ttl": 60, "records": [record],
-            "zoneRef": { "name": "example.org", "kind": "ClusterZone" } } })
-    };
     put(&client, here, "RRset", "www", rrset("www", "A", "192.0.2.1")).await;
     put(&client, here, "RRset", "alias", rrset("alias", "CNAME", "www.example.org.")).await;
     shows(
@@ -179,11 +238,6 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     .await;
     put(&client, here, "RRset", "again", rrset("WWW", "A", "192.0.2.2")).await;
     put(&client, here, "RRset", "broken", rrset("broken", "A", "not an address")).await;
-    let ingress = |annotation: (&str, &str), class: Option<&str>, host: &str| {
-        json!({ "metadata": { "annotations": { annotation.0: annotation.1 } }, "spec": { "ingressClassName": class,
-            "rules": [{ "host": host, "http": { "paths": [{ "path": "/", "pathType": "Prefix",
-                "backend": { "service": { "name": "shop", "port": { "number": 80 } } } }] } }] } })
-    };
     put(&client, here, "Service", "shop", json!({ "spec": { "ports": [{ "port": 80 }] } })).await;
     put(&client, here, "Ingress", "photos", ingress(("pihole.io/register", "true"), None, "photos.home.arpa")).await;
     put(&client, here, "Ingress", "shop", ingress(("a", "b"), Some("pangolin"), "shop.apps.example.org")).await;
@@ -226,6 +280,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
         .await;
     };
     has("powerdns", "www.example.org", "sync").await;
+    served_is_beside_ready(&api(&client, here, "RRset")).await;
     has("pihole", "photos.home.arpa", "notFound").await;
     let entries = json!([{ "fqdn": "new.example.org", "recordType": "A", "targets": ["192.0.2.9"] }]);
     let groups = json!([{ "name": "all", "entries": entries }]);
@@ -236,6 +291,13 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     has("powerdns", "new.example.org", "sync").await;
     has("portal", "new.example.org", "sync").await;
 
+    let annotated = |mut more: Value| {
+        more["pihole.io/register"] = json!("true");
+        let mut body = ingress(("a", "b"), None, "photos.home.arpa");
+        body["metadata"]["annotations"] = more;
+        body
+    };
+    annotations_decide_where_a_name_is_shown(&client, here, &inventory, annotated).await;
     api(&client, here, "RRset").delete("again", &DeleteParams::default()).await.unwrap();
     api(&client, here, "Ingress").delete("photos", &DeleteParams::default()).await.unwrap();
     api(&client, here, "Ingress").delete("shop", &DeleteParams::default()).await.unwrap();

@@ -6,20 +6,28 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::ObjectMeta;
+use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 use signpost::cli::DemoArgs;
 use signpost::systems::SYSTEMS;
 use signpost::{crds, demo, rbac};
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::demo::{BoxError, Demo, Mirror, Mirrored, Names, Show, Stage, Starting, State, answered};
-use signpost_engine::{Configured, Rule, Setting, Settings, SystemSpec};
+use signpost_engine::{Configured, Operator, OperatorOptions, Rule, Setting, Settings, SystemSpec};
+use signpost_sandbox::{Sandbox, SandboxOptions};
+use signpost_testkit::eventually;
 use tokio_util::sync::CancellationToken;
+
+/// The system of the example.
+#[allow(dead_code)] // its own test uses more of it
+#[path = "../../engine/tests/example/greeter.rs"]
+mod system;
 
 mod greeter {
     use super::*;
@@ -29,7 +37,7 @@ mod greeter {
         name: "greeter",
         title: "Greeter",
         about: "Greeting → ConfigMap",
-        settings: &[Setting::new("GREETER_LANGUAGE", "LANGUAGE", "Language of the greetings").or("en")],
+        settings: &[Setting::new("GREETER_PREFIX", "TEXT", "Text before every greeting").or("")],
         servers: &[], // no server: it runs when SIGNPOST_SYSTEMS names it
         hints: &[],
         crds,
@@ -37,10 +45,12 @@ mod greeter {
             own_namespace: false,
             group: "",
             resources: &["configmaps"],
+            names: &[],
             verbs: &["get", "list", "watch", "patch", "create"],
             why: "the greetings",
         }],
         variants: &[],
+        shared: &[],
         configure,
         demo: Some(Demo { examples: &[("greeter.yaml", EXAMPLE)], crds: Vec::new, start }),
     };
@@ -57,13 +67,19 @@ mod greeter {
         ]
     }
 
-    fn configure(_settings: &mut Settings) -> Option<Box<dyn Configured>> {
-        None
+    #[allow(clippy::unnecessary_wraps)] // a system whose settings are wrong returns none
+    fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
+        let prefix = settings.given("GREETER_PREFIX").unwrap_or_default().to_owned();
+        Some(Box::new(move |operator: &mut Operator| {
+            system::install(operator, prefix);
+            Ok(())
+        }))
     }
 
     /// Serves every greeting as a name, in two clusters.
     fn start(stage: &mut dyn Stage) -> Starting<'_> {
         Box::pin(async move {
+            system::install(stage.operator(), String::new());
             let (names, name) = (stage.names(), Fqdn::parse("hello.greeting.test")?);
             Mirror::new(stage.names()).names([Mirrored {
                 name,
@@ -102,7 +118,7 @@ mod greeter {
                     ..ConfigMap::default()
                 };
                 let maps = |client: &kube::Client| Api::<ConfigMap>::default_namespaced(client.clone());
-                maps(&self.there).create(&kube::api::PostParams::default(), &named("west")).await?;
+                maps(&self.there).create(&PostParams::default(), &named("west")).await?;
                 if maps(&self.here).get_opt("west").await?.is_some() {
                     return Err("the two clusters are one".into());
                 }
@@ -128,6 +144,31 @@ async fn a_further_spec_gives_crds_permissions_and_its_demo() {
     assert_eq!(ending, demo::Ending::Converged);
 }
 
+#[tokio::test]
+async fn the_documented_spec_installs_a_system_that_works() {
+    let sandbox = Sandbox::new(SandboxOptions::default());
+    let client = sandbox.client();
+    for crd in crds::of(&[greeter::SPEC]) {
+        Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
+    }
+    let mut settings = Settings::new([("GREETER_PREFIX", "dear-")]);
+    let configured = (greeter::SPEC.configure)(&mut settings).unwrap();
+    let mut operator = Operator::new(client.clone(), OperatorOptions::default());
+    configured.install(&mut operator).unwrap();
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+    let greeting = system::index::Greeting::new("hello", system::index::GreetingSpec { text: "world".into() });
+    Api::default_namespaced(client.clone()).create(&PostParams::default(), &greeting).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let deadline = Duration::from_mins(1);
+    let text = eventually("the greeting has its ConfigMap", deadline, async || {
+        let map = maps.get_opt("hello").await.map_err(|error| error.to_string())?;
+        map.and_then(|map| map.data?.remove("text")).ok_or_else(|| "none yet".to_owned())
+    });
+    assert_eq!(text.await, "dear-world");
+}
+
 /// The one system that must not have a result is missing from the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demo_whose_last_step_fails_has_not_converged() {
@@ -151,9 +192,11 @@ async fn a_demo_whose_last_step_fails_has_not_converged() {
 
 #[test]
 fn the_example_system_has_fewer_than_250_lines_with_its_test() {
-    let example = include_str!("../../engine/tests/example.rs");
-    assert!(example.contains("impl System for Greeter") && example.contains("#[tokio::test"));
-    assert!(example.lines().count() < 250, "{} lines", example.lines().count());
+    let (system, test) =
+        (include_str!("../../engine/tests/example/greeter.rs"), include_str!("../../engine/tests/example/main.rs"));
+    assert!(system.contains("impl System for Greeter") && test.contains("#[tokio::test"));
+    let lines = system.lines().count() + test.lines().count();
+    assert!(lines < 250, "{lines} lines");
 }
 
 #[test]

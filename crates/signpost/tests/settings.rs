@@ -50,6 +50,7 @@ fn an_empty_setting_counts_as_not_given() {
         "WATCH_NAMESPACE",
         "POD_NAMESPACE",
         "POD_NAME",
+        "DEPLOYMENT_NAME",
     ];
     let mut environment: Vec<_> = empty.iter().map(|name| (*name, "")).collect();
     environment.extend(POWERDNS);

@@ -36,8 +36,9 @@ pub trait Bed: Send + Sync + Sized + 'static {
     fn churn(self: &Arc<Self>, round: usize, delete: bool) -> impl Future<Output = ()>;
     /// Adds the system to an operator of a process. The returned value lives as long as the operator runs.
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send>;
-    /// Looks for names that have been asked for and unserved for longer than the faults of their own requests explain.
-    fn look(self: &Arc<Self>) -> impl Future<Output = ()> + Send;
+    /// Looks for names that have been asked for and unserved for longer than the faults of their own requests explain. True when every name
+    /// is served, so that the next look finds the same until something changes.
+    fn look(self: &Arc<Self>) -> impl Future<Output = bool> + Send;
     /// Compares what is with what should be, and reports each difference as a violation.
     fn check(self: &Arc<Self>, moment: Moment) -> impl Future<Output = ()>;
 }

@@ -10,9 +10,12 @@ use std::{
 };
 
 use crate::{
-    bed::Bed, history::History, pangolin::PangolinBed, pihole::PiholeBed, powerdns::PowerDnsBed, run::play,
-    shrink::shrink,
+    bed::Bed, history::History, pangolin::PangolinBed, pihole::PiholeBed, powerdns::PowerDnsBed, router::RouterBed,
+    run::play, shrink::shrink,
 };
+
+/// The systems that are simulated.
+const SYSTEMS: [&str; 4] = [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME, RouterBed::NAME];
 
 /// The run.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +28,9 @@ pub struct Settings {
     pub system: Option<String>,
     /// Only this seed.
     pub seed: Option<u64>,
-    /// Print the trace of the one seed.
+    /// Only this scenario file.
+    pub file: Option<String>,
+    /// Print the trace of the one seed or file.
     pub trace: bool,
     /// Stop after so many failing seeds of a system.
     pub failures: usize,
@@ -44,15 +49,18 @@ impl Settings {
             Some(text) => text.parse::<u64>().map_err(|_| format!("{name}={text} is not a number")),
         };
         let system = text("SYSTEM");
-        let known = [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME];
-        if let Some(name) = system.as_deref().filter(|name| !known.contains(name)) {
-            return Err(format!("SYSTEM={name} is not simulated; use one of {}", known.join(", ")));
+        if let Some(name) = system.as_deref().filter(|name| !SYSTEMS.contains(name)) {
+            return Err(format!("SYSTEM={name} is not simulated; use one of {}", SYSTEMS.join(", ")));
+        }
+        if text("FILE").is_some() && system.is_none() {
+            return Err("FILE needs SYSTEM, whose scenario it is".to_owned());
         }
         Ok(Self {
             seeds: number("SEEDS", 1_000)?,
             from: number("FROM", 0)?,
             system,
             seed: text("SEED").map(|_| number("SEED", 0)).transpose()?,
+            file: text("FILE"),
             trace: text("TRACE").is_some(),
             failures: usize::try_from(number("FAILURES", 5)?).unwrap_or(usize::MAX),
             ignore: text("IGNORE"),
@@ -71,8 +79,7 @@ impl Settings {
 
 /// Runs what the settings ask for. True when nothing failed. Several systems share the seeds among them.
 pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
-    let systems =
-        [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME].iter().filter(|name| settings.wants(name)).count();
+    let systems = SYSTEMS.iter().filter(|name| settings.wants(name)).count();
     let share = settings.seeds.div_ceil(u64::try_from(systems.max(1)).unwrap_or(1));
     let settings = &Settings { seeds: share, ..settings.clone() };
     let mut good = true;
@@ -85,6 +92,9 @@ pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     if settings.wants(PangolinBed::NAME) {
         good &= system::<PangolinBed>(settings, print);
     }
+    if settings.wants(RouterBed::NAME) {
+        good &= system::<RouterBed>(settings, print);
+    }
     good
 }
 
@@ -95,8 +105,18 @@ struct Failure<A> {
 }
 
 fn system<B: Bed>(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
+    if let Some(file) = &settings.file {
+        let read = std::fs::read_to_string(file).map_err(|error| error.to_string());
+        return match read.and_then(|text| History::from_yaml(&text)) {
+            Ok(history) => one::<B>(history, settings, print),
+            Err(error) => {
+                print(&format!("FILE={file}: {error}"));
+                false
+            }
+        };
+    }
     if let Some(seed) = settings.seed {
-        return one::<B>(seed, settings, print);
+        return one::<B>(B::draw(seed), settings, print);
     }
     let began = Instant::now();
     let next = AtomicU64::new(settings.from);
@@ -155,15 +175,14 @@ fn show<B: Bed>(failure: &Failure<B::Action>, settings: &Settings, print: &mut d
     }
 }
 
-fn one<B: Bed>(seed: u64, settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
-    let history = B::draw(seed);
+fn one<B: Bed>(history: History<B::Action>, settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     print(&history.to_yaml());
     let played = play::<B>(&history, settings.trace);
     for line in &played.lines {
         print(line);
     }
     let good = played.violations.is_empty();
-    print(&format!("SEED={seed} SYSTEM={}: trace {:016x}", B::NAME, played.trace));
+    print(&format!("SEED={} SYSTEM={}: trace {:016x}", history.seed, B::NAME, played.trace));
     if good {
         print("nothing found");
     } else {

@@ -201,6 +201,21 @@ impl<A: Serialize + DeserializeOwned> History<A> {
 }
 
 impl<A> History<A> {
+    /// The same after this action.
+    #[must_use]
+    pub fn after(mut self, action: A) -> Self {
+        self.events.insert(0, Event { at: 0, what: What::User(action) });
+        self
+    }
+
+    /// The first action that is one of these.
+    pub fn find<T>(&self, is_one: impl Fn(&A) -> Option<T>) -> Option<T> {
+        self.events.iter().find_map(|event| match &event.what {
+            What::User(action) => is_one(action),
+            _ => None,
+        })
+    }
+
     /// When the last event is over.
     pub fn length(&self) -> Duration {
         let end = |event: &Event<A>| {
@@ -232,8 +247,8 @@ const WIDE: Gaps = [
 const DENSE: Gaps =
     [(3, 0, 0), (4, 1, 30), (6, 50, 400), (6, 500, 3_000), (3, 4_000, 12_000), (1, 15_000, 30_000), (0, 0, 0)];
 
-/// Draws a history: `user` draws what a user does at one moment.
-pub fn draw<A>(seed: u64, dice: &mut Dice, mut user: impl FnMut(&mut Dice) -> Vec<A>) -> History<A> {
+/// Draws a history: `user` draws what a user does at one moment, and learns whether it is the first.
+pub fn draw<A>(seed: u64, dice: &mut Dice, user: impl Fn(&mut Dice, bool) -> Vec<A>) -> History<A> {
     let replicas = if dice.chance(25) { 2 } else { 1 };
     let count = dice.between(5, 22);
     let dense = dice.chance(50);
@@ -241,7 +256,7 @@ pub fn draw<A>(seed: u64, dice: &mut Dice, mut user: impl FnMut(&mut Dice) -> Ve
     // Some histories are calm, some are full of faults.
     let spells = dice.pick(&[0, 10, 25, 35, 45]);
     let processes = dice.pick(&[0, 4, 12]);
-    let (mut at, mut events) = (0, Vec::new());
+    let (mut at, mut events, mut first) = (0, Vec::new(), true);
     if dense {
         for _ in 0..dice.between(1, 3) {
             events.push(Event { at: dice.between(0, 4_000), what: What::Spell(lasting_spell(dice)) });
@@ -259,7 +274,7 @@ pub fn draw<A>(seed: u64, dice: &mut Dice, mut user: impl FnMut(&mut Dice) -> Ve
         } else if kind == 99 {
             push(What::Compact);
         } else {
-            for action in user(dice) {
+            for action in user(dice, std::mem::replace(&mut first, false)) {
                 push(What::User(action));
             }
         }

@@ -52,10 +52,14 @@ pub fn play<B: Bed>(history: &History<B::Action>, keep: bool) -> Played {
 }
 
 /// Looks at what is served, all the time.
-async fn keep_looking<B: Bed>(bed: Arc<B>) {
+async fn keep_looking<B: Bed>(bed: Arc<B>, world: Arc<World>) {
+    let mut clear = None;
     loop {
         sleep(LOOK).await;
-        bed.look().await;
+        let version = world.version();
+        if clear != Some(version) {
+            clear = bed.look().await.then_some(version);
+        }
     }
 }
 
@@ -63,7 +67,7 @@ async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
     let bed = B::open(world.clone(), history).await;
     let lease = history.replicas > 1;
     let replicas: Vec<_> = (0..history.replicas).map(|number| Replica::start(&bed, world, number, lease)).collect();
-    let looking = tokio::spawn(keep_looking(bed.clone())).abort_handle();
+    let looking = tokio::spawn(keep_looking(bed.clone(), world.clone())).abort_handle();
     let began = world.elapsed();
     let until = |at: u64| (began + Duration::from_millis(at)).saturating_sub(world.elapsed());
     for event in &history.events {
@@ -72,7 +76,10 @@ async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
             sleep(wait).await;
         }
         match &event.what {
-            What::User(action) => bed.act(action).await,
+            What::User(action) => {
+                world.acts();
+                bed.act(action).await;
+            }
             What::Spell(spell) => {
                 world.note(&format!("{spell:?}"));
                 let until = Instant::now() + Duration::from_millis(spell.effect());

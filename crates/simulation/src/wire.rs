@@ -17,7 +17,10 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
 use crate::{
     history::Side,
@@ -107,7 +110,7 @@ impl Wire {
     async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {
         let Self { world, process, server } = self;
         process.runs().await;
-        let asked = Asked::of(&request);
+        let (asked, sent) = (Asked::of(&request), Instant::now());
         let fate = world.fate(Side::Api, asked.class, &asked.name);
         let (answer, wait) = oneshot::channel();
         let (there, name) = (world.clone(), asked.name.clone());
@@ -127,7 +130,7 @@ impl Wire {
             if asked.write && (200..300).contains(&code) && !matches!(fate.effect, Effect::Refused(_)) {
                 there.wrote(&name);
                 if asked.class == Class::Metadata {
-                    there.metadata_written(asked.path).await;
+                    there.metadata_written(asked.path, sent).await;
                 }
             }
             sleep(fate.after).await;

@@ -43,9 +43,13 @@ pub struct World {
     writes: AtomicU64,
     last_write: Mutex<(Option<Instant>, String)>,
     violations: Mutex<BTreeSet<String>>,
+    /// What users did so far, in the cluster and at the provider.
+    acts: AtomicU64,
     /// Until when faults may have an effect.
     disturbed: Mutex<Instant>,
     hook: OnceLock<Hook>,
+    /// When the write of metadata was sent that the hook is called for.
+    sent: Mutex<Instant>,
 }
 
 #[derive(Debug)]
@@ -100,8 +104,10 @@ impl World {
             writes: AtomicU64::new(0),
             last_write: Mutex::default(),
             violations: Mutex::default(),
+            acts: AtomicU64::new(0),
             disturbed: Mutex::new(Instant::now()),
             hook: OnceLock::new(),
+            sent: Mutex::new(Instant::now()),
         })
     }
 
@@ -158,6 +164,17 @@ impl World {
         (self.writes.load(Ordering::Relaxed), last)
     }
 
+    /// A user does something, in the cluster or at the provider.
+    pub fn acts(&self) {
+        self.acts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The same value means that neither the cluster nor the provider has changed.
+    pub fn version(&self) -> (u64, u64, u64) {
+        let [writes, acts] = [&self.writes, &self.acts].map(|count| count.load(Ordering::Relaxed));
+        (self.sandbox.resource_version(), writes, acts)
+    }
+
     /// A fault whose effect lasts until then, at most.
     pub fn disturb(&self, until: Instant) {
         let mut disturbed = self.disturbed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,11 +191,17 @@ impl World {
         drop(self.hook.set(hook));
     }
 
-    /// The operator wrote the metadata of the object at this path.
-    pub async fn metadata_written(&self, path: String) {
+    /// The operator wrote the metadata of the object at this path, by a request that was sent then.
+    pub async fn metadata_written(&self, path: String, sent: Instant) {
         if let Some(hook) = self.hook.get() {
+            *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = sent;
             hook(path).await;
         }
+    }
+
+    /// When the write was sent that the hook is called for. It must be asked before the hook waits for anything.
+    pub fn sent(&self) -> Instant {
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something that must never be.

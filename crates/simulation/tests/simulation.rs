@@ -12,6 +12,7 @@ use signpost_simulation::{
     pangolin::PangolinBed,
     pihole::PiholeBed,
     powerdns::PowerDnsBed,
+    router::RouterBed,
     run::play,
     shrink::shrink,
 };
@@ -42,6 +43,11 @@ fn the_same_seed_of_pihole_gives_the_same_trace() {
 #[test]
 fn the_same_seed_of_pangolin_gives_the_same_trace() {
     same_trace::<PangolinBed>();
+}
+
+#[test]
+fn the_same_seed_of_router_gives_the_same_trace() {
+    same_trace::<RouterBed>();
 }
 
 #[test]
@@ -81,6 +87,11 @@ fn every_scenario_file_of_pangolin_finds_nothing() {
 }
 
 #[test]
+fn every_scenario_file_of_router_finds_nothing() {
+    assert!(scenarios::<RouterBed>() > 0);
+}
+
+#[test]
 fn a_history_reads_back_from_its_yaml() {
     for seed in 0..50 {
         let history = PowerDnsBed::draw(seed);
@@ -88,6 +99,8 @@ fn a_history_reads_back_from_its_yaml() {
         let history = PiholeBed::draw(seed);
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
         let history = PangolinBed::draw(seed);
+        assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
+        let history = RouterBed::draw(seed);
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
     }
 }
@@ -115,6 +128,11 @@ fn the_checks_of_pihole_find_that_nobody_serves() {
 #[test]
 fn the_checks_of_pangolin_find_that_nobody_serves() {
     nobody_serves::<PangolinBed>(1);
+}
+
+#[test]
+fn the_checks_of_router_find_that_nobody_publishes() {
+    nobody_serves::<RouterBed>(1);
 }
 
 /// The text of every source file below a folder.

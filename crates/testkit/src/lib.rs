@@ -15,6 +15,7 @@
 
 mod binaries;
 mod cluster;
+mod connect;
 mod control_plane;
 mod dig;
 mod external_dns;
@@ -28,6 +29,7 @@ mod wait;
 
 pub use binaries::{Binary, find_binary, foreign_crds};
 pub use cluster::{Cluster, real_cluster, sandbox_cluster, second_real_cluster};
+pub use connect::ConnectPortal;
 pub use dig::{Answer, DigError, dig, dig_signed, try_dig};
 pub use external_dns::{ExternalDns, ExternalDnsOptions, ExternalDnsVersion, Publisher};
 pub use fault_proxy::{Fault, FaultProxy, Rule, Seen};
@@ -61,6 +63,30 @@ macro_rules! on_both {
                 if let Some(cluster) = $crate::real_cluster().await {
                     run(cluster).await;
                 }
+            }
+        }
+    )+};
+}
+
+/// Writes tests that run once with each version of external-dns.
+///
+/// `with_external_dns! { a_sentence => run; }` creates the tests `a_sentence::v22` and `a_sentence::v21`; `run` takes an
+/// [`ExternalDnsVersion`] and returns a future. The calling crate needs `tokio` among its dev-dependencies.
+#[macro_export]
+macro_rules! with_external_dns {
+    ($($name:ident => $run:expr;)+) => {$(
+        mod $name {
+            #[allow(unused_imports, clippy::wildcard_imports)]
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn v22() {
+                ($run)($crate::ExternalDnsVersion::V22).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn v21() {
+                ($run)($crate::ExternalDnsVersion::V21).await;
             }
         }
     )+};

@@ -1,4 +1,4 @@
-//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind.
+//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind. And `dev/image-tags`.
 //!
 //! It runs with its own PATH: the usual tools, and stand-ins for go, apt-get, df, id and sleep whose behaviour each test sets.
 
@@ -439,4 +439,23 @@ fn packages_that_cannot_be_installed_are_reported_with_a_fix() {
     assert_eq!(machine.notes("pauses"), "5\n15\n45\n90\n");
     // The installation succeeds, but the binary is still missing.
     Machine::new().setup(&["powerdns"]).printed(1, &["still missing: ", "dig"]);
+}
+
+/// Acceptance rule R077: the tags of an image.
+#[test]
+fn a_release_has_the_tags_of_its_versions_and_a_branch_has_none_of_them() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/image-tags");
+    for (of, tags) in [
+        ("refs/heads/main", "main\n"),
+        ("refs/tags/v1.2.3", "v1.2.3\nv1.2\nv1\nlatest\n"),
+        ("refs/tags/v1.2.3-rc.1", "v1.2.3-rc.1\n"),
+        ("refs/tags/v1.2", ""),
+        ("refs/tags/version", ""),
+        ("refs/heads/v1.2.3", ""),
+        ("refs/pull/7/merge", ""),
+    ] {
+        let out = Command::new(&script).arg(of).output().unwrap();
+        assert!(out.status.success(), "{of}: {out:?}");
+        assert_eq!(String::from_utf8_lossy(&out.stdout), tags, "{of}");
+    }
 }

@@ -138,7 +138,7 @@ impl<S: System> Driver<S> {
         let gone = |wrote| if wrote { Ok(Written::Done(true)) } else { Err(WriteError::Gone) };
         for attempt in 0..TRIES {
             let Some(wanted) = self.system.wanted(id, self.outlets.clock.now()) else { return gone(wrote) };
-            let Wanted { identity, finalizers, status, refusal, owner } = wanted;
+            let Wanted { identity, finalizers, status, refusals, owner } = wanted;
             let (write, more) = match (finalizers, status) {
                 (Some(finalizers), status) => (ObjectWrite::finalizers(&identity, &finalizers), status.is_some()),
                 (None, Some(status)) => (ObjectWrite::status(&identity, status).owned_by(owner), false),
@@ -152,7 +152,7 @@ impl<S: System> Driver<S> {
                     wrote = true;
                     self.system.written(id, &answer);
                     if write.is_status() {
-                        if let Some(refusal) = &refusal {
+                        for refusal in &refusals {
                             self.outlets.refusals.report_for::<S>(&identity, refusal);
                         }
                         return Ok(Written::Done(true));

@@ -1,16 +1,17 @@
 //! Parses one object of a list, so that a bad one does not make the list fail. Drops the bulk before parsing.
 //!
 //! The last-applied annotation and the `managedFields` of others are most of an object's size and are not used. The fields that we applied
-//! are kept beside the parsed object until they have been compared with what is wanted.
+//! are kept beside the parsed object until they have been compared with what is wanted; the object itself has only the parts that we applied,
+//! and which annotations we wrote.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::{DynamicResourceScope, Resource};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::write::owned;
+use crate::write::{FIELD_MANAGER, owned};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// An error may quote the object; more than this is cut.
@@ -33,7 +34,10 @@ pub(super) enum Guarded<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
-        let ours = prune(&mut value);
+        let (ours, written) = prune(&mut value);
+        if !ours.is_empty() || !written.is_empty() {
+            value["metadata"]["managedFields"] = ours.iter().map(without_fields).chain(written).collect();
+        }
         match K::deserialize(&value) {
             Ok(object) => {
                 let applied = (!ours.is_empty()).then(|| {
@@ -87,20 +91,38 @@ impl<K: Resource<DynamicType = ()>> Resource for Guarded<K> {
     }
 }
 
-/// Drops the bulk, and returns our own entries of `managedFields`.
-fn prune(value: &mut Value) -> Vec<Value> {
-    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return Vec::new() };
+/// Drops the bulk, and returns our own entries of `managedFields`: of what we applied, and of annotations that we wrote otherwise.
+fn prune(value: &mut Value) -> (Vec<Value>, Vec<Value>) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return Default::default() };
     let managed = metadata.remove("managedFields");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(LAST_APPLIED);
     }
     match managed {
         Some(Value::Array(mut entries)) => {
+            let written = entries.iter().filter_map(annotations_alone).collect();
             entries.retain(owned::is_ours);
-            entries
+            (entries, written)
         }
-        _ => Vec::new(),
+        _ => Default::default(),
     }
+}
+
+/// An entry of `managedFields` for annotations that we wrote by a patch, without anything else.
+fn annotations_alone(entry: &Value) -> Option<Value> {
+    let ours = entry["operation"] == "Update" && entry["manager"] == FIELD_MANAGER && entry["subresource"].is_null();
+    let written = entry["fieldsV1"]["f:metadata"].get("f:annotations").filter(|_| ours)?;
+    let fields = json!({ "f:metadata": { "f:annotations": written } });
+    Some(json!({ "manager": FIELD_MANAGER, "operation": "Update", "fieldsV1": fields }))
+}
+
+/// An entry of `managedFields` that only tells which part of the object it is for.
+fn without_fields(entry: &Value) -> Value {
+    let mut entry = entry.clone();
+    if let Some(fields) = entry.as_object_mut() {
+        fields.retain(|name, _| ["manager", "operation", "subresource"].contains(&name.as_str()));
+    }
+    entry
 }
 
 /// The name, UID, version, deletion time and finalizers, even where the rest of the metadata cannot be parsed.
@@ -121,8 +143,28 @@ fn meta_of(value: &Value) -> ObjectMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::is_reported;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::json;
+
+    #[test]
+    fn an_annotation_is_ours_until_somebody_else_writes_another_value() {
+        let entry = |manager: &str, operation: &str, subresource: Option<&str>| {
+            json!({"manager": manager, "operation": operation, "subresource": subresource,
+                "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:example.org/a": {}}, "f:labels": {"f:l": {}}}}})
+        };
+        let wrote = |entry: Value| {
+            let object =
+                json!({"metadata": {"name": "a", "annotations": {"example.org/a": "1"}, "managedFields": [entry]}});
+            let Guarded::<ConfigMap>::Good { object, applied } = serde_json::from_value(object).unwrap() else {
+                panic!()
+            };
+            assert!(applied.is_none() && !is_reported(&object.metadata));
+            ["example.org/a", "example.org/b"].map(|key| crate::object::wrote_annotation(&object.metadata, key))
+        };
+        assert_eq!(wrote(entry(FIELD_MANAGER, "Update", None)), [true, false]);
+        assert_eq!(wrote(entry("kubectl", "Update", None)), [false, false]);
+        assert_eq!(wrote(entry(FIELD_MANAGER, "Update", Some("status"))), [false, false]);
+    }
 
     #[test]
     fn a_good_object_loses_only_its_bulk() {
@@ -143,19 +185,29 @@ mod tests {
 
     #[test]
     fn fields_we_applied_are_kept_beside_the_object() {
-        let entry =
-            |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}});
+        let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Apply", "subresource": subresource, "fieldsV1": {"f:data": {"f:k": {}}}});
         let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({
-            "metadata": {"name": "a", "managedFields": [entry("kubectl"), entry("signpost"), entry("signpost-portal")]},
+            "metadata": {"name": "a", "managedFields": [entry("kubectl", "status"), entry("signpost", ""), entry("signpost-portal", "")]},
             "data": {"k": "v"},
         }))
         .unwrap();
         let Guarded::Good { object, applied: Some(applied) } = guarded else { panic!("nothing kept") };
-        assert!(object.metadata.managed_fields.is_none());
+        let kept = object.metadata.managed_fields.as_deref().unwrap();
+        assert!(kept.len() == 2 && kept.iter().all(|entry| entry.fields_v1.is_none()), "{kept:?}");
+        assert!(!is_reported(&object.metadata), "kubectl wrote the status");
         let managers: Vec<_> =
             applied["metadata"]["managedFields"].as_array().unwrap().iter().map(|e| &e["manager"]).collect();
         assert_eq!(managers, ["signpost", "signpost-portal"]);
         assert_eq!(applied["data"]["k"], "v");
+    }
+
+    #[test]
+    fn a_status_that_this_operator_wrote_is_known_as_reported() {
+        let guarded: Guarded<ConfigMap> = serde_json::from_value(json!({"metadata": {"name": "a", "managedFields": [
+            {"manager": "signpost", "operation": "Apply", "subresource": "status", "fieldsV1": {}},
+        ]}}))
+        .unwrap();
+        assert!(matches!(guarded, Guarded::Good { object, .. } if is_reported(&object.metadata)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use kube::{
     core::{ObjectList, Request, Status},
 };
 use rand::{SeedableRng, rngs::StdRng};
+use signpost_planning::Reason;
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -34,6 +35,10 @@ const SILENCE: Duration = Duration::from_secs(55);
 const MISSING: Duration = Duration::from_secs(5);
 /// How often a missing permission is checked again.
 const FORBIDDEN: Duration = Duration::from_secs(10);
+/// A watch that follows one that expired is current once it has lasted this long, or has delivered something.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Why a view is not current when every watch, or every list, expires.
+const EXPIRES: &str = "the API server no longer keeps the version that was asked for (410), again and again";
 /// After this many lists in a row that are older than what was seen, the cluster counts as restored from an older state.
 const STALE_LISTS: u32 = 20;
 /// After this many failures of a page in a row, the list starts again.
@@ -172,7 +177,11 @@ impl<K: Watched> KindStream<K> {
             for id in self.seen.complete(self.kind) {
                 self.deleted(&id);
             }
+            let lost = self.fold.compared.whole && self.shared.writer.listed(self.kind, version_of(Some(&version)));
             for index in &self.fold.indexes {
+                if lost {
+                    index.children_lost();
+                }
                 index.listed();
             }
             self.count_list();
@@ -222,6 +231,8 @@ impl<K: Watched> KindStream<K> {
                     tracing::debug!(kind = self.kind.name, "watch expired: listing again");
                     self.failures = self.failures.saturating_add(1);
                     if self.failures > 1 {
+                        let state = self.stale(EXPIRES.to_owned());
+                        self.set(&state);
                         tokio::time::sleep(transient_delay(self.failures - 1, &mut self.rng)).await;
                     }
                     return;
@@ -249,10 +260,20 @@ impl<K: Watched> KindStream<K> {
             Ok(events) => events.map_err(|error| Failure::of("watch", error))?.boxed(),
             Err(_) => return Err(Failure::Other(format!("watch: no answer within {ANSWER:?}"))),
         };
-        self.synced();
+        // A watch may be accepted and then expire at once, each time.
+        let mut settled = self.failures <= 1;
+        if settled {
+            self.synced();
+        }
         loop {
-            let event = match timeout(SILENCE, events.try_next()).await {
+            let event = match timeout(if settled { SILENCE } else { SETTLED }, events.try_next()).await {
                 Ok(Ok(Some(event))) => event,
+                Err(_) if !settled => {
+                    settled = true;
+                    self.failures = 0;
+                    self.synced();
+                    continue;
+                }
                 Ok(Ok(None)) => break,
                 // An event that cannot be parsed at all is an event lost: only a list can make up for it.
                 Ok(Err(kube::Error::SerdeError(_))) => return Err(Failure::Expired),
@@ -287,6 +308,10 @@ impl<K: Watched> KindStream<K> {
             *tries = 0;
             self.failures = 0;
             self.saw(version);
+            if !settled {
+                settled = true;
+                self.synced();
+            }
             self.count_objects(true);
             self.record_pending();
         }
@@ -373,7 +398,7 @@ impl<K: Watched> KindStream<K> {
             format!("the object cannot be read; what was known of it is kept. Apply it again in a valid form: {error}")
         };
         let object = Identity::of_meta(Arc::new(self.id_of(meta)), meta).reference();
-        Event { object, kind: EventKind::Warning, reason: "Unreadable".to_owned(), note }
+        Event { object, kind: EventKind::Warning, reason: Reason::Unreadable.to_string(), note }
     }
 
     /// Records the events that waited until this replica leads.
@@ -439,10 +464,7 @@ impl<K: Watched> KindStream<K> {
                 tokio::time::sleep(transient_delay(1, &mut self.rng)).await;
                 return;
             }
-            Failure::Expired => {
-                let error = "the API server no longer keeps the version that was asked for (410), again and again";
-                (self.stale(error.to_owned()), transient_delay(self.failures, &mut self.rng))
-            }
+            Failure::Expired => (self.stale(EXPIRES.to_owned()), transient_delay(self.failures, &mut self.rng)),
             Failure::Throttled(after, error) => {
                 let delay = after.unwrap_or_else(|| transient_delay(self.failures.max(3), &mut self.rng));
                 (self.stale(error), delay + jittered(Duration::from_millis(250), &mut self.rng))

@@ -280,6 +280,19 @@ async fn invalid_objects_are_retried_after_minutes_and_delay_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_retry_is_made_at_least_every_five_minutes() {
+    let queue = eager();
+    queue.touch("a", Touch::One(1));
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let (waited, job) = wait(&queue).await;
+        longest = longest.max(waited);
+        queue.finish(&job.key, Outcome::Retry { class: RetryClass::Slow, objects: some(&[1]) });
+    }
+    assert!(longest > Duration::from_mins(4) && longest <= Duration::from_mins(5), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_is_one_full_pass() {
     let queue = eager();
     queue.touch("a", Touch::One(1));

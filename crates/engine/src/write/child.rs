@@ -184,8 +184,20 @@ impl Writer {
     ///
     /// Conflicts and transient errors are retried a few times; the caller has to handle the rest.
     pub async fn apply_child(&self, child: &Child, content: &Value) -> Result<ChildApplied, ChildError> {
+        self.apply_child_keeping(child, content, &[]).await
+    }
+
+    /// The same. Of an object that exists, the values at these JSON pointers are kept, whoever wrote them: `content` has them for a new object
+    /// only. A change by others that the watch has not delivered yet is therefore not overwritten.
+    pub async fn apply_child_keeping(
+        &self,
+        child: &Child,
+        content: &Value,
+        kept: &[&str],
+    ) -> Result<ChildApplied, ChildError> {
         let wanted = body(child, content).ok_or_else(|| WriteError::Invalid("a child must be an object".to_owned()))?;
-        let done = self.with_retries(|first| self.try_apply(child, &wanted, first)).await;
+        let done = self.with_retries(|first| self.try_apply(child, &wanted, kept, first)).await;
+        self.lock().known.end(&child.id);
         self.count(done.as_ref().map(|done| if *done == ChildApplied::Unchanged { "unchanged" } else { "written" }));
         done
     }
@@ -210,12 +222,21 @@ impl Writer {
         done
     }
 
-    async fn try_apply(&self, child: &Child, wanted: &Value, first: bool) -> Result<ChildApplied, ChildError> {
+    async fn try_apply(
+        &self,
+        child: &Child,
+        wanted: &Value,
+        kept: &[&str],
+        first: bool,
+    ) -> Result<ChildApplied, ChildError> {
         let mut sent = wanted.clone();
-        let digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
+        self.lock().known.begin(&child.id);
+        let mut digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(wanted));
         // Where the view is wrong the apply is rejected, and the next attempt sends a GET.
         let view = match self.lock().known.child(&child.id, digest, digest_of_proof(&child.proof)) {
             View::Same => return Ok(ChildApplied::Unchanged),
+            // What is kept is only known from the object itself.
+            View::Ours { .. } if !kept.is_empty() => View::Unknown,
             view if first => view,
             View::Absent | View::Ours { .. } | View::Unknown => View::Unknown,
         };
@@ -233,7 +254,10 @@ impl Writer {
                 if !live["metadata"]["deletionTimestamp"].is_null() {
                     return Err(ChildError::Leaving { id: child.id.clone() });
                 }
-                if owned::is_up_to_date(&live, wanted) {
+                if keep(&mut sent, &live, kept) {
+                    digest = self.lock().known.digest(&child.id, Part::whole(), &owned::content(&sent));
+                }
+                if owned::is_up_to_date(&live, &sent) {
                     self.learn(child, digest, &live);
                     return Ok(ChildApplied::Unchanged);
                 }
@@ -255,18 +279,21 @@ impl Writer {
                 Err(WriteError::Transient(why).into())
             }
             answer => {
-                self.learn(child, digest, &answer?);
-                Ok(made)
+                if self.learn(child, digest, &answer?) || made == ChildApplied::Changed {
+                    return Ok(made);
+                }
+                Err(WriteError::Transient(format!("{} was deleted while it was created", child.id)).into())
             }
         }
     }
 
-    /// Notes a child that is up to date.
-    fn learn(&self, child: &Child, digest: Digest, live: &Value) {
+    /// Notes a child that is up to date. Returns false when it is deleted already.
+    fn learn(&self, child: &Child, digest: Digest, live: &Value) -> bool {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         let mut state = self.lock();
-        state.known.answered(&child.id, uid, Part::whole(), digest, live);
-        state.known.proved(&child.id, digest_of_proof(&child.proof));
+        let exists = state.known.answered(&child.id, uid, Part::whole(), digest, live);
+        state.known.proved(&child.id, uid, live, digest_of_proof(&child.proof));
+        exists
     }
 
     async fn try_delete(&self, child: &Child) -> Result<ChildDeleted, ChildError> {
@@ -367,6 +394,20 @@ fn body(child: &Child, content: &Value) -> Option<Value> {
         metadata.insert("namespace".to_owned(), json!(namespace));
     }
     Some(body)
+}
+
+/// Takes these values over from the existing object. Returns whether one is different.
+fn keep(sent: &mut Value, live: &Value, kept: &[&str]) -> bool {
+    let mut different = false;
+    for pointer in kept {
+        if let (Some(place), Some(value)) = (sent.pointer_mut(pointer), live.pointer(pointer))
+            && place != value
+        {
+            place.clone_from(value);
+            different = true;
+        }
+    }
+    different
 }
 
 fn without_nulls(value: &mut Value) {

@@ -87,6 +87,12 @@ pub(super) struct Table {
     owners: BTreeSet<&'static str>,
     /// Kinds of children whose view is complete and current.
     views: BTreeSet<&'static Kind>,
+    /// Children that are being applied, and whether one was deleted since: then the answer is older than the deletion.
+    applying: HashMap<u64, bool>,
+    /// Children that only the answer to our own write has shown, by kind, with that version: the watch has not delivered them yet.
+    undelivered: BTreeMap<&'static Kind, HashMap<u64, u64>>,
+    /// The version of the last complete list of each kind of children.
+    listed: BTreeMap<&'static Kind, u64>,
 }
 
 impl Table {
@@ -181,6 +187,7 @@ impl Table {
         let mut parts = Vec::new();
         if compared.whole {
             parts.push(Part::whole());
+            self.delivered(id);
         }
         if compared.status {
             parts.push(Part::status(""));
@@ -197,12 +204,63 @@ impl Table {
         }
     }
 
-    /// Notes the object that the API server returned for an apply of `wanted` under `part`.
-    pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: Digest, answer: &Value) {
+    /// A list of a kind of children is complete. Children of an earlier version that no list and no watch has delivered are not in the
+    /// cluster any more: they were deleted while the watch was broken. Returns whether there are such children.
+    pub(super) fn listed(&mut self, kind: &'static Kind, version: u64) -> bool {
+        self.listed.insert(kind, version);
+        let Some(undelivered) = self.undelivered.get_mut(kind) else { return false };
+        let before = undelivered.len();
+        for (key, _) in undelivered.extract_if(|_, answered| *answered <= version) {
+            self.known.remove(&key);
+            self.reads_as.remove(&key);
+        }
+        undelivered.len() < before
+    }
+
+    /// The watch, or a list, has shown this child, or its deletion.
+    fn delivered(&mut self, id: &ObjectId) {
+        if let Some(undelivered) = self.undelivered.get_mut(id.kind) {
+            undelivered.remove(&key(id, Part::whole()));
+        }
+    }
+
+    /// Notes that only an answer has shown this child. Returns false when the child is deleted already: a complete list of a later version
+    /// does not have it.
+    fn undelivered(&mut self, id: &ObjectId, version: u64) -> bool {
+        let key = key(id, Part::whole());
+        if self.known.contains_key(&key) {
+            return true;
+        }
+        if self.listed.get(id.kind).is_some_and(|listed| version <= *listed) {
+            return false;
+        }
+        self.undelivered.entry(id.kind).or_default().insert(key, version);
+        true
+    }
+
+    /// An attempt to apply a child begins.
+    pub(super) fn begin(&mut self, id: &ObjectId) {
+        self.applying.insert(key(id, Part::whole()), false);
+    }
+
+    /// The child is applied, or that failed.
+    pub(super) fn end(&mut self, id: &ObjectId) {
+        self.applying.remove(&key(id, Part::whole()));
+    }
+
+    /// Notes the object that the API server returned for an apply of `wanted` under `part`. Returns false for a child that is deleted
+    /// already, because a later list does not have it.
+    pub(super) fn answered(&mut self, id: &ObjectId, uid: &str, part: Part, wanted: Digest, answer: &Value) -> bool {
         if !part.owner.is_empty() {
             self.owners.insert(part.owner);
         }
+        if self.applying.get(&key(id, part)) == Some(&true) {
+            return true;
+        }
         let version = crate::object::version_of(answer.pointer("/metadata/resourceVersion").and_then(Value::as_str));
+        if part == Part::whole() && !self.undelivered(id, version) {
+            return false;
+        }
         let deleting = answer.pointer("/metadata/deletionTimestamp").is_some();
         // An answer without managedFields counts as what was sent.
         let live = owned::extract(answer, part.subresource, part.owner).map(|live| self.digest(id, part, &live));
@@ -215,11 +273,16 @@ impl Table {
         } else {
             self.reads_as.insert(key, (wanted, live));
         }
+        true
     }
 
-    /// Notes that a child, as it was last answered, is ours by this proof.
-    pub(super) fn proved(&mut self, id: &ObjectId, proof: Digest) {
-        if let Some(known) = self.known.get_mut(&key(id, Part::whole())) {
+    /// Notes that a child, as it is in this answer, is ours by this proof. The watch may have delivered a later version since, which may have
+    /// lost the proof.
+    pub(super) fn proved(&mut self, id: &ObjectId, uid: &str, answer: &Value, proof: Digest) {
+        let version = crate::object::version_of(answer.pointer("/metadata/resourceVersion").and_then(Value::as_str));
+        if let Some(known) = self.known.get_mut(&key(id, Part::whole()))
+            && (known.uid, known.version) == (hash_of(uid), version)
+        {
             known.proof = Some(proof);
         }
     }
@@ -249,11 +312,15 @@ impl Table {
 
     /// Forgets an object that is deleted.
     pub(super) fn forget(&mut self, id: &ObjectId) {
+        self.delivered(id);
         let owners = self.owners.iter().copied().map(Part::status);
         for part in owners.chain([Part::whole(), Part::status("")]) {
             let key = key(id, part);
             self.known.remove(&key);
             self.reads_as.remove(&key);
+            if let Some(deleted) = self.applying.get_mut(&key) {
+                *deleted = true;
+            }
         }
     }
 
@@ -261,6 +328,8 @@ impl Table {
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.reads_as.clear();
+        self.undelivered.clear();
+        self.listed.clear();
     }
 }
 
@@ -361,6 +430,66 @@ mod tests {
 
     fn wanted(table: &Table, status: &Value) -> Digest {
         table.digest_of_status(&id(), status)
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_is_not_kept() {
+        let mut table = Table::default();
+        table.view_of(Kind::of::<ConfigMap>(), true);
+        let content = json!({"data": {"k": "v"}});
+        let digest = table.digest(&id(), Part::whole(), &content);
+        let proof = digest_of_proof(&Proof::Labels(BTreeMap::new()));
+        let answer = json!({"metadata": {"uid": "1", "resourceVersion": "7"}, "data": {"k": "v"}});
+        for (deleted, view) in [(false, View::Same), (true, View::Absent)] {
+            table.begin(&id());
+            if deleted {
+                table.forget(&id());
+            }
+            table.answered(&id(), "1", Part::whole(), digest, &answer);
+            table.end(&id());
+            assert_eq!(table.child(&id(), digest, proof), view, "deleted: {deleted}");
+        }
+        assert!(table.applying.is_empty());
+    }
+
+    #[test]
+    fn a_child_that_a_later_list_does_not_have_is_forgotten() {
+        let content = json!({"data": {"k": "v"}});
+        let proof = digest_of_proof(&Proof::Labels(BTreeMap::new()));
+        let answer = json!({"metadata": {"uid": "1", "resourceVersion": "7"}, "data": {"k": "v"}});
+        let kind = Kind::of::<ConfigMap>();
+        let whole = Compared { status: false, whole: true };
+        // The version of the list, whether it has the child, whether the answer is later than the list, and the view afterwards.
+        let cases = [
+            (6, false, false, View::Same),
+            (9, false, false, View::Absent),
+            (9, false, true, View::Absent),
+            (9, true, false, View::Same),
+            (9, true, true, View::Same),
+        ];
+        for (version, has, late, expected) in cases {
+            let mut table = Table::default();
+            table.view_of(kind, true);
+            let digest = table.digest(&id(), Part::whole(), &content);
+            let answered = |table: &mut Table| table.answered(&id(), "1", Part::whole(), digest, &answer);
+            if !late {
+                assert!(answered(&mut table));
+            }
+            if has {
+                let object = json!({
+                    "metadata": {"managedFields": [{"manager": "signpost", "operation": "Apply",
+                        "fieldsV1": {"f:data": {"f:k": {}}}}]},
+                    "data": {"k": "v"},
+                });
+                table.saw(&id(), "1", (7, false), Some(&object), whole);
+            }
+            let lost = table.listed(kind, version);
+            assert_eq!(lost, !late && expected == View::Absent, "list {version}, has {has}, late {late}");
+            if late {
+                assert_eq!(answered(&mut table), has);
+            }
+            assert_eq!(table.child(&id(), digest, proof), expected, "list {version}, has {has}, late {late}");
+        }
     }
 
     #[test]
@@ -469,7 +598,7 @@ mod tests {
         table.saw(&id(), "1", (2, false), Some(&object("2", "v")), whole);
         assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "nobody checked it yet");
         table.answered(&id(), "1", Part::whole(), made, &object("3", "v"));
-        table.proved(&id(), proof);
+        table.proved(&id(), "1", &object("3", "v"), proof);
         assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 3 });
         assert_eq!(table.child(&id(), wanted, other), View::Unknown, "another proof is another question");
         table.saw(&id(), "1", (4, false), Some(&object("4", "v")), whole);
@@ -477,9 +606,18 @@ mod tests {
         table.saw(&id(), "1", (5, false), Some(&object("5", "x")), whole);
         assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "what we applied was changed");
         table.answered(&id(), "1", Part::whole(), made, &object("6", "v"));
-        table.proved(&id(), proof);
+        table.proved(&id(), "1", &object("6", "v"), proof);
         table.saw(&id(), "2", (7, false), Some(&object("7", "v")), whole);
         assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "another incarnation");
+        // Somebody changed the object before the answer to our write arrived: the answer proves nothing about the later version.
+        table.saw(&id(), "2", (9, false), Some(&object("9", "x")), whole);
+        table.answered(&id(), "2", Part::whole(), made, &object("8", "v"));
+        table.proved(&id(), "2", &object("8", "v"), proof);
+        assert_eq!(
+            table.child(&id(), wanted, proof),
+            View::Unknown,
+            "the answer is older than what the watch delivered"
+        );
     }
 
     #[test]

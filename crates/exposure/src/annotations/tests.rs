@@ -16,6 +16,7 @@ fn nothing_is_the_usual() {
 fn every_annotation_is_read() {
     let all = read(&[
         ("enabled", "True"),
+        ("paused", "true"),
         ("tunnel-name", "infra/edge-eu"),
         ("domain-name", "Example.com"),
         ("subdomain", "api.staging"),
@@ -45,6 +46,7 @@ fn every_annotation_is_read() {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let expected = Options {
         enabled: Some(true),
+        paused: true,
         tunnel: Some("infra/edge-eu".into()),
         overrides: Overrides {
             domain: Some(Fqdn::parse("example.com").unwrap()),
@@ -131,6 +133,28 @@ fn a_second_prefix_means_the_same_and_the_first_wins() {
 fn the_apex_is_written_with_an_at_sign() {
     assert_eq!(read(&[("subdomain", "@")]).options.overrides.subdomain.as_deref(), Some(""));
     assert!(read(&[("subdomain", "")]).problems[0].refuses());
+}
+
+/// The form that corelyr's controller documents, and that Pangolin's API has.
+#[test]
+fn headers_may_be_a_json_array_of_names_and_values() {
+    let text = r#" [{"name":"X-Foo","value":"bar"}, {"value": "a \"b\" \u00fc", "name": "X-Bar"}] "#;
+    let expected = [("X-Foo", "bar"), ("X-Bar", "a \"b\" ü")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let found = read(&[("headers", text), ("healthcheck-headers", text), ("healthcheck-enabled", "true")]);
+    assert_eq!(found.problems, []);
+    assert_eq!(found.options.headers, expected);
+    assert_eq!(found.options.check.map(|check| check.headers), Some(expected.to_vec()));
+    assert_eq!(read(&[("headers", "[]")]), Annotations::default());
+    for value in [
+        r#"[{"name":"X-Foo"}]"#,
+        r#"[{"name":"X-Foo","value":1}]"#,
+        r#"[{"name":"X Foo","value":"a"}]"#,
+        r#"[{"name":"X-Foo","value":"a\nX-Evil: b"}]"#,
+        r#"[{"name":"X-Foo","value":"a"}"#,
+        r#"["X-Foo: a"]"#,
+    ] {
+        assert!(read(&[("headers", value)]).problems[0].refuses(), "{value}");
+    }
 }
 
 #[test]

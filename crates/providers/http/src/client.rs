@@ -163,6 +163,9 @@ impl HttpClient {
 
 impl Current {
     fn of(options: &HttpOptions) -> Result<Self, SetupError> {
+        if let Some(ca) = &options.certificates.ca {
+            return Self::with_ca(options, Some(ca.clone()));
+        }
         let ca = match &options.ca_file {
             Some(path) => Some(std::fs::read(path).map_err(|error| SetupError::Ca {
                 path: path.display().to_string(),
@@ -196,6 +199,12 @@ impl Current {
             // A machine without any certificate authority can still use plain HTTP.
             builder = builder.tls_certs_only([]);
         }
+        if let Some(pem) = &options.certificates.client {
+            let identity = reqwest::Identity::from_pem(pem).map_err(|_| {
+                SetupError::Client("the client certificate and its key cannot be read as PEM".to_owned())
+            })?;
+            builder = builder.identity(identity);
+        }
         if let Some(name) = &options.server_name {
             let host = options.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             builder = builder.dns_resolver(Arc::new(Elsewhere { name: name.to_ascii_lowercase(), host }));
@@ -209,7 +218,7 @@ impl Current {
 }
 
 fn certificates(options: &HttpOptions, pem: &[u8]) -> Result<Vec<reqwest::Certificate>, SetupError> {
-    let path = options.ca_file.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    let path = options.ca_file.as_deref().map_or_else(|| "ca.crt".to_owned(), |path| path.display().to_string());
     match reqwest::Certificate::from_pem_bundle(pem) {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) | Err(_) => Err(SetupError::Ca { path, why: "has no PEM certificate in it".to_owned() }),

@@ -21,7 +21,7 @@ mod transport;
 pub use breaker::{Breaker, Paused};
 pub use client::{Answer, HttpClient, Request};
 pub use error::{HttpError, SetupError, printable};
-pub use options::HttpOptions;
+pub use options::{Certificates, HttpOptions};
 pub use reqwest::{Method, StatusCode};
 pub use retry_after::parse_retry_after;
 pub use secret::{Secret, SecretError, SecretText};

@@ -1,9 +1,27 @@
 //! How a client reaches its server.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use url::Url;
+
+/// Certificates as content, in PEM.
+#[derive(Clone, Default)]
+pub struct Certificates {
+    /// Trust these instead of the system's.
+    pub ca: Option<Arc<[u8]>>,
+    /// The client's certificate and its key.
+    pub client: Option<Arc<[u8]>>,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ca, client } = self;
+        f.debug_struct("Certificates").field("ca", &ca.is_some()).field("client", &client.is_some()).finish()
+    }
+}
 
 /// How a client reaches its server.
 #[derive(Clone, Debug)]
@@ -12,6 +30,8 @@ pub struct HttpOptions {
     pub url: Url,
     /// Trust the certificates in this PEM file instead of the system's. It is read again after a TLS error.
     pub ca_file: Option<PathBuf>,
+    /// Certificates that are not in a file. Its authority counts instead of `ca_file`.
+    pub certificates: Certificates,
     /// Accept any certificate.
     pub insecure: bool,
     /// The name in the server's certificate, where it differs from the host in the URL.
@@ -37,6 +57,7 @@ impl HttpOptions {
         Self {
             url,
             ca_file: None,
+            certificates: Certificates::default(),
             insecure: false,
             server_name: None,
             connect_timeout: Duration::from_secs(3),

@@ -33,7 +33,7 @@ pub struct PangolinClient {
     limits: AtomicBool,
     /// Whether a create takes `mode` instead of the older pair.
     mode: AtomicBool,
-    /// Keys that the server does not know.
+    /// Keys that the server does not know. They are asked about again once a row shows more than such a server has.
     unknown: Mutex<BTreeSet<String>>,
     /// Hosts whose resource is being created.
     creating: Mutex<BTreeSet<Fqdn>>,
@@ -145,6 +145,13 @@ impl PangolinClient {
         }
     }
 
+    /// A server that was upgraded keeps what an update leaves out: nothing is left out of a row that has something to keep.
+    fn learn(&self, plain: bool) {
+        if !plain {
+            lock(&self.unknown).clear();
+        }
+    }
+
     async fn create(&self, new: &NewResource) -> Result<Resource, PangolinError> {
         let NewResource { name, domain, host } = new;
         let place = checks::place(&self.read_domains().await?, domain, host)?;
@@ -183,6 +190,7 @@ impl PangolinClient {
             return Ok(current.clone());
         }
         let place = checks::place(&self.read_domains().await?, &wanted.domain, &wanted.host)?;
+        self.learn(current.is_plain());
         let call = Call::new(Method::POST, ["resource".to_owned(), current.id.to_string()], "updateResource");
         let body = wire::update_body(wanted, &place, current.policy);
         let data = match self.write_known(call, body).await {
@@ -300,6 +308,10 @@ impl Pangolin for PangolinClient {
         self.http.probe().boxed()
     }
 
+    fn answers(&self) -> u64 {
+        self.http.answers()
+    }
+
     fn domains(&self) -> Answer<'_, Arc<[Domain]>> {
         self.read_domains().boxed()
     }
@@ -356,6 +368,7 @@ impl Pangolin for PangolinClient {
         if wanted.match_target(current) {
             return futures::future::ready(Ok(current.clone())).boxed();
         }
+        self.learn(current.is_plain());
         let call = Call::new(Method::POST, ["target".to_owned(), current.id.to_string()], "updateTarget");
         self.put_target(None, call, wanted).boxed()
     }

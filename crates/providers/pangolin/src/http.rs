@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -121,6 +122,7 @@ pub(crate) struct Http {
     key: Secret,
     pub(crate) org: String,
     permits: Arc<Semaphore>,
+    answers: AtomicU64,
 }
 
 impl Http {
@@ -142,7 +144,7 @@ impl Http {
     pub(crate) fn over(transport: Arc<dyn Transport>, connection: &Connection) -> Self {
         let permits = Arc::new(Semaphore::new(connection.timing.parallel.max(1)));
         let (base, key, org) = (connection.base.clone(), connection.key.clone(), connection.org.clone());
-        Self { transport, base, key, org, permits }
+        Self { transport, base, key, org, permits, answers: AtomicU64::new(0) }
     }
 
     fn url(&self, path: &[String], query: &[(&'static str, String)]) -> Result<Url, PangolinError> {
@@ -194,7 +196,16 @@ impl Http {
         if status == 429 {
             return Err(PangolinError::RateLimited { retry_after });
         }
-        wire::data(status, location, &body, &self.org, call.permission)
+        let data = wire::data(status, location, &body, &self.org, call.permission);
+        if data.is_ok() {
+            self.answers.fetch_add(1, Ordering::AcqRel);
+        }
+        data
+    }
+
+    /// How many calls were answered with data.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Acquire)
     }
 }
 

@@ -61,6 +61,9 @@ pub trait Pangolin: Send + Sync + 'static {
     /// Whether the API answers. Needs no key, so that it costs the server next to nothing.
     fn probe(&self) -> Answer<'_, ()>;
 
+    /// How many calls with the key were answered so far. A list that is returned from memory does not count: it proves nothing about the server.
+    fn answers(&self) -> u64;
+
     /// The domains of the organisation. Kept for a few minutes; see [`Pangolin::forget`].
     fn domains(&self) -> Answer<'_, Arc<[Domain]>>;
 

@@ -54,7 +54,8 @@ impl Http {
     pub(crate) async fn slices(&self, list: &List) -> Result<Vec<Value>, PangolinError> {
         match self.walk(list, Paging::Limits).await? {
             Walk::Complete(rows) => Ok(rows),
-            Walk::Other | Walk::Moved { .. } => Err(incomplete(list, "its paging is not known")),
+            Walk::Moved { .. } => Err(incomplete(list, "it changed while it was read")),
+            Walk::Other => Err(incomplete(list, "its paging is not known")),
         }
     }
 
@@ -80,6 +81,7 @@ impl Http {
     async fn walk(&self, list: &List, paging: Paging) -> Result<Walk, PangolinError> {
         let mut seen = BTreeSet::new();
         let mut rows = Vec::new();
+        let mut first = None;
         for page in 1..=MAX_PAGES {
             let offset = rows.len();
             let call = Call::new(Method::GET, &list.path, list.permission);
@@ -99,7 +101,12 @@ impl Http {
             if !(is(size, PAGE) && is(at.0, at.1)) {
                 return Err(incomplete(list, "another page was returned than asked for"));
             }
-            let total = data["pagination"]["total"].as_u64();
+            let total = number(&data["pagination"]["total"]);
+            // With offsets, a row that vanishes shifts the next page over one that is not read. The total of some versions counts more than
+            // the list has, so only its change is looked at.
+            if let (Some(total), true) = (total, *first.get_or_insert(total) != total) {
+                return Ok(Walk::Moved { seen: rows.len(), total });
+            }
             let Value::Array(found) = data[list.name].take() else {
                 return Err(PangolinError::Protocol { what: format!("a list without {}", list.name) });
             };
@@ -130,9 +137,13 @@ impl Http {
     }
 }
 
-fn is(value: &Value, number: usize) -> bool {
-    // Old versions return the numbers as they came, as text.
-    value.as_u64().or_else(|| value.as_str()?.parse().ok()) == Some(number as u64)
+fn is(value: &Value, expected: usize) -> bool {
+    number(value) == Some(expected as u64)
+}
+
+/// A number. Old versions return those of the request as they came, as text.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 fn incomplete(list: &List, what: impl Into<String>) -> PangolinError {

@@ -33,6 +33,7 @@ struct State {
     resources: BTreeMap<ResourceId, Stored>,
     next: i64,
     writes: u64,
+    answers: u64,
     fault: Option<PangolinError>,
     observers: Vec<Observer>,
 }
@@ -52,7 +53,7 @@ impl MemoryPangolin {
     /// An organisation with these domains and sites.
     pub fn new(domains: Vec<Domain>, sites: Vec<Site>) -> Self {
         let (resources, observers) = (BTreeMap::new(), Vec::new());
-        let state = State { domains, sites, resources, next: 0, writes: 0, fault: None, observers };
+        let state = State { domains, sites, resources, next: 0, writes: 0, answers: 0, fault: None, observers };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -96,9 +97,12 @@ impl MemoryPangolin {
     }
 
     fn read<T: Send + 'static>(&self, act: impl FnOnce(&mut State) -> Result<T, PangolinError>) -> Answer<'_, T> {
-        let answer = self.with(|state| match state.fault.clone() {
-            Some(fault) => Err(fault),
-            None => act(state),
+        let answer = self.with(|state| {
+            if let Some(fault) = state.fault.clone() {
+                return Err(fault);
+            }
+            state.answers += 1;
+            act(state)
         });
         ready(answer).boxed()
     }
@@ -166,6 +170,10 @@ fn stored(id: TargetId, wanted: &TargetSettings) -> Target {
 impl Pangolin for MemoryPangolin {
     fn probe(&self) -> Answer<'_, ()> {
         self.read(|_| Ok(()))
+    }
+
+    fn answers(&self) -> u64 {
+        self.with(|state| state.answers)
     }
 
     fn domains(&self) -> Answer<'_, Arc<[Domain]>> {

@@ -188,6 +188,17 @@ pub struct Resource {
     pub policy: Option<i64>,
 }
 
+impl Resource {
+    /// Whether it has nothing that only newer servers have.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.block_access
+            && !self.sticky_session
+            && self.tls_server_name.is_none()
+            && self.set_host_header.is_none()
+            && self.headers.is_empty()
+    }
+}
+
 /// An identifier that can be set: lower-case letters, digits and hyphens. The server compares case, its search does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NiceId(String);
@@ -367,6 +378,18 @@ pub struct Target {
     pub health: Option<HealthCheck>,
     /// Whether the server leaves it out because of its last check.
     pub unhealthy: bool,
+}
+
+impl Target {
+    /// Whether it has nothing that only newer servers have: a path, a priority, or a check.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.path.is_none()
+            && self.matching.is_none()
+            && self.rewrite.is_none()
+            && self.priority.unwrap_or(100) == 100
+            && self.health.is_none()
+            && !self.unhealthy
+    }
 }
 
 impl TargetSettings {

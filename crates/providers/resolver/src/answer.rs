@@ -126,6 +126,20 @@ impl LookupError {
     }
 }
 
+impl LookupError {
+    /// The server that was asked, where one was.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Timeout { server, .. }
+            | Self::Unreachable { server, .. }
+            | Self::BadAnswer { server, .. }
+            | Self::CnameLoop { server, .. }
+            | Self::Paused { server, .. } => Some(server),
+            Self::BadQuestion { .. } | Self::NoServer { .. } => None,
+        }
+    }
+}
+
 /// What one resolver answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::future::{BoxFuture, join_all};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use crate::Lookup;
-use crate::answer::{Answer, LookupError, Reply};
-use crate::server::Server;
+use crate::answer::{Answer, LookupError, Rcode, Reply};
+use crate::server::{PROBE, Server, ZoneOf};
 use crate::system;
 use crate::transport::Transport;
 use crate::upstream::{PORT, Upstream};
@@ -37,6 +38,8 @@ pub struct Options {
     pub authoritative_port: u16,
     /// The file with the authorities of resolvers behind TLS and HTTPS, instead of those of the system.
     pub ca: Option<PathBuf>,
+    /// Whether the servers ask others: then one that fails for every name is a resolver that does not work, and not a failure of the names.
+    pub forwards: bool,
 }
 
 impl Default for Options {
@@ -48,8 +51,22 @@ impl Default for Options {
             system: "/etc/resolv.conf".into(),
             authoritative_port: PORT,
             ca: None,
+            forwards: true,
         }
     }
+}
+
+impl Options {
+    /// The longest time that a lookup takes, once it has its turn.
+    pub fn longest(&self) -> Duration {
+        longest(self.deadline)
+    }
+}
+
+/// Every server of `system` is slow: each question is followed by two short ones, which tell whether the server works.
+fn longest(deadline: Duration) -> Duration {
+    let servers = u32::try_from(system::MOST).unwrap_or(u32::MAX);
+    (deadline + PROBE * 2).saturating_mul(servers)
 }
 
 /// Whether a resolver answers.
@@ -72,6 +89,13 @@ pub struct Resolvers {
     open: Semaphore,
     deadline: Duration,
     authoritative_port: u16,
+    forwards: bool,
+}
+
+/// The name servers of a zone, or the failure of whoever knows them.
+enum NameServers {
+    Servers(Vec<Arc<Server>>),
+    Failed(Answer),
 }
 
 #[derive(Debug)]
@@ -116,6 +140,7 @@ impl Resolvers {
             open: Semaphore::new(options.concurrency.max(1)),
             deadline: options.deadline,
             authoritative_port: options.authoritative_port,
+            forwards: options.forwards,
         }
     }
 
@@ -136,12 +161,26 @@ impl Resolvers {
     async fn replies(&self, resolver: &Arc<str>, kind: &Kind, name: &Fqdn, rtype: RecordType) -> Vec<Reply> {
         let results = match kind {
             Kind::Servers(servers) => vec![self.first_answer(resolver, servers, name, rtype).await],
-            Kind::Authoritative => match self.name_servers(resolver, name).await {
-                Ok(servers) => self.ask_authoritative(&servers, name, rtype).await,
-                Err(error) => vec![Err(error)],
-            },
+            Kind::Authoritative => {
+                // Several questions, one after another: without a limit, a slow guide would take longer than a caller waits.
+                let limit = longest(self.deadline);
+                let late = |_| {
+                    let why = format!("the name servers of {name} did not answer within {limit:?}");
+                    vec![Err(LookupError::NoServer { resolver: resolver.clone(), why })]
+                };
+                timeout(limit, self.of_zone(resolver, name, rtype)).await.unwrap_or_else(late)
+            }
         };
         results.into_iter().map(|result| Reply { resolver: resolver.clone(), result }).collect()
+    }
+
+    /// What the name servers of the zone answer, or why they cannot be asked.
+    async fn of_zone(&self, resolver: &Arc<str>, name: &Fqdn, rtype: RecordType) -> Vec<Result<Answer, LookupError>> {
+        match self.name_servers(resolver, name).await {
+            Ok(NameServers::Servers(servers)) => self.ask_authoritative(&servers, name, rtype).await,
+            Ok(NameServers::Failed(answer)) => vec![Ok(answer)],
+            Err(error) => vec![Err(error)],
+        }
     }
 
     /// The answer of the first server that has one. What a server answers counts, also a failure; only silence does not.
@@ -154,39 +193,61 @@ impl Resolvers {
     ) -> Result<Answer, LookupError> {
         let why = "the file has no nameserver line".to_owned();
         let mut last = LookupError::NoServer { resolver: resolver.clone(), why };
+        // One turn for all of them: who waits for a slow server does not wait for a turn again. The semaphore is never closed.
+        let _open = self.open.acquire().await;
         for server in servers {
-            match self.ask(server, name, rtype, true).await {
-                Err(error) if error.is_outage() || matches!(error, LookupError::Timeout { .. }) => last = error,
+            let asked = Instant::now();
+            match server.ask(name, rtype, true).await {
+                Err(error) if error.is_outage() => last = error,
+                Err(LookupError::Timeout { .. }) if server.knows_domains() && self.is_down(server, asked).await => {
+                    last = everything(server);
+                }
+                Err(error @ LookupError::Timeout { .. }) => last = error,
+                Ok(answer) if failed(answer.rcode) && self.is_down(server, asked).await => last = everything(server),
                 result => return result,
             }
         }
         Err(last)
     }
 
-    async fn ask(
-        &self,
-        server: &Server,
-        name: &Fqdn,
-        rtype: RecordType,
-        recursive: bool,
-    ) -> Result<Answer, LookupError> {
+    /// Whether a server that failed for a name, when it was asked at that time, fails for nearly every name.
+    async fn is_down(&self, server: &Server, asked: Instant) -> bool {
+        self.forwards && !server.works(asked).await
+    }
+
+    /// Asks a name server of a zone, which does not ask others.
+    async fn ask(&self, server: &Server, name: &Fqdn, rtype: RecordType) -> Result<Answer, LookupError> {
         // The semaphore is never closed.
         let _open = self.open.acquire().await;
-        server.ask(name, rtype, recursive).await
+        server.ask(name, rtype, false).await
     }
 
     /// The name servers of the zone that a name is in.
-    async fn name_servers(&self, resolver: &Arc<str>, name: &Fqdn) -> Result<Vec<Arc<Server>>, LookupError> {
+    async fn name_servers(&self, resolver: &Arc<str>, name: &Fqdn) -> Result<NameServers, LookupError> {
         let missing = |why: String| LookupError::NoServer { resolver: resolver.clone(), why };
         let mut zone = Err(missing("no resolver knows the zones".into()));
         for guide in &self.guide {
             let _open = self.open.acquire().await;
-            zone = guide.zone_of(name).await;
+            let started = Instant::now();
+            zone = match guide.zone_of(name).await {
+                Ok(ZoneOf::Zone(zone)) => Ok(zone),
+                Ok(ZoneOf::None) => Err(missing(format!("{name} is in no zone"))),
+                Ok(ZoneOf::Failed(rcode)) if failed(rcode) && self.is_down(guide, started).await => {
+                    Err(everything(guide))
+                }
+                // The servers of the zone do not work, or are wrong: that is the answer for its names.
+                Ok(ZoneOf::Failed(rcode)) => {
+                    let (server, took) = (guide.label().clone(), started.elapsed());
+                    let (chain, values) = (Vec::new(), Vec::new());
+                    return Ok(NameServers::Failed(Answer { rcode, chain, values, ttl: None, server, took }));
+                }
+                Err(error) => Err(error),
+            };
             if zone.is_ok() {
                 break;
             }
         }
-        let zone = zone?.ok_or_else(|| missing(format!("{name} is in no zone")))?;
+        let zone = zone?;
         let servers = self.first_answer(resolver, &self.guide, &zone, RecordType::Ns).await?;
         let hosts = servers.values.iter().filter_map(Rdata::target).take(MOST_AUTHORITATIVE);
         let addresses = join_all(hosts.map(|host| async move {
@@ -212,7 +273,7 @@ impl Resolvers {
             let new = || Arc::new(Server::new(address, &format!("{} ({ip})", host.undotted()), self.deadline));
             known.entry(address).or_insert_with(new).clone()
         };
-        Ok(found.into_iter().map(server).collect())
+        Ok(NameServers::Servers(found.into_iter().map(server).collect()))
     }
 
     /// Asks the name servers of the zone. When none of them can be reached, it is the zone that does not work, and no resolver.
@@ -222,7 +283,7 @@ impl Resolvers {
         name: &Fqdn,
         rtype: RecordType,
     ) -> Vec<Result<Answer, LookupError>> {
-        let asked = join_all(servers.iter().map(|server| self.ask(server, name, rtype, false))).await;
+        let asked = join_all(servers.iter().map(|server| self.ask(server, name, rtype))).await;
         if asked.iter().all(|result| result.as_ref().is_err_and(LookupError::is_outage)) {
             return vec![Err(LookupError::Timeout {
                 server: "the name servers of the zone".into(),
@@ -255,6 +316,16 @@ impl Resolvers {
         }
         Ok(answer)
     }
+}
+
+/// The error of a server that fails for nearly every name; in the same words from try to try.
+fn everything(server: &Server) -> LookupError {
+    LookupError::Unreachable { server: server.label().clone(), why: "it fails for every name".to_owned() }
+}
+
+/// Whether a server answers like this when it cannot find out.
+fn failed(rcode: Rcode) -> bool {
+    matches!(rcode, Rcode::ServFail | Rcode::Refused)
 }
 
 fn address(value: &Rdata) -> Option<IpAddr> {

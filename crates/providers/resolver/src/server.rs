@@ -1,9 +1,12 @@
 //! One name server: asked within a deadline, left alone while it does not answer, chains followed to their end.
 
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use hickory_proto::op::Message;
 use hickory_proto::rr::{Name, RecordType as WireType};
 use signpost_dns::{Fqdn, RecordType};
@@ -16,7 +19,7 @@ use crate::transport::Transport;
 use crate::wire::{self, MOST_HOPS, Unreadable};
 
 /// How long a server may take for the question that tells whether it answers at all.
-const PROBE: Duration = Duration::from_secs(1);
+pub(crate) const PROBE: Duration = Duration::from_secs(1);
 
 /// A name server.
 #[derive(Debug)]
@@ -25,6 +28,37 @@ pub(crate) struct Server {
     label: Arc<str>,
     breaker: Breaker<String>,
     deadline: Duration,
+    control: Mutex<Control>,
+    /// Of several questions that fail, one starts a control.
+    controls: tokio::sync::Mutex<()>,
+}
+
+/// The domains that a server answered for, and the last control.
+#[derive(Debug, Default)]
+struct Control {
+    domains: BTreeSet<Fqdn>,
+    /// When it began, and whether the server works.
+    last: Option<(Instant, bool)>,
+}
+
+/// Domains that are remembered, and how long a control that failed counts.
+const MOST_CONTROLS: usize = 8;
+const CONTROLLED: Duration = Duration::from_secs(1);
+/// Domains that a resolver may answer for itself, such as those of the cluster: they tell nothing about the servers that it asks.
+const OWN: &[&str] = &["arpa", "internal", "invalid", "lan", "local", "localhost", "onion", "test"];
+/// A domain that every resolver with a way to the root knows. Its zone is signed with opt-out, so a resolver does not make up denials from what it has in
+/// its cache (RFC 8198), as it may below `arpa`.
+const ROOTED: &str = "com";
+
+/// What a name is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ZoneOf {
+    /// This zone.
+    Zone(Fqdn),
+    /// No zone is known.
+    None,
+    /// The server fails for it.
+    Failed(Rcode),
 }
 
 impl Server {
@@ -34,11 +68,70 @@ impl Server {
 
     /// A server that is reached in this way.
     pub(crate) fn over(transport: Transport, label: &str, deadline: Duration) -> Self {
-        Self { transport, label: label.into(), breaker: Breaker::default(), deadline }
+        let (label, breaker, control) = (label.into(), Breaker::default(), Mutex::default());
+        Self { transport, label, breaker, deadline, control, controls: tokio::sync::Mutex::default() }
     }
 
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.breaker.last().and_then(Result::err)
+    }
+
+    /// Its name in answers.
+    pub(crate) fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a name was answered.
+    fn answered(&self, name: &Fqdn) {
+        let Some(domain) = domain(name) else { return };
+        let mut control = self.control();
+        if control.domains.len() < MOST_CONTROLS && control.domains.insert(domain) {
+            control.last = None;
+        }
+    }
+
+    /// Whether the server was asked for names of several domains, so that one that is slow can be told from a server that is.
+    pub(crate) fn knows_domains(&self) -> bool {
+        self.control().domains.len() > 1
+    }
+
+    /// Whether a server that failed for a name works: whether it answers for the top-level domain `com`, or for any domain that it answered for before. It
+    /// is asked for names that it cannot have in its cache. A forwarder whose own server is down fails for all of them. Zones whose own name
+    /// server is down fail as well, however many they are, but the others are answered. `asked` is when the question that failed was sent: one
+    /// control is enough for all that failed before it.
+    pub(crate) async fn works(&self, asked: Instant) -> bool {
+        let _one_at_a_time = self.controls.lock().await;
+        let (domains, last) = {
+            let control = self.control();
+            (control.domains.clone(), control.last)
+        };
+        if let Some((began, works)) = last
+            && (began >= asked || !works && began.elapsed() < CONTROLLED)
+        {
+            return works;
+        }
+        let rooted = Fqdn::parse(ROOTED).ok();
+        let (began, until) = (Instant::now(), Instant::now() + PROBE);
+        let controls = domains.iter().chain(&rooted).map(|domain| async move {
+            let name = Fqdn::parse(&format!("{}.{}", unknown_label(), domain.undotted())).ok();
+            let name = name.and_then(|name| wire::wire_name(&name))?;
+            let answer = self.transport.exchange(&name, WireType::A, true, until).await.ok()?;
+            matches!(wire::rcode(&answer), Rcode::NoError | Rcode::NxDomain).then_some(domain)
+        });
+        let answers: Vec<Option<&Fqdn>> = join_all(controls).await;
+        let answered: BTreeSet<&Fqdn> = answers.iter().flatten().copied().collect();
+        let works = !answered.is_empty();
+        let mut control = self.control();
+        control.last = Some((began, works));
+        if domains.iter().any(|domain| answered.contains(domain)) {
+            // A domain that does not work any more is not a control.
+            control.domains.retain(|domain| answered.contains(domain));
+        }
+        works
     }
 
     /// Asks for the values of a name, over as many CNAME records as it takes.
@@ -64,28 +157,32 @@ impl Server {
             if read.values.is_empty() && rcode == Rcode::NoError && led_on && recursive {
                 continue;
             }
+            if recursive && matches!(rcode, Rcode::NoError | Rcode::NxDomain) {
+                self.answered(name);
+            }
             let (server, took) = (self.label.clone(), started.elapsed());
             return Ok(Answer { rcode, chain, values: read.values, ttl, server, took });
         }
     }
 
     /// The zone that a name is in. An alias is answered with the zone of its target; its own zone is that of its parent.
-    pub(crate) async fn zone_of(&self, name: &Fqdn) -> Result<Option<Fqdn>, LookupError> {
+    pub(crate) async fn zone_of(&self, name: &Fqdn) -> Result<ZoneOf, LookupError> {
         let until = Instant::now() + self.deadline;
         let mut next = Some(name.clone());
         while let Some(at) = next {
             let (wire_name, wire_type) = Self::question(&at, RecordType::Soa)?;
             let message = self.exchange(&wire_name, wire_type, true, until).await?;
             // Behind a failure may be a zone of its own, which the parent's servers know nothing about.
-            if !matches!(wire::rcode(&message), Rcode::NoError | Rcode::NxDomain) {
-                return Ok(None);
+            match wire::rcode(&message) {
+                Rcode::NoError | Rcode::NxDomain => {}
+                rcode => return Ok(ZoneOf::Failed(rcode)),
             }
             if let Some(zone) = wire::zone(&message).filter(|zone| name.is_at_or_below(zone)) {
-                return Ok(Some(zone));
+                return Ok(ZoneOf::Zone(zone));
             }
             next = at.parent();
         }
-        Ok(None)
+        Ok(ZoneOf::None)
     }
 
     fn question(name: &Fqdn, rtype: RecordType) -> Result<(Name, WireType), LookupError> {
@@ -151,6 +248,23 @@ impl Server {
             Unreadable::Value(why) => LookupError::BadAnswer { server, why },
         }
     }
+}
+
+/// The last two labels of a name; `None` where a resolver may answer for itself.
+fn domain(name: &Fqdn) -> Option<Fqdn> {
+    let (mut domain, mut above) = (name.clone(), name.parent()?);
+    loop {
+        let next = above.parent()?;
+        if next.is_root() {
+            return (!OWN.contains(&above.undotted())).then_some(domain);
+        }
+        (domain, above) = (above, next);
+    }
+}
+
+/// A label that nobody has asked for before.
+fn unknown_label() -> String {
+    format!("signpost-{:016x}", RandomState::new().build_hasher().finish())
 }
 
 /// Tells the breaker when a question is given up.

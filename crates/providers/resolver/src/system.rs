@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::upstream::PORT;
 
 /// As many as the C library uses.
-const MOST: usize = 3;
+pub(crate) const MOST: usize = 3;
 
 /// The name servers in the text of a `resolv.conf`.
 pub(crate) fn servers(text: &str) -> Vec<SocketAddr> {

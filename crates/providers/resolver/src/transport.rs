@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::{Name, RecordType as WireType};
@@ -23,6 +24,8 @@ use crate::wire;
 
 /// Open connections to one server that wait for a question.
 const MOST_IDLE: usize = 8;
+/// How long one is kept.
+const LONGEST_IDLE: Duration = Duration::from_secs(10);
 /// The longest message of DNS.
 const MOST_OCTETS: usize = 65_535;
 /// The type of a message over HTTPS.
@@ -87,7 +90,9 @@ impl Transport {
         let question = || wire::question(name, rtype, recursive, true);
         match self {
             Self::Plain(address) => exchange::exchange(*address, name, rtype, recursive, deadline).await,
-            Self::Tls(tls) => timeout_at(deadline, tls.ask(&question())).await.map_err(|_| Failure::Timeout)?,
+            Self::Tls(tls) => {
+                timeout_at(deadline, tls.ask(&question(), deadline)).await.map_err(|_| Failure::Timeout)?
+            }
             Self::Https(https) => timeout_at(deadline, https.ask(&question())).await.map_err(|_| Failure::Timeout)?,
             Self::Broken(why) => Err(Failure::Network(io::Error::other(why.clone()))),
         }
@@ -124,7 +129,8 @@ pub(crate) struct Tls {
     address: SocketAddr,
     name: ServerName<'static>,
     connector: TlsConnector,
-    idle: Mutex<Vec<TlsStream<TcpStream>>>,
+    /// Connections that were used a moment ago, and when.
+    idle: Mutex<Vec<(TlsStream<TcpStream>, Instant)>>,
 }
 
 impl std::fmt::Debug for Tls {
@@ -134,14 +140,18 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    async fn ask(&self, question: &Message) -> Result<Message, Failure> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        // The server may have closed a connection that was idle: then a new one is made.
-        if let Some(mut open) = idle
-            && let Ok(answer) = framed(&mut open, question).await
-        {
-            self.keep(open);
-            return Ok(answer);
+    async fn ask(&self, question: &Message, deadline: Instant) -> Result<Message, Failure> {
+        // A firewall may have dropped an older one without a word.
+        let fresh = |(open, used): (TlsStream<TcpStream>, Instant)| (used.elapsed() < LONGEST_IDLE).then_some(open);
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().and_then(fresh);
+        // The server may have closed a connection that was idle, or does not hear it any more: then a new one is made, while there is time.
+        if let Some(mut open) = idle {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Ok(Ok(answer)) = timeout_at(deadline - left * 3 / 4, framed(&mut open, question)).await {
+                self.keep(open);
+                return Ok(answer);
+            }
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         let plain = TcpStream::connect(self.address).await?;
         plain.set_nodelay(true)?;
@@ -153,8 +163,9 @@ impl Tls {
 
     fn keep(&self, open: TlsStream<TcpStream>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, used)| used.elapsed() < LONGEST_IDLE);
         if idle.len() < MOST_IDLE {
-            idle.push(open);
+            idle.push((open, Instant::now()));
         }
     }
 }

@@ -50,7 +50,9 @@ impl FromStr for Upstream {
             "authoritative" => return Ok(Self::Authoritative),
             _ => {}
         }
-        let error = || UpstreamError(text.chars().take(100).collect());
+        // The message is in logs: what comes before an @ may be a password.
+        let shown = text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, rest)| format!("…@{rest}"));
+        let error = || UpstreamError(shown.chars().take(100).collect());
         if let Some(server) = text.strip_prefix("tls://") {
             let (server, name) = server.split_once('#').map_or((server, None), |(server, name)| (server, Some(name)));
             let valid = |name: &str| Fqdn::parse_hostname(name).map(|name| Box::from(name.undotted()));
@@ -58,7 +60,8 @@ impl FromStr for Upstream {
             return address(server, TLS_PORT).map(|address| Self::Tls { address, name }).ok_or_else(error);
         }
         if text.starts_with("https://") {
-            let url = Url::parse(text).ok().filter(|url| url.has_host() && url.username().is_empty());
+            let plain = |url: &Url| url.has_host() && url.username().is_empty() && url.password().is_none();
+            let url = Url::parse(text).ok().filter(plain);
             return url.map(|url| Self::Https(url.as_str().into())).ok_or_else(error);
         }
         address(text, PORT).map(Self::Server).ok_or_else(error)
@@ -122,9 +125,12 @@ mod tests {
             "tls://192.0.2.1#a_b",
             "https://",
             "https://user@192.0.2.1/",
+            "https://:secret@192.0.2.1/",
+            "tls://user:secret@192.0.2.1",
         ] {
             let error = text.parse::<Upstream>().unwrap_err().to_string();
             assert!(error.contains("write system, authoritative"), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

@@ -12,6 +12,9 @@ use crate::answer::Rcode;
 
 /// What fits into a datagram on every path (as recommended for DNS since 2020).
 const PAYLOAD: u16 = 1232;
+/// Types whose values hickory leaves as octets.
+const DS: u16 = 43;
+const DNAME: u16 = 39;
 /// Longest chain of CNAME records that is followed.
 pub(crate) const MOST_HOPS: usize = 16;
 
@@ -124,6 +127,9 @@ pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Re
         }
         read.hops.push(hop);
     }
+    if read.values.is_empty() && read.hops.is_empty() {
+        delegated(message, name, rtype, &mut read)?;
+    }
     if read.values.is_empty() {
         // How long a negative answer may be kept.
         let negative = message.authorities.iter().find_map(|record| match &record.data {
@@ -137,6 +143,27 @@ pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Re
     read.values.sort_unstable();
     read.values.dedup();
     Ok(read)
+}
+
+/// Reads a referral: a server that does not have a zone itself names the servers of the zone, and their addresses, beside an empty answer.
+/// For these records of the parent zone, it is the answer.
+fn delegated(message: &Message, name: &Name, rtype: WireType, read: &mut Read) -> Result<(), Unreadable> {
+    let is_soa = |record: &Record| matches!(record.data, RData::SOA(_));
+    let metadata = &message.metadata;
+    if metadata.authoritative || metadata.response_code != ResponseCode::NoError || !message.answers.is_empty() {
+        return Ok(());
+    }
+    if message.authorities.iter().any(is_soa) || !message.authorities.iter().any(|it| it.record_type() == WireType::NS)
+    {
+        return Ok(());
+    }
+    let section = if rtype == WireType::NS { &message.authorities } else { &message.additionals };
+    let here = |record: &&Record| record.record_type() == rtype && record.name.to_lowercase() == name.to_lowercase();
+    for record in section.iter().filter(here) {
+        read.values.push(value(&record.data).map_err(Unreadable::Value)?);
+        read.ttl = Some(read.ttl.map_or(record.ttl, |shortest| shortest.min(record.ttl)));
+    }
+    Ok(())
 }
 
 /// The zone that a message names as the authority for a name: the owner of its SOA record. `None` for an alias, where it is the target's.
@@ -198,6 +225,19 @@ fn value(data: &RData) -> Result<Rdata, String> {
         }
         RData::HTTPS(https) => parse(RecordType::Https, &service_binding(&https.0)?),
         RData::SVCB(svcb) => parse(RecordType::Svcb, &service_binding(svcb)?),
+        RData::NAPTR(naptr) => {
+            let quoted =
+                |octets: &[u8]| Text::new(octets).map(|text| text.to_string()).map_err(|error| error.to_string());
+            let (flags, services, expression) =
+                (quoted(&naptr.flags)?, quoted(&naptr.services)?, quoted(&naptr.regexp)?);
+            let (order, preference, name) = (naptr.order, naptr.preference, escaped(&naptr.replacement));
+            parse(RecordType::Naptr, &format!("{order} {preference} {flags} {services} {expression} {name}"))
+        }
+        RData::Unknown { code, rdata } if u16::from(*code) == DS => delegation_signer(&rdata.anything),
+        RData::Unknown { code, rdata } if u16::from(*code) == DNAME => {
+            let name = uncompressed(&rdata.anything).ok_or("it is not a name")?;
+            name_of(&name).map(Rdata::Dname)
+        }
         RData::Unknown { code, rdata } => {
             let octets = &rdata.anything;
             let hex = HEXLOWER.encode(octets);
@@ -209,6 +249,29 @@ fn value(data: &RData) -> Result<Rdata, String> {
             parse(rtype, &other.to_string())
         }
     }
+}
+
+/// The digest of a key in the parent zone: key tag, algorithm, digest type, digest.
+fn delegation_signer(octets: &[u8]) -> Result<Rdata, String> {
+    let [high, low, algorithm, digest, rest @ ..] = octets else { return Err("it is too short".into()) };
+    let tag = u16::from_be_bytes([*high, *low]);
+    let text = format!("{tag} {algorithm} {digest} {}", HEXLOWER.encode(rest));
+    Rdata::parse(&RecordType::Ds, &text).map_err(|error| error.to_string())
+}
+
+/// A name that is written label by label.
+fn uncompressed(mut octets: &[u8]) -> Option<Name> {
+    let mut labels: Vec<&[u8]> = Vec::new();
+    loop {
+        let (length, rest) = octets.split_first()?;
+        if *length == 0 {
+            break;
+        }
+        let (label, rest) = rest.split_at_checked(usize::from(*length)).filter(|_| *length < 64)?;
+        labels.push(label);
+        octets = rest;
+    }
+    Name::from_labels(labels).ok()
 }
 
 /// A service binding as text. Values that are not text are written as octets.

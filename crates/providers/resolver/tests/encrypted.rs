@@ -53,6 +53,28 @@ async fn over_tcp(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
+/// A name server over TCP that answers one question of a connection, and then keeps it open in silence.
+async fn silent_after_one() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counter.fetch_add(1, Ordering::SeqCst);
+            let Ok(length) = stream.read_u16().await else { continue };
+            let mut octets = vec![0; usize::from(length)];
+            stream.read_exact(&mut octets).await.unwrap();
+            let answer = answer(&octets);
+            let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+            stream.write_all(&[&length[..], &answer].concat()).await.unwrap();
+            open.push(stream);
+        }
+    });
+    (address, connections)
+}
+
 /// A name server over HTTP/1.1 that answers at one path.
 async fn over_http(path: &'static str, media_type: &'static str) -> SocketAddr {
     async fn serve(stream: &mut TcpStream, path: &str, media_type: &str) -> Option<()> {
@@ -136,6 +158,20 @@ async fn a_connection_that_the_server_closed_is_replaced() {
         is_answered(&ask(&resolvers).await);
     }
     assert_eq!(connections.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_lost_without_a_word_is_replaced_in_time() {
+    let (server, connections) = silent_after_one().await;
+    let front = TlsFront::open_by_address(server).await;
+    let upstream = front.url().replace("https://", "tls://").parse().unwrap();
+    let deadline = Duration::from_secs(8);
+    let ca = Some(front.ca_file().to_owned());
+    let resolvers = Resolvers::new(&Options { resolvers: vec![upstream], deadline, ca, ..Options::default() });
+    for _ in 0..2 {
+        is_answered(&ask(&resolvers).await);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

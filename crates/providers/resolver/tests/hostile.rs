@@ -344,14 +344,51 @@ async fn response_codes_are_kept_apart() {
         (ResponseCode::Refused, Rcode::Refused),
         (ResponseCode::NotAuth, Rcode::Other(9)),
     ] {
+        // For this name only: a server that fails for every name does not work.
         let datagrams: Datagrams = Arc::new(move |question, _| {
             let mut failed = answer(question, vec![]);
-            failed.metadata.response_code = code;
+            if question.queries[0].name.to_string() == "www.example.org." {
+                failed.metadata.response_code = code;
+            }
             vec![failed.to_vec().unwrap()]
         });
         let (at, _) = server(datagrams, None).await;
         let answer = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap();
         assert_eq!(answer.rcode, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_fails_for_every_name_does_not_work_and_one_that_answers_another_does() {
+    for code in [ResponseCode::ServFail, ResponseCode::Refused] {
+        let down = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_down = down.clone();
+        let datagrams: Datagrams = Arc::new(move |question, _| {
+            let good = question.queries[0].name.to_string().ends_with(".example.net.");
+            let works = good && !is_down.load(std::sync::atomic::Ordering::SeqCst);
+            let mut message = answer(question, if works { vec![a("good.example.net.", 1)] } else { vec![] });
+            if !works {
+                message.metadata.response_code = code;
+            }
+            vec![message.to_vec().unwrap()]
+        });
+        let (at, _) = server(datagrams, None).await;
+        let resolvers = resolvers(at, PATIENT);
+        // Nothing is known to be answered, and the root is not either.
+        let error = ask(&resolvers, "www.example.org", RecordType::A).await.unwrap_err();
+        assert!(error.is_outage() && error.to_string().contains("for every name"), "{error}");
+        assert_eq!(ask(&resolvers, "good.example.net", RecordType::A).await.unwrap().values, [address(1)]);
+        assert!(matches!(
+            ask(&resolvers, "www.example.org", RecordType::A).await.unwrap().rcode,
+            Rcode::ServFail | Rcode::Refused
+        ));
+        down.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(ask(&resolvers, "www.example.org", RecordType::A).await.unwrap_err().is_outage());
+        // What a server was asked for that has the names itself is its own answer.
+        let options =
+            Options { resolvers: vec![Upstream::Server(at)], deadline: PATIENT, forwards: false, ..Options::default() };
+        let own = ask(&Resolvers::new(&options), "www.example.org", RecordType::A).await.unwrap();
+        assert!(matches!(own.rcode, Rcode::ServFail | Rcode::Refused));
     }
 }
 
@@ -452,7 +489,9 @@ async fn an_alias_into_another_zone_is_asked_at_its_own_zone() {
 async fn a_zone_that_fails_is_not_looked_for_at_its_parent() {
     let (at, _) = server(guide(), None).await;
     let replies = of_zones(at, at.port(), "broken.example.org").await;
-    assert!(matches!(&replies[..], [Err(LookupError::NoServer { .. })]), "{replies:?}");
+    // The guide answers for other names, so the zone itself fails.
+    let [Ok(answer)] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!((answer.rcode, answer.values.len()), (Rcode::ServFail, 0));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ fn routed(name: &'static str, path: &str, matching: PathMatch) -> EdgeTarget<&'s
 }
 
 fn app(targets: Vec<EdgeTarget<&'static str>>) -> Exposure<&'static str> {
-    Exposure { host: "app.example.com".to_owned(), enabled: true, ssl: true, targets }
+    Exposure { host: "app.example.com".to_owned(), enabled: true, ssl: true, access: Access::Open, targets }
 }
 
 fn get(exposures: &[Exposure<&'static str>], path: &str) -> Answer<&'static str> {
@@ -149,4 +149,25 @@ fn a_wildcard_host_matches_exactly_one_label() {
     for host in ["example.com", "a.b.example.com", "xexample.com"] {
         assert_eq!(ask(host), Answer::NoRouter, "{host}");
     }
+}
+
+/// "A resource created through the API is SSO-protected by default. Public exposure needs a second call." The login and the block come before any
+/// target, and after the redirect to HTTPS.
+#[test]
+fn access_is_judged_before_a_target_answers_and_after_the_redirect() {
+    let with = |access| [Exposure { access, ..app(vec![target("a")]) }];
+    let visit = |access, https| visit(&with(access), https, "app.example.com", "/");
+    assert_eq!(visit(Access::Open, true), Visit::Open(Answer::Served(vec!["a"])));
+    assert_eq!(visit(Access::Login, true), Visit::Login);
+    assert_eq!(visit(Access::Blocked, true), Visit::Blocked);
+    for access in [Access::Open, Access::Login, Access::Blocked] {
+        assert_eq!(visit(access, false), Visit::Open(Answer::Redirect));
+        assert_eq!(
+            answer(&with(access), true, "app.example.com", "/"),
+            Answer::Served(vec!["a"]),
+            "the route is the same"
+        );
+    }
+    let elsewhere = super::visit(&with(Access::Blocked), true, "other.example.com", "/");
+    assert_eq!(elsewhere, Visit::Open(Answer::NoRouter));
 }

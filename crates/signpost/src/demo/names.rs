@@ -48,6 +48,10 @@ impl Names for Served {
         self.records.remove(name, &rtype);
     }
 
+    fn address(&self) -> SocketAddr {
+        self.server
+    }
+
     fn ask<'a>(&'a self, name: &'a str, rtype: &'a str) -> BoxFuture<'a, Result<Vec<String>, BoxError>> {
         Box::pin(async move { Ok(ask(&*self.socket.lock().await, self.server, name, rtype).await?) })
     }

@@ -208,18 +208,25 @@ on_both! {
     }
 }
 
-/// The examples hold an installation too, which the demo leaves out.
-#[test]
-fn the_examples_run_in_the_demo() {
+/// Runs the demo with one folder of examples. They hold an installation too, which the demo leaves out.
+fn demo_of(examples: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pihole");
+    let examples = format!("{}/../../examples/{examples}", env!("CARGO_MANIFEST_DIR"));
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_signpost"))
-        .args(["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", examples])
+        .args(["demo", "--once", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--examples", &examples])
         .env("TMPDIR", folder.path())
         .output()
         .unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    printed
+}
+
+#[test]
+fn the_examples_run_in_the_demo() {
+    let printed = demo_of("powerdns");
+    assert!(printed.contains("test.helloworld.com."), "{printed}");
+    let printed = demo_of("pihole");
     for host in ["app.home.arpa.", "media.home.arpa.", "films.home.arpa."] {
         assert!(printed.contains(host), "{host} is missing in {printed}");
     }

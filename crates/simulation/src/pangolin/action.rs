@@ -6,7 +6,8 @@ use signpost_testkit::pangolin::Version;
 
 use crate::{
     dice::Dice,
-    history::{self, Event, History, What},
+    history::{self, History},
+    ingresses::IngressAction,
 };
 
 /// An action of a user.
@@ -15,15 +16,6 @@ use crate::{
 pub enum Action {
     /// What the Pangolin is and how the operator is configured; read before the start.
     Setup(Setup),
-    /// Creates or changes an Ingress.
-    Ingress(IngressObject),
-    /// Deletes an Ingress.
-    Delete {
-        /// Its name.
-        name: String,
-    },
-    /// Deletes an Ingress and creates this one at once.
-    Recreate(IngressObject),
     /// Creates or deletes a Service.
     Service {
         /// Its name.
@@ -31,13 +23,6 @@ pub enum Action {
         /// Whether it exists from now on.
         exists: bool,
     },
-    /// Creates many Ingresses, `bulk-0` and so on.
-    Bulk {
-        /// How many.
-        count: usize,
-    },
-    /// Deletes all that `bulk` created.
-    DeleteBulk,
     /// Somebody creates a resource at the dashboard.
     Foreign {
         /// Its host.
@@ -60,6 +45,9 @@ pub enum Action {
         /// For how many minutes.
         minutes: u64,
     },
+    /// Acts on Ingresses.
+    #[serde(untagged)]
+    Objects(IngressAction<IngressObject>),
 }
 
 /// What somebody changes at the dashboard.
@@ -173,13 +161,6 @@ impl IngressObject {
     }
 }
 
-/// An Ingress with one host and without anything special.
-pub fn plain(name: String) -> IngressObject {
-    let path = PathObject { path: "/".to_owned(), exact: false, service: "app".to_owned(), port: 80 };
-    let rules = vec![RuleObject { host: format!("{name}.ns.test"), paths: vec![path] }];
-    IngressObject { name, class: "pangolin".to_owned(), enabled: None, sso: None, rules }
-}
-
 struct Stage {
     setup: Setup,
     ingresses: usize,
@@ -257,7 +238,7 @@ impl Stage {
 
     fn act(&self, dice: &mut Dice, first: bool) -> Vec<Action> {
         if first {
-            return (0..dice.below(4)).map(|_| Action::Ingress(self.ingress(dice))).collect();
+            return (0..dice.below(4)).map(|_| Action::Objects(IngressAction::Ingress(self.ingress(dice)))).collect();
         }
         if self.outages && dice.chance(10) {
             return vec![Action::Outage { minutes: dice.pick(&[1, 5, 60]) }];
@@ -266,18 +247,19 @@ impl Stage {
             return vec![self.by_hand(dice)];
         }
         if dice.chance(self.bulk) {
-            return vec![dice.pick(&[Action::Bulk { count: 12 }, Action::DeleteBulk])];
+            let bulk = [IngressAction::Bulk { count: 12 }, IngressAction::DeleteBulk];
+            return vec![Action::Objects(dice.pick(&bulk))];
         }
         if dice.chance(self.special / 3) {
             let name = dice.pick(&["app", "api"]).to_owned();
             return vec![Action::Service { name, exists: dice.chance(70) }];
         }
         let ingress = self.ingress(dice);
-        vec![match dice.weighted(&[6, 4, 2]) {
-            0 => Action::Ingress(ingress),
-            1 => Action::Delete { name: ingress.name },
-            _ => Action::Recreate(ingress),
-        }]
+        vec![Action::Objects(match dice.weighted(&[6, 4, 2]) {
+            0 => IngressAction::Ingress(ingress),
+            1 => IngressAction::Delete { name: ingress.name },
+            _ => IngressAction::Recreate(ingress),
+        })]
     }
 }
 
@@ -285,9 +267,6 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed ^ 0x9a_9901_1100);
     let stage = Stage::draw(&mut dice);
-    let setup = Event { at: 0, what: What::User(Action::Setup(stage.setup.clone())) };
-    let mut first = true;
-    let mut history = history::draw(seed, &mut dice, move |dice| stage.act(dice, std::mem::replace(&mut first, false)));
-    history.events.insert(0, setup);
-    history
+    let setup = Action::Setup(stage.setup.clone());
+    history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first)).after(setup)
 }

@@ -22,14 +22,16 @@ use signpost_testkit::pangolin::ORG;
 use tokio::time::Instant;
 
 use self::{
-    action::{Action, IngressObject, Setup, plain},
+    action::{Action, IngressObject, PathObject, RuleObject, Setup},
     oracle::Settled,
-    twin::{KEY, PangolinWire, Twin},
+    twin::{KEY, Twin},
 };
 use crate::{
     bed::{Bed, Moment},
-    history::{History, What},
+    history::History,
+    ingresses::{self, IngressBed, hosts},
     process::Process,
+    provider::Wire,
     world::{self, World},
 };
 
@@ -53,10 +55,6 @@ struct Touched {
 }
 
 impl PangolinBed {
-    fn api(&self) -> Api<Ingress> {
-        Api::namespaced(self.client.clone(), "one")
-    }
-
     fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), "one")
     }
@@ -66,6 +64,7 @@ impl PangolinBed {
     }
 
     fn touch(&self, hosts: impl IntoIterator<Item = String>, by_hand: bool) {
+        self.world.acts();
         let at = Instant::now();
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
         for host in hosts {
@@ -78,6 +77,32 @@ impl PangolinBed {
     /// When anything about a host was last changed.
     fn touched(&self, host: &str) -> Option<Touched> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).get(host).copied()
+    }
+
+    async fn service(&self, name: &str, exists: bool) {
+        let all: Vec<String> = self.settled().keys().cloned().collect();
+        let listed = self.api().list(&ListParams::default()).await;
+        self.touch(all.into_iter().chain(listed.into_iter().flatten().flat_map(hosts)), false);
+        let done = if exists {
+            create_service(&self.client, name).await.is_ok()
+        } else {
+            self.services().delete(name, &DeleteParams::default()).await.is_ok()
+        };
+        self.world.note(&format!("user sets Service {name} to {exists}: {done}"));
+    }
+}
+
+impl IngressBed for PangolinBed {
+    type Object = IngressObject;
+
+    fn plain(name: String) -> IngressObject {
+        let path = PathObject { path: "/".to_owned(), exact: false, service: "app".to_owned(), port: 80 };
+        let rules = vec![RuleObject { host: format!("{name}.ns.test"), paths: vec![path] }];
+        IngressObject { name, class: "pangolin".to_owned(), enabled: None, sso: None, rules }
+    }
+
+    fn api(&self) -> Api<Ingress> {
+        Api::namespaced(self.client.clone(), "one")
     }
 
     async fn put(&self, ingress: &IngressObject) {
@@ -96,23 +121,10 @@ impl PangolinBed {
         self.world.note(&format!("user deletes {name}: {}", answer.is_ok()));
     }
 
-    async fn service(&self, name: &str, exists: bool) {
-        let all: Vec<String> = self.settled().keys().cloned().collect();
-        let listed = self.api().list(&ListParams::default()).await;
-        self.touch(all.into_iter().chain(listed.into_iter().flatten().flat_map(hosts)), false);
-        let done = if exists {
-            create_service(&self.client, name).await.is_ok()
-        } else {
-            self.services().delete(name, &DeleteParams::default()).await.is_ok()
-        };
-        self.world.note(&format!("user sets Service {name} to {exists}: {done}"));
+    async fn recreate(self: &Arc<Self>, ingress: &IngressObject) {
+        self.delete(&ingress.name).await;
+        self.put(ingress).await;
     }
-}
-
-/// The hosts of an Ingress.
-fn hosts(ingress: Ingress) -> Vec<String> {
-    let rules = ingress.spec.and_then(|spec| spec.rules).unwrap_or_default();
-    rules.into_iter().filter_map(|rule| rule.host).collect()
 }
 
 async fn create_service(client: &kube::Client, name: &str) -> Result<(), kube::Error> {
@@ -148,8 +160,8 @@ impl Bed for PangolinBed {
 
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
-        let setup = history.events.iter().find_map(|event| match &event.what {
-            What::User(Action::Setup(setup)) => Some(setup.clone()),
+        let setup = history.find(|action| match action {
+            Action::Setup(setup) => Some(setup.clone()),
             _ => None,
         });
         let setup = setup.unwrap_or_default();
@@ -162,25 +174,8 @@ impl Bed for PangolinBed {
     async fn act(self: &Arc<Self>, action: &Action) {
         match action {
             Action::Setup(_) => {}
-            Action::Ingress(ingress) => self.put(ingress).await,
-            Action::Delete { name } => self.delete(name).await,
-            Action::Recreate(ingress) => {
-                self.delete(&ingress.name).await;
-                self.put(ingress).await;
-            }
+            Action::Objects(action) => ingresses::act(self, action).await,
             Action::Service { name, exists } => self.service(name, *exists).await,
-            Action::Bulk { count } => {
-                for number in 0..*count {
-                    self.put(&plain(format!("bulk-{number}"))).await;
-                }
-            }
-            Action::DeleteBulk => {
-                let listed = self.api().list(&ListParams::default()).await;
-                let names = listed.into_iter().flatten().filter_map(|ingress| ingress.metadata.name);
-                for name in names.filter(|name| name.starts_with("bulk-")) {
-                    self.delete(&name).await;
-                }
-            }
             Action::Foreign { host } => {
                 self.twin.add(host);
                 self.touch([host.clone()], true);
@@ -198,13 +193,7 @@ impl Bed for PangolinBed {
     }
 
     async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
-        for name in (0..40).map(|number| format!("r{round}-{number}")) {
-            if delete {
-                self.delete(&name).await;
-            } else {
-                self.put(&plain(name)).await;
-            }
-        }
+        ingresses::churn(self, round, delete).await;
     }
 
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send> {
@@ -222,13 +211,13 @@ impl Bed for PangolinBed {
             _ => usual,
         };
         let connection = Connection::new(base, ORG, Secret::Value(KEY.into()));
-        let wire = Arc::new(PangolinWire::new(&self.twin, process));
+        let wire = Arc::new(Wire::new(&self.world, &self.twin, process));
         install_api(operator, policy, Arc::new(PangolinClient::over(wire, &connection)));
         Box::new(())
     }
 
-    async fn look(self: &Arc<Self>) {
-        oracle::look(self).await;
+    async fn look(self: &Arc<Self>) -> bool {
+        oracle::look(self).await
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

@@ -17,7 +17,7 @@ use signpost_sandbox::edge::Answer;
 use tokio::time::Instant;
 
 use super::{PangolinBed, action::PathObject};
-use crate::{bed::Moment, strikes::Allowed};
+use crate::{bed::Moment, ingresses::IngressBed, strikes::Allowed};
 
 /// The paths that are asked for at every host.
 const URLS: [&str; 5] = ["/", "/api", "/api/v1", "/apiary", "/api/v1/x"];
@@ -131,10 +131,27 @@ fn has_foreign(bed: &PangolinBed, host: &str) -> bool {
     state.resources.values().any(|row| row.full_domain == host && bed.twin.is_foreign(row.id))
 }
 
+/// What is counted where several targets answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Count {
+    /// Each target.
+    Targets,
+    /// Each Service, however many targets it has.
+    Services,
+}
+
 /// Which Service answers each URL of a host now.
-fn served(bed: &PangolinBed, host: &str) -> Answers {
+fn served(bed: &PangolinBed, host: &str, count: Count) -> Answers {
     let state = bed.twin.state();
-    URLS.map(|url| match state.answer(host, url) {
+    let counted = |answer| match answer {
+        Answer::Served(mut by) if count == Count::Services => {
+            by.sort();
+            by.dedup();
+            Answer::Served(by)
+        }
+        other => other,
+    };
+    URLS.map(|url| match counted(state.answer(host, url)) {
         Answer::Served(mut by) if by.len() == 1 => by.pop(),
         Answer::Served(by) if by.is_empty() => None,
         Answer::NoRouter => None,
@@ -148,11 +165,12 @@ fn is_protected(bed: &PangolinBed, host: &str, sso: bool) -> bool {
     state.resources.values().filter(|row| row.full_domain == host).all(|row| row.sso == Some(sso))
 }
 
-/// A write of the operator took effect: what was settled before it was sent must be as it was.
+/// A write of the operator took effect: what was settled before it was sent must be answered by the same Services. A creation that has its
+/// effect after its caller gave up and created the same target again makes two targets of one Service: each is right, and one is deleted.
 pub fn judge(bed: &Arc<PangolinBed>, request: &str, sent: Instant) {
     let settled = bed.settled().clone();
     for (host, Settled { since, answers }) in settled {
-        let now = served(bed, &host);
+        let now = served(bed, &host, Count::Services);
         if now == answers {
             continue;
         }
@@ -178,17 +196,18 @@ const ALLOWED: Allowed = Allowed {
 const BY_HAND: Duration = Duration::from_mins(13);
 
 /// Looks for hosts that one Ingress has asked for and that are not served for longer than their own faults explain.
-pub async fn look(bed: &Arc<PangolinBed>) {
-    let now = Instant::now();
+pub async fn look(bed: &Arc<PangolinBed>) -> bool {
+    let (now, mut clear) = (Instant::now(), true);
     let asked = Asked::of(bed).await;
     let hosts: BTreeSet<&String> = asked.wishes.iter().flat_map(|wish| wish.hosts.keys()).collect();
     for host in hosts {
         let (Some(wish), Some(touched)) = (asked.alone(bed, host), bed.touched(host)) else { continue };
-        let (wanted, there) = (wish.answers(host), served(bed, host));
+        let (wanted, there) = (wish.answers(host), served(bed, host, Count::Targets));
         if wanted == there && is_protected(bed, host, wish.sso) {
             bed.settled().entry(host.clone()).or_insert(Settled { since: now, answers: wanted });
             continue;
         }
+        clear = false;
         let concerns =
             |name: &str| name.starts_with("pangolin ") || name.ends_with(&format!("/ingresses/{}", wish.name));
         let since = touched.by_hand.map_or(touched.at, |at| touched.at.max(at + BY_HAND));
@@ -199,6 +218,7 @@ pub async fn look(bed: &Arc<PangolinBed>) {
             ));
         }
     }
+    clear
 }
 
 /// Checks everything: exactly the wanted resources, each with its mark, and each URL answered by its Service.
@@ -235,7 +255,7 @@ pub async fn check(bed: &Arc<PangolinBed>, moment: Moment) {
         if claimants.is_empty() || !clear || has_foreign(bed, host) {
             continue;
         }
-        let there = served(bed, host);
+        let there = served(bed, host, Count::Targets);
         let right = |wish: &&Wish| wish.answers(host) == there && is_protected(bed, host, wish.sso);
         if !claimants.iter().any(right) {
             let wanted: Vec<_> = claimants.iter().map(|wish| (&wish.name, wish.answers(host), wish.sso)).collect();

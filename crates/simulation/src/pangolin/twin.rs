@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -11,15 +10,11 @@ use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use signpost_provider_pangolin::{Incoming, Outgoing, PangolinError, Transport};
 use signpost_testkit::pangolin::{Asked, ORG, Pangolin, State, Version};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::Instant;
 
 use super::{PangolinBed, action::Edit, oracle};
 use crate::{
-    history::Side,
-    process::Process,
+    provider::{Call, Wire},
     weather::{Class, Effect},
     world::World,
 };
@@ -196,71 +191,42 @@ fn refusal(code: u16) -> Incoming {
     }
 }
 
-/// The way of one process to the Pangolin.
-pub struct PangolinWire {
-    twin: Arc<Twin>,
-    process: Process,
-}
-
-impl fmt::Debug for PangolinWire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PangolinWire").finish_non_exhaustive()
-    }
-}
-
-impl PangolinWire {
-    /// The way of a process.
-    pub fn new(twin: &Arc<Twin>, process: &Process) -> Self {
-        Self { twin: twin.clone(), process: process.clone() }
-    }
-}
-
 fn cut() -> PangolinError {
     PangolinError::Unreachable { what: "connection reset by peer".to_owned(), dropped: true }
 }
 
-impl Transport for PangolinWire {
+impl Transport for Wire<Twin> {
     fn carry(&self, request: Outgoing) -> BoxFuture<'_, Result<Incoming, PangolinError>> {
-        async move {
-            self.process.runs().await;
-            let twin = self.twin.clone();
-            let path = request.url.path();
-            let class = match (request.method.as_str(), path.contains("/target")) {
-                ("GET", _) => Class::Look,
-                (_, true) => Class::Records,
-                (_, false) => Class::Zones,
+        let path = request.url.path();
+        let class = match (request.method.as_str(), path.contains("/target")) {
+            ("GET", _) => Class::Look,
+            (_, true) => Class::Records,
+            (_, false) => Class::Zones,
+        };
+        let name = format!("pangolin {} {path}", request.method);
+        let call = Call {
+            class,
+            name: name.clone(),
+            deadline: Some(DEADLINE),
+            cut,
+            late: || PangolinError::Timeout,
+            shown: |answered| answered.as_ref().map_or(0, |answer: &Incoming| answer.status).to_string(),
+        };
+        let serve = move |twin: &Twin, effect, sent| {
+            if twin.is_down() {
+                return Err(PangolinError::Unreachable { what: "connection refused".to_owned(), dropped: false });
+            }
+            let answer = match effect {
+                Effect::Refused(code) => refusal(code),
+                Effect::Answered | Effect::CutBefore | Effect::CutAfter => twin.serve(&request),
             };
-            let name = format!("pangolin {} {path}", request.method);
-            let fate = twin.world.fate(Side::Provider, class, &name);
-            let (sent, sender) = (Instant::now(), self.process.clone());
-            let (answer, wait) = oneshot::channel();
-            tokio::spawn(async move {
-                sleep(fate.before).await;
-                let refused = || PangolinError::Unreachable { what: "connection refused".to_owned(), dropped: false };
-                let answered = match fate.effect {
-                    _ if twin.is_down() => Err(refused()),
-                    Effect::CutBefore => Err(cut()),
-                    Effect::Refused(code) => Ok(refusal(code)),
-                    Effect::Answered | Effect::CutAfter => Ok(twin.serve(&request)),
-                };
-                let code = answered.as_ref().map_or(0, |answer| answer.status);
-                twin.world.note(&format!("{} {name} {code} {:?}", sender.name(), fate.effect));
-                let judge = lock(&twin.bed).upgrade();
-                if let Some(bed) = judge.filter(|_| class != Class::Look && (200..300).contains(&code)) {
-                    oracle::judge(&bed, &name, sent);
-                }
-                sleep(fate.after).await;
-                drop(answer.send(if fate.effect == Effect::CutAfter { Err(cut()) } else { answered }));
-            });
-            let answered = match timeout(DEADLINE, wait).await {
-                Ok(Ok(answered)) => answered,
-                Ok(Err(_)) => Err(cut()),
-                Err(_) => Err(PangolinError::Timeout),
-            };
-            self.process.runs().await;
-            answered
-        }
-        .boxed()
+            let judge = lock(&twin.bed).upgrade();
+            if let Some(bed) = judge.filter(|_| class != Class::Look && (200..300).contains(&answer.status)) {
+                oracle::judge(&bed, &name, sent);
+            }
+            Ok(answer)
+        };
+        self.call(call, serve).boxed()
     }
 }
 

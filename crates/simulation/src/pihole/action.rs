@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{
     dice::Dice,
-    history::{self, Event, History, What},
+    history::{self, History},
+    ingresses::IngressAction,
 };
 
 /// The address of hosts whose Ingress names none.
@@ -17,22 +18,6 @@ pub const DEFAULT_TARGET: &str = "192.168.1.10";
 pub enum Action {
     /// The capabilities of the Pi-holes and the configuration of the operator; read before the start.
     Setup(Setup),
-    /// Creates or changes an Ingress.
-    Ingress(IngressObject),
-    /// Deletes an Ingress.
-    Delete {
-        /// Its name.
-        name: String,
-    },
-    /// Deletes an Ingress and creates this one as soon as it is deleted.
-    Recreate(IngressObject),
-    /// Creates many Ingresses, `bulk-0` and so on.
-    Bulk {
-        /// How many.
-        count: usize,
-    },
-    /// Deletes all that `bulk` created.
-    DeleteBulk,
     /// Adds a line to a Pi-hole by hand.
     HandAdd {
         /// Which Pi-hole.
@@ -78,6 +63,9 @@ pub enum Action {
         /// Which Pi-hole.
         pihole: usize,
     },
+    /// Acts on Ingresses.
+    #[serde(untagged)]
+    Objects(IngressAction<IngressObject>),
 }
 
 /// The capabilities of the Pi-holes and the configuration of the operator.
@@ -221,7 +209,7 @@ impl Stage {
 
     fn act(&self, dice: &mut Dice, first: bool) -> Vec<Action> {
         if first {
-            return (0..dice.below(4)).map(|_| Action::Ingress(self.ingress(dice))).collect();
+            return (0..dice.below(4)).map(|_| Action::Objects(IngressAction::Ingress(self.ingress(dice)))).collect();
         }
         let pihole = dice.below(self.setup.piholes);
         if dice.chance(self.hand) {
@@ -244,14 +232,15 @@ impl Stage {
             ])];
         }
         if dice.chance(self.bulk) {
-            return vec![dice.pick(&[Action::Bulk { count: 15 }, Action::DeleteBulk])];
+            let bulk = [IngressAction::Bulk { count: 15 }, IngressAction::DeleteBulk];
+            return vec![Action::Objects(dice.pick(&bulk))];
         }
         let ingress = self.ingress(dice);
-        vec![match dice.weighted(&[6, 4, 2]) {
-            0 => Action::Ingress(ingress),
-            1 => Action::Delete { name: ingress.name },
-            _ => Action::Recreate(ingress),
-        }]
+        vec![Action::Objects(match dice.weighted(&[6, 4, 2]) {
+            0 => IngressAction::Ingress(ingress),
+            1 => IngressAction::Delete { name: ingress.name },
+            _ => IngressAction::Recreate(ingress),
+        })]
     }
 }
 
@@ -259,9 +248,6 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed ^ 0x5e_ed0f_0071);
     let stage = Stage::draw(seed, &mut dice);
-    let setup = Event { at: 0, what: What::User(Action::Setup(stage.setup.clone())) };
-    let mut first = true;
-    let mut history = history::draw(seed, &mut dice, move |dice| stage.act(dice, std::mem::replace(&mut first, false)));
-    history.events.insert(0, setup);
-    history
+    let setup = Action::Setup(stage.setup.clone());
+    history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first)).after(setup)
 }

@@ -3,75 +3,38 @@
 //! In: requests of the operator's own client, each with its fate. Out: answers, and an eye on every write. What a line may be is checked as
 //! far as users of the simulation get it wrong.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use signpost_provider_pihole::{Answering, HttpError, Line, Transport};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep},
-};
+use tokio::time::Instant;
 
 use super::{
     OWNER,
     twin::{Held, Lists, Twin, YOUNG},
 };
 use crate::{
-    history::Side,
-    process::Process,
+    provider::{Call, Wire},
     weather::{Class, Effect},
 };
 
-/// The way of one process to the HTTP API of a Pi-hole.
-pub struct FtlWire {
-    twin: Arc<Twin>,
-    process: Process,
-}
-
-impl std::fmt::Debug for FtlWire {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FtlWire").finish_non_exhaustive()
-    }
-}
-
-impl FtlWire {
-    /// The way of a process.
-    pub fn new(twin: &Arc<Twin>, process: &Process) -> Self {
-        Self { twin: twin.clone(), process: process.clone() }
-    }
-
-    async fn call(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        self.process.runs().await;
-        let twin = self.twin.clone();
-        let asked = Asked::of(request);
-        let name = format!("{} {} {}", twin.name(), asked.method, asked.path);
-        let class = if asked.is_write() { Class::Records } else { Class::Look };
-        let fate = twin.world().fate(Side::Provider, class, &name);
-        let sender = self.process.clone();
-        let (answer, wait) = oneshot::channel();
-        tokio::spawn(async move {
-            sleep(fate.before).await;
-            let answered = match fate.effect {
-                Effect::CutBefore => Err(cut()),
-                Effect::Refused(code) => Ok(of_proxy(code)),
-                Effect::Answered | Effect::CutAfter => Ok(twin.serve(&asked)),
-            };
-            let status = answered.as_ref().map_or(0, |response| response.status().as_u16());
-            twin.world().note(&format!("{} {name} {status} {:?}", sender.name(), fate.effect));
-            sleep(fate.after).await;
-            drop(answer.send(if fate.effect == Effect::CutAfter { Err(cut()) } else { answered }));
-        });
-        let answered = wait.await.unwrap_or_else(|_| Err(cut()));
-        self.process.runs().await;
-        answered
-    }
-}
-
-impl Transport for FtlWire {
+impl Transport for Wire<Twin> {
     fn send(&self, request: Request<Bytes>) -> Answering<'_> {
-        Box::pin(self.call(request))
+        let asked = Asked::of(request);
+        let call = Call {
+            class: if asked.is_write() { Class::Records } else { Class::Look },
+            name: format!("{} {} {}", self.twin.name(), asked.method, asked.path),
+            deadline: None,
+            cut,
+            late: cut,
+            shown: |answered| {
+                answered.as_ref().map_or(0, |response: &Response<Bytes>| response.status().as_u16()).to_string()
+            },
+        };
+        Box::pin(self.call(call, move |twin, effect, _| match effect {
+            Effect::Refused(code) => Ok(of_proxy(code)),
+            Effect::Answered | Effect::CutBefore | Effect::CutAfter => Ok(twin.serve(&asked)),
+        }))
     }
 }
 

@@ -27,13 +27,14 @@ use tokio::time::{Instant, sleep};
 
 use self::{
     action::{Action, DEFAULT_TARGET, IngressObject, Setup},
-    ftl::FtlWire,
-    twin::{PiholeWire, Twin},
+    twin::Twin,
 };
 use crate::{
     bed::{Bed, Moment},
-    history::{History, What},
+    history::History,
+    ingresses::{self, IngressBed, hosts},
     process::Process,
+    provider::Wire,
     world::{self, World},
 };
 
@@ -48,6 +49,8 @@ pub struct PiholeBed {
     twins: Vec<Arc<Twin>>,
     /// When each Ingress that was deleted was deleted, by uid; with the hosts it had.
     deleted: Mutex<BTreeMap<String, Deleted>>,
+    /// Every Ingress that asked for records and was deleted.
+    withdrawn: Mutex<Vec<Deleted>>,
     /// Whether an operator ran whose `USE_FINALIZER` was another one.
     switched: AtomicBool,
     /// When users last changed anything about a host, or an Ingress with it was deleted.
@@ -57,24 +60,29 @@ pub struct PiholeBed {
 /// An Ingress that a user deleted.
 #[derive(Clone, Debug)]
 struct Deleted {
+    uid: String,
     name: String,
     at: Instant,
     hosts: Vec<String>,
 }
 
 impl PiholeBed {
-    fn api(&self) -> Api<Ingress> {
-        Api::namespaced(self.client.clone(), "one")
-    }
-
     fn deleted(&self) -> MutexGuard<'_, BTreeMap<String, Deleted>> {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn touch(&self, hosts: impl IntoIterator<Item = String>) {
+        self.world.acts();
         let now = Instant::now();
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
         touched.extend(hosts.into_iter().map(|host| (host, now)));
+    }
+
+    /// Whether another Ingress asked for a host when this one was deleted, and was deleted since: the host was handed over to it, and the
+    /// operator need not know yet that it is deleted.
+    fn was_handed_over(&self, from: &Deleted, host: &String) -> bool {
+        let to = |other: &Deleted| other.uid != from.uid && other.at >= from.at && other.hosts.contains(host);
+        self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner).iter().any(to)
     }
 
     /// When anything about a host was last changed.
@@ -84,13 +92,34 @@ impl PiholeBed {
 
     /// The way of a process to a Pi-hole: by the operator's own HTTP client, or without one.
     fn connect(&self, twin: &Arc<Twin>, process: &Process) -> Arc<dyn Pihole> {
+        let wire = Wire::new(&self.world, twin, process);
         match parse_base_url("http://pi.hole") {
             Ok(base) if self.setup.http => {
                 let connection = Connection::new(base, Secret::Value("secret".to_owned()));
-                Arc::new(V6Dialect::over(Arc::new(FtlWire::new(twin, process)), connection))
+                Arc::new(V6Dialect::over(Arc::new(wire), connection))
             }
-            _ => Arc::new(PiholeWire::new(twin, process)),
+            _ => Arc::new(wire),
         }
+    }
+}
+
+impl IngressBed for PiholeBed {
+    type Object = IngressObject;
+
+    fn plain(name: String) -> IngressObject {
+        IngressObject {
+            register: true,
+            hosts: vec![format!("{name}.lan")],
+            name,
+            target: None,
+            target_ipv6: None,
+            target_cname: None,
+            bad_host: false,
+        }
+    }
+
+    fn api(&self) -> Api<Ingress> {
+        Api::namespaced(self.client.clone(), "one")
     }
 
     async fn put(&self, ingress: &IngressObject) {
@@ -111,12 +140,15 @@ impl PiholeBed {
         {
             let uid = there.metadata.uid.clone().unwrap_or_default();
             let kept = there.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
-            let hosts: Vec<String> = hosts(there);
-            self.touch(hosts.iter().cloned());
+            let annotations = there.metadata.annotations.clone().unwrap_or_default();
+            let deleted = Deleted { uid, name: name.to_owned(), at: Instant::now(), hosts: hosts(there) };
+            self.touch(deleted.hosts.iter().cloned());
+            if annotations.get("pihole.io/register").is_some_and(|value| value == "true") {
+                self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner).push(deleted.clone());
+            }
             // Without a finalizer it is deleted at once, whatever is served.
             if kept {
-                let deleted = Deleted { name: name.to_owned(), at: Instant::now(), hosts };
-                self.deleted().insert(uid, deleted);
+                self.deleted().insert(deleted.uid.clone(), deleted);
             }
         }
         let answer = self.api().delete(name, &DeleteParams::default()).await;
@@ -138,25 +170,6 @@ impl PiholeBed {
     }
 }
 
-/// The hosts of an Ingress.
-fn hosts(ingress: Ingress) -> Vec<String> {
-    let rules = ingress.spec.and_then(|spec| spec.rules).unwrap_or_default();
-    rules.into_iter().filter_map(|rule| rule.host).collect()
-}
-
-/// An Ingress with one host and without anything special.
-fn plain(name: String) -> IngressObject {
-    IngressObject {
-        register: true,
-        hosts: vec![format!("{name}.lan")],
-        name,
-        target: None,
-        target_ipv6: None,
-        target_cname: None,
-        bad_host: false,
-    }
-}
-
 impl Bed for PiholeBed {
     const NAME: &'static str = "pihole";
     type Action = Action;
@@ -174,8 +187,8 @@ impl Bed for PiholeBed {
 
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
-        let setup = history.events.iter().find_map(|event| match &event.what {
-            What::User(Action::Setup(setup)) => Some(setup.clone()),
+        let setup = history.find(|action| match action {
+            Action::Setup(setup) => Some(setup.clone()),
             _ => None,
         });
         let setup = setup.unwrap_or_default();
@@ -187,6 +200,7 @@ impl Bed for PiholeBed {
             setup,
             twins,
             deleted: Mutex::default(),
+            withdrawn: Mutex::default(),
             switched: AtomicBool::new(false),
             touched: Mutex::default(),
         });
@@ -206,21 +220,7 @@ impl Bed for PiholeBed {
     async fn act(self: &Arc<Self>, action: &Action) {
         match action {
             Action::Setup(_) => {}
-            Action::Ingress(ingress) => self.put(ingress).await,
-            Action::Delete { name } => self.delete(name).await,
-            Action::Recreate(ingress) => self.recreate(ingress).await,
-            Action::Bulk { count } => {
-                for number in 0..*count {
-                    self.put(&plain(format!("bulk-{number}"))).await;
-                }
-            }
-            Action::DeleteBulk => {
-                let listed = self.api().list(&kube::api::ListParams::default()).await;
-                let names = listed.into_iter().flatten().filter_map(|ingress| ingress.metadata.name);
-                for name in names.filter(|name| name.starts_with("bulk-")) {
-                    self.delete(&name).await;
-                }
-            }
+            Action::Objects(action) => ingresses::act(self, action).await,
             Action::HandAdd { pihole, line } => self.twins.get(*pihole).into_iter().for_each(|twin| twin.add(line)),
             Action::HandRemove { pihole, index } => {
                 self.twins.get(*pihole).into_iter().for_each(|twin| twin.remove(false, *index));
@@ -240,13 +240,7 @@ impl Bed for PiholeBed {
     }
 
     async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
-        for name in (0..40).map(|number| format!("r{round}-{number}")) {
-            if delete {
-                self.delete(&name).await;
-            } else {
-                self.put(&plain(name)).await;
-            }
-        }
+        ingresses::churn(self, round, delete).await;
     }
 
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, pace: usize) -> Box<dyn Any + Send> {
@@ -268,8 +262,8 @@ impl Bed for PiholeBed {
         Box::new(())
     }
 
-    async fn look(self: &Arc<Self>) {
-        oracle::look(self).await;
+    async fn look(self: &Arc<Self>) -> bool {
+        oracle::look(self).await
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

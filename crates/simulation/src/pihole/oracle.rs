@@ -16,7 +16,7 @@ use super::{
     action::{DEFAULT_TARGET, Speaks},
     twin::{Held, Twin, host_of},
 };
-use crate::{bed::Moment, strikes::Allowed};
+use crate::{bed::Moment, ingresses::IngressBed, strikes::Allowed};
 
 /// A finalizer that waits for longer than this is let go whatever the Pi-hole answers.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -102,7 +102,8 @@ pub async fn check_release(bed: &Arc<PiholeBed>) {
     }
     let strict = bed.setup.finalizer && !bed.switched.load(Ordering::Relaxed);
     for gone in released.iter().filter(|gone| strict && gone.at + PATIENCE > Instant::now()) {
-        for host in gone.hosts.iter().filter(|host| !wishes.iter().any(|wish| wish.hosts.contains(*host))) {
+        let asked = |host: &String| wishes.iter().any(|wish| wish.hosts.contains(host));
+        for host in gone.hosts.iter().filter(|host| !asked(host) && !bed.was_handed_over(gone, host)) {
             for twin in &bed.twins {
                 let lists = twin.lists();
                 let served = lists
@@ -134,8 +135,8 @@ const ALLOWED: Allowed = Allowed {
 };
 
 /// Looks for hosts that one Ingress has asked for and that have been unserved for longer than their own faults explain.
-pub async fn look(bed: &Arc<PiholeBed>) {
-    let now = Instant::now();
+pub async fn look(bed: &Arc<PiholeBed>) -> bool {
+    let (now, mut clear) = (Instant::now(), true);
     let wishes = wishes(bed).await;
     for wish in wishes.iter().filter(|wish| wish.records.is_some()) {
         for host in wish.hosts.iter().filter(|host| wish.claims(host)) {
@@ -146,9 +147,10 @@ pub async fn look(bed: &Arc<PiholeBed>) {
                     name.starts_with(&format!("{} ", twin.name()))
                         || name.ends_with(&format!("/ingresses/{}", wish.name))
                 };
-                if now < since + ALLOWED.without_fault || is_served(twin, host, wish) {
+                if is_served(twin, host, wish) {
                     continue;
                 }
+                clear = false;
                 if now > bed.world.strikes.of(concerns).deadline(since, &ALLOWED) {
                     let asks = format!("Ingress {} asks for {host} alone and without faults of its own", wish.name);
                     bed.world.violation(format!("{asks}, and Pi-hole {} does not serve it", twin.name()));
@@ -156,6 +158,7 @@ pub async fn look(bed: &Arc<PiholeBed>) {
             }
         }
     }
+    clear
 }
 
 fn is_served(twin: &Twin, host: &str, wish: &Wish) -> bool {
@@ -276,7 +279,11 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
 async fn told(bed: &PiholeBed, wishes: &[Wish]) {
     let events: Api<Event> = Api::all(bed.client.clone());
     let listed = events.list(&ListParams::default()).await;
-    let told: BTreeSet<String> = listed.into_iter().flatten().filter_map(|event| event.regarding?.name).collect();
+    // An event about something else does not count.
+    let about_lines = ["ForeignRecord", "SharedLine", "OtherOwner"];
+    let about_lines = |event: &Event| event.reason.as_deref().is_some_and(|reason| about_lines.contains(&reason));
+    let told: BTreeSet<String> =
+        listed.into_iter().flatten().filter(about_lines).filter_map(|event| event.regarding?.name).collect();
     for wish in wishes.iter().filter(|wish| matches!(wish.records.as_deref(), Some([Record::Address(_)]))) {
         for host in wish.hosts.iter().filter(|host| wish.claims(host)) {
             let alone = wishes.iter().filter(|other| other.hosts.contains(host)).count() == 1;

@@ -11,15 +11,11 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt};
 use signpost_provider_pihole::{ApplyResult, Capabilities, ChangeSet, Dialect, Line, Listing, Pihole, PiholeError};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::Instant;
 
 use super::action::Speaks;
 use crate::{
-    history::Side,
-    process::Process,
+    provider::{Call, Wire},
     weather::{Class, Effect},
     world::World,
 };
@@ -246,49 +242,26 @@ fn edit(list: &mut Vec<Held>, add: &[Line], remove: &[Line], by_name: bool) {
     }
 }
 
-/// The way of one process to a Pi-hole.
-pub struct PiholeWire {
-    twin: Arc<Twin>,
-    process: Process,
-}
-
-impl PiholeWire {
-    /// The way of a process.
-    pub fn new(twin: &Arc<Twin>, process: &Process) -> Self {
-        Self { twin: twin.clone(), process: process.clone() }
-    }
-
-    async fn call<T: Send + 'static>(
+impl Wire<Twin> {
+    async fn ask<T: Send + 'static>(
         &self,
         class: Class,
         what: &str,
         run: impl FnOnce(&Twin) -> T + Send + 'static,
     ) -> Result<T, PiholeError> {
-        self.process.runs().await;
-        let twin = self.twin.clone();
-        let name = format!("{} {what}", twin.name);
-        let fate = twin.world.fate(Side::Provider, class, &name);
-        let sender = self.process.clone();
-        let (answer, wait) = oneshot::channel();
-        tokio::spawn(async move {
-            sleep(fate.before).await;
-            let cut = || PiholeError::Unreachable { what: "connection reset by peer".to_owned(), quick: true };
-            let answered = match fate.effect {
-                Effect::CutBefore => Err(cut()),
-                Effect::Refused(code) => Err(refusal(code)),
-                Effect::Answered | Effect::CutAfter => Ok(run(&twin)),
-            };
-            twin.world.note(&format!("{} {name} {:?}", sender.name(), fate.effect));
-            sleep(fate.after).await;
-            drop(answer.send(if fate.effect == Effect::CutAfter { Err(cut()) } else { answered }));
-        });
-        let answered = match timeout(DEADLINE, wait).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => Err(PiholeError::Unreachable { what: "connection reset by peer".to_owned(), quick: true }),
-            Err(_) => Err(PiholeError::Timeout),
+        let call = Call {
+            class,
+            name: format!("{} {what}", self.twin.name),
+            deadline: Some(DEADLINE),
+            cut: || PiholeError::Unreachable { what: "connection reset by peer".to_owned(), quick: true },
+            late: || PiholeError::Timeout,
+            shown: |_| String::new(),
         };
-        self.process.runs().await;
-        answered
+        self.call(call, |twin, effect, _| match effect {
+            Effect::Refused(code) => Err(refusal(code)),
+            Effect::Answered | Effect::CutBefore | Effect::CutAfter => Ok(run(twin)),
+        })
+        .await
     }
 
     /// One request per line, as the token API wants it, or one for all.
@@ -316,13 +289,13 @@ fn refusal(code: u16) -> PiholeError {
     }
 }
 
-impl Pihole for PiholeWire {
+impl Pihole for Wire<Twin> {
     fn probe(&self) -> BoxFuture<'_, Result<(), PiholeError>> {
-        self.call(Class::Look, "probe", |_| ()).boxed()
+        self.ask(Class::Look, "probe", |_| ()).boxed()
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Listing, PiholeError>> {
-        self.call(Class::Look, "list", Twin::listing).boxed()
+        self.ask(Class::Look, "list", Twin::listing).boxed()
     }
 
     fn apply<'a>(&'a self, changes: &'a ChangeSet) -> BoxFuture<'a, ApplyResult> {
@@ -334,7 +307,7 @@ impl Pihole for PiholeWire {
                     "write +{:?} -{:?} +{:?} -{:?}",
                     request.add_hosts, request.remove_hosts, request.add_cnames, request.remove_cnames
                 );
-                if let Err(error) = self.call(Class::Records, &what, move |twin| twin.change(&request)).await {
+                if let Err(error) = self.ask(Class::Records, &what, move |twin| twin.change(&request)).await {
                     applied.stopped = Some(error);
                     break;
                 }

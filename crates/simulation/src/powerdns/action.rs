@@ -329,6 +329,5 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed);
     let stage = Stage::draw(&mut dice);
-    let mut first = true;
-    history::draw(seed, &mut dice, move |dice| stage.act(dice, std::mem::replace(&mut first, false)))
+    history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first))
 }

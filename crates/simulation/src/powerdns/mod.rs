@@ -24,12 +24,13 @@ use tokio::time::{Instant, sleep};
 use self::{
     action::{Action, RecordObject, ZoneObject},
     model::{Id, Model, Spec},
-    twin::{ServerWire, Twin},
+    twin::Twin,
 };
 use crate::{
     bed::{Bed, Moment},
     history::History,
     process::Process,
+    provider::Wire,
     world::{self, World},
 };
 
@@ -103,11 +104,12 @@ impl PowerDnsBed {
         let (zone, namespace, name) = id;
         let kind = kind_of(*zone, namespace);
         let there = self.api(kind, namespace).get_opt(name).await.ok().flatten();
-        if *zone && there.is_some_and(|there| there.metadata.finalizers.is_some_and(|list| !list.is_empty())) {
+        let finalizer = there.is_some_and(|there| there.metadata.finalizers.is_some_and(|list| !list.is_empty()));
+        if *zone && finalizer {
             self.twin.seen().taken.insert(format!("{name}."));
         }
         // Noted first: the operator may release it before the user has the answer.
-        self.model().delete(id);
+        self.model().delete(id, finalizer);
         let answer = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {kind} {namespace}/{name}: {}", answer.is_ok()));
         if self.api(kind, namespace).get_opt(name).await.is_ok_and(|there| there.is_none()) {
@@ -166,10 +168,12 @@ impl PowerDnsBed {
         let of_kind = |id: &&Id| plural_of(id.0, &id.1) == plural;
         let ids: Vec<Id> = self.model().objects.keys().filter(of_kind).cloned().collect();
         for id in ids {
-            self.model().delete(&id);
+            self.model().delete(&id, false);
             let there = self.api(kind_of(id.0, &id.1), &id.1).get_opt(&id.2).await;
-            if let Ok(None) | Err(_) = there {
-                self.model().release(&id);
+            match there {
+                // Only an object with a finalizer is still there.
+                Ok(Some(_)) => self.model().delete(&id, true),
+                Ok(None) | Err(_) => self.model().release(&id),
             }
         }
         let bed = self.clone();
@@ -345,12 +349,12 @@ impl Bed for PowerDnsBed {
     }
 
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
-        install_with(operator, Arc::new(ServerWire::new(&self.twin, process)), pace(number));
+        install_with(operator, Arc::new(Wire::new(&self.world, &self.twin, process)), pace(number));
         Box::new(())
     }
 
-    async fn look(self: &Arc<Self>) {
-        standing::look(&self.world, &self.twin, &self.model());
+    async fn look(self: &Arc<Self>) -> bool {
+        standing::look(&self.world, &self.twin, &self.model())
     }
 
     async fn check(self: &Arc<Self>, moment: Moment) {

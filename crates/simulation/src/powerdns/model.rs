@@ -168,7 +168,6 @@ impl Model {
                 self.claimed.insert((name.clone(), name.clone(), "NS".to_owned()));
                 // An object that refuses to adopt does not take over records of another object.
                 if !zone.refuse {
-                    self.retained_zones.remove(&name);
                     self.adopters.insert(name);
                 }
             }
@@ -176,10 +175,17 @@ impl Model {
         self.objects.insert(id, Object { uid, spec, made, since: now, deleted: None, released: None, keys });
     }
 
-    /// A user deletes an object.
-    pub fn delete(&mut self, id: &Id) {
+    /// A user deletes an object. An object without a finalizer is deleted at once, so the operator has no part in it: a zone that was
+    /// retained before stays.
+    pub fn delete(&mut self, id: &Id, finalizer: bool) {
         let Some(object) = self.objects.get_mut(id) else { return };
         object.deleted = object.deleted.or(Some(Instant::now()));
+        if let Spec::Zone(zone) = &object.spec
+            && finalizer
+            && !zone.refuse
+        {
+            self.retained_zones.remove(&format!("{}.", zone.name));
+        }
         if object.retains() {
             match &object.spec {
                 Spec::Record(_) => self.retained.extend(object.keys.iter().cloned()),

@@ -21,14 +21,15 @@ const ALLOWED: Allowed = Allowed {
 };
 
 /// Looks at every record set that must be served.
-pub fn look(world: &World, twin: &Twin, model: &Model) {
-    let now = Instant::now();
+pub fn look(world: &World, twin: &Twin, model: &Model) -> bool {
+    let (now, mut clear) = (Instant::now(), true);
     for standing in model.standing() {
         // A hand edit is repaired by a full read, which is not soon.
         let by_hand = model.hands.contains_key(&standing.key.0);
-        if by_hand || now < standing.since + ALLOWED.without_fault || is_served(twin, &standing) {
+        if by_hand || is_served(twin, &standing) {
             continue;
         }
+        clear = false;
         let own = world.strikes.of(|name| concerns(name, &standing));
         if now > own.deadline(standing.since, &ALLOWED) {
             world.violation(format!(
@@ -37,6 +38,7 @@ pub fn look(world: &World, twin: &Twin, model: &Model) {
             ));
         }
     }
+    clear
 }
 
 /// Whether a request has to do with a record set: it names its zone or its object.

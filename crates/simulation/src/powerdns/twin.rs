@@ -12,15 +12,11 @@ use signpost_provider_powerdns::{
     Action as SetAction, Change, CommentChange, Health, MemoryServer, NewZone, Patched, ServerError, ServerInfo,
     SetContent, ZoneContents, ZoneInfo, ZoneServer, ZoneSettings,
 };
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::Instant;
 
 use super::{action::REFUSED, model::Model};
 use crate::{
-    history::Side,
-    process::Process,
+    provider::{Call, Wire},
     weather::{Class, Effect},
     world::World,
 };
@@ -266,51 +262,26 @@ impl Twin {
     }
 }
 
-/// The way of one process to the server.
-pub struct ServerWire {
-    twin: Arc<Twin>,
-    process: Process,
-}
-
-impl ServerWire {
-    /// The way of a process.
-    pub fn new(twin: &Arc<Twin>, process: &Process) -> Self {
-        Self { twin: twin.clone(), process: process.clone() }
-    }
-
-    /// A request: it arrives, or not, whoever still waits for its answer.
-    async fn call<T: Send + 'static>(
+impl Wire<Twin> {
+    async fn ask<T: Send + 'static>(
         &self,
         class: Class,
         name: String,
         run: impl FnOnce(&Twin, Instant) -> Result<T, ServerError> + Send + 'static,
     ) -> Result<T, ServerError> {
-        self.process.runs().await;
-        let asked = Instant::now();
-        let twin = self.twin.clone();
-        let fate = twin.world.fate(Side::Provider, class, &name);
-        let sender = self.process.clone();
-        let (answer, wait) = oneshot::channel();
-        tokio::spawn(async move {
-            sleep(fate.before).await;
-            let cut = || ServerError::Unreachable { why: "connection reset by peer".to_owned() };
-            let answered = match fate.effect {
-                Effect::CutBefore => Err(cut()),
-                Effect::Refused(code) => Err(refusal(code)),
-                Effect::Answered | Effect::CutAfter => run(&twin, asked),
-            };
-            let shown = answered.as_ref().err().map(ToString::to_string);
-            twin.world.note(&format!("{} {name} {:?} {}", sender.name(), fate.effect, shown.unwrap_or_default()));
-            sleep(fate.after).await;
-            drop(answer.send(if fate.effect == Effect::CutAfter { Err(cut()) } else { answered }));
-        });
-        let answered = match timeout(DEADLINE, wait).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => Err(ServerError::Unreachable { why: "connection reset by peer".to_owned() }),
-            Err(_) => Err(ServerError::Timeout { after: DEADLINE }),
+        let call = Call {
+            class,
+            name,
+            deadline: Some(DEADLINE),
+            cut: || ServerError::Unreachable { why: "connection reset by peer".to_owned() },
+            late: || ServerError::Timeout { after: DEADLINE },
+            shown: |answered| answered.as_ref().err().map(ToString::to_string).unwrap_or_default(),
         };
-        self.process.runs().await;
-        answered
+        self.call(call, |twin, effect, sent| match effect {
+            Effect::Refused(code) => Err(refusal(code)),
+            Effect::Answered | Effect::CutBefore | Effect::CutAfter => run(twin, sent),
+        })
+        .await
     }
 }
 
@@ -325,9 +296,9 @@ fn refusal(code: u16) -> ServerError {
     }
 }
 
-impl ZoneServer for ServerWire {
+impl ZoneServer for Wire<Twin> {
     fn server(&self) -> BoxFuture<'_, Result<ServerInfo, ServerError>> {
-        self.call(Class::Look, "GET server".to_owned(), |_, _| {
+        self.ask(Class::Look, "GET server".to_owned(), |_, _| {
             Ok(ServerInfo { daemon_type: "authoritative".to_owned(), version: "4.9.0".to_owned() })
         })
         .boxed()
@@ -335,7 +306,7 @@ impl ZoneServer for ServerWire {
 
     fn zone<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneInfo>, ServerError>> {
         let name = zone.clone();
-        self.call(Class::Look, format!("GET {zone} serial"), move |twin, _| {
+        self.ask(Class::Look, format!("GET {zone} serial"), move |twin, _| {
             Ok(twin.server.contents(&name).map(|contents| contents.info))
         })
         .boxed()
@@ -343,12 +314,12 @@ impl ZoneServer for ServerWire {
 
     fn read<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<Option<ZoneContents>, ServerError>> {
         let name = zone.clone();
-        self.call(Class::Look, format!("GET {zone} records"), move |twin, _| Ok(twin.server.contents(&name))).boxed()
+        self.ask(Class::Look, format!("GET {zone} records"), move |twin, _| Ok(twin.server.contents(&name))).boxed()
     }
 
     fn create<'a>(&'a self, zone: &'a NewZone) -> BoxFuture<'a, Result<ZoneInfo, ServerError>> {
         let new = zone.clone();
-        self.call(Class::Zones, format!("POST {}", zone.name), move |twin, _| twin.create(&new)).boxed()
+        self.ask(Class::Zones, format!("POST {}", zone.name), move |twin, _| twin.create(&new)).boxed()
     }
 
     fn configure<'a>(
@@ -357,7 +328,7 @@ impl ZoneServer for ServerWire {
         settings: &'a ZoneSettings,
     ) -> BoxFuture<'a, Result<(), ServerError>> {
         let (name, settings) = (zone.clone(), settings.clone());
-        self.call(Class::Zones, format!("PUT {zone}"), move |twin, _| twin.configure(&name, &settings)).boxed()
+        self.ask(Class::Zones, format!("PUT {zone}"), move |twin, _| twin.configure(&name, &settings)).boxed()
     }
 
     fn patch<'a>(&'a self, zone: &'a ZoneName, changes: &'a [Change]) -> BoxFuture<'a, Result<Patched, ServerError>> {
@@ -372,7 +343,7 @@ impl ZoneServer for ServerWire {
                 format!("{} {} {what}", change.name, change.rtype)
             })
             .collect();
-        self.call(Class::Records, format!("PATCH {zone} {shown:?}"), move |twin, asked| {
+        self.ask(Class::Records, format!("PATCH {zone} {shown:?}"), move |twin, asked| {
             twin.patch(&name, &changes, asked)
         })
         .boxed()
@@ -380,7 +351,7 @@ impl ZoneServer for ServerWire {
 
     fn delete<'a>(&'a self, zone: &'a ZoneName) -> BoxFuture<'a, Result<bool, ServerError>> {
         let name = zone.clone();
-        self.call(Class::Zones, format!("DELETE {zone}"), move |twin, asked| twin.delete(&name, asked)).boxed()
+        self.ask(Class::Zones, format!("DELETE {zone}"), move |twin, asked| twin.delete(&name, asked)).boxed()
     }
 
     fn health(&self) -> Health {

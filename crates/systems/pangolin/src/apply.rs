@@ -5,14 +5,16 @@ mod api;
 use std::sync::Arc;
 
 use signpost_apis::pangolin::PangolinResource;
+use signpost_dns::Fqdn;
 use signpost_engine::{Child, ChildApplied, ChildDeleted, ChildError, Identity, Proof, RetryClass, WriteError};
-use signpost_planning::{Reason, Refusal};
+use signpost_planning::Reason;
 use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
-use crate::index::Key;
+use crate::index::{IngressId, Key};
 use crate::plan::api::ingress_mark;
 use crate::plan::crd::{CrdPlan, owner_reference};
+use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
@@ -25,7 +27,7 @@ pub struct ApplyResult {
     pub(crate) memory: Memory,
     pub(crate) identity: Option<Identity>,
     pub(crate) tunnel: String,
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// Whether the refusals are complete.
     pub(crate) judged: bool,
     pub(crate) notes: Vec<Note>,
@@ -117,9 +119,22 @@ impl ApplyResult {
         }
         // A conflict of two writers, or a dropped connection, is over at the next try.
         if !matches!(error, PangolinError::NotFound { .. } | PangolinError::Unreachable { dropped: true, .. }) {
-            self.refusals.push(refusal);
+            let key = if host.is_empty() { About::Ingress } else { About::host(host) };
+            self.refusals.push(HostRefusal { key, refusal });
         }
         self.fail(format!("{host}: {error}"), class);
+    }
+
+    /// The last refusal is about two hosts of ours, not about a foreign resource.
+    fn overlapping(&mut self, host: &str, other: &Fqdn, owner: &IngressId) {
+        if let Some(refused) = self.refusals.last_mut() {
+            refused.refusal.reason = Reason::HostConflict;
+            refused.refusal.message = format!(
+                "{host} overlaps with {} of the Ingress {}, and Pangolin allows only one of the two. Delete one of the two, or change the host.",
+                other.undotted(),
+                owner.path()
+            );
+        }
     }
 
     /// The current state of Pangolin.
@@ -148,8 +163,8 @@ impl PangolinSystem {
             classes,
             abandoned,
         } = plan;
-        if let (Key::Ingress(id), Some(Abandoned { hosts, marks, owner })) = (&key, abandoned) {
-            self.index.set_refused(id, hosts, |other| other != id && marks.contains(&ingress_mark(&owner, other)));
+        if let Some(abandoned) = &abandoned {
+            self.abandon(&key, abandoned, Vec::new());
         }
         let before = memory.managed;
         let mut applied = ApplyResult {
@@ -178,7 +193,12 @@ impl PangolinSystem {
         match delivery {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
-            Delivery::Api(plan) => self.apply_resources(plan, blocked, &mut applied).await,
+            Delivery::Api(plan) => {
+                let failed = self.apply_resources(plan, blocked, &mut applied).await;
+                if let Some(abandoned) = abandoned.filter(|_| !failed.is_empty()) {
+                    self.abandon(&applied.key, &abandoned, failed);
+                }
+            }
             Delivery::Down(error) => {
                 let class = match error.class() {
                     ErrorClass::Throttled(after) => RetryClass::Throttled { after },
@@ -192,8 +212,16 @@ impl PangolinSystem {
         applied
     }
 
+    /// Lets nobody wait for an Ingress to take over a host that it cannot expose.
+    fn abandon(&self, key: &Key, abandoned: &Abandoned, failed: Vec<Fqdn>) {
+        let Key::Ingress(id) = key else { return };
+        let Abandoned { hosts, marks, owner } = abandoned;
+        let hosts = hosts.iter().cloned().chain(failed).collect();
+        self.index.set_refused(id, hosts, |other| other != id && marks.contains(&ingress_mark(owner, other)));
+    }
+
     async fn apply_children(&self, plan: CrdPlan, applied: &mut ApplyResult) {
-        let CrdPlan { apply, delete, owner, managed } = plan;
+        let CrdPlan { apply, delete, owner, managed, login } = plan;
         let Key::Ingress(id) = applied.key.clone() else { return };
         let namespace = id.namespace.as_deref();
         applied.managed = managed;
@@ -201,12 +229,29 @@ impl PangolinSystem {
         for (name, host, content) in apply {
             let Some(owner) = &owner else { continue };
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner.clone())));
-            match self.writer.apply_child(&child, &content).await {
+            let done = self.writer.apply_child(&child, &content).await;
+            let (ingress, tunnel, spec) = (&id.name, &applied.tunnel, &content["spec"]);
+            tracing::debug!(namespace, ingress, host, tunnel, "pangolinResource" = name, ?done, %spec, "PangolinResource compared");
+            match done {
                 Ok(ChildApplied::Made) => {
                     applied.managed += 1;
+                    if login {
+                        let note = format!(
+                            "{host} asks visitors to log in: pangolin-operator creates it with single sign-on, and the PangolinResource of this cluster has no field to switch it off; switch it off in the dashboard, or use PIC_MODE=api"
+                        );
+                        applied.notes.push(Note::warning(Reason::Unsupported, note));
+                    }
                     applied.changed(What::Created, &host, name);
                 }
-                Ok(ChildApplied::Changed) => applied.changed(What::Updated, &host, name),
+                Ok(ChildApplied::Changed) => {
+                    if let Some((_, _, Some(resource))) = applied.memory.children.get(&name) {
+                        let note = format!(
+                            "PangolinResource {name} was changed, but pangolin-operator leaves resource {resource} of Pangolin as it is: {host} keeps its old target and access; correct it in the dashboard"
+                        );
+                        applied.notes.push(Note::warning(Reason::StillExposed, note));
+                    }
+                    applied.changed(What::Updated, &host, name);
+                }
                 Ok(ChildApplied::Unchanged) => {}
                 Err(error) => {
                     // A permanent rejection does not delay the deletion of unwanted objects.
@@ -237,11 +282,11 @@ impl PangolinSystem {
     async fn child_failed(&self, host: &str, error: &ChildError, applied: &mut ApplyResult) {
         match error {
             ChildError::NotOurs { .. } => {
-                applied.refusals.push(Refusal::new(Reason::ForeignResource, format!("{host}: {error}")));
+                applied.refusals.push(About::host(host).refuse(Reason::ForeignResource, format!("{host}: {error}")));
             }
             ChildError::Write(WriteError::Invalid(why)) => {
                 let message = format!("{host}: the API server rejects the PangolinResource: {why}");
-                applied.refusals.push(Refusal::new(Reason::Unsupported, message));
+                applied.refusals.push(About::host(host).refuse(Reason::Unsupported, message));
                 self.schema.forget().await;
             }
             // A field that is not declared is answered with a server error.

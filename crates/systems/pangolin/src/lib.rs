@@ -73,6 +73,7 @@ pub const SPEC: SystemSpec = SystemSpec {
         READ_CLUSTER_ID,
     ],
     variants: &[("crd", CRD_RULES), ("api", API_RULES)],
+    shared: READ_TUNNELS.resources,
     configure,
     demo: Some(demo::DEMO),
 };
@@ -86,6 +87,7 @@ const READ: Rule = Rule {
     own_namespace: false,
     group: "networking.k8s.io",
     resources: &["ingresses"],
+    names: &[],
     verbs: &["list", "watch"],
     why: "read hosts, paths and annotations",
 };
@@ -93,6 +95,7 @@ const READ_CLASSES: Rule = Rule {
     own_namespace: false,
     group: "networking.k8s.io",
     resources: &["ingressclasses"],
+    names: &[],
     verbs: &["list", "watch"],
     why: "read which controller a class is for",
 };
@@ -100,6 +103,7 @@ const READ_SERVICES: Rule = Rule {
     own_namespace: false,
     group: "",
     resources: &["services"],
+    names: &[],
     verbs: &["list", "watch"],
     why: "read the ports of backends",
 };
@@ -107,6 +111,7 @@ const WRITE_RESOURCES: Rule = Rule {
     own_namespace: false,
     group: GROUP,
     resources: &["pangolinresources"],
+    names: &[],
     verbs: &["get", "list", "watch", "create", "patch", "delete"],
     why: "crd mode: one for each exposed host",
 };
@@ -114,6 +119,7 @@ const READ_TUNNELS: Rule = Rule {
     own_namespace: false,
     group: GROUP,
     resources: &["pangolintunnels", "pangolinorganizations"],
+    names: &[],
     verbs: &["list", "watch"],
     why: "crd mode: read tunnels, and the domains of their organisation",
 };
@@ -121,6 +127,7 @@ const PATCH_INGRESSES: Rule = Rule {
     own_namespace: false,
     group: "networking.k8s.io",
     resources: &["ingresses"],
+    names: &[],
     verbs: &["patch"],
     why: "api mode: note a digest of what Pangolin has, so that a start needs to read nothing else",
 };
@@ -128,6 +135,7 @@ const PATCH_STATUS: Rule = Rule {
     own_namespace: false,
     group: "networking.k8s.io",
     resources: &["ingresses/status"],
+    names: &[],
     verbs: &["patch"],
     why: "only with PIC_UPDATE_INGRESS_STATUS: the exposed hosts",
 };
@@ -135,6 +143,7 @@ const READ_CLUSTER_ID: Rule = Rule {
     own_namespace: false,
     group: "",
     resources: &["namespaces"],
+    names: &["kube-system"],
     verbs: &["get"],
     why: "api mode without PIC_OWNER_ID: the UID of kube-system identifies the cluster in Pangolin",
 };
@@ -158,6 +167,8 @@ pub struct PangolinSystem {
     owner: tokio::sync::OnceCell<String>,
     /// Who works on a host (direct mode).
     turns: std::sync::Mutex<std::collections::BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// When a write to a host was last sent whose effect is not known (direct mode).
+    doubts: std::sync::Mutex<std::collections::BTreeMap<String, tokio::time::Instant>>,
     /// When the next pass may begin, where passes are limited.
     next: tokio::sync::Mutex<tokio::time::Instant>,
 }
@@ -283,12 +294,16 @@ fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
                 let children = Watch::required().labels(UID_LABEL).children();
                 operator.watch(NAME, within(children, place), index.clone() as Arc<dyn Index<PangolinResource>>);
             }
-            let elsewhere = policy.tunnel_namespace.clone().filter(|_| places[0].is_some()).map(Some);
+            let limited = places[0].is_some() || !policy.scope.is_empty();
+            let elsewhere = policy.tunnel_namespace.clone().filter(|place| limited && *place != policy.scope).map(Some);
             places.extend(elsewhere.filter(|place| !places.contains(place)));
-            for place in &places {
-                operator.watch(NAME, within(Watch::required(), place), index.clone() as Arc<dyn Index<PangolinTunnel>>);
+            let required = places.iter().cloned().map(|place| (place, Watch::required()));
+            // One that may not be read does not hold up the Ingresses with other tunnels.
+            let named = policy.named_namespaces().into_iter().map(|place| (Some(place), Watch::optional()));
+            for (place, watch) in required.chain(named) {
+                operator.watch(NAME, within(watch, &place), index.clone() as Arc<dyn Index<PangolinTunnel>>);
                 let organizations = index.clone() as Arc<dyn Index<PangolinOrganization>>;
-                operator.watch(NAME, within(Watch::optional(), place), organizations);
+                operator.watch(NAME, within(Watch::optional(), &place), organizations);
             }
             operator.spawn(Arc::clone(&schema).watch(index.clone()));
         }
@@ -312,6 +327,7 @@ fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
         metrics: PangolinMetrics::register(&operator.metrics()),
         owner: tokio::sync::OnceCell::new(),
         turns: std::sync::Mutex::default(),
+        doubts: std::sync::Mutex::default(),
         next: tokio::sync::Mutex::new(tokio::time::Instant::now()),
         policy,
     };

@@ -9,11 +9,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use signpost_engine::metrics::Metrics;
-use signpost_planning::{Reason, Refusal};
+use signpost_planning::Reason;
 use tokio::time::Instant;
 
 use crate::apply::{Change, What};
 use crate::index::{IngressId, Key};
+use crate::plan::refusals::HostRefusal;
 
 /// What a pass counted, and what is to be logged about it.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Measured {
     pub(crate) errors: Vec<String>,
     pub(crate) changes: Vec<Change>,
     pub(crate) tunnel: String,
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// Hosts that are exposed.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) managed: usize,
@@ -98,10 +99,12 @@ impl PangolinMetrics {
                 What::Updated => "exposure updated",
                 What::Deleted => "exposure deleted",
             };
-            tracing::info!(namespace, ingress, host, tunnel, pangolin_resource = object, "{what}");
+            tracing::info!(namespace, ingress, host, tunnel, "pangolinResource" = object, "{what}");
         }
-        let lost = [Reason::TunnelNotFound, Reason::TunnelAmbiguous, Reason::TunnelNotInNamespace];
-        for refusal in refusals.iter().filter(|refusal| lost.contains(&refusal.reason)) {
+        let lost =
+            [Reason::TunnelNotFound, Reason::TunnelAmbiguous, Reason::TunnelNotInNamespace, Reason::TunnelNotAllowed];
+        for refusal in refusals.iter().map(|refused| &refused.refusal).filter(|refusal| lost.contains(&refusal.reason))
+        {
             tracing::error!(namespace, ingress, tunnel, error = refusal.message, "tunnel cannot be resolved");
         }
         for error in errors {

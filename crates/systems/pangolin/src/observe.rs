@@ -18,7 +18,7 @@ use crate::plan::api::{ingress_mark, mark_of};
 use crate::plan::{ApiView, DOUBT, Memory, Observed, View, Wanted, Wish, recheck, site};
 
 impl PangolinSystem {
-    pub(crate) async fn see(&self, job: &Job<Key, ()>, memory: Memory) -> Observed {
+    pub(crate) async fn see(&self, job: &Job<Key, ()>, mut memory: Memory) -> Observed {
         self.pace().await;
         self.metrics.began(&job.key);
         let full = job.touched == Touched::All;
@@ -29,7 +29,7 @@ impl PangolinSystem {
             Key::Ingress(id) if self.index.is_unreadable(id) => (Wish::Unreadable, None),
             Key::Ingress(id) => self.wish(id),
         };
-        let view = match (lists, &job.key) {
+        let mut view = match (lists, &job.key) {
             (None, Key::Ingress(id)) => self.crd_view(id, claimant.as_deref()).await,
             (None, Key::Sweep) => View::Crd {
                 shape: Err(String::new()),
@@ -40,11 +40,18 @@ impl PangolinSystem {
             (Some(Ok(lists)), key) => View::Api(Box::new(self.api_view(key, claimant.as_deref(), lists))),
             (Some(Err(error)), _) => View::Down(error),
         };
+        if let View::Crd { tunnel, .. } = &mut view {
+            memory.remember_domains(tunnel);
+        }
         let present = match &job.key {
             Key::Sweep => None,
             Key::Ingress(id) => self.index.identity(id),
         };
-        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), full, wish, present, view, memory }
+        let doubt = match &job.key {
+            Key::Sweep => None,
+            Key::Ingress(id) => self.doubt_about(&self.index.claimed(id)),
+        };
+        Observed { key: job.key.clone(), policy: Arc::clone(&self.policy), full, wish, present, view, memory, doubt }
     }
 
     /// The request of an Ingress.
@@ -82,7 +89,7 @@ impl PangolinSystem {
             .map(|(host, _)| host.undotted().to_owned());
         View::Crd {
             shape: self.schema.shape().await,
-            tunnel: self.index.tunnel(&tunnel_of(claimant, &self.policy), claimant.namespace()),
+            tunnel: self.index.tunnel(claimant),
             handed_over: handed_over.collect(),
             children,
         }

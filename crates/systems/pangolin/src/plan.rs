@@ -12,12 +12,14 @@ pub(crate) mod api;
 pub(crate) mod crd;
 pub(crate) mod exposure;
 mod probing;
+pub(crate) mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, RetryClass};
 use signpost_exposure::BaseDomain;
@@ -29,6 +31,7 @@ use crate::settings::Policy;
 use api::ApiPlan;
 use crd::{CrdPlan, Shape};
 use exposure::{Exposures, Ground};
+use refusals::{About, HostRefusal};
 
 /// The memory of an Ingress between passes. Losing it costs a read, never an exposure.
 #[derive(Debug, Default)]
@@ -37,14 +40,20 @@ pub struct Memory {
     pub(crate) identity: Option<Identity>,
     /// The report of pangolin-operator about each child: host, state, id in Pangolin.
     pub(crate) children: BTreeMap<String, (String, ChildState, Option<String>)>,
-    /// Children whose leftover in Pangolin has been reported, while they are being deleted.
+    /// Children whose leftover in Pangolin has been reported, while they are being deleted; hosts of a deleted Ingress (direct mode).
     pub(crate) left: BTreeSet<String>,
     /// Whether the children were seen before: what a start finds is not reported as a change.
     pub(crate) seen: bool,
-    /// Whether a tunnel that is not ready has been reported.
+    /// Whether a tunnel that is not ready, or a sweep that waits, has been reported.
     pub(crate) waiting: bool,
     /// The resources of Pangolin, as last read or written (direct mode).
     pub(crate) known: BTreeMap<ResourceId, Stored>,
+    /// Hosts with a resource of this Ingress that is enabled, as last listed (direct mode).
+    pub(crate) exposed: BTreeSet<String>,
+    /// The host that is exposed instead of the one in the rule, where that was reported.
+    pub(crate) moved: Option<String>,
+    /// The domains that the last pass knew (crd mode).
+    pub(crate) domains: Option<Arc<[BaseDomain]>>,
     /// The digest of what was last made sure of, and when (direct mode).
     pub(crate) applied: Option<(String, Timestamp)>,
     /// Large deletions that wait (sweep).
@@ -55,6 +64,19 @@ pub struct Memory {
     pub(crate) managed: usize,
     /// How many passes in a row found a host used by a foreign resource (direct mode).
     pub(crate) foreign: u32,
+}
+
+impl Memory {
+    /// Domains that are not known for a moment are those of the last pass. The index knows those of existing children too, but not of a child
+    /// that the watch has not delivered yet: the public suffix list would move it into another domain.
+    pub(crate) fn remember_domains(&mut self, tunnel: &mut FoundTunnel) {
+        if let FoundTunnel::One { domains, .. } = tunnel {
+            match domains {
+                Some(known) => self.domains = Some(known.clone()),
+                None => domains.clone_from(&self.domains),
+            }
+        }
+    }
 }
 
 /// The input of a plan.
@@ -69,6 +91,8 @@ pub struct Observed {
     pub(crate) present: Option<Identity>,
     pub(crate) view: View,
     pub(crate) memory: Memory,
+    /// How long ago a write to one of its hosts was sent whose effect is not known, by whomsoever (direct mode).
+    pub(crate) doubt: Option<Duration>,
 }
 
 /// The request.
@@ -144,6 +168,8 @@ pub(crate) enum FoundSite {
     One(SiteId, bool),
     /// None; these are there.
     None(String),
+    /// Several of the name, with these identifiers.
+    Several(String),
 }
 
 /// The site of a name: its identifier, else its only name; without a configured name, the only site.
@@ -152,15 +178,17 @@ pub(crate) fn site(sites: &[Site], reference: &str, configured: bool) -> FoundSi
     if let Some(site) = sites.iter().find(|site| site.nice_id == reference) {
         return one(site);
     }
-    let mut named = sites.iter().filter(|site| site.name == reference);
-    match (named.next(), named.next(), sites) {
-        (Some(site), None, _) => one(site),
-        (None, None, [only]) if !configured => one(only),
-        _ => {
-            let mut names: Vec<&str> = sites.iter().map(|site| site.nice_id.as_str()).collect();
-            names.sort_unstable();
-            FoundSite::None(names.join(", ").chars().take(300).collect())
-        }
+    let named: Vec<&Site> = sites.iter().filter(|site| site.name == reference).collect();
+    let identifiers = |sites: &mut dyn Iterator<Item = &Site>| -> String {
+        let mut names: Vec<&str> = sites.map(|site| site.nice_id.as_str()).collect();
+        names.sort_unstable();
+        names.join(", ").chars().take(300).collect()
+    };
+    match (&named[..], sites) {
+        ([site], _) => one(site),
+        ([], [only]) if !configured => one(only),
+        ([], _) => FoundSite::None(identifiers(&mut sites.iter())),
+        (several, _) => FoundSite::Several(identifiers(&mut several.iter().copied())),
     }
 }
 
@@ -173,7 +201,7 @@ pub struct Plan {
     pub(crate) memory: Memory,
     pub(crate) identity: Option<Identity>,
     pub(crate) tunnel: String,
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// Events that are not refusals.
     pub(crate) notes: Vec<Note>,
     /// When to come back although everything that can be done is done.
@@ -199,19 +227,20 @@ pub struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
     pub(crate) hosts: BTreeSet<Fqdn>,
-    /// The first parts of the marks of resources that have these hosts.
+    /// The first parts of the marks of resources that have hosts of it.
     pub(crate) marks: BTreeSet<String>,
     pub(crate) owner: String,
 }
 
-fn abandoned(wanted: Option<&Wanted>, exposures: &Exposures, view: &ApiView) -> Abandoned {
-    let mut hosts = wanted.map(|wanted| wanted.owned.clone()).unwrap_or_default();
+fn abandoned(wanted: Option<&Wanted>, exposures: &Exposures, unmade: &BTreeSet<Fqdn>, view: &ApiView) -> Abandoned {
+    let owned = wanted.map(|wanted| wanted.owned.clone()).unwrap_or_default();
+    let of = view.resources.iter().filter(|listed| listed.host.as_ref().is_some_and(|host| owned.contains(host)));
+    let mut hosts = owned.clone();
     if !exposures.blocked {
-        for exposure in &exposures.list {
+        for exposure in exposures.list.iter().filter(|one| !unmade.contains(&one.split.host)) {
             hosts.remove(&exposure.split.host);
         }
     }
-    let of = view.resources.iter().filter(|listed| listed.host.as_ref().is_some_and(|host| hosts.contains(host)));
     let marks = of.filter_map(|listed| api::mark_of(listed, &view.owner)?.rsplit_once('-'));
     let marks = marks.map(|(ingress, _)| ingress.to_owned()).collect();
     Abandoned { marks, owner: view.owner.clone(), hosts }
@@ -273,18 +302,32 @@ impl Note {
 
 /// Decides.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
-    let Observed { key, policy, full, wish, present, view, mut memory } = observed;
+    let Observed { key, policy, full, wish, present, view, mut memory, doubt } = observed;
     let mut plan = Plan::nothing(key, policy);
+    if let Some(at) = doubt.and_then(|age| now.checked_sub(jiff::SignedDuration::try_from(age).ok()?).ok()) {
+        // Somebody's write to one of its hosts may still have its effect.
+        memory.doubt = Some(memory.doubt.map_or(at, |known| known.max(at)));
+    }
     match (plan.key.clone(), wish) {
         (Key::Sweep, _) => match view {
             View::Api(view) => {
                 memory.doubt = None;
-                plan.delivery = Delivery::Api(api::sweep(&view, &plan.policy, &mut memory, now));
+                let swept = api::sweep(&view, &plan.policy, &mut memory, now);
+                if swept.paused > 0 && !memory.waiting {
+                    let note = format!(
+                        "{} resources of Pangolin that no Ingress wants stay public until a second check, because they are many",
+                        swept.paused
+                    );
+                    plan.notes.push(Note::warning(Reason::StillExposed, note));
+                }
+                memory.waiting = swept.paused > 0;
+                plan.delivery = Delivery::Api(swept);
             }
             View::Down(error) => plan.delivery = Delivery::Down(error),
             View::Crd { .. } => {}
         },
-        (Key::Ingress(_), Wish::Unreadable) => {}
+        // What exists is unchanged, and is remembered and counted.
+        (Key::Ingress(_), Wish::Unreadable) => plan.managed = true,
         (Key::Ingress(id), wish) => {
             let wanted = match wish {
                 Wish::Ingress(wanted) => Some(wanted),
@@ -298,6 +341,8 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
                 plan.tunnel.clone_from(&wanted.reference);
             }
             plan.identity.clone_from(&memory.identity);
+            // Deleted before its first pass: only its name is known, which is enough for an event.
+            plan.identity.get_or_insert_with(|| Identity::of_meta(id.clone(), &ObjectMeta::default()));
             decide(&id, wanted.as_deref(), view, full, &mut plan, &mut memory, now);
         }
     }
@@ -317,11 +362,7 @@ fn decide(
 ) {
     let view = match view {
         View::Down(error) => {
-            // One that is in place needs nothing, and nothing is reported.
-            plan.judged = !full && wanted.is_some();
-            if plan.judged {
-                plan.refusals.push(unreachable(&error));
-            }
+            down(wanted, full, &error, plan, memory);
             plan.delivery = Delivery::Down(error);
             return;
         }
@@ -331,57 +372,39 @@ fn decide(
     let policy = Arc::clone(&plan.policy);
     let mut exposures = wanted.map(|wanted| make(wanted, &view, &policy)).unwrap_or_default();
     wait(&mut exposures, plan, memory);
+    tell_moved(&exposures, plan, memory);
     plan.refusals.append(&mut exposures.refusals);
     plan.again = exposures.again;
     let options = wanted.map(|wanted| &wanted.claimant.annotations.options);
-    let identity = wanted.map(|wanted| &wanted.claimant.identity);
     match &view {
         View::Crd { shape, tunnel, children, handed_over } => {
             let tunnel = match tunnel {
                 FoundTunnel::One { namespace, name, .. } => Some((namespace.as_str(), name.as_str())),
                 FoundTunnel::None | FoundTunnel::Several(_) => None,
             };
-            let (shape, policy, exposures) = (shape.as_ref().ok().copied(), &*policy, &exposures);
-            let class = wanted.and_then(|wanted| wanted.class.as_deref());
-            let input =
-                crd::Input { id, identity, policy, exposures, shape, tunnel, options, class, children, handed_over };
-            let crd::Judged { plan: delivery, notes, refusals, ready } = crd::plan(&input, memory);
+            let input = crd::Input {
+                id,
+                identity: wanted.map(|wanted| &wanted.claimant.identity),
+                policy: &policy,
+                exposures: &exposures,
+                shape: shape.as_ref().ok().copied(),
+                tunnel,
+                options,
+                class: wanted.and_then(|wanted| wanted.class.as_deref()),
+                children,
+                handed_over,
+                now,
+            };
+            let crd::Judged { plan: delivery, notes, refusals, ready, again } = crd::plan(&input, memory);
+            plan.again = plan.again.or(again);
             plan.notes.extend(notes);
             plan.refusals.extend(refusals);
             plan.hosts = Some(ready);
             plan.delivery = Delivery::Crd(delivery);
         }
         View::Api(view) => {
-            let site = match view.site {
-                FoundSite::One(site, _) => Some(site),
-                FoundSite::None(_) => None,
-            };
-            let applied = wanted.and_then(|wanted| wanted.claimant.applied.as_deref());
-            let exposures = &exposures;
-            let doubt = memory.doubt.map(|at| DOUBT.saturating_sub(now.duration_since(at).unsigned_abs()));
-            let settle = doubt == Some(Duration::ZERO);
-            let input = api::Input { id, exposures, options, site, view, applied, full, settle, policy: &policy };
-            let api::Judged { plan: delivery, refusals, hosts, unsure } = api::plan(&input, memory, now);
-            let doubt = doubt.filter(|_| !settle).or_else(|| unsure.then_some(DOUBT));
-            if settle || unsure {
-                memory.doubt = unsure.then_some(now);
-            }
-            let foreign = refusals.iter().any(|refusal| refusal.reason == Reason::ForeignResource);
-            memory.foreign = if foreign { memory.foreign.saturating_add(1) } else { 0 };
-            if foreign {
-                plan.again = Some(RetryClass::Fixed(recheck(memory.foreign)));
-            } else if !refusals.is_empty() {
-                plan.again.get_or_insert(SOON);
-            }
-            if let Some(left) = doubt {
-                plan.again.get_or_insert(RetryClass::Fixed(left));
-            }
-            plan.refusals.extend(refusals);
-            plan.hosts = Some(hosts);
-            plan.blocked = exposures.blocked;
-            plan.abandoned = Some(abandoned(wanted, exposures, view));
-            plan.classes = wanted.map(|wanted| (wanted.class.clone(), wanted.claimant.noted_class.clone()));
-            plan.delivery = Delivery::Api(delivery);
+            let input = api::Input { full, ..api::Input::new(id, &exposures, options, view, &policy) };
+            decide_resources(input, wanted, plan, memory, now);
         }
         View::Down(_) => {}
     }
@@ -391,12 +414,88 @@ fn decide(
     }
 }
 
+/// Decides about the resources of one Ingress in Pangolin, and when they are looked at again.
+fn decide_resources<'a>(
+    mut input: api::Input<'a>,
+    wanted: Option<&'a Wanted>,
+    plan: &mut Plan,
+    memory: &mut Memory,
+    now: Timestamp,
+) {
+    let (exposures, view) = (input.exposures, input.view);
+    memory.left.clear();
+    memory.exposed = api::public_hosts(view, input.id);
+    if let Some(claimant) = wanted.map(|wanted| &*wanted.claimant) {
+        (input.applied, input.restored) = (claimant.applied.as_deref(), claimant.restored);
+    }
+    let doubt = memory.doubt.map(|at| DOUBT.saturating_sub(now.duration_since(at).unsigned_abs()));
+    input.settle = doubt == Some(Duration::ZERO);
+    let api::Judged { plan: delivery, refusals, hosts, unsure, unmade } = api::plan(&input, memory, now);
+    // What was not read is still in doubt.
+    let settled = input.settle && !exposures.blocked && exposures.waiting.is_empty();
+    let doubt = doubt.filter(|_| !input.settle).or_else(|| unsure.then_some(DOUBT));
+    if settled || unsure {
+        memory.doubt = unsure.then_some(now);
+    }
+    let foreign = refusals.iter().any(|refused| refused.refusal.reason == Reason::ForeignResource);
+    memory.foreign = if foreign { memory.foreign.saturating_add(1) } else { 0 };
+    if foreign {
+        plan.again = Some(RetryClass::Fixed(recheck(memory.foreign)));
+    } else if !refusals.is_empty() {
+        plan.again.get_or_insert(SOON);
+    }
+    if let Some(left) = doubt {
+        plan.again.get_or_insert(RetryClass::Fixed(left));
+    }
+    plan.refusals.extend(refusals);
+    plan.hosts = Some(hosts);
+    plan.blocked = exposures.blocked;
+    plan.abandoned = Some(abandoned(wanted, exposures, &unmade, view));
+    plan.classes = wanted.map(|wanted| (wanted.class.clone(), wanted.claimant.noted_class.clone()));
+    plan.delivery = Delivery::Api(delivery);
+}
+
+/// Reports a Pangolin that does not answer: to an Ingress that waits for it, and about the hosts of a deleted one.
+fn down(wanted: Option<&Wanted>, full: bool, error: &PangolinError, plan: &mut Plan, memory: &mut Memory) {
+    // One that is in place needs nothing, and nothing is reported.
+    plan.judged = !full && wanted.is_some();
+    if plan.judged {
+        let Refusal { reason, message } = unreachable(error);
+        plan.refusals.push(About::Ingress.refuse(reason, message));
+    }
+    let was_public = |Claimant { applied, annotations, .. }: &Claimant| {
+        applied.as_deref().is_some_and(|digest| !digest.is_empty()) && !annotations.options.paused
+    };
+    match wanted {
+        // Nothing was listed since the start. An Ingress with a digest has resources for its hosts.
+        Some(wanted) if memory.exposed.is_empty() && was_public(&wanted.claimant) => {
+            memory.exposed = wanted.owned.iter().map(|host| host.undotted().to_owned()).collect();
+        }
+        None if memory.left.is_empty() => {
+            let known = memory.known.values().filter(|(resource, _)| resource.enabled);
+            let known = known.filter_map(|(resource, _)| Some(resource.host.as_ref()?.undotted().to_owned()));
+            memory.left = known.chain(memory.exposed.iter().cloned()).collect();
+            let hosts: Vec<&str> = memory.left.iter().map(String::as_str).collect();
+            let note = format!("{} stays public until Pangolin answers: {error}", hosts.join(", "));
+            plan.notes.extend((!hosts.is_empty()).then(|| Note::warning(Reason::StillExposed, note)));
+        }
+        Some(_) | None => {}
+    }
+}
+
 /// The exposures of an Ingress, unless its tunnel or the shape of PangolinResource is not known.
 fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
     let namespace = wanted.claimant.namespace();
     let reference = &wanted.reference;
     let mut blocked = Exposures::default();
     let slow = Some(RetryClass::Slow);
+    if !policy.allowed.permits(reference, namespace) {
+        let message = format!(
+            "Ingresses of the namespace {namespace} may not use the tunnel {reference:?}; use another one, or add {reference}={namespace} to PIC_TUNNEL_ALLOW"
+        );
+        blocked.block(Reason::TunnelNotAllowed, message, None);
+        return blocked;
+    }
     match view {
         View::Crd { shape: Err(why), .. } => {
             let message = format!("the shape of PangolinResource is not known: {why}");
@@ -405,10 +504,7 @@ fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
         }
         View::Crd { shape: Ok(shape), tunnel, .. } => match tunnel {
             FoundTunnel::None => {
-                let message = format!(
-                    "PangolinTunnel {reference:?} does not exist; create it, or correct the class or annotation"
-                );
-                blocked.block(Reason::TunnelNotFound, message, slow);
+                blocked.block(Reason::TunnelNotFound, no_tunnel(reference, policy), slow);
                 blocked
             }
             FoundTunnel::Several(places) => {
@@ -428,7 +524,7 @@ fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
             }
             FoundTunnel::One { namespace: place, name, ready, domains } => {
                 let paths = shape.targets && shape.target_paths && policy.crd_paths;
-                let ground = Ground { domains: domains.as_deref(), apex: shape.apex, paths, h2c: false, owner: "" };
+                let ground = Ground { domains: domains.as_deref(), apex: shape.apex, paths, owner: "" };
                 let mut made = exposure::exposures(wanted, ground, policy);
                 if !ready && !made.blocked {
                     let message = format!("PangolinTunnel {place}/{name} is not ready; what exists is unchanged");
@@ -443,14 +539,21 @@ fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
                 blocked.block(Reason::TunnelNotFound, message, Some(SOON));
                 blocked
             }
+            FoundSite::Several(names) => {
+                let message = format!(
+                    "several sites of the organisation are named {reference:?}; use the identifier of one of them: {names}"
+                );
+                blocked.block(Reason::TunnelAmbiguous, message, Some(SOON));
+                blocked
+            }
             FoundSite::One(_, online) => {
                 let domains = Some(&*view.domains);
-                let ground = Ground { domains, apex: true, paths: true, h2c: true, owner: &view.owner };
+                let ground = Ground { domains, apex: true, paths: true, owner: &view.owner };
                 let mut made = exposure::exposures(wanted, ground, policy);
                 if !online {
                     // Pangolin serves it as soon as the site is connected.
                     let message = format!("site {reference:?} is not connected; its hosts answer when it is");
-                    made.refusals.push(Refusal::new(Reason::TunnelNotReady, message));
+                    made.refusals.push(About::Ingress.refuse(Reason::TunnelNotReady, message));
                 }
                 made
             }
@@ -459,16 +562,42 @@ fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
     }
 }
 
+/// Why a PangolinTunnel is not found, and what to do.
+fn no_tunnel(reference: &str, policy: &Policy) -> String {
+    match reference.split_once('/').map(|(place, _)| place) {
+        Some(place) if !policy.watches_tunnels_in(place) => format!(
+            "PangolinTunnel {reference:?} is in the namespace {place}, whose tunnels are not watched; set PIC_TUNNEL_NAMESPACE={place}, or use another tunnel"
+        ),
+        Some(place) if policy.named_namespaces().contains(place) => format!(
+            "PangolinTunnel {reference:?} does not exist, or the operator may not read the tunnels of {place} (see /readyz); create it, or allow it"
+        ),
+        Some(_) | None => {
+            format!("PangolinTunnel {reference:?} does not exist; create it, or correct the class or annotation")
+        }
+    }
+}
+
 /// A tunnel that is not ready is not a refusal: it is reported once, as a normal event.
 fn wait(exposures: &mut Exposures, plan: &mut Plan, memory: &mut Memory) {
-    let at = exposures.refusals.iter().position(|refusal| refusal.reason == Reason::TunnelNotReady);
+    let at = exposures.refusals.iter().position(|refused| refused.refusal.reason == Reason::TunnelNotReady);
     if let Some(at) = at {
-        let refusal = exposures.refusals.remove(at);
+        let refusal = exposures.refusals.remove(at).refusal;
         if !memory.waiting {
             plan.notes.push(Note::normal(Reason::TunnelNotReady.as_str(), refusal.message));
         }
     }
     memory.waiting = at.is_some();
+}
+
+/// A host that keeps its subdomain in another domain is reported once, as a normal event.
+fn tell_moved(exposures: &Exposures, plan: &mut Plan, memory: &mut Memory) {
+    if let Some((host, exposed)) =
+        exposures.moved.as_ref().filter(|(_, exposed)| memory.moved.as_ref() != Some(exposed))
+    {
+        let note = format!("{host} is not below the domain that domain-name names, so {exposed} is exposed");
+        plan.notes.push(Note::normal("HostOverridden", note));
+    }
+    memory.moved = exposures.moved.as_ref().map(|(_, exposed)| exposed.clone());
 }
 
 /// Why Pangolin cannot be used now, for an Ingress that waits for it.

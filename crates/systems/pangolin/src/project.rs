@@ -9,6 +9,7 @@ use signpost_inventory::Entry;
 use signpost_planning::{Reason, Refusal};
 
 use crate::index::{ChildFacts, ChildState, Key};
+use crate::plan::refusals::of_host;
 use crate::{NAME, PangolinSystem};
 
 impl Project<Key> for PangolinSystem {
@@ -28,18 +29,10 @@ impl Project<Key> for PangolinSystem {
             let owned = taken
                 .get(host)
                 .map(|owner| Refusal::new(Reason::HostTaken, format!("{host} is owned by {owner}, which is older")));
-            // A refusal that names no host is about all of them.
-            let about = |refusal: &&Refusal| {
-                refusal.message.contains(host.undotted()) || !names_any(&refusal.message, &claimed)
-            };
-            let refusal = owned.or_else(|| outcome.refusals.iter().find(about).cloned());
+            let refusal = owned.or_else(|| of_host(&outcome.refusals, host).cloned());
             let entry = Entry::new(host.clone(), None, provenance.clone());
             entry_of(entry, &claimant.identity, published, refusal.as_ref())
         });
         entries.collect()
     }
-}
-
-fn names_any(message: &str, hosts: &[signpost_dns::Fqdn]) -> bool {
-    hosts.iter().any(|host| message.contains(host.undotted()))
 }

@@ -38,9 +38,10 @@ pub(crate) fn report(mut applied: ApplyResult, now: Timestamp) -> Report<Pangoli
         managed: if ours { managed } else { 0 },
     };
     let object = if sweeps { Some(deployment) } else { identity.filter(|_| judged) };
+    let refusals = refusals.into_iter().map(|refused| refused.refusal).collect();
     let refusals = object.map(|object| (object, refusals)).into_iter().collect();
     // Nothing is remembered of what is not ours any more, but what is still being deleted.
-    let lasting = ours || sweeps || !memory.children.is_empty() || memory.doubt.is_some();
+    let lasting = ours || sweeps || !memory.children.is_empty() || !memory.left.is_empty() || memory.doubt.is_some();
     if !ours {
         memory.applied = None;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use signpost_engine::{Identity, Setting, Settings, logs};
-use signpost_exposure::{BackendScheme, ClassRules, HostPolicy, TunnelMapping};
+use signpost_exposure::{BackendScheme, ClassRules, HostPolicy, MappingError, TunnelAllowance, TunnelMapping};
 use signpost_provider_pangolin::{Connection, Secret, parse_base_url};
 
 /// Every setting of this system.
@@ -26,6 +26,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Tunnels of the classes pangolin-ALIAS: one ALIAS=TUNNEL per line or comma. An alias without one is the tunnel's name",
     ),
     Setting::new("PIC_TUNNEL_NAMESPACE", "NAMESPACE", "Namespace of tunnels that are not beside their Ingress"),
+    Setting::new(
+        "PIC_TUNNEL_ALLOW",
+        "LINES",
+        "Which namespaces may use which tunnel: one TUNNEL=NAMESPACE per line or comma, * is all. Without it, all may use all",
+    ),
     Setting::new("PIC_BACKEND_SCHEME", "SCHEME", "How Services are spoken to: http, https or h2c").or("http"),
     Setting::new(
         "PIC_RESYNC_PERIOD",
@@ -133,6 +138,8 @@ pub struct Policy {
     pub mapping: TunnelMapping,
     /// Where tunnels are that are not beside their Ingress.
     pub tunnel_namespace: Option<String>,
+    /// Which namespaces may use which tunnel.
+    pub allowed: TunnelAllowance,
     /// How Services are spoken to.
     pub scheme: BackendScheme,
     /// How often everything is compared without a change; `None` for never.
@@ -165,6 +172,8 @@ pub struct Policy {
     pub owner: Option<String>,
     /// The operator's own namespace.
     pub namespace: String,
+    /// The operator's own Deployment, which events about Pangolin itself are attached to.
+    pub deployment: String,
     /// How soon a tunnel that is not ready is asked for again.
     pub tunnel_wait: Duration,
     /// How old what is known of a resource may be before all of it is read again.
@@ -185,6 +194,7 @@ impl Default for Policy {
             default_tunnel: None,
             mapping: TunnelMapping::default(),
             tunnel_namespace: None,
+            allowed: TunnelAllowance::default(),
             scheme: BackendScheme::Http,
             resync: Some(Duration::from_mins(5)),
             namespaces: Vec::new(),
@@ -201,6 +211,7 @@ impl Default for Policy {
             ingress_status: false,
             owner: None,
             namespace: "signpost".to_owned(),
+            deployment: "signpost".to_owned(),
             tunnel_wait: Duration::from_secs(30),
             verify: Duration::from_hours(1),
             brake: Duration::from_secs(30),
@@ -211,7 +222,28 @@ impl Default for Policy {
 impl Policy {
     /// What events about Pangolin itself are attached to: the operator's own Deployment.
     pub(crate) fn deployment(&self) -> Identity {
-        Identity::own_deployment(&self.namespace)
+        Identity::own_deployment(&self.namespace, &self.deployment)
+    }
+
+    /// The namespaces that the default tunnel and the mapping name, where they are not watched already.
+    pub(crate) fn named_namespaces(&self) -> BTreeSet<String> {
+        let named = self.default_tunnel.as_deref().into_iter().chain(self.mapping.tunnels());
+        let named = named.filter_map(|tunnel| Some(tunnel.split_once('/')?.0.to_owned()));
+        named.filter(|namespace| !self.is_watched(namespace)).collect()
+    }
+
+    /// Whether everything in a namespace is watched, or its tunnels are.
+    fn is_watched(&self, namespace: &str) -> bool {
+        let all = self.namespaces.is_empty() && self.scope.is_empty();
+        let scope = self.namespaces.is_empty() && self.scope == namespace;
+        all || scope
+            || self.namespaces.iter().any(|watched| watched == namespace)
+            || self.tunnel_namespace.as_deref() == Some(namespace)
+    }
+
+    /// Whether the tunnels of a namespace are watched.
+    pub(crate) fn watches_tunnels_in(&self, namespace: &str) -> bool {
+        self.is_watched(namespace) || self.named_namespaces().contains(namespace)
     }
 
     /// The watched namespaces, as text: operators of one cluster that watch different namespaces have different marks.
@@ -240,11 +272,12 @@ impl PangolinConfig {
         let policy = Policy {
             mode,
             default_tunnel: default_tunnel(settings),
-            mapping: mapping(settings),
+            mapping: lines(settings, "PIC_TUNNEL_CLASS_MAPPING", TunnelMapping::parse),
             tunnel_namespace: settings.parse("PIC_TUNNEL_NAMESPACE", label),
+            allowed: lines(settings, "PIC_TUNNEL_ALLOW", TunnelAllowance::parse),
             scheme: settings
                 .parse("PIC_BACKEND_SCHEME", |text| {
-                    BackendScheme::parse(text).ok_or_else(|| format!("{text:?} is none of http, https, h2c"))
+                    BackendScheme::parse(text).ok_or_else(|| format!("{text:?} is not one of http, https, h2c"))
                 })
                 .unwrap_or(BackendScheme::Http),
             resync: resync(settings),
@@ -273,10 +306,13 @@ impl PangolinConfig {
                 fine.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is not a domain such as example.com"))
             }),
             cluster_domain: settings
-                .given("PIC_CLUSTER_DOMAIN")
-                .unwrap_or("cluster.local")
-                .trim_matches('.')
-                .to_owned(),
+                .parse("PIC_CLUSTER_DOMAIN", |text| {
+                    let text = text.trim_matches('.');
+                    let fine = text.split('.').all(|part| label(part).is_ok());
+                    fine.then(|| text.to_owned())
+                        .ok_or_else(|| format!("{text:?} is not a domain such as cluster.local"))
+                })
+                .unwrap_or_else(|| "cluster.local".to_owned()),
             ingress_status: settings.switch("PIC_UPDATE_INGRESS_STATUS", false),
             owner: settings.parse("PIC_OWNER_ID", |text| {
                 let fine = label(text).is_ok() && text.len() <= 20;
@@ -284,6 +320,7 @@ impl PangolinConfig {
                     .ok_or_else(|| format!("{text:?} is not 1 to 20 characters of a-z, 0-9 and '-'"))
             }),
             namespace: settings.given("POD_NAMESPACE").unwrap_or("signpost").to_owned(),
+            deployment: settings.given("DEPLOYMENT_NAME").unwrap_or("signpost").to_owned(),
             ..Policy::default()
         };
         if let Some(level) = settings.given("PIC_LOG_LEVEL").map(str::to_owned)
@@ -316,17 +353,19 @@ fn default_tunnel(settings: &mut Settings) -> Option<String> {
     Some(given)
 }
 
-fn mapping(settings: &mut Settings) -> TunnelMapping {
-    let text = settings.given("PIC_TUNNEL_CLASS_MAPPING").unwrap_or_default().to_owned();
-    match TunnelMapping::parse(&text) {
-        Ok(mapping) => mapping,
-        Err(errors) => {
-            for error in errors {
-                settings.problem("PIC_TUNNEL_CLASS_MAPPING", error.to_string());
-            }
-            TunnelMapping::default()
+/// A setting of several lines; the default when some cannot be read, which are then problems.
+fn lines<T: Default>(
+    settings: &mut Settings,
+    name: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, Vec<MappingError>>,
+) -> T {
+    let text = settings.given(name).unwrap_or_default().to_owned();
+    parse(&text).unwrap_or_else(|errors| {
+        for error in errors {
+            settings.problem(name, error.to_string());
         }
-    }
+        T::default()
+    })
 }
 
 fn resync(settings: &mut Settings) -> Option<Duration> {
@@ -429,10 +468,40 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_of_the_default_tunnel_and_the_mapping_are_watched() {
+        let tunnels = [
+            ("PIC_DEFAULT_TUNNEL_NAME", "infra/edge"),
+            ("PIC_TUNNEL_CLASS_MAPPING", "eu=west/eu,us=us,shop=shop/edge,own=tunnels/x"),
+            ("PIC_TUNNEL_NAMESPACE", "tunnels"),
+        ];
+        let policy = |watched: &[(&str, &str)]| read(&[&tunnels[..], watched].concat()).unwrap().policy;
+        assert_eq!(policy(&[]).named_namespaces().len(), 0, "everything is watched");
+        for watched in [("PIC_WATCH_NAMESPACES", "shop"), ("WATCH_NAMESPACE", "shop")] {
+            let policy = policy(&[watched]);
+            assert_eq!(policy.named_namespaces().into_iter().collect::<Vec<_>>(), ["infra", "west"], "{watched:?}");
+            for (namespace, expected) in [("infra", true), ("shop", true), ("tunnels", true), ("other", false)] {
+                assert_eq!(policy.watches_tunnels_in(namespace), expected, "{namespace}");
+            }
+        }
+    }
+
+    #[test]
     fn r084_every_bad_line_of_a_mapping_is_fatal_with_its_number() {
         let problems = read(&[("PIC_TUNNEL_CLASS_MAPPING", "good=tunnel\nnothing\n=x")]).unwrap_err();
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert_eq!(problems[0], "PIC_TUNNEL_CLASS_MAPPING: line 2: \"nothing\" has no '='; write alias=tunnel");
+    }
+
+    #[test]
+    fn r055_crd_mode_takes_no_key() {
+        for name in ["PIC_API_KEY", "PIC_API_KEY_FILE", "PIC_API_URL", "PIC_ORG_ID"] {
+            let problems = read(&[("PIC_MODE", "crd"), (name, "id.hunter2")]).unwrap_err();
+            assert_eq!(
+                problems,
+                [format!("{name}: is for api mode, and PIC_MODE is crd; set PIC_MODE=api or remove it")]
+            );
+        }
+        assert!((crate::SPEC.crds)().is_empty(), "R005: it installs no kind");
     }
 
     #[test]
@@ -456,10 +525,12 @@ mod tests {
             ("PIC_MULTI_HOST", "some"),
             ("PIC_CRD_DIALECT", "triple"),
             ("PIC_OWNER_ID", "My Cluster"),
+            ("PIC_CLUSTER_DOMAIN", "cluster local"),
+            ("PIC_TUNNEL_ALLOW", "edge"),
             ("PIC_API_URL", "https://api.example.com"),
         ])
         .unwrap_err();
-        assert_eq!(problems.len(), 11, "{problems:#?}");
+        assert_eq!(problems.len(), 13, "{problems:#?}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ const MOST_MISSING: usize = 10;
 
 /// The result of a plan.
 #[derive(Debug)]
-pub struct Applied {
+pub struct PassResult {
     /// On which Pi-hole.
     pub(crate) instance: Arc<Instance>,
     /// The rules.
@@ -84,10 +84,10 @@ pub(crate) enum Waits {
 }
 
 impl PiholeSystem {
-    pub(crate) async fn carry_out(&self, plan: Plan) -> Applied {
+    pub(crate) async fn carry_out(&self, plan: Plan) -> PassResult {
         let Plan { observed, planned, mut spared } = plan;
         let Observed { instance, policy, snapshot, touched, sight, memory } = observed;
-        let mut applied = Applied {
+        let mut applied = PassResult {
             instance,
             policy,
             snapshot,
@@ -144,7 +144,7 @@ impl PiholeSystem {
         mut ownership: Ownership,
         others: u64,
         planned: &Planned,
-        applied: &mut Applied,
+        applied: &mut PassResult,
     ) -> Option<(Listing, Ownership, BTreeMap<Line, RefusedLine>)> {
         let mut after = before;
         let mut refused = BTreeMap::new();
@@ -188,7 +188,7 @@ impl PiholeSystem {
     }
 
     /// Compares what was planned with what the second read shows.
-    fn judge(&self, written: &ApplyResult, planned: &Planned, after: &Listing, others: u64, applied: &mut Applied) {
+    fn judge(&self, written: &ApplyResult, planned: &Planned, after: &Listing, others: u64, applied: &mut PassResult) {
         let refused: BTreeSet<&Line> = written.refused.iter().map(|(line, _)| line).collect();
         let postponed: BTreeSet<&Line> = written.postponed.iter().collect();
         // Blanks may have been tidied since.
@@ -228,7 +228,7 @@ impl PiholeSystem {
     }
 
     /// Passes on what a Pi-hole that was read with success holds.
-    fn confirm(&self, after: &Listing, ownership: &Ownership, planned: Planned, applied: &mut Applied) -> Standing {
+    fn confirm(&self, after: &Listing, ownership: &Ownership, planned: Planned, applied: &mut PassResult) -> Standing {
         let present = plan::own_hosts(after, ownership);
         let (snapshot, instance) = (&applied.snapshot, &applied.instance.name);
         let claims = plan::claims_of(snapshot);
@@ -252,29 +252,37 @@ impl PiholeSystem {
         }
     }
 
-    async fn save(&self, ledger: plan::Ledger, applied: &mut Applied) -> Result<(), LedgerError> {
+    async fn save(&self, ledger: plan::Ledger, applied: &mut PassResult) -> Result<(), LedgerError> {
         let version = applied.memory.ledger.take().and_then(|known| known.version);
         // After a failure nobody knows what is there: it is read again.
+        applied.memory.ledger_written = false;
         let saved = self.ledgers.save(&applied.instance.name, Versioned { ledger, version }).await?;
         applied.memory.ledger = Some(saved);
+        applied.memory.ledger_written = true;
         Ok(())
     }
 
-    /// Writes down what is about to be created.
+    /// Writes down what is about to be created. What is listed already is written again where the ledger was only read: an earlier request
+    /// may still remove it.
     async fn announce(
         &self,
         ownership: &mut Ownership,
         changes: &[Change],
-        applied: &mut Applied,
+        applied: &mut PassResult,
     ) -> Result<(), LedgerError> {
         let Ownership::Ledger(ledger) = ownership else { return Ok(()) };
-        let mut grown = false;
+        let (mut creates, mut grown) = (false, false);
         for change in changes {
             if let Some(Value::Address(ip)) = &change.new {
+                creates = true;
                 grown |= ledger.add(&change.host, *ip);
             }
         }
-        if grown { self.save(ledger.clone(), applied).await } else { Ok(()) }
+        if grown || (creates && !applied.memory.ledger_written) {
+            self.save(ledger.clone(), applied).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Strikes out what is deleted. What may still arrive (its request failed, or ended without an answer) stays.
@@ -283,7 +291,7 @@ impl PiholeSystem {
         ownership: &mut Ownership,
         after: &Listing,
         changes: &[Change],
-        applied: &mut Applied,
+        applied: &mut PassResult,
     ) -> Result<(), LedgerError> {
         // By content, not by text: blanks, upper case or a dot at the end make no other record.
         let unmarked = after.hosts.iter().filter(|line| !line.is_marked());
@@ -309,7 +317,7 @@ fn may_be_late(error: &PiholeError) -> bool {
 }
 
 /// Notes the records of ours that a request without an answer was about: its additions, or all of a list that was sent as a whole.
-fn doubt(ledger: &plan::Ledger, changes: &ChangeSet, written: &ApplyResult, applied: &mut Applied, now: Timestamp) {
+fn doubt(ledger: &plan::Ledger, changes: &ChangeSet, written: &ApplyResult, applied: &mut PassResult, now: Timestamp) {
     let uncertain = applied.memory.uncertain.get_or_insert_default();
     let sent = changes.add_hosts.iter().chain(written.sent.iter().flatten());
     for (ip, host) in sent.filter_map(plan::address_of).filter(|(ip, host)| ledger.holds(host, *ip)) {
@@ -333,7 +341,7 @@ fn waits_of(
 }
 
 /// The lines that the Pi-hole refused, each for whom; they are refusals of their Ingresses too.
-fn refused_lines(written: &ApplyResult, planned: &Planned, applied: &mut Applied) -> BTreeMap<Line, RefusedLine> {
+fn refused_lines(written: &ApplyResult, planned: &Planned, applied: &mut PassResult) -> BTreeMap<Line, RefusedLine> {
     let mut lines = BTreeMap::new();
     for (line, error) in &written.refused {
         let change = planned.changes.iter().find(|change| change.lines().any(|own| own == line));

@@ -294,7 +294,10 @@ fn shorten(text: &str) -> String {
 /// A host that lost its last known claim, and the Pi-holes that have not confirmed that its record is deleted.
 #[derive(Clone, Debug)]
 struct Released {
+    /// The last Ingress that claimed it.
     by: IngressId,
+    /// Others that claimed it before, while no Pi-hole had confirmed: their finalizers wait as well.
+    before: BTreeSet<IngressId>,
     pending: BTreeSet<String>,
     /// Whether a watch event showed it. A list without the object is not a proof: it may be incomplete.
     seen: bool,
@@ -431,7 +434,9 @@ impl IngressIndex {
 
     /// The Ingresses with hosts that some Pi-hole has not confirmed yet: it may have a write of them under way.
     pub fn unconfirmed(&self) -> BTreeSet<IngressId> {
-        self.lock().released.values().map(|released| released.by.clone()).collect()
+        let state = self.lock();
+        let of = |released: &Released| released.before.iter().chain([&released.by]).cloned().collect::<Vec<_>>();
+        state.released.values().flat_map(of).collect()
     }
 
     /// The standings of all Pi-holes, with `found` as that of one of them.
@@ -487,7 +492,11 @@ impl IngressIndex {
             state.releases += 1;
             let release = state.releases;
             let alias = old.as_ref().is_some_and(|old| old.is_alias());
-            state.released.insert(host.clone(), Released { by: id.clone(), pending, seen: true, release, alias });
+            let former = state.released.remove(host);
+            let before =
+                former.map(|former| former.before.into_iter().chain([former.by]).collect()).unwrap_or_default();
+            let released = Released { by: id.clone(), before, pending, seen: true, release, alias };
+            state.released.insert(host.clone(), released);
         }
         state.changed = [Instant::now(), state.changed[0]];
         drop(state);

@@ -32,7 +32,7 @@ use signpost_engine::{
 };
 use signpost_provider_pihole::{OwnerId, PiholeError, connect};
 
-pub use apply::{Applied, ConfigMaps, LedgerError, LedgerStore, Versioned};
+pub use apply::{ConfigMaps, LedgerError, LedgerStore, PassResult, Versioned};
 pub use index::{
     Claimant, FINALIZER, HOSTS, IngressId, IngressIndex, MANAGED_HOSTS, Problem, REGISTER, Snapshot, Standing,
     TARGET_CNAME, TARGET_IP, TARGET_IPV6, Target, Wanted, ingress_id, read,
@@ -61,6 +61,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: "networking.k8s.io",
             resources: &["ingresses"],
+            names: &[],
             verbs: &["list", "watch", "patch"],
             why: "read hosts; patch writes pihole.io/managed-hosts and the optional finalizer",
         },
@@ -68,11 +69,13 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: true,
             group: "",
             resources: &["configmaps"],
+            names: &[],
             verbs: &["get", "create", "patch"],
             why: "the id of the cluster, and the ledger of records in a Pi-hole that has no room for a mark",
         },
     ],
     variants: &[],
+    shared: &[],
     configure: |settings| {
         let config = PiholeConfig::read(settings)?;
         Some(Box::new(move |operator: &mut Operator| install(operator, config).map_err(Into::into)))
@@ -116,7 +119,7 @@ impl System for PiholeSystem {
     type Memory = Memory;
     type Observed = Option<Observed>;
     type Plan = Option<Plan>;
-    type Applied = Option<Applied>;
+    type Applied = Option<PassResult>;
     type Status = ();
     type Measured = Measured;
 
@@ -128,14 +131,14 @@ impl System for PiholeSystem {
         observed.map(|observed| plan::plan(observed, now))
     }
 
-    async fn apply(&self, plan: Option<Plan>) -> Option<Applied> {
+    async fn apply(&self, plan: Option<Plan>) -> Option<PassResult> {
         match plan {
             Some(plan) => Some(self.carry_out(plan).await),
             None => None,
         }
     }
 
-    fn report(applied: Option<Applied>, now: Timestamp) -> Report<Self> {
+    fn report(applied: Option<PassResult>, now: Timestamp) -> Report<Self> {
         applied.map_or_else(|| Report::new(Outcome::Done), |applied| report::report(applied, now))
     }
 

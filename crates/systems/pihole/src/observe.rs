@@ -124,6 +124,7 @@ impl PiholeSystem {
                 tracing::debug!(ingress = "*", instance = %instance.name, "reconcile started");
                 // Another replica may have led, and written it, since it was read.
                 memory.ledger = None;
+                memory.ledger_written = false;
             }
             Touched::Some(ids) => {
                 for id in ids {

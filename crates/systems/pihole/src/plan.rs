@@ -76,6 +76,8 @@ pub struct Memory {
     pub(crate) refused: Option<(u64, BTreeMap<Line, RefusedLine>)>,
     /// The ledger as last read or written.
     pub(crate) ledger: Option<Versioned>,
+    /// Whether this process wrote the ledger since it read it: no earlier request can change it any more.
+    pub(crate) ledger_written: bool,
     /// The records of requests without an answer; None until the ledger is read for the first time.
     pub(crate) uncertain: Option<Uncertain>,
 }

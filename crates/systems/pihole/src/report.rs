@@ -13,7 +13,7 @@ use signpost_planning::{Reason, Refusal, doubled};
 use signpost_provider_pihole::{ErrorClass, PiholeError};
 
 use crate::PiholeSystem;
-use crate::apply::{Applied, Waits};
+use crate::apply::{PassResult, Waits};
 use crate::index::{Claimant, FINALIZER, IngressId, MANAGED_HOSTS, Problem, Snapshot, Standing};
 use crate::metrics::{Measured, Notice};
 use crate::observe::probe::AfterPass;
@@ -25,7 +25,7 @@ use crate::settings::Policy;
 const ROUNDS: u32 = 3;
 
 /// Reports what was done.
-pub(crate) fn report(mut applied: Applied, now: Timestamp) -> Report<PiholeSystem> {
+pub(crate) fn report(mut applied: PassResult, now: Timestamp) -> Report<PiholeSystem> {
     let mut events = Vec::new();
     let mut measured = Measured { instance: Some(Arc::clone(&applied.instance)), ..Measured::default() };
     verify(&mut applied);
@@ -46,7 +46,7 @@ pub(crate) fn report(mut applied: Applied, now: Timestamp) -> Report<PiholeSyste
 }
 
 /// Judges whether what was written stays.
-fn verify(applied: &mut Applied) {
+fn verify(applied: &mut PassResult) {
     let memory = &mut applied.memory;
     if applied.present.is_none() || applied.failure.is_some() {
         return;
@@ -69,7 +69,7 @@ fn is_settled(missing: usize, deferred: bool, undone: u32) -> bool {
 }
 
 /// The refusals that have not been reported before.
-fn new_refusals(applied: &mut Applied, measured: &mut Measured) -> Vec<RecordRefusal> {
+fn new_refusals(applied: &mut PassResult, measured: &mut Measured) -> Vec<RecordRefusal> {
     let problems = applied.snapshot.claimants.iter().flat_map(|claimant| &claimant.problems);
     let mut counts: BTreeMap<Reason, i64> = Problem::REASONS.into_iter().map(|reason| (reason, 0)).collect();
     for problem in problems {
@@ -92,7 +92,7 @@ fn new_refusals(applied: &mut Applied, measured: &mut Measured) -> Vec<RecordRef
 }
 
 /// The error of the Pi-hole and of its aliases: reported when it begins.
-fn errors(applied: &mut Applied, events: &mut Vec<Event>, measured: &mut Measured) {
+fn errors(applied: &mut PassResult, events: &mut Vec<Event>, measured: &mut Measured) {
     let memory = &mut applied.memory;
     let settled = is_settled(applied.missing, applied.deferred, memory.undone);
     let error = applied.failure.as_ref().map(|failure| failure.cause.reason());
@@ -154,7 +154,7 @@ fn about_pihole(policy: &Policy, reason: &str, note: String) -> Event {
 }
 
 /// All that is refused of each Ingress, by any Pi-hole.
-fn refusals_of_ingresses(applied: &Applied) -> Vec<(Identity, Vec<Refusal>)> {
+fn refusals_of_ingresses(applied: &PassResult) -> Vec<(Identity, Vec<Refusal>)> {
     let all = |claimant: &Arc<Claimant>| {
         let problems = claimant.problems.iter().map(Problem::refusal);
         let refused = applied.standings.iter().filter_map(|standing| standing.refusals.get(claimant.id())).flatten();
@@ -163,7 +163,7 @@ fn refusals_of_ingresses(applied: &Applied) -> Vec<(Identity, Vec<Refusal>)> {
     applied.snapshot.claimants.iter().map(all).collect()
 }
 
-fn outcome(applied: &mut Applied, now: Timestamp) -> (Outcome<IngressId>, AfterPass) {
+fn outcome(applied: &mut PassResult, now: Timestamp) -> (Outcome<IngressId>, AfterPass) {
     let retry = |class| Outcome::Retry { class, objects: Touched::All };
     if let Some(failure) = applied.failure.take() {
         let (class, quiet_until) = pause(applied, &failure, now);
@@ -196,12 +196,12 @@ fn outcome(applied: &mut Applied, now: Timestamp) -> (Outcome<IngressId>, AfterP
 }
 
 /// How long requests without an answer may still be carried out; None when there are none.
-fn uncertain_for(applied: &Applied, now: Timestamp) -> Option<Duration> {
+fn uncertain_for(applied: &PassResult, now: Timestamp) -> Option<Duration> {
     applied.memory.uncertain.as_ref()?.left(now, applied.policy.grace)
 }
 
 /// How long to leave a Pi-hole alone after a failure, and until when nobody asks it anything.
-fn pause(applied: &mut Applied, failure: &Failure, now: Timestamp) -> (RetryClass, Option<Timestamp>) {
+fn pause(applied: &mut PassResult, failure: &Failure, now: Timestamp) -> (RetryClass, Option<Timestamp>) {
     if failure.cause == Cause::Pihole(PiholeError::CommentsRefused) {
         // The next pass takes the ledger for what the lines cannot carry.
         return (RetryClass::Now, None);
@@ -330,8 +330,8 @@ pub(crate) fn view(
 }
 
 /// The views and finalizers that have to be written.
-fn object_writes(applied: &Applied, now: Timestamp, measured: &mut Measured) -> Vec<ObjectWrite> {
-    let Applied { snapshot, standings, .. } = applied;
+fn object_writes(applied: &PassResult, now: Timestamp, measured: &mut Measured) -> Vec<ObjectWrite> {
+    let PassResult { snapshot, standings, .. } = applied;
     let everywhere = Everywhere::of(snapshot, standings);
     let complete = everywhere.is_complete();
     let mut writes = Vec::new();

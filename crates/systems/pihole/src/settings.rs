@@ -89,6 +89,8 @@ pub struct Policy {
     pub resync: Option<Duration>,
     /// The operator's own namespace.
     pub namespace: String,
+    /// The operator's own Deployment, which events about a whole Pi-hole are attached to.
+    pub deployment: String,
     /// How long changes of a burst gather.
     pub gather: Duration,
     /// The longest that a change waits for others.
@@ -119,6 +121,7 @@ impl Policy {
             sweep: true,
             resync: Some(Duration::from_mins(5)),
             namespace: "signpost".to_owned(),
+            deployment: "signpost".to_owned(),
             gather: Duration::from_millis(300),
             gather_at_most: Duration::from_secs(3),
             brake: Duration::from_secs(30),
@@ -132,7 +135,7 @@ impl Policy {
 
     /// The object of events about a whole Pi-hole: the operator's own Deployment.
     pub(crate) fn deployment(&self) -> Identity {
-        Identity::own_deployment(&self.namespace)
+        Identity::own_deployment(&self.namespace, &self.deployment)
     }
 }
 
@@ -176,12 +179,13 @@ impl PiholeConfig {
             settings.check("LOG_LEVEL", logs::check_level(&level).map_err(|error| error.to_string()));
         }
         let namespace = settings.given("POD_NAMESPACE").unwrap_or("signpost").to_owned();
+        let deployment = settings.given("DEPLOYMENT_NAME").unwrap_or("signpost").to_owned();
         let instances = instances(settings);
         if settings.problems().len() > known {
             return None;
         }
         let policy = Policy::new(owner?, default_target?);
-        let policy = Policy { cluster_id, conflict, finalizer, sweep, resync, namespace, ..policy };
+        let policy = Policy { cluster_id, conflict, finalizer, sweep, resync, namespace, deployment, ..policy };
         Some(Self { instances, policy, nameless })
     }
 }

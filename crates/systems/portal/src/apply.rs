@@ -1,16 +1,25 @@
 //! Writes: verdicts into the index, components and the main portal into the cluster.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::json;
-use signpost_apis::portal::{API_VERSION, Component, Portal};
-use signpost_engine::{Child, ChildError, Proof};
+use std::time::Duration;
 
-use crate::plan::component::{DNS_CONTROLLER, MANAGED_BY, PORTAL};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Api;
+use serde_json::json;
+use signpost_apis::portal::{API_VERSION, Component, ComponentState, DNS, Portal};
+use signpost_engine::{Child, ChildError, Identity, Proof, WriteError};
+use signpost_inventory::Source;
+
+use crate::observe::remote::copies_of;
+use crate::plan::component::{DNS_CONTROLLER, MANAGED_BY, PORTAL, SOURCE_CONTROLLER, Wish};
+use crate::plan::remote::copy_name;
 use crate::plan::{DnsPlan, Plan};
 use crate::{PortalSystem, served};
 
 /// The label of the main portal that the operator creates.
 const CREATED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
+
+/// How long the API server may take for an object.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The result of a plan.
 #[derive(Debug)]
@@ -25,25 +34,67 @@ pub(crate) async fn apply(system: &PortalSystem, plan: Plan) -> ApplyResult {
     let error = match &plan {
         Plan::Dns(dns) => {
             // First the names: an error with a component does not hold them up.
-            system.objects.judged(&dns.identity, dns.verdicts.clone());
+            if dns.facts.source != Source::Remote {
+                system.objects.judged(&dns.identity, dns.verdicts.clone());
+            }
             reconcile_components(system, dns).await.err()
         }
         Plan::Names(names) => {
             served::judge(system, names);
             None
         }
-        Plan::Main(namespace) => create_main(system, namespace).await.err(),
-        Plan::Portal(..) | Plan::Component(..) | Plan::Nothing => None,
+        Plan::Main(main) if main.missing => create_main(system, &main.namespace).await.err(),
+        Plan::Portal(identity, _, true) => {
+            let leftovers = copies_of(&system.objects, identity).into_iter().map(|copy| copy.part);
+            keep_copies(system, identity, &[], leftovers.collect()).await.err()
+        }
+        Plan::Remote(remote) => {
+            keep_copies(system, &remote.identity, &remote.create, remote.delete.clone()).await.err()
+        }
+        Plan::Portal(..) | Plan::Component(..) | Plan::Main(_) | Plan::Nothing => None,
     };
     ApplyResult { plan, error }
 }
+
+/// Creates and deletes DNS objects with names of a remote portal.
+async fn keep_copies(
+    system: &PortalSystem,
+    portal: &Identity,
+    create: &[usize],
+    delete: Vec<usize>,
+) -> Result<(), ChildError> {
+    let content = json!({ "spec": { "portalRef": portal.id.name, "isRemote": true } });
+    for part in create {
+        system.writer.apply_child(&copy_of(portal, *part), &content).await?;
+    }
+    for part in delete {
+        system.writer.delete_child(&copy_of(portal, part)).await?;
+    }
+    Ok(())
+}
+
+/// A DNS object with names of a remote portal, which owns it.
+fn copy_of(portal: &Identity, part: usize) -> Child {
+    let owner = OwnerReference {
+        api_version: API_VERSION.into(),
+        kind: "Portal".into(),
+        name: portal.id.name.clone(),
+        uid: portal.uid.to_string(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    Child::new::<DNS>(portal.id.namespace.as_deref(), &copy_name(&portal.id.name, part), Proof::Owner(Box::new(owner)))
+}
+
+/// The state of a component is set when it is created, and kept from then on: users declare it.
+const DECLARED: &str = "/spec/status";
 
 /// Creates or changes the component first, and deletes what is left of earlier ones after that.
 async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(), ChildError> {
     let (id, uid) = (&plan.identity.id, &plan.identity.uid);
     let owner = OwnerReference {
-        api_version: API_VERSION.into(),
-        kind: "DNS".into(),
+        api_version: id.kind.api_version(),
+        kind: id.kind.name.clone(),
         name: id.name.clone(),
         uid: uid.to_string(),
         controller: Some(true),
@@ -52,14 +103,11 @@ async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(
     let child =
         |name: &str| Child::new::<Component>(id.namespace.as_deref(), name, Proof::Owner(Box::new(owner.clone())));
     if let Some((wish, state)) = &plan.component.apply {
-        // A user may have declared another state while names were looked up.
-        let owned = system.objects.owned_by(uid);
-        let known = owned.iter().find(|(id, _)| id.name == wish.name).or(owned.first());
-        let state = known.map_or(*state, |(_, state)| *state);
+        let state = declared(system, &plan.identity, wish, *state).await?;
         let mut spec = json!({
             "displayName": wish.display_name,
             "group": wish.group,
-            "portalRef": plan.facts.portal,
+            "portalRef": wish.portal,
             "status": state.as_str(),
         });
         for (field, value) in [("description", &wish.description), ("link", &wish.link)] {
@@ -67,18 +115,40 @@ async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(
                 spec[field] = json!(value);
             }
         }
-        let mut labels = json!({ MANAGED_BY: DNS_CONTROLLER });
+        let by = if plan.facts.source == Source::ExternalDns { SOURCE_CONTROLLER } else { DNS_CONTROLLER };
+        let mut labels = json!({ MANAGED_BY: by });
         // A label has 63 characters at most; the portal is in the spec too.
-        if plan.facts.portal.len() <= 63 {
-            labels[PORTAL] = json!(plan.facts.portal);
+        if wish.portal.len() <= 63 {
+            labels[PORTAL] = json!(wish.portal);
         }
         let content = json!({ "metadata": { "labels": labels }, "spec": spec });
-        system.writer.apply_child(&child(&wish.name), &content).await?;
+        system.writer.apply_child_keeping(&child(&wish.name), &content, &[DECLARED]).await?;
     }
     for name in &plan.component.delete {
         system.writer.delete_child(&child(name)).await?;
     }
     Ok(())
+}
+
+/// The state of a component that is written now. A component that replaces another one has its state; that is read from the API server, because
+/// a user may have declared it a moment ago.
+async fn declared(
+    system: &PortalSystem,
+    identity: &Identity,
+    wish: &Wish,
+    planned: ComponentState,
+) -> Result<ComponentState, ChildError> {
+    let owned = system.objects.owned_by(identity);
+    if let Some((_, state)) = owned.iter().find(|(id, _)| id.name == wish.name) {
+        return Ok(*state);
+    }
+    let Some((before, _)) = owned.first() else { return Ok(planned) };
+    let api: Api<Component> = Api::namespaced(system.client.clone(), before.namespace.as_deref().unwrap_or_default());
+    let failed = |why: String| ChildError::Write(WriteError::Transient(format!("{before} cannot be read: {why}")));
+    let read = tokio::time::timeout(PATIENCE, api.get_opt(&before.name)).await;
+    let live = read.map_err(|_| failed("the API server does not answer".into()))?;
+    let live = live.map_err(|error| failed(error.to_string()))?;
+    Ok(live.map_or(planned, |component| component.spec.status))
 }
 
 async fn create_main(system: &PortalSystem, namespace: &str) -> Result<(), ChildError> {

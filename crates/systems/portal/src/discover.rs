@@ -3,11 +3,13 @@
 //! ```text
 //!  Ingress, Service, DNSEndpoint ─────────────► names ─┐
 //!  HTTPRoute, GRPCRoute, TLSRoute + Gateway ──► names ─┼─► facts of the object, as a DNS object has them ─► Objects
-//!  Istio Gateway + Service, VirtualService ───► names ─┘        without names that a system has from the same object
+//!  Istio Gateway + Service, VirtualService ───► names ─┘        without names that a system publishes from the same object
 //! ```
 //!
 //! A kind that is not installed has no names. The engine reports deletions only when the API server did, so a kind that cannot be listed
 //! keeps its names.
+//!
+//! An object that asks for a component by its annotations has one, also when a system of this operator has all of its names.
 
 pub(crate) mod attach;
 pub(crate) mod read;
@@ -16,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use signpost_apis::externaldns::DnsEndpoint;
 use signpost_apis::gatewayapi::{Gateway, GrpcRoute, HttpRoute, Listener, TlsRoute, TlsRouteAlpha};
 use signpost_apis::ingress::Ingress;
@@ -25,15 +28,15 @@ use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
 use signpost_engine::project::origin;
 use signpost_engine::{Identity, Index, ObjectId, Operator, Watch};
-use signpost_inventory::{Change, Inventory, Source, Subscription, Update, View};
+use signpost_inventory::{Change, Inventory, Origin, Source, Stage, Subscription, Update, View};
 
 use self::attach::{Route, common, istio_host};
-use self::read::{Named, Notes, named, of_endpoint, of_ingress, of_service, points};
+use self::read::{MOST, Named, Notes, named, of_endpoint, of_ingress, of_service, points};
 use crate::NAME;
 use crate::index::{DnsFacts, Objects};
-use crate::plan::entries;
+use crate::plan::entries::{self, Group};
 
-/// Who publishes the objects that the router generates: its names are known from the router itself.
+/// Who publishes the objects that the router generates.
 const EXTERNAL_DNS: &str = "external-dns";
 
 /// What an object says about names.
@@ -93,6 +96,7 @@ pub(crate) fn install(operator: &mut Operator, objects: &Arc<Objects>, inventory
     let (objects, inventory) = (objects.clone(), inventory.clone());
     let (_, changes) = inventory.subscribe();
     let discovery = Arc::new(Discovery { objects, inventory, state: Mutex::default() });
+    discovery.objects.discovered_by(&discovery);
     let watch = Watch::optional;
     operator.watch::<Ingress>(NAME, watch(), discovery.clone() as Arc<dyn Index<Ingress>>);
     operator.watch::<Service>(NAME, watch(), discovery.clone() as Arc<dyn Index<Service>>);
@@ -113,16 +117,15 @@ impl Discovery {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges the objects of a name again when a system publishes it, or does so no more.
+    /// Judges the objects of a name again when a system publishes it, refuses it, or does not have it any more.
     async fn follow(self: Arc<Self>, mut changes: Subscription) {
         loop {
             let concerned: BTreeSet<Arc<ObjectId>> = match changes.next().await {
                 Update::Lagged(_) => self.lock().found.keys().cloned().collect(),
                 Update::Changes(batch) => {
                     let state = self.lock();
-                    let views = batch.changes.iter().filter_map(|change| match change {
-                        Change::Added(view) | Change::Removed(view) => Some(view),
-                        Change::Modified(_) => None,
+                    let views = batch.changes.iter().map(|change| match change {
+                        Change::Added(view) | Change::Modified(view) | Change::Removed(view) => view,
                     });
                     let others = views.filter(|view| view.owner().system != NAME);
                     others.filter_map(|view| state.by_name.get(view.name())).flatten().cloned().collect()
@@ -143,8 +146,15 @@ impl Discovery {
             Content::IstioGateway(..) | Content::VirtualService(..) => state.istio.insert(id.clone()),
             Content::Names(_) | Content::Gateway(..) => false,
         };
+        let moved = match state.found.get(&id) {
+            Some(found) => found.notes.place() != notes.place(),
+            None => notes.place() != Notes::of(&ObjectMeta::default()).place(),
+        };
         state.found.insert(id.clone(), Found { identity, notes, content });
         drop(state);
+        if moved {
+            self.objects.places_changed();
+        }
         self.show(&id);
         self.show_dependents(&id);
     }
@@ -159,6 +169,17 @@ impl Discovery {
             self.show(&id);
             self.show_dependents(&id);
         }
+    }
+
+    /// What the annotations of the object that a name comes from ask for.
+    pub(crate) fn notes_of(&self, origin: &Origin) -> Option<Notes> {
+        let namespace = Some(&*origin.namespace);
+        let id = match &*origin.kind {
+            "Ingress" => ObjectId::new::<Ingress>(namespace, &origin.name),
+            "DNSEndpoint" => ObjectId::new::<DnsEndpoint>(namespace, &origin.name),
+            _ => return None,
+        };
+        self.lock().found.get(&id).map(|found| found.notes.clone())
     }
 
     /// Judges again what depends on a Gateway or a Service.
@@ -217,39 +238,69 @@ impl Discovery {
             state.named.insert(id.clone(), hosts);
         }
         let (snapshot, from) = (self.inventory.snapshot(), origin(id));
+        let generated = found.as_ref().is_some_and(|found| found.notes.generated);
         let published = |view: &Arc<View>| {
             let provenance = view.provenance();
-            view.owner().system != NAME && (provenance.origin == from || *provenance.publisher == *EXTERNAL_DNS)
+            let by_router = || generated && *provenance.publisher == *EXTERNAL_DNS;
+            // A name that a system refused may be published by others.
+            view.owner().system != NAME && view.stage() != Stage::Refused && (provenance.origin == from || by_router())
         };
-        names.retain(|named| parsed(named).is_some_and(|name| !snapshot.get(&name).any(published)));
+        let asked = found.as_ref().filter(|_| !names.is_empty()).map(|found| found.notes.component.clone());
+        let component = asked.unwrap_or_default();
+        // An entry that is not a name is kept: it is reported.
+        names.retain(|named| parsed(named).is_none_or(|name| !snapshot.get(&name).any(published)));
+        let omitted = names.len().saturating_sub(MOST);
+        names.truncate(MOST);
         // With the lock held: the newest names of an object are also the last ones that are passed on.
-        match found.filter(|_| !names.is_empty()) {
-            Some(found) => self.objects.put_source(found.identity, &facts(&found.notes, names)),
+        let is_shown = |found: &Found| {
+            !names.is_empty() || !component.is_empty() || !self.objects.owned_by(&found.identity).is_empty()
+        };
+        match found.filter(is_shown) {
+            Some(found) => {
+                let facts = DnsFacts { omitted, ..facts(&found.notes, names, component) };
+                self.objects.put_source(found.identity, &facts);
+            }
             None => self.objects.remove_source(id),
+        }
+    }
+
+    /// Judges again the object with one of these UIDs, which owns a component.
+    pub(crate) fn show_owner(&self, owners: &[String]) {
+        let state = self.lock();
+        let is = |found: &&Found| owners.iter().any(|uid| **uid == *found.identity.uid);
+        let found = state.found.values().find(is).map(|found| found.identity.id.clone());
+        drop(state);
+        if let Some(id) = found {
+            self.show(&id);
         }
     }
 }
 
 /// The names as a DNS object has them: every group has all of them.
-fn facts(notes: &Notes, names: Vec<Named>) -> DnsFacts {
-    let entries: Vec<DnsEntry> = names
-        .into_iter()
-        .map(|Named { host, rtype, targets }| DnsEntry {
-            fqdn: host,
-            record_type: rtype,
-            targets,
-            ..DnsEntry::default()
-        })
-        .collect();
-    let group = |name: &String| DnsGroup { name: name.clone(), description: None, entries: entries.clone() };
-    let groups: Vec<DnsGroup> = notes.groups.iter().map(group).collect();
+fn facts(notes: &Notes, names: Vec<Named>, component: BTreeMap<String, String>) -> DnsFacts {
+    let entry = |Named { host, rtype, targets, how }: Named| DnsEntry {
+        fqdn: host,
+        record_type: rtype,
+        targets,
+        match_: Some(how),
+        ..DnsEntry::default()
+    };
+    let all = DnsGroup { entries: names.into_iter().map(entry).collect(), ..DnsGroup::default() };
+    let read = entries::aggregate(entries::collect(&[all]));
+    let names: Arc<Vec<_>> = read.into_iter().next().map(|group| group.names).unwrap_or_default();
+    let groups: BTreeSet<&String> = notes.groups.iter().collect();
+    let group = |name: &String| Group { name: name.as_str().into(), description: None, names: names.clone() };
     DnsFacts {
         portal: notes.portal.clone().unwrap_or_default(),
         source: Source::ExternalDns,
-        groups: Arc::new(entries::aggregate(entries::collect(&groups))),
-        annotations: BTreeMap::new(),
+        groups: Arc::new(groups.into_iter().map(group).collect()),
+        annotations: component,
         size: 0,
         seed: Arc::default(),
+        taken: Arc::default(),
+        owners: Vec::new(),
+        reported: 0,
+        omitted: 0,
     }
 }
 

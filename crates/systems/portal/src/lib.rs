@@ -10,6 +10,7 @@
 //! verdicts.
 
 mod apply;
+mod demo;
 mod discover;
 pub mod index;
 mod metrics;
@@ -20,18 +21,20 @@ pub mod report;
 mod served;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use signpost_apis::portal::{Component, DNS, GROUP, Portal};
+use signpost_apis::powerdns::{ClusterRRset, RRset};
 use signpost_apis::{externaldns, gatewayapi, istio};
 use signpost_engine::{
     Clock, Configured, DriveOptions, Gather, Index, Job, ObjectId, Operator, Queue, Report, Rule, Settings, System,
     SystemSpec, Wanted, Watch, Writer,
 };
 use signpost_inventory::Inventory;
-use signpost_provider_resolver::{Lookup, Resolvers};
+use signpost_provider_resolver::{Lookup, Options, Resolvers, Upstream};
 
 use crate::index::{Key, Keys, Objects};
 use crate::metrics::PortalMetrics;
@@ -55,6 +58,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: GROUP,
             resources: &["dns", "portals"],
+            names: &[],
             verbs: &["list", "watch"],
             why: "read which names should exist",
         },
@@ -62,6 +66,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: GROUP,
             resources: &["components"],
+            names: &[],
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
             why: "components that annotations of DNS objects ask for",
         },
@@ -69,8 +74,25 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: true,
             group: GROUP,
             resources: &["portals"],
+            names: &[],
             verbs: &["get", "create", "patch"],
             why: "create the main portal",
+        },
+        Rule {
+            own_namespace: false,
+            group: GROUP,
+            resources: &["dns"],
+            names: &[],
+            verbs: &["get", "create", "patch", "delete"],
+            why: "the names of remote portals, as DNS objects",
+        },
+        Rule {
+            own_namespace: true,
+            group: "",
+            resources: &["secrets"],
+            names: &[],
+            verbs: &["get"],
+            why: "the certificates of remote portals in this namespace",
         },
         discovers("networking.k8s.io", &["ingresses"]),
         discovers("", &["services", "namespaces"]),
@@ -81,18 +103,43 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: GROUP,
             resources: &["dns/status", "portals/status", "components/status"],
+            names: &[],
             verbs: &["patch"],
             why: "report the result",
         },
+        Rule {
+            own_namespace: false,
+            group: signpost_apis::powerdns::GROUP,
+            resources: &["rrsets", "clusterrrsets"],
+            names: &[],
+            verbs: &["list", "watch"],
+            why: "with VERIFY: read which record sets are to be reported on",
+        },
+        Rule {
+            own_namespace: false,
+            group: signpost_apis::powerdns::GROUP,
+            resources: &["rrsets/status", "clusterrrsets/status"],
+            names: &[],
+            verbs: &["patch"],
+            why: "with VERIFY: the condition Served",
+        },
     ],
     variants: &[],
+    shared: &[],
     configure,
-    demo: None,
+    demo: Some(demo::DEMO),
 };
 
 /// The permission to read names; without it, or with PORTAL_DISCOVER=false, the kind is left out.
 const fn discovers(group: &'static str, resources: &'static [&'static str]) -> Rule {
-    Rule { own_namespace: false, group, resources, verbs: &["list", "watch"], why: "read which names others publish" }
+    Rule {
+        own_namespace: false,
+        group,
+        resources,
+        names: &[],
+        verbs: &["list", "watch"],
+        why: "read which names others publish",
+    }
 }
 
 fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
@@ -105,38 +152,71 @@ fn configure(settings: &mut Settings) -> Option<Box<dyn Configured>> {
 
 /// Adds the system to an operator, with the resolvers of its settings. Must be called inside a tokio runtime.
 pub fn install(operator: &mut Operator, config: &PortalConfig) {
-    let resolver = Arc::new(Resolvers::new(&config.resolvers));
-    install_with(operator, resolver, &Arc::new(Inventory::new()), config.pace.clone());
+    let server = |(publisher, upstream): &(Box<str>, Upstream)| {
+        // What such a server answers is its own answer.
+        let options = Options { resolvers: vec![upstream.clone()], forwards: false, ..config.resolvers.clone() };
+        (publisher.clone(), Arc::new(Resolvers::new(&options)) as Arc<dyn Lookup>)
+    };
+    let lookups = Lookups {
+        resolvers: Arc::new(Resolvers::new(&config.resolvers)),
+        servers: config.servers.iter().map(server).collect(),
+    };
+    install_with(operator, lookups, &Arc::new(Inventory::new()), config.pace.clone());
+}
+
+/// Who is asked for names.
+#[derive(Clone, Debug)]
+pub struct Lookups {
+    /// The resolvers, for every name.
+    pub resolvers: Arc<dyn Lookup>,
+    /// The servers that systems publish to, by the name of the publisher in the inventory.
+    pub servers: BTreeMap<Box<str>, Arc<dyn Lookup>>,
+}
+
+impl<L: Lookup + 'static> From<Arc<L>> for Lookups {
+    fn from(resolvers: Arc<L>) -> Self {
+        Self { resolvers, servers: BTreeMap::new() }
+    }
 }
 
 /// Fields of a status that only tell when something happened.
-const TIMES: &[&str] = &["lastReconcileTime", "lastSeen", "checkedAt", "lastStatusChange"];
+const TIMES: &[&str] = &["lastReconcileTime", "lastSeen", "checkedAt", "lastStatusChange", "lastSyncTime"];
 
-/// Adds the system to an operator, with any resolver and inventory. Must be called inside a tokio runtime.
-pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventory: &Arc<Inventory>, pace: Pace) {
+/// Adds the system to an operator, with any resolvers and inventory. Must be called inside a tokio runtime.
+pub fn install_with(operator: &mut Operator, lookups: impl Into<Lookups>, inventory: &Arc<Inventory>, pace: Pace) {
     let queue: Keys = Queue::new();
     let writer = operator.writer();
     operator.keep_inventory(inventory.clone());
-    let objects = Arc::new(Objects::new(queue.clone()));
+    let objects = Arc::new(Objects::new(queue.clone(), &pace.namespace));
+    operator.place_names(objects.clone(), objects.places());
     let watch = || Watch::required().reported(TIMES);
     operator.watch::<Portal>(NAME, watch(), objects.clone() as Arc<dyn Index<Portal>>);
     operator.watch::<DNS>(NAME, watch(), objects.clone() as Arc<dyn Index<DNS>>);
     operator.watch::<Component>(NAME, watch().children(), objects.clone() as Arc<dyn Index<Component>>);
+    if pace.verify {
+        writer.status_owner(report::SERVED_OWNER);
+        let records = || Watch::optional().reported(&[]);
+        operator.watch::<RRset>(NAME, records(), objects.clone() as Arc<dyn Index<RRset>>);
+        operator.watch::<ClusterRRset>(NAME, records(), objects.clone() as Arc<dyn Index<ClusterRRset>>);
+    }
     if pace.check {
-        operator.spawn(served::follow(inventory.clone(), objects.clone(), queue.clone()));
+        let (inventory, objects, queue) = (inventory.clone(), objects.clone(), queue.clone());
+        let (writer, clock) = (writer.clone(), operator.clock());
+        operator.spawn(served::follow(served::Follower { inventory, objects, queue, writer, clock }));
     }
     if pace.discover {
         discover::install(operator, &objects, inventory);
     }
-    let metrics = PortalMetrics::register(&operator.metrics(), inventory);
+    let metrics = PortalMetrics::register(&operator.metrics(), inventory, &writer);
     let options = DriveOptions {
         // Many objects wait for answers at the same time; the resolvers limit the questions.
         concurrency: 64,
         deadline: pace.budget + Duration::from_secs(30),
         gather: Gather::default(),
     };
-    let inventory = inventory.clone();
-    let system = PortalSystem { objects, inventory, resolver, writer, clock: operator.clock(), metrics, pace };
+    let (inventory, lookups) = (inventory.clone(), lookups.into());
+    let client = operator.client();
+    let system = PortalSystem { objects, inventory, lookups, client, writer, clock: operator.clock(), metrics, pace };
     operator.drive(system, queue, options);
 }
 
@@ -144,7 +224,8 @@ pub fn install_with(operator: &mut Operator, resolver: Arc<dyn Lookup>, inventor
 pub struct PortalSystem {
     pub(crate) objects: Arc<Objects>,
     pub(crate) inventory: Arc<Inventory>,
-    pub(crate) resolver: Arc<dyn Lookup>,
+    pub(crate) lookups: Lookups,
+    pub(crate) client: kube::Client,
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: PortalMetrics,

@@ -8,6 +8,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use signpost_engine::Writer;
 use signpost_engine::metrics::Metrics;
 use signpost_inventory::Inventory;
 use signpost_provider_resolver::{LookupError, Reply};
@@ -25,10 +26,10 @@ pub(crate) struct PortalMetrics {
 }
 
 impl PortalMetrics {
-    pub(crate) fn register(metrics: &Metrics, inventory: &Arc<Inventory>) -> Self {
+    pub(crate) fn register(metrics: &Metrics, inventory: &Arc<Inventory>, writer: &Writer) -> Self {
         let own = Self::default();
         metrics.register("portal_lookups", "Lookups, by resolver and result", own.lookups.clone());
-        let names = |what| Names { inventory: Arc::downgrade(inventory), what };
+        let names = |what| Names { inventory: Arc::downgrade(inventory), writer: writer.clone(), what };
         metrics.register("names", "Names in the inventory, by system, portal, status and type", names(What::Names));
         metrics.register(
             "name_conflicts",
@@ -77,6 +78,7 @@ enum What {
 #[derive(Debug)]
 struct Names {
     inventory: Weak<Inventory>,
+    writer: Writer,
     what: What,
 }
 
@@ -107,6 +109,8 @@ impl EncodeMetric for Names {
                 Ok(())
             }
             What::Conflicts => encoder.encode_gauge(&i64::try_from(snapshot.conflicts().count()).unwrap_or(i64::MAX)),
+            // The others know when a status was last written, which is another time.
+            What::Oldest if !self.writer.may_write() => Ok(()),
             What::Oldest => {
                 let oldest = snapshot.iter().filter_map(|view| view.checked_at().timestamp()).min();
                 encoder.encode_gauge(&oldest.map_or(0, jiff::Timestamp::as_second))

@@ -1,38 +1,48 @@
 //! The index and the answers of the resolvers as plain data.
 
-use std::collections::BTreeSet;
+pub(crate) mod remote;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
+use futures::future::join;
+use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::Job;
-use signpost_inventory::{Owner, Stage, SyncStatus};
+use signpost_inventory::{Owner, Stage, SyncStatus, View};
+use signpost_provider_resolver::Reply;
 use tokio::time::{Instant, timeout_at};
 
 use crate::index::Key;
 use crate::plan::entries::Wanted;
 use crate::plan::judge::{Answers, questions};
-use crate::plan::{Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
+use crate::plan::{MainPortal, Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
 use crate::{PortalSystem, served};
 
 pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: Memory) -> Observed {
     let objects = &system.objects;
     let id = match &job.key {
         Key::Main => {
-            let namespace = &system.pace.namespace;
-            let missing = !namespace.is_empty() && !objects.has_main(namespace);
-            return Observed::Main(missing.then(|| namespace.clone()));
+            let namespace = system.pace.namespace.clone();
+            let missing = !namespace.is_empty() && !objects.has_main(&namespace);
+            let deployment = system.pace.deployment.clone();
+            return Observed::Main(MainPortal { namespace, deployment, missing });
         }
         Key::Names(owner) => return Observed::Names(Box::new(observe_names(system, owner, memory).await)),
         Key::Object(id) => id,
     };
     let Some(known) = objects.get(id).filter(|known| !known.identity.is_deleting()) else { return Observed::Nothing };
-    let namespace = id.namespace.as_deref();
     if let Some(portal) = known.portal() {
-        return Observed::Portal(known.identity.clone(), *portal);
+        let Some(remote) = known.remote() else {
+            let leftover = !remote::copies_of(objects, &known.identity).is_empty();
+            return Observed::Portal(known.identity.clone(), *portal, leftover);
+        };
+        let (portal, remote) = (*portal, remote.clone());
+        return Observed::Remote(Box::new(remote::observe(system, &known, portal, &remote, memory).await));
     }
     if let Some(component) = known.component() {
-        let has_portal = objects.portal(namespace, &component.portal).is_some();
+        let has_portal = objects.has_portal(id, component);
         return Observed::Component(known.identity.clone(), Box::new(component.clone()), has_portal);
     }
     let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
@@ -40,70 +50,169 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let (shown_by, portal) = objects.portal_of(id, &facts).unzip();
     // After a start, the verdicts of the last status count. Names in sync were looked up a refresh ago at most.
     let verdicts = memory.verdicts.unwrap_or_else(|| {
-        let names = facts.groups.iter().flat_map(|group| &group.names);
+        let names = facts.groups.iter().flat_map(|group| group.names.iter());
         let seeded = names.filter_map(|wanted| {
             let mut checked = view::seeded(&facts.seed, wanted)?;
-            if checked.verdict.status == SyncStatus::Sync {
+            // What was edited since is looked up, and so is everything that a wrong clock has dated into the future.
+            if checked.verdict.status == SyncStatus::Sync
+                && facts.reported == known.identity.generation
+                && checked.at <= now
+            {
                 checked.next = checked.at.checked_add(system.pace.refresh).unwrap_or(now);
+                checked.from = checked.next;
             }
             Some((wanted.subject()?, checked))
         });
         Arc::new(seeded.collect::<Verdicts>())
     });
-    let mut asked: Vec<(Fqdn, RecordType)> = Vec::new();
+    let (mut asked, changed) = (Vec::new(), objects.take_changed(id));
     if is_checked(&facts, portal, system.pace.check) {
         let mut seen = BTreeSet::new();
-        let names = facts.groups.iter().flat_map(|group| &group.names);
-        let changed = objects.take_changed(id);
-        let wanted =
-            due(names, &verdicts, &changed, now).into_iter().filter_map(|wanted| wanted.question.as_ref().ok());
+        let names = facts.groups.iter().flat_map(|group| group.names.iter());
+        let wanted = due(names.map(|wanted| (wanted, ())), &verdicts, changed.names(), now)
+            .into_iter()
+            .filter_map(|(wanted, ())| wanted.question.as_ref().ok());
         asked.extend(wanted.flat_map(questions).filter(|question| seen.insert(question.clone())));
     }
+    let asked: Vec<_> = asked.into_iter().map(|question| (question, None)).collect();
+    let of_names: BTreeMap<Fqdn, Vec<RecordType>> = types_of(&asked, changed.names());
     let (count, answers) = (asked.len(), look_up(system, asked).await);
-    let owned = objects.owned_by(&known.identity.uid);
+    let is_answered = |name: &Fqdn| {
+        let types = of_names.get(name).into_iter().flatten();
+        types.into_iter().all(|rtype| answers.contains_key(&(name.clone(), *rtype)))
+    };
+    let changed = changed.answered(is_answered);
+    let owned = objects.owned_by(&known.identity);
     Observed::Dns(Box::new(ObservedDns {
         left: count - answers.len(),
         identity: known.identity,
         portal,
         shown_by,
         verdicts,
-        missing: memory.missing,
+        outages: memory.outages,
+        told: memory.told,
         check: system.pace.check,
         answers,
+        changed,
         owned: owned.into_iter().map(|(id, state)| (id.name.clone(), state)).collect(),
         pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
         facts,
     }))
 }
 
+/// The types that are asked for, of each of these names.
+fn types_of<T>(asked: &[((Fqdn, RecordType), T)], names: &BTreeSet<Fqdn>) -> BTreeMap<Fqdn, Vec<RecordType>> {
+    let mut types: BTreeMap<Fqdn, Vec<RecordType>> = BTreeMap::new();
+    for ((name, rtype), _) in asked.iter().filter(|((name, _), _)| names.contains(name)) {
+        types.entry(name.clone()).or_default().push(*rtype);
+    }
+    types
+}
+
 /// The published names of an owner of another system, and what the resolvers answer for those that are due.
 async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> ObservedNames {
     let views = system.inventory.views(owner);
-    let published = views.iter().filter(|view| system.pace.check && view.stage() == Stage::Published);
-    let names: Vec<Wanted> = published.map(|view| served::wanted(view)).collect();
     let verdicts = memory.verdicts.unwrap_or_default();
-    let mut seen = BTreeSet::new();
-    let due = due(names.iter(), &verdicts, &BTreeSet::new(), system.clock.now()).into_iter();
-    let asked = due.filter_map(|wanted| wanted.question.as_ref().ok()).flat_map(questions);
-    let asked: Vec<(Fqdn, RecordType)> = asked.filter(|question| seen.insert(question.clone())).collect();
+    let (names, servers) = published(system, &views);
+    let asked = questions_of(&names, &servers, &verdicts, system.clock.now());
     let (count, answers) = (asked.len(), look_up(system, asked).await);
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
-    ObservedNames { owner: owner.clone(), names, verdicts, left: count - answers.len(), answers, pauses }
+    let records = if system.pace.verify { served::records(&system.objects, &views) } else { Vec::new() };
+    let (owner, left, outages) = (owner.clone(), count - answers.len(), memory.outages);
+    ObservedNames { owner, names, records, verdicts, outages, answers, left, pauses }
 }
 
-/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over.
-async fn look_up(system: &PortalSystem, asked: Vec<(Fqdn, RecordType)>) -> Answers {
+/// The publisher of a name, where the address of its server is known.
+type Server = Box<str>;
+
+/// The names that were published, and the server that each was published to.
+fn published(system: &PortalSystem, views: &[Arc<View>]) -> (Vec<Wanted>, Vec<Option<Server>>) {
+    let is_published = |view: &View| view.stage() == Stage::Published && served::is_comparable(view);
+    let published = views.iter().filter(|view| system.pace.check && is_published(view));
+    let server = |view: &View| {
+        let (publisher, _) = system.lookups.servers.get_key_value(&view.provenance().publisher)?;
+        Some(publisher.clone())
+    };
+    published.map(|view| (served::wanted(view), server(view))).unzip()
+}
+
+/// The questions for the names that are due, each with the server to ask beside the resolvers: that of the published name. A target of a published name may
+/// be anywhere, unless it is published too.
+fn questions_of(
+    names: &[Wanted],
+    servers: &[Option<Server>],
+    verdicts: &Verdicts,
+    now: Timestamp,
+) -> Vec<((Fqdn, RecordType), Option<Server>)> {
+    let own: BTreeMap<(Fqdn, RecordType), &Server> = names
+        .iter()
+        .zip(servers)
+        .filter_map(|(wanted, server)| Some((wanted.question.as_ref().ok()?, server.as_ref()?)))
+        .flat_map(|(question, server)| {
+            let asked = questions(question).into_iter().filter(|(name, _)| *name == question.name);
+            asked.map(move |asked| (asked, server))
+        })
+        .collect();
+    let (mut seen, mut asked) = (BTreeSet::new(), Vec::new());
+    for (wanted, ()) in due(names.iter().map(|wanted| (wanted, ())), verdicts, &BTreeSet::new(), now) {
+        let Ok(question) = &wanted.question else { continue };
+        let new = questions(question).into_iter().filter(|question| seen.insert(question.clone()));
+        asked.extend(new.map(|asked| {
+            let server = own.get(&asked).map(|server| (*server).clone());
+            (asked, server)
+        }));
+    }
+    asked
+}
+
+/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over. The server that a name was published to is asked
+/// beside the resolvers, and its answer is the first one.
+async fn look_up(system: &PortalSystem, asked: Vec<((Fqdn, RecordType), Option<Server>)>) -> Answers {
     let until = Instant::now() + system.pace.budget;
     let mut answers = Answers::new();
     let mut replies = futures::stream::iter(asked)
-        .map(|(name, rtype)| async move {
-            let replies = system.resolver.lookup(&name, rtype).await;
+        .map(|((name, rtype), server)| async move {
+            let replies = ask(system, &name, rtype, server).await;
             ((name, rtype), replies)
         })
-        .buffer_unordered(system.pace.lookups);
+        // One object with many names that take long leaves some turns to the others.
+        .buffer_unordered((system.pace.lookups * 4 / 5).max(1));
     while let Ok(Some((question, replies))) = timeout_at(until, replies.next()).await {
         system.metrics.looked_up(&replies);
         answers.insert(question, replies);
     }
     answers
+}
+
+async fn ask(system: &PortalSystem, name: &Fqdn, rtype: RecordType, server: Option<Server>) -> Vec<Reply> {
+    let resolvers = system.lookups.resolvers.lookup(name, rtype);
+    let Some(server) = server.and_then(|server| system.lookups.servers.get(&server)) else { return resolvers.await };
+    let (mut replies, others) = join(server.lookup(name, rtype), resolvers).await;
+    replies.extend(others);
+    replies
+}
+
+#[cfg(test)]
+mod tests {
+    use signpost_apis::portal::DnsEntry;
+
+    use super::*;
+    use crate::plan::entries;
+
+    #[test]
+    fn a_record_that_is_the_target_of_an_alias_is_asked_of_its_server() {
+        let read = |name: &str, target: &str| {
+            entries::read(&DnsEntry { fqdn: name.into(), targets: vec![target.into()], ..DnsEntry::default() })
+        };
+        let names = [read("example.org", "lb.example.org"), read("lb.example.org", "192.0.2.1")];
+        let servers = [Some("powerdns".into()), Some("powerdns".into())];
+        let asked = questions_of(&names, &servers, &Verdicts::new(), Timestamp::UNIX_EPOCH);
+        let of = |name: &str, rtype| {
+            let name = Fqdn::parse(name).unwrap();
+            asked.iter().find(|((of, as_), _)| (of, as_) == (&name, &rtype)).map(|(_, server)| server.as_deref())
+        };
+        assert_eq!(of("lb.example.org", RecordType::A), Some(Some("powerdns")), "also when the alias is the first");
+        assert_eq!(of("lb.example.org", RecordType::Aaaa), Some(None), "that type was not published");
+        assert_eq!(of("example.org", RecordType::A), Some(Some("powerdns")));
+    }
 }

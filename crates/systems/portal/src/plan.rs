@@ -7,6 +7,7 @@
 pub mod component;
 pub mod entries;
 pub mod judge;
+pub mod remote;
 pub mod view;
 
 #[cfg(test)]
@@ -21,12 +22,14 @@ use signpost_apis::portal::ComponentState;
 use signpost_dns::Fqdn;
 use signpost_engine::Identity;
 use signpost_inventory::{Owner, Source, SyncReason, SyncStatus};
-use signpost_planning::doubled;
+use signpost_planning::{Reason, doubled};
 
+use crate::discover::read::{MOST as MOST_NAMES, PORTAL};
 use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
 use component::Wish;
 use entries::{Subject, Wanted};
 use judge::{Answers, Judged, Verdict, judge};
+use remote::{ObservedRemote, RemotePlan, Visit};
 
 /// A verdict, and when the name is looked up next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Checked {
     pub at: Timestamp,
     /// When it is looked up next.
     pub next: Timestamp,
+    /// From when on a pass looks it up. The passes of a key are spread, so one may come a little early.
+    pub from: Timestamp,
     /// How often in a row it was not in sync.
     pub failures: u32,
 }
@@ -44,13 +49,32 @@ pub struct Checked {
 /// The verdicts of a DNS object.
 pub type Verdicts = BTreeMap<Subject, Checked>;
 
+/// Which resolvers did not work the last time that a name was looked up, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// None of them worked.
+    Whole(Arc<str>),
+    /// Some of them did not work.
+    Partial(Arc<str>),
+}
+
+/// The names that could not be looked up, or not with every resolver.
+pub type Outages = BTreeMap<Subject, Outage>;
+
+/// What was reported in an event about an object without a status of ours, by reason.
+pub type Told = BTreeMap<&'static str, String>;
+
 /// The memory of a key between its passes.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The verdicts; `None` before the first pass.
     pub verdicts: Option<Arc<Verdicts>>,
-    /// The portal that was asked for and does not exist, once that is reported.
-    pub missing: Option<String>,
+    /// The names that could not be looked up.
+    pub outages: Arc<Outages>,
+    /// What was reported in events.
+    pub told: Told,
+    /// The last visit of a remote portal.
+    pub visit: Option<Visit>,
 }
 
 /// The times between lookups.
@@ -75,18 +99,33 @@ pub struct ObservedDns {
     pub shown_by: Option<String>,
     /// The verdicts so far.
     pub verdicts: Arc<Verdicts>,
-    /// The portal that was reported as missing.
-    pub missing: Option<String>,
+    /// The names that could not be looked up so far.
+    pub outages: Arc<Outages>,
+    /// What was reported in events.
+    pub told: Told,
     /// Whether names are looked up.
     pub check: bool,
     /// The answers of this pass.
     pub answers: Answers,
+    /// The names in it whose publisher has changed.
+    pub changed: BTreeSet<Fqdn>,
     /// How many names should have been looked up and were not, because the pass took too long.
     pub left: usize,
     /// The components that it owns.
     pub owned: Vec<(String, ComponentState)>,
     /// The times between lookups.
     pub pauses: Pauses,
+}
+
+/// The main portal of the operator's namespace.
+#[derive(Debug)]
+pub struct MainPortal {
+    /// The namespace.
+    pub namespace: String,
+    /// The operator's Deployment in it.
+    pub deployment: String,
+    /// Whether no main portal exists.
+    pub missing: bool,
 }
 
 /// The input of a plan.
@@ -96,12 +135,14 @@ pub enum Observed {
     Dns(Box<ObservedDns>),
     /// The names of an owner of another system.
     Names(Box<ObservedNames>),
-    /// A portal.
-    Portal(Identity, PortalFacts),
+    /// A portal, and whether there are names of a remote one that it showed before.
+    Portal(Identity, PortalFacts, bool),
+    /// A portal of another cluster.
+    Remote(Box<ObservedRemote>),
     /// A component, and whether its portal exists.
     Component(Identity, Box<ComponentFacts>, bool),
-    /// Whether the main portal must be created, in this namespace.
-    Main(Option<String>),
+    /// The main portal.
+    Main(MainPortal),
     /// The object does not exist any more.
     Nothing,
 }
@@ -139,10 +180,12 @@ pub struct DnsPlan {
     pub check: bool,
     /// The verdicts.
     pub verdicts: Arc<Verdicts>,
-    /// The portal that was reported as missing before, and the one that is missing now.
-    pub missing: (Option<String>, Option<String>),
-    /// Why no resolver answered for some name.
-    pub outage: Option<String>,
+    /// What was reported in events before.
+    pub told: Told,
+    /// What is to be reported in an event, unless it was.
+    pub tell: Told,
+    /// The names that could not be looked up.
+    pub outages: Arc<Outages>,
     /// Names whose status changed.
     pub turns: Vec<Turn>,
     /// The action on its component.
@@ -158,12 +201,14 @@ pub enum Plan {
     Dns(Box<DnsPlan>),
     /// About the names of an owner of another system.
     Names(NamesPlan),
-    /// A portal is reported.
-    Portal(Identity, PortalFacts),
+    /// A portal is reported, and what is left of a remote one is deleted.
+    Portal(Identity, PortalFacts, bool),
+    /// About a portal of another cluster.
+    Remote(Box<RemotePlan>),
     /// A component is reported.
     Component(Identity, Box<ComponentFacts>, bool),
-    /// The main portal is created in this namespace.
-    Main(String),
+    /// The main portal is created where it is missing.
+    Main(MainPortal),
     /// Nothing.
     Nothing,
 }
@@ -173,10 +218,11 @@ pub fn plan(observed: Observed, now: Timestamp) -> Plan {
     match observed {
         Observed::Dns(observed) => Plan::Dns(Box::new(plan_dns(*observed, now))),
         Observed::Names(observed) => Plan::Names(plan_names(*observed, now)),
-        Observed::Portal(identity, facts) => Plan::Portal(identity, facts),
+        Observed::Portal(identity, facts, leftover) => Plan::Portal(identity, facts, leftover),
+        Observed::Remote(observed) => Plan::Remote(Box::new(remote::plan(*observed))),
         Observed::Component(identity, facts, has_portal) => Plan::Component(identity, facts, has_portal),
-        Observed::Main(Some(namespace)) => Plan::Main(namespace),
-        Observed::Main(None) | Observed::Nothing => Plan::Nothing,
+        Observed::Main(main) => Plan::Main(main),
+        Observed::Nothing => Plan::Nothing,
     }
 }
 
@@ -185,22 +231,33 @@ pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) ->
     check && facts.source != Source::Remote && portal.is_none_or(|portal| portal.dns)
 }
 
-/// The names that are due for a lookup: the longest waiting first. A name in `changed` is always due, because its publisher has changed.
-pub fn due<'a>(
-    names: impl Iterator<Item = &'a Wanted>,
+/// The names that are due for a lookup, each with what belongs to it: first those in `changed`, whose publisher has changed and which are always due, then
+/// the longest waiting.
+pub fn due<'a, T>(
+    names: impl Iterator<Item = (&'a Wanted, T)>,
     verdicts: &Verdicts,
     changed: &BTreeSet<Fqdn>,
     now: Timestamp,
-) -> Vec<&'a Wanted> {
+) -> Vec<(&'a Wanted, T)> {
     let is_changed = |wanted: &Wanted| wanted.question.as_ref().is_ok_and(|question| changed.contains(&question.name));
     let next = |wanted: &Wanted| match verdicts.get(&wanted.subject()?) {
-        Some(checked) if checked.next > now && !is_changed(wanted) => None,
+        Some(checked) if checked.from > now && !is_changed(wanted) => None,
         Some(checked) => Some(checked.next),
         None => Some(Timestamp::UNIX_EPOCH),
     };
-    let mut due: Vec<(Timestamp, &Wanted)> = names.filter_map(|wanted| Some((next(wanted)?, wanted))).collect();
-    due.sort_by_key(|(next, _)| *next);
-    due.into_iter().map(|(_, wanted)| wanted).collect()
+    // Names that took too long the last time may do so again: they are the last.
+    let is_slow = |wanted: &Wanted| {
+        let checked = wanted.subject().and_then(|subject| verdicts.get(&subject));
+        checked.is_some_and(|checked| checked.verdict.status == SyncStatus::Timeout)
+    };
+    let place = |wanted: &Wanted| {
+        let changed = is_changed(wanted);
+        Some((!changed && is_slow(wanted), !changed, next(wanted)?))
+    };
+    let mut due: Vec<((bool, bool, Timestamp), &Wanted, T)> =
+        names.filter_map(|(wanted, with)| Some((place(wanted)?, wanted, with))).collect();
+    due.sort_by_key(|(place, ..)| *place);
+    due.into_iter().map(|(_, wanted, with)| (wanted, with)).collect()
 }
 
 /// The names of an owner of another system.
@@ -210,8 +267,12 @@ pub struct ObservedNames {
     pub owner: Owner,
     /// The names that were published.
     pub names: Vec<Wanted>,
+    /// The objects that report whether their record set is served, and its key; without one, it is not published.
+    pub records: Vec<(Identity, Option<Subject>)>,
     /// The verdicts so far.
     pub verdicts: Arc<Verdicts>,
+    /// The names that could not be looked up so far.
+    pub outages: Arc<Outages>,
     /// The answers of this pass.
     pub answers: Answers,
     /// How many questions were not asked, because the pass took too long.
@@ -227,22 +288,35 @@ pub struct NamesPlan {
     pub owner: Owner,
     /// The verdicts.
     pub verdicts: Arc<Verdicts>,
+    /// The names that could not be looked up.
+    pub outages: Arc<Outages>,
+    /// The objects whose record set was judged in this pass, and those that are not published any more.
+    pub records: Vec<(Identity, Option<Verdict>)>,
     /// When the next lookup is due.
     pub next: Option<Timestamp>,
 }
 
 fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
-    let ObservedNames { owner, names, verdicts, answers, left, pauses } = observed;
-    let judged = judge_all(&names.iter().collect::<Vec<_>>(), &verdicts, &answers, pauses, now);
+    let ObservedNames { owner, names, records, verdicts, outages, answers, left, pauses } = observed;
+    let before = (&*verdicts, &*outages);
+    let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, (&answers, &BTreeSet::new()), pauses, now);
     let next = judged.next(&names.iter().collect::<Vec<_>>(), left, pauses, now);
-    NamesPlan { owner, verdicts: Arc::new(judged.verdicts), next }
+    let of = |(identity, subject): (Identity, Option<Subject>)| match subject {
+        Some(subject) => {
+            let checked = judged.verdicts.get(&subject).filter(|checked| checked.at == now)?;
+            Some((identity, Some(checked.verdict.clone())))
+        }
+        None => Some((identity, None)),
+    };
+    let records = records.into_iter().filter_map(of).collect();
+    NamesPlan { owner, records, verdicts: Arc::new(judged.verdicts), outages: Arc::new(judged.outages), next }
 }
 
 /// The verdicts of a pass.
 struct JudgedAll {
     verdicts: Verdicts,
     turns: Vec<Turn>,
-    outage: Option<String>,
+    outages: Outages,
 }
 
 impl JudgedAll {
@@ -259,31 +333,48 @@ impl JudgedAll {
 }
 
 /// Judges names by the answers of a pass. What was not asked keeps its verdict, and so does everything during an outage.
-fn judge_all(names: &[&Wanted], before: &Verdicts, answers: &Answers, pauses: Pauses, now: Timestamp) -> JudgedAll {
-    let (mut verdicts, mut turns, mut outage) = (Verdicts::new(), Vec::new(), None);
+fn judge_all(
+    names: &[&Wanted],
+    (before, failed): (&Verdicts, &Outages),
+    (answers, changed): (&Answers, &BTreeSet<Fqdn>),
+    pauses: Pauses,
+    now: Timestamp,
+) -> JudgedAll {
+    let (mut verdicts, mut turns, mut outages) = (Verdicts::new(), Vec::new(), Outages::new());
     for wanted in names {
         let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
         let last = before.get(&subject);
-        match judge(question, answers) {
-            Judged::Verdict(verdict) => {
-                let checked = judged(verdict, last, pauses, now);
-                if let Some(last) = last.filter(|last| last.verdict.status != checked.verdict.status) {
-                    let (name, now) = (wanted.shown.clone(), checked.verdict.clone());
-                    turns.push(Turn { name, before: last.verdict.status, now });
-                }
-                verdicts.insert(subject, checked);
+        let (verdict, outage) = match judge(question, answers) {
+            Judged::NotAsked => {
+                outages.extend(failed.get(&subject).map(|outage| (subject.clone(), outage.clone())));
+                verdicts.extend(last.map(|last| (subject, last.clone())));
+                continue;
             }
-            Judged::Outage(why) => {
-                outage = Some(why);
-                // The last verdict is kept. The resolver is asked again soon.
-                let next = later(now, pauses.again.saturating_mul(2));
-                verdicts.extend(last.map(|last| (subject, Checked { next, ..last.clone() })));
+            Judged::Verdict(verdict) => (Some(verdict), None),
+            Judged::Partly { verdict, dead, why } => {
+                let kept = last.is_some_and(|last| last.verdict.outlasts(&verdict, &dead));
+                (Some(verdict).filter(|_| !kept), Some(Outage::Partial(why.into())))
             }
-            Judged::NotAsked => verdicts.extend(last.map(|last| (subject, last.clone()))),
+            Judged::Outage(why) => (None, Some(Outage::Whole(why.into()))),
+        };
+        outages.extend(outage.map(|outage| (subject.clone(), outage)));
+        if let Some(verdict) = verdict {
+            // After a change of its publisher, a name has no history of failures.
+            let failures = last.filter(|_| !changed.contains(&question.name)).map_or(0, |last| last.failures);
+            let checked = judged(verdict, failures, pauses, now);
+            if let Some(last) = last.filter(|last| last.verdict.status != checked.verdict.status) {
+                let (name, now) = (wanted.shown.clone(), checked.verdict.clone());
+                turns.push(Turn { name, before: last.verdict.status, now });
+            }
+            verdicts.insert(subject, checked);
+        } else {
+            // The last verdict is kept. The resolver is asked again soon.
+            let (next, from) = after(now, pauses.again.saturating_mul(2));
+            verdicts.extend(last.map(|last| (subject, Checked { next, from, ..last.clone() })));
         }
     }
     turns.dedup();
-    JudgedAll { verdicts, turns, outage }
+    JudgedAll { verdicts, turns, outages }
 }
 
 fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
@@ -293,48 +384,84 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         portal,
         shown_by,
         verdicts: before,
-        missing,
+        outages,
+        told,
         check,
         answers,
+        changed,
         left,
         owned,
         pauses,
     } = observed;
-    let all = facts.groups.iter().flat_map(|group| &group.names);
+    let all = facts.groups.iter().flat_map(|group| group.names.iter());
     let names: Vec<&Wanted> = all.filter(|_| is_checked(&facts, portal, check)).collect();
-    let all = judge_all(&names, &before, &answers, pauses, now);
+    let all = judge_all(&names, (&before, &outages), (&answers, &changed), pauses, now);
     let next = all.next(&names, left, pauses, now);
-    let JudgedAll { verdicts, turns, outage } = all;
-    let component = plan_component(&facts, portal, owned);
-    let asked = Some(&facts.portal).filter(|asked| facts.source == Source::ExternalDns && !asked.is_empty());
-    let absent = asked.filter(|asked| shown_by.as_ref() != Some(*asked)).cloned();
-    let missing = (missing, absent);
-    DnsPlan { identity, facts, portal, check, verdicts: Arc::new(verdicts), missing, outage, turns, component, next }
+    let JudgedAll { verdicts, turns, outages } = all;
+    let component = plan_component(&facts, shown_by.as_deref(), portal, owned);
+    let tell = if facts.source == Source::ExternalDns { tell(&facts, shown_by.as_deref()) } else { Told::new() };
+    let (verdicts, outages) = (Arc::new(verdicts), Arc::new(outages));
+    DnsPlan { identity, facts, portal, check, verdicts, told, tell, outages, turns, component, next }
 }
 
-/// A verdict with the time of the next lookup. A name that is not in sync is looked up sooner: first after `again`, then with doubled pauses, and
-/// never later than its answer may be kept.
-fn judged(verdict: Verdict, last: Option<&Checked>, pauses: Pauses, now: Timestamp) -> Checked {
-    if verdict.status == SyncStatus::Sync {
-        return Checked { verdict, at: now, next: later(now, pauses.refresh), failures: 0 };
+/// What is wrong with an object that has no status of ours: a portal that does not exist, and entries that cannot be read.
+fn tell(facts: &DnsFacts, shown_by: Option<&str>) -> Told {
+    let mut tell = Told::new();
+    let asked = facts.portal.as_str();
+    if !asked.is_empty() && shown_by != Some(asked) {
+        let note = format!(
+            "there is no portal {asked}; the main portal shows the names. Create it, or change the annotation {PORTAL}"
+        );
+        tell.insert(Reason::PortalNotFound.as_str(), note);
     }
-    let failures = last.map_or(0, |last| last.failures).saturating_add(1);
-    let kept = verdict.ttl.map_or(pauses.refresh, |ttl| Duration::from_secs(ttl.into()).max(pauses.again));
-    let next = later(now, doubled(pauses.again, failures - 1, kept.min(pauses.refresh)));
-    Checked { verdict, at: now, next, failures }
+    let names = facts.groups.first().into_iter().flat_map(|group| group.names.iter());
+    let bad: Vec<(&str, &str)> = names
+        .filter_map(|wanted| Some((wanted.shown.as_str(), wanted.question.as_ref().err()?.why.as_str())))
+        .collect();
+    let more = facts.omitted;
+    if let Some((name, why)) = bad.first() {
+        let note = format!("{} names are not looked up; the first is {name:?}: {why}", bad.len() + more);
+        tell.insert(SyncReason::InvalidEntry.as_str(), note);
+    } else if more > 0 {
+        let note = format!("{more} names are not shown; an object may have {MOST_NAMES}. Use more objects");
+        tell.insert(SyncReason::InvalidEntry.as_str(), note);
+    }
+    tell
+}
+
+/// The longest pause between two lookups of a name that is not in sync.
+const BROKEN: Duration = Duration::from_secs(30);
+
+/// A verdict with the time of the next lookup, after so many failures in a row. A name that is not in sync is looked up sooner: first after `again`, then
+/// with doubled pauses, and never later than its answer may be kept.
+fn judged(verdict: Verdict, failures: u32, pauses: Pauses, now: Timestamp) -> Checked {
+    if verdict.status == SyncStatus::Sync {
+        let (next, from) = after(now, pauses.refresh);
+        return Checked { verdict, at: now, next, from, failures: 0 };
+    }
+    let most = BROKEN.max(pauses.again).min(pauses.refresh);
+    let kept = verdict.ttl.map_or(most, |ttl| Duration::from_secs(ttl.into()).max(pauses.again));
+    let (next, from) = after(now, doubled(pauses.again, failures, kept.min(most)));
+    Checked { verdict, at: now, next, from, failures: failures.saturating_add(1) }
+}
+
+/// When a pause ends, and from when on a pass that comes early counts: checks are spread by a tenth.
+fn after(now: Timestamp, pause: Duration) -> (Timestamp, Timestamp) {
+    (later(now, pause), later(now, pause.saturating_sub(pause / 8)))
 }
 
 fn later(now: Timestamp, pause: Duration) -> Timestamp {
     now.checked_add(pause).unwrap_or(Timestamp::MAX)
 }
 
-/// The component of a DNS object. Without a portal, or when the portal shows no components, everything is left as it is.
+/// The component of an object with names. Without a portal, or when the portal shows no components, everything is left as it is.
 fn plan_component(
     facts: &DnsFacts,
+    shown_by: Option<&str>,
     portal: Option<PortalFacts>,
     owned: Vec<(String, ComponentState)>,
 ) -> ComponentPlan {
-    let wish = component::wish(&facts.annotations, &facts.portal, &facts.groups);
+    let wish = component::wish(&facts.annotations, shown_by.unwrap_or(&facts.portal), &facts.groups);
     if wish.is_some() && !portal.is_some_and(|portal| portal.status_page) {
         return ComponentPlan::default();
     }

@@ -4,21 +4,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 use signpost_apis::portal::{ComponentState, DailyStatus, FqdnGroupStatus, FqdnStatus};
 use signpost_engine::clock::whole_seconds;
 use signpost_engine::{
-    Event, EventKind, Identity, Outcome, Report, RetryClass, Touched, Wanted as WantedState, conditions,
+    ChildError, Event, EventKind, Identity, Outcome, Report, RetryClass, Touched, Wanted as WantedState, conditions,
 };
 use signpost_inventory::{Source, SyncStatus};
+use signpost_planning::{Reason, Refusal};
 
 use crate::PortalSystem;
 use crate::apply::ApplyResult;
-use crate::discover::read::PORTAL;
-use crate::index::{ComponentFacts, Known, PortalFacts};
-use crate::plan::{Checked, DnsPlan, Memory, Plan, invalid};
+use crate::index::{ComponentFacts, Known};
+use crate::plan::judge::Verdict;
+use crate::plan::remote::RemotePlan;
+use crate::plan::{Checked, DnsPlan, MainPortal, Memory, Outage, Plan, Told, invalid};
 
 /// An object of this size is accepted by every API server. The spec and the metadata are part of it.
 const MOST_BYTES: usize = 1_200_000;
@@ -26,6 +29,13 @@ const MOST_BYTES: usize = 1_200_000;
 const LEAST_BYTES: usize = 100_000;
 /// Events about names of one pass; more are summed up in one.
 const MOST_EVENTS: usize = 10;
+/// The condition of a record set that is answered as it was published, and the owner of that part of its status.
+pub(crate) const SERVED: &str = "Served";
+pub(crate) const SERVED_OWNER: &str = "served";
+/// The longest pause until an object that was not accepted is written again.
+const SLOWEST: Duration = Duration::from_mins(5);
+/// A check within this time is not replaced by the retry of a failed write.
+const SOON: Duration = Duration::from_secs(10);
 /// Days in the history of a component.
 const DAYS: usize = 30;
 
@@ -34,10 +44,16 @@ const DAYS: usize = 30;
 pub struct Decision {
     /// Which object, as it was judged.
     pub identity: Identity,
-    /// The fields but the conditions.
-    pub fields: Value,
+    /// The fields but the conditions, as JSON text: it is a fraction of the size of its values, and there may be 10,000 names.
+    pub fields: Box<str>,
     /// The conditions: type, status, reason, message.
     pub conditions: Vec<(&'static str, bool, &'static str, String)>,
+    /// What the object is refused for.
+    pub refusal: Option<Refusal>,
+}
+
+fn text(fields: &Value) -> Box<str> {
+    fields.to_string().into()
 }
 
 /// The writes for an object.
@@ -49,9 +65,19 @@ pub(crate) fn wanted(known: &Known, now: Timestamp) -> Option<WantedState> {
     for (type_, status, reason, message) in &decided.conditions {
         conditions::set(&mut list, conditions::condition(type_, *status, reason, message.clone(), generation, now));
     }
-    let mut status = decided.fields.clone();
-    status["conditions"] = json!(list);
-    Some(WantedState { status: Some(status), ..WantedState::nothing(known.identity.clone()) })
+    let mut status: Value = serde_json::from_str(&decided.fields).ok()?;
+    let owner = if known.is_record() { SERVED_OWNER } else { "" };
+    // Nothing is applied where nothing is left to report.
+    if !list.is_empty() || owner.is_empty() {
+        status["conditions"] = json!(list);
+    }
+    let refusal = decided.refusal.clone();
+    Some(WantedState {
+        status: Some(status),
+        owner,
+        refusals: refusal.into_iter().collect(),
+        ..WantedState::nothing(known.identity.clone())
+    })
 }
 
 pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSystem> {
@@ -59,20 +85,62 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSyste
     let mut report = match plan {
         Plan::Dns(plan) => report_dns(*plan, error.as_ref().map(ToString::to_string), now),
         Plan::Names(plan) => {
-            let memory = Some(Memory { verdicts: Some(plan.verdicts), missing: None });
-            Report { memory, ..Report::new(outcome(plan.next, now)) }
+            let memory = Memory { verdicts: Some(plan.verdicts), outages: plan.outages, ..Memory::default() };
+            let memory = Some(memory);
+            let statuses = plan.records.into_iter().map(|(identity, verdict)| served(identity, verdict)).collect();
+            Report { memory, statuses, ..Report::new(outcome(plan.next, now)) }
         }
-        Plan::Portal(identity, facts) => status_only(portal(identity, facts), Outcome::Done),
+        Plan::Portal(identity, ..) => status_only(portal(identity, error.as_ref()), Outcome::Done),
+        Plan::Remote(plan) => report_remote(*plan, error.as_ref().map(ToString::to_string), now),
         Plan::Component(identity, facts, has_portal) => {
             let next = Outcome::Check { after: until_midnight(now) };
             status_only(component(identity, &facts, has_portal, now), next)
         }
-        Plan::Main(_) | Plan::Nothing => Report::new(Outcome::Done),
+        Plan::Main(main) => report_main(&main, error.as_ref().map(ToString::to_string)),
+        Plan::Nothing => Report::new(Outcome::Done),
     };
     if let Some(error) = &error {
-        report.outcome = Outcome::Retry { class: RetryClass::from(error), objects: Touched::All };
+        report.outcome = again(report.outcome, error.into());
     }
     report
+}
+
+/// When a key runs again after an object could not be written: a lookup that is due before the retry does not wait for it. Every pass tries to write the
+/// object again.
+fn again(outcome: Outcome<()>, class: RetryClass) -> Outcome<()> {
+    match (outcome, class) {
+        (Outcome::Check { after }, RetryClass::Slow) => Outcome::Check { after: after.min(SLOWEST) },
+        (Outcome::Check { after }, RetryClass::Now | RetryClass::Transient) if after <= SOON => {
+            Outcome::Check { after }
+        }
+        _ => Outcome::Retry { class, objects: Touched::All },
+    }
+}
+
+/// Why there is no main portal, on the operator's own Deployment: names without a portal would have no other explanation.
+fn report_main(main: &MainPortal, error: Option<String>) -> Report<PortalSystem> {
+    let namespace = &main.namespace;
+    let refused = |error: String| {
+        let why = format!("the main portal {namespace}/main cannot be created: {error}");
+        Refusal::new(Reason::PortalNotFound, why)
+    };
+    let refusals: Vec<Refusal> = error.map(refused).into_iter().collect();
+    let watched = (!namespace.is_empty()).then(|| (Identity::own_deployment(namespace, &main.deployment), refusals));
+    Report { refusals: watched.into_iter().collect(), ..Report::new(Outcome::Done) }
+}
+
+/// Whether a published record set is answered as it was published.
+fn served(identity: Identity, verdict: Option<Verdict>) -> Decision {
+    let condition = verdict.map(|verdict| {
+        let answer = verdict.observed.iter().collect::<Vec<_>>().join(", ");
+        let message = match (verdict.status, verdict.resolver) {
+            (SyncStatus::Sync, _) | (_, None) => answer,
+            (_, Some(resolver)) if answer.is_empty() => format!("{resolver} has no such record"),
+            (_, Some(resolver)) => format!("{resolver}: {answer}"),
+        };
+        (SERVED, verdict.status == SyncStatus::Sync, verdict.reason.as_str(), message)
+    });
+    Decision { identity, fields: "{}".into(), conditions: condition.into_iter().collect(), refusal: None }
 }
 
 fn status_only(decision: Decision, outcome: Outcome<()>) -> Report<PortalSystem> {
@@ -89,10 +157,15 @@ fn outcome(next: Option<Timestamp>, now: Timestamp) -> Outcome<()> {
 /// UpdateStatus.
 fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) -> Report<PortalSystem> {
     let outcome = outcome(plan.next, now);
-    let events = events(&plan);
     let reported = plan.facts.source == Source::Manual;
+    // An object without a status of ours gets events, each once.
+    let mut told = plan.tell.clone();
+    if let Some(error) = component_error.as_ref().filter(|_| !reported) {
+        told.insert("ComponentFailed", format!("the component cannot be written: {error}"));
+    }
+    let events = events(&plan, &told);
     let statuses = if reported { vec![dns_status(&plan, component_error, now)] } else { Vec::new() };
-    let memory = Some(Memory { verdicts: Some(plan.verdicts), missing: plan.missing.1 });
+    let memory = Some(Memory { verdicts: Some(plan.verdicts), outages: plan.outages, told, visit: None });
     Report { memory, statuses, events, ..Report::new(outcome) }
 }
 
@@ -100,10 +173,12 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
     let (mut groups, mut counts) = (Vec::new(), Counts::default());
     for group in plan.facts.groups.iter() {
         let mut fqdns = Vec::with_capacity(group.names.len());
-        for wanted in &group.names {
+        for wanted in group.names.iter() {
             let checked = match &wanted.question {
                 Ok(_) => wanted.subject().and_then(|subject| plan.verdicts.get(&subject).cloned()),
-                Err(why) => Some(Checked { verdict: invalid(why), at: now, next: now, failures: 0 }),
+                Err(wrong) => {
+                    Some(Checked { verdict: invalid(&wrong.why), at: now, next: now, from: now, failures: 0 })
+                }
             };
             counts.add(checked.as_ref());
             let rtype = wanted.question.as_ref().ok().and_then(|question| question.rtype);
@@ -136,11 +211,16 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
     if omitted > 0 {
         fields["omitted"] = json!(omitted);
     }
-    Decision {
-        identity: plan.identity.clone(),
-        fields,
-        conditions: dns_conditions(plan, &counts, omitted, component_error),
-    }
+    let conditions = dns_conditions(plan, &counts, omitted, component_error);
+    let refusal = refusal_of(&conditions);
+    Decision { identity: plan.identity.clone(), fields: text(&fields), conditions, refusal }
+}
+
+/// The refusal of an object whose portal does not exist.
+fn refusal_of(conditions: &[(&'static str, bool, &'static str, String)]) -> Option<Refusal> {
+    let missing = Reason::PortalNotFound;
+    let found = conditions.iter().find(|(_, _, reason, _)| *reason == missing.as_str());
+    found.map(|(.., message)| Refusal::new(missing, message.clone()))
 }
 
 #[derive(Debug, Default)]
@@ -152,8 +232,20 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, checked: Option<&Checked>) {
+        self.count(checked.map(|checked| checked.verdict.status));
+    }
+
+    fn message(&self, omitted: usize) -> String {
+        let message = format!("{} names, {} in sync, {} broken", self.total, self.sync, self.broken);
+        match omitted {
+            0 => message,
+            omitted => format!("{message}; {omitted} are not listed, because the object would be too large"),
+        }
+    }
+
+    fn count(&mut self, status: Option<SyncStatus>) {
         self.total += 1;
-        match checked.map(|checked| checked.verdict.status) {
+        match status {
             Some(SyncStatus::Sync) => self.sync += 1,
             Some(SyncStatus::NotFound | SyncStatus::Error | SyncStatus::Timeout) => self.broken += 1,
             Some(SyncStatus::Unchecked) | None => {}
@@ -167,16 +259,13 @@ fn dns_conditions(
     omitted: usize,
     component_error: Option<String>,
 ) -> Vec<(&'static str, bool, &'static str, String)> {
-    let mut message = format!("{} names, {} in sync, {} broken", counts.total, counts.sync, counts.broken);
-    if omitted > 0 {
-        message = format!("{message}; {omitted} are not listed, because the object would be too large");
-    }
+    let message = counts.message(omitted);
     let ready = match (plan.portal, component_error) {
         (None, _) => {
             let portal = &plan.facts.portal;
             let note =
                 format!("there is no portal {portal} in this namespace; create it or change spec.portalRef. {message}");
-            ("Ready", false, "PortalNotFound", note)
+            ("Ready", false, Reason::PortalNotFound.as_str(), note)
         }
         (Some(portal), _) if !portal.dns => {
             ("Ready", true, "FeatureDisabled", "the portal shows no names (spec.features.dns is false)".to_owned())
@@ -184,18 +273,45 @@ fn dns_conditions(
         (Some(_), Some(error)) => ("Ready", false, "ComponentFailed", format!("{message}; the component: {error}")),
         (Some(_), None) => ("Ready", true, "ReconcileSucceeded", message),
     };
-    let resolved = match &plan.outage {
+    let whole = plan.outages.values().find(|outage| matches!(outage, Outage::Whole(_)));
+    let resolved = match whole.or(plan.outages.values().next()) {
         _ if !plan.check => None,
-        Some(why) => Some(("Resolved", false, "ResolverUnavailable", format!("the last verdicts are kept: {why}"))),
+        Some(Outage::Whole(why)) => {
+            Some(("Resolved", false, "ResolverUnavailable", format!("the last verdicts are kept: {why}")))
+        }
+        Some(Outage::Partial(why)) => {
+            let note =
+                format!("the verdicts of a resolver that does not work are kept, unless others are worse: {why}");
+            Some(("Resolved", false, "PartlyAnswered", note))
+        }
         None => Some(("Resolved", true, "Answered", String::new())),
     };
     [Some(ready), resolved].into_iter().flatten().collect()
 }
 
-/// Removes names until the groups fit into so many bytes, those in sync first. Returns how many.
-fn fit(groups: &mut [FqdnGroupStatus], most: usize) -> usize {
-    let size = |fqdn: &FqdnStatus| serde_json::to_vec(fqdn).map_or(0, |json| json.len() + 1);
-    let mut total: usize = groups.iter().flat_map(|group| &group.fqdns).map(size).sum();
+/// Removes names until the groups fit into so many bytes: those in sync first, then the others. Where the groups alone are too large, their
+/// descriptions are removed first, and groups without names after that. Returns how many names.
+fn fit(groups: &mut Vec<FqdnGroupStatus>, most: usize) -> usize {
+    fn size(value: &impl serde::Serialize) -> usize {
+        serde_json::to_vec(value).map_or(0, |json| json.len() + 1)
+    }
+    // With the name of the field that has the names.
+    let frame = |group: &FqdnGroupStatus| {
+        12 + size(&FqdnGroupStatus {
+            fqdns: Vec::new(),
+            name: group.name.clone(),
+            description: group.description.clone(),
+            source: group.source.clone(),
+        })
+    };
+    let mut frames: usize = groups.iter().map(frame).sum();
+    if frames > most / 2 {
+        for group in groups.iter_mut() {
+            group.description = None;
+        }
+        frames = groups.iter().map(frame).sum();
+    }
+    let mut total: usize = frames + groups.iter().flat_map(|group| &group.fqdns).map(size).sum::<usize>();
     let mut omitted = 0;
     let in_sync = |fqdn: &FqdnStatus| fqdn.sync_status.as_deref() == Some(SyncStatus::Sync.as_str());
     for only_in_sync in [true, false] {
@@ -211,13 +327,19 @@ fn fit(groups: &mut [FqdnGroupStatus], most: usize) -> usize {
             }
             kept.reverse();
             group.fqdns = kept;
+            if total > most && group.fqdns.is_empty() {
+                // Marked to be removed: a group always has a source.
+                total = total.saturating_sub(frame(group));
+                group.source.clear();
+            }
         }
+        groups.retain(|group| !group.source.is_empty());
     }
     omitted
 }
 
-/// Events about names whose status changed.
-fn events(plan: &DnsPlan) -> Vec<Event> {
+/// Events about names whose status changed, and about what is wrong with an object that has no status of ours.
+fn events(plan: &DnsPlan, told: &Told) -> Vec<Event> {
     let object = plan.identity.reference();
     let event = |kind, reason: &str, note: String| Event { object: object.clone(), kind, reason: reason.into(), note };
     let mut events: Vec<Event> = Vec::new();
@@ -237,25 +359,70 @@ fn events(plan: &DnsPlan) -> Vec<Event> {
             format!("the status of {more} more names changed; see the status"),
         ));
     }
-    if let (before, Some(missing)) = &plan.missing
-        && before.as_ref() != Some(missing)
-    {
-        let note = format!(
-            "there is no portal {missing}; the main portal shows the names. Create it, or change the annotation {PORTAL}"
-        );
-        events.push(event(EventKind::Warning, "PortalNotFound", note));
-    }
+    let new = told.iter().filter(|(reason, note)| plan.told.get(*reason) != Some(note));
+    events.extend(new.map(|(reason, note)| event(EventKind::Warning, reason, note.clone())));
     events
 }
 
-fn portal(identity: Identity, facts: PortalFacts) -> Decision {
-    let ready = if facts.remote {
-        let note = "remote portals are not supported yet; the portal of the other cluster is not read".to_owned();
-        ("Ready", false, "RemoteUnsupported", note)
-    } else {
-        ("Ready", true, "PortalConfigured", String::new())
+/// A portal of this cluster, and why names that it showed as a remote one cannot be deleted.
+fn portal(identity: Identity, error: Option<&ChildError>) -> Decision {
+    let refused = |error: &ChildError| {
+        let why = format!("the names of the remote portal that it was cannot be deleted: {error}");
+        Refusal::new(Reason::RemoteFetchFailed, why)
     };
-    Decision { identity, fields: json!({ "ready": !facts.remote }), conditions: vec![ready] }
+    let refusal = error.map(refused);
+    let ready = match &refusal {
+        None => ("Ready", true, "PortalConfigured", String::new()),
+        Some(refusal) => ("Ready", false, refusal.reason.as_str(), refusal.message.clone()),
+    };
+    Decision { identity, fields: text(&json!({ "ready": refusal.is_none() })), conditions: vec![ready], refusal }
+}
+
+/// A portal of another cluster, and the DNS objects with its names. After a failure the names stay, and `Ready` is false on all of them.
+fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Report<PortalSystem> {
+    let RemotePlan { identity, copies, create: _, delete: _, omitted, visit, sync, next } = plan;
+    let failed = |message: String| Refusal::new(Reason::RemoteFetchFailed, message);
+    let refusal = visit.result.as_ref().err().cloned().or_else(|| error.map(failed));
+    let parts = copies.into_iter().map(|copy| {
+        let (mut groups, mut counts) = ((*copy.groups).clone(), Counts::default());
+        for fqdn in groups.iter().flat_map(|group| &group.fqdns) {
+            counts.count(fqdn.sync_status.as_deref().and_then(SyncStatus::parse));
+        }
+        let not_read = if copy.part == 0 { omitted } else { 0 };
+        counts.total += not_read;
+        let omitted = fit(&mut groups, MOST_BYTES) + not_read;
+        (copy.identity, groups, counts, omitted)
+    });
+    let parts: Vec<_> = parts.collect();
+    let mut all = Counts::default();
+    for (_, _, counts, _) in &parts {
+        (all.total, all.sync, all.broken) =
+            (all.total + counts.total, all.sync + counts.sync, all.broken + counts.broken);
+    }
+    let condition = |counts: &Counts, omitted: usize, kept: &str| match &refusal {
+        None => ("Ready", true, "RemoteSyncSuccess", counts.message(omitted)),
+        Some(refusal) => ("Ready", false, refusal.reason.as_str(), format!("{kept}{}", refusal.message)),
+    };
+    let missing = parts.iter().map(|(.., omitted)| omitted).sum();
+    let mut statuses = vec![Decision {
+        identity,
+        fields: text(&json!({ "ready": refusal.is_none(), "remoteSync": sync })),
+        conditions: vec![condition(&all, missing, "")],
+        refusal: refusal.clone(),
+    }];
+    for (identity, groups, counts, omitted) in parts {
+        let mut fields = json!({
+            "groups": groups, "total": counts.total, "sync": counts.sync, "broken": counts.broken,
+            "lastReconcileTime": whole_seconds(now), "observedGeneration": identity.generation,
+        });
+        if omitted > 0 {
+            fields["omitted"] = json!(omitted);
+        }
+        let ready = condition(&counts, omitted, "the names of the last visit are kept: ");
+        statuses.push(Decision { identity, fields: text(&fields), conditions: vec![ready], refusal: None });
+    }
+    let memory = Some(Memory { visit: Some(visit), ..Memory::default() });
+    Report { memory, statuses, ..Report::new(outcome(Some(next), now)) }
 }
 
 /// The state of a component: the declared one, and the worst of each of the last 30 days on which it existed.
@@ -267,18 +434,20 @@ fn component(identity: Identity, facts: &ComponentFacts, has_portal: bool, now: 
         ("Ready", true, "Reconciled", String::new())
     } else {
         let note = format!("there is no portal {} in this namespace; create it or change spec.portalRef", facts.portal);
-        ("Ready", false, "PortalNotFound", note)
+        ("Ready", false, Reason::PortalNotFound.as_str(), note)
     };
+    let refusal = refusal_of(std::slice::from_ref(&ready));
     let fields = json!({
         "computedStatus": state,
         "activeIncidents": 0,
         "lastStatusChange": since,
         "dailyWorstStatus": history(facts, identity.created, now),
     });
-    Decision { identity, fields, conditions: vec![ready] }
+    Decision { identity, fields: text(&fields), conditions: vec![ready], refusal }
 }
 
-/// The days of a component, oldest first. A day without an entry had the state of the day before it.
+/// The days of a component, oldest first, each with its worst state. A day on which nobody watched had the state that was last known, and a day
+/// before the first known one was a good one.
 fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<DailyStatus> {
     let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
     let known: BTreeMap<&str, &str> =
@@ -292,18 +461,23 @@ fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<Da
         at = before;
     }
     days.reverse();
-    let mut last = facts.status.computed_status.clone().unwrap_or_else(|| facts.state.as_str().to_owned());
-    let mut history = Vec::with_capacity(days.len());
-    for date in days {
+    let first = known.keys().next().copied();
+    let declared = facts.state.as_str();
+    // The state until this pass: over midnight, and on days on which nobody watched.
+    let until_now = facts.status.computed_status.as_deref().unwrap_or(declared);
+    let worst = |date: &str| match known.get(date) {
+        Some(state) => *state,
+        None if date == today.to_string() => until_now,
+        None if first.is_some_and(|first| first < date) => until_now,
+        None => ComponentState::Operational.as_str(),
+    };
+    let daily = |date: Date| {
         let text = date.to_string();
-        let mut worst = known.get(text.as_str()).map_or_else(|| last.clone(), |state| (*state).to_owned());
-        if date == today {
-            worst = worse(worst, facts.state.as_str().to_owned());
-        }
-        last.clone_from(&worst);
-        history.push(DailyStatus { date: text, worst_status: worst });
-    }
-    history
+        let seen = worst(&text).to_owned();
+        let worst_status = if date == today { worse(seen, declared.to_owned()) } else { seen };
+        DailyStatus { date: text, worst_status }
+    };
+    days.into_iter().map(daily).collect()
 }
 
 fn worse(a: String, b: String) -> String {
@@ -347,10 +521,20 @@ mod tests {
         assert_eq!((fit(&mut groups, 100_000), names(&groups).len()), (0, 5));
         assert_eq!(names(&groups), names(&all()), "in the same order");
         let mut groups = all();
-        assert_eq!(fit(&mut groups, 120), 3);
+        assert_eq!(fit(&mut groups, 209), 3);
         assert_eq!(names(&groups), ["n1.a.example.org", "n0.b.example.org"]);
         let mut groups = all();
-        assert_eq!(fit(&mut groups, 0), 5);
+        assert_eq!((fit(&mut groups, 0), groups.len()), (5, 0));
+        // Groups count too.
+        let described = |number: usize| FqdnGroupStatus {
+            description: Some("d".repeat(1_000)),
+            ..group(&format!("g{number}"), &["notFound"])
+        };
+        let mut groups: Vec<FqdnGroupStatus> = (0..1_000).map(described).collect();
+        assert_eq!(fit(&mut groups, 200_000), 0, "the descriptions are removed first");
+        assert!(serde_json::to_vec(&groups).unwrap().len() <= 200_000 && groups.len() == 1_000);
+        let omitted = fit(&mut groups, 20_000);
+        assert!(serde_json::to_vec(&groups).unwrap().len() <= 20_000 && omitted > 0);
     }
 
     fn component_of(state: ComponentState, history: &[(&str, &str)]) -> ComponentFacts {
@@ -359,6 +543,8 @@ mod tests {
             portal: "main".into(),
             state,
             owners: Vec::new(),
+            discovered: false,
+            managed: true,
             status: signpost_apis::portal::ComponentStatus {
                 computed_status: Some("operational".into()),
                 daily_worst_status: history.iter().map(day).collect(),
@@ -381,6 +567,11 @@ mod tests {
             ("2026-03-04", "degraded"),
         ];
         assert_eq!(days, expected);
+        // One bad hour on one day is not one on the next.
+        let facts = component_of(ComponentState::Operational, &[("2026-03-02", "major_outage")]);
+        let days = history(&facts, at("2026-02-28T00:00:00Z"), at("2026-03-04T00:00:01Z"));
+        let worst: Vec<&str> = days.iter().map(|day| day.worst_status.as_str()).collect();
+        assert_eq!(worst, ["operational", "operational", "major_outage", "operational", "operational"]);
         let facts = component_of(ComponentState::Operational, &[("2026-03-04", "degraded")]);
         let days = history(&facts, at("2020-01-01T00:00:00Z"), at("2026-03-04T01:00:00Z"));
         assert_eq!(

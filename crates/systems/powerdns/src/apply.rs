@@ -520,7 +520,7 @@ async fn write_ledger(
     before: Ledger,
 ) -> Result<(), WriteError> {
     let mut status = ZoneStatus { in_flight: memory.ledger.lines(zone), ..holder.decided().clone() };
-    if system.pace.endpoints.is_some() {
+    if memory.lists_endpoints {
         status.endpoints = memory.ledger.endpoint_lines(zone);
     }
     let status = Arc::new(status);

@@ -32,7 +32,7 @@ mod endpoints;
 pub(crate) mod record;
 
 use endpoints::EndpointObject;
-use record::{Record, ZoneKey, ZoneObject};
+use record::{AppliedRecord, Record, ZoneKey, ZoneObject};
 
 /// The queue of this system.
 pub(crate) type Zones = Queue<ZoneKey, Arc<ObjectId>>;
@@ -62,6 +62,8 @@ struct State {
     /// Record sets by the zone object they refer to.
     followers: BTreeMap<Arc<ObjectId>, BTreeSet<Arc<ObjectId>>>,
     endpoints: BTreeMap<Arc<ObjectId>, EndpointObject>,
+    /// Whether all DNSEndpoints have been listed.
+    endpoints_listed: bool,
 }
 
 impl ZoneIndex {
@@ -371,6 +373,7 @@ impl ZoneIndex {
                 report = Some((id.clone(), new.key.clone()));
             }
             let moved = old.as_ref().is_none_or(|old| old.key != new.key || old.identity.uid != new.identity.uid);
+            let appeared = old.as_ref().is_some_and(|old| old.exists() != new.exists());
             let key = new.key.clone();
             if moved && let Some(old) = old {
                 state.claims.remove(&old.key, &id);
@@ -381,6 +384,8 @@ impl ZoneIndex {
             if moved {
                 state.claims.insert(key, claim);
                 touched.extend(state.rehome(&id).into_iter().map(|key| (key, Touch::All)));
+            }
+            if moved || appeared {
                 touched.extend(state.rehome_endpoints().into_iter().map(|key| (key, Touch::All)));
             }
         }
@@ -510,12 +515,14 @@ impl State {
         self.claims.line(key).filter_map(|claim| self.zones.get(&claim.holder).cloned()).collect()
     }
 
-    /// Whether the status of some object with our finalizer reports that it wrote this.
+    /// Whether the status of some object with our finalizer reports that it wrote this, and goes on to report it: another object may have
+    /// taken the set over, and the status that reports so is still on its way.
     fn is_durable(&self, home: &Home, zone: &ZoneName, key: &RecordKey) -> bool {
         let ids = home.names.get(&key.name).into_iter().flatten();
+        let is_this = |applied: &Arc<AppliedRecord>| applied.key == *key && applied.zone == *zone;
         ids.filter_map(|id| self.records.get(id)).any(|record| {
-            let reported = record.seen.applied.as_ref();
-            record.has_finalizer() && reported.is_some_and(|applied| applied.key == *key && applied.zone == *zone)
+            let reported = record.seen.applied.as_ref().is_some_and(is_this);
+            record.has_finalizer() && reported && record.applied().is_some_and(is_this)
         })
     }
 

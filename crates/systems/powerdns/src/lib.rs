@@ -66,6 +66,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: GROUP,
             resources: &["zones", "clusterzones", "rrsets", "clusterrrsets"],
+            names: &[],
             verbs: &["list", "watch", "patch"],
             why: "read what is wanted; patch adds and removes the finalizer",
         },
@@ -73,6 +74,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: GROUP,
             resources: &["zones/status", "clusterzones/status", "rrsets/status", "clusterrrsets/status"],
+            names: &[],
             verbs: &["patch"],
             why: "report what was done",
         },
@@ -80,6 +82,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: externaldns::GROUP,
             resources: &["dnsendpoints"],
+            names: &[],
             verbs: &["list", "watch"],
             why: "read what is wanted, with PDNS_DNSENDPOINTS=true",
         },
@@ -87,11 +90,13 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: externaldns::GROUP,
             resources: &["dnsendpoints/status"],
+            names: &[],
             verbs: &["patch"],
             why: "report which generation is published, with PDNS_DNSENDPOINTS=true",
         },
     ],
     variants: &[],
+    shared: &[],
     configure,
     demo: Some(demo::DEMO),
 };
@@ -145,8 +150,9 @@ pub fn install_with(operator: &mut Operator, server: Arc<dyn ZoneServer>, pace: 
     operator.watch::<RRset>(NAME, records(), index.clone() as Arc<dyn Index<RRset>>);
     operator.watch::<ClusterRRset>(NAME, records(), index.clone() as Arc<dyn Index<ClusterRRset>>);
     if let Some(source) = &pace.endpoints {
-        // Required: without a complete view, every record set that was written for an endpoint would look unwanted.
-        let mut endpoints = Watch::required().reported(&[]);
+        // Zones and record sets need no DNSEndpoint. Until the first complete list, the source counts as switched off (`pace_now`): every
+        // record set that was written for an endpoint would look unwanted.
+        let mut endpoints = Watch::optional().reported(&[]);
         if let Some(labels) = &source.labels {
             endpoints = endpoints.labels(labels);
         }
@@ -188,6 +194,16 @@ pub(crate) struct PowerDnsSystem {
     /// Zones that are read whole at the same time.
     pub(crate) reads: Semaphore,
     pub(crate) pace: Arc<Pace>,
+}
+
+impl PowerDnsSystem {
+    /// The settings of a pass that begins now: without the source of DNSEndpoints, as long as these were not listed completely.
+    pub(crate) fn pace_now(&self) -> Arc<Pace> {
+        if self.pace.endpoints.is_none() || self.index.are_endpoints_listed() {
+            return self.pace.clone();
+        }
+        Arc::new(Pace { endpoints: None, ..(*self.pace).clone() })
+    }
 }
 
 /// Zones that are read whole at the same time at most. A read has a deadline, so a hanging read delays others for a limited time.

@@ -28,7 +28,7 @@ pub(crate) async fn observe(
     job: &Job<ZoneKey, Arc<ObjectId>>,
     mut memory: ZoneMemory,
 ) -> Observed {
-    let pace = system.pace.clone();
+    let pace = system.pace_now();
     let now = system.clock.now();
     if memory.ledger.is_over(now, pace.grace) {
         // Late writes are only found by a read: the serial need not have changed.
@@ -40,9 +40,12 @@ pub(crate) async fn observe(
     let mut left = false;
     let snapshot = loop {
         let mut snapshot = system.index.snapshot(&job.key, touched, &memory.ledger);
+        let endpoints = pace.endpoints.is_some();
+        if !endpoints {
+            drop_endpoints(&mut snapshot);
+        }
         sort_claimants(&mut snapshot.claimants, &memory);
         left |= snapshot.left;
-        let endpoints = pace.endpoints.is_some();
         let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, endpoints, now));
         if !loaded {
             break ZoneSnapshot { left, ..snapshot };
@@ -97,7 +100,17 @@ fn withdraws_endpoint(snapshot: &ZoneSnapshot, ledger: &Ledger) -> bool {
     })
 }
 
-/// The ledger is the holder's: another holder starts with its own. True when it was read now.
+/// Endpoints that are known before all of them are: they are published when the list is complete.
+fn drop_endpoints(snapshot: &mut ZoneSnapshot) {
+    let is_object = |record: &Arc<Record>| record.endpoint.is_none();
+    for records in snapshot.names.values_mut() {
+        records.retain(is_object);
+    }
+    snapshot.nameless.retain(is_object);
+}
+
+/// The ledger is the holder's: another holder starts with its own. The lines of endpoints are added when all DNSEndpoints are known. True when
+/// something was read now.
 fn load_ledger(
     memory: &mut ZoneMemory,
     snapshot: &ZoneSnapshot,
@@ -106,16 +119,20 @@ fn load_ledger(
     now: Timestamp,
 ) -> bool {
     let Some(holder) = snapshot.claimants.first() else { return false };
-    if memory.ledger_of.as_ref() == Some(&holder.identity.uid) {
+    let known = memory.ledger_of.as_ref() == Some(&holder.identity.uid);
+    if known && memory.lists_endpoints == endpoints {
         return false;
     }
-    memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
+    if !known {
+        memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
+        memory.created = false;
+    }
     if endpoints {
         memory.ledger.add_endpoints(zone, &holder.status.endpoints);
     }
     memory.ledger.doubt(now);
     memory.ledger_of = Some(holder.identity.uid.clone());
-    memory.created = false;
+    memory.lists_endpoints = endpoints;
     true
 }
 

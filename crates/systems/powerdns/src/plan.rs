@@ -13,14 +13,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use signpost_apis::powerdns::{AdoptionPolicy, DeletionPolicy};
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
-use signpost_planning::{DeletionGuard, Permission, Reason, Refusal, Verdict as GuardVerdict};
+use signpost_planning::{DeletionGuard, GuardDecision, Permission, Reason, Refusal};
 use signpost_provider_powerdns::{CommentChange, NewZone, ServerError, SetContent, ZoneSettings};
 
 use crate::{
     index::{
         ZoneSnapshot,
         digest::Digest,
-        record::{Applied, Record, Sync, ZoneKey, ZoneObject},
+        record::{AppliedRecord, Record, Sync, ZoneKey, ZoneObject},
     },
     report::status::{Found, Readiness, RecordStatus},
     settings::Pace,
@@ -536,12 +536,12 @@ fn take_orphans(plan: &mut Plan, orphans: Vec<RecordKey>, full: bool, now: Times
         plan.memory.guard = guard;
     }
     match verdict {
-        GuardVerdict::Allowed => {
+        GuardDecision::Allowed => {
             for key in orphans {
                 plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
             }
         }
-        GuardVerdict::Held { deletions, served, .. } => {
+        GuardDecision::Paused { deletions, served, .. } => {
             let message = format!("{deletions} of {served} record sets would go at once; the next pass confirms it");
             plan.guarded = Some(Refusal::new(Reason::DeletionHeld, message));
         }
@@ -590,7 +590,7 @@ fn in_ledger(plan: &Plan, record: &Record) -> bool {
 /// Whether the object's status already reports that exactly this is served.
 fn is_settled(record: &Record, zone: &ZoneName) -> bool {
     let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
-    let same = |applied: &Applied| applied.zone == *zone && applied.key == key && applied.digest == digest;
+    let same = |applied: &AppliedRecord| applied.zone == *zone && applied.key == key && applied.digest == digest;
     record.seen.sync == Some(Sync::Succeeded) && record.seen.applied.as_deref().is_some_and(same)
 }
 

@@ -259,7 +259,7 @@ impl PowerDnsConfig {
 mod tests {
     use super::*;
     #[test]
-    fn every_problem_is_told_at_once_with_its_setting() {
+    fn every_problem_is_reported_at_once_with_its_setting() {
         let mut config = PowerDnsConfig::new("ftp://dns", Secret::Value(String::new()));
         config.vhost.clear();
         config.timeout = Duration::ZERO;

@@ -1,15 +1,24 @@
 //! Writes what was planned, through the engine's writer: creates and corrections first, deletions after.
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt, stream};
 use signpost_engine::{Child, ChildDeleted, ChildError, ObjectId};
 
-use crate::{RouterSystem, metrics::Measured, plan::Plan};
+use crate::{
+    RouterSystem,
+    index::{RouterKey, reserved::End},
+    metrics::Measured,
+    plan::Plan,
+};
 
 /// The results of a pass.
 #[derive(Debug)]
 pub(crate) struct ApplyResult {
     pub(crate) plan: Plan,
     pub(crate) errors: Vec<ChildError>,
+    /// How many objects are as planned.
+    pub(crate) written: usize,
     /// What was deleted.
     pub(crate) deleted: Vec<ObjectId>,
     pub(crate) measured: Measured,
@@ -20,28 +29,37 @@ const DELETIONS: usize = 8;
 
 /// Executes a plan.
 pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult {
-    let measured = crate::report::measured(&plan);
-    let applied = system.writer.apply_children(std::mem::take(&mut plan.apply)).await;
+    let wanted = std::mem::take(&mut plan.apply);
+    let compared = wanted.len();
+    let ids: Vec<ObjectId> = wanted.iter().map(|(child, _)| child.id.clone()).collect();
+    let applied = system.writer.apply_children(wanted).await;
+    let failed: BTreeSet<ObjectId> =
+        ids.into_iter().zip(&applied).filter(|(_, applied)| applied.is_err()).map(|(id, _)| id).collect();
     let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
+    let written = compared - errors.len();
     let mut gone = Vec::new();
-    let may_delete = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
-    // A replacement must be there first. A foreign name is not a reason to keep a stale object.
-    if errors.iter().all(may_delete) {
-        let delete = |child: Child| {
-            let writer = system.writer.clone();
-            async move { (writer.delete_child(&child).await, child.id) }
-        };
-        let children = std::mem::take(&mut plan.delete);
-        let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
-        for (deleted, id) in deleted {
-            match deleted {
-                Ok(ChildDeleted::Asked) => gone.push(id),
-                Ok(ChildDeleted::Absent) => {}
-                // One that became foreign is not ours to delete.
-                Err(error) if may_delete(&error) => {}
-                Err(error) => errors.push(error),
-            }
+    let is_foreign = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
+    let mut children = std::mem::take(&mut plan.withdraw);
+    // A replacement must be there first, whatever prevents it.
+    let is_replaced = |child: &Child| plan.replaced_by.get(&child.id).is_none_or(|by| !failed.contains(by));
+    children.extend(std::mem::take(&mut plan.delete).into_iter().filter(is_replaced));
+    let delete = |child: Child| {
+        let writer = system.writer.clone();
+        async move { (writer.delete_child(&child).await, child.id) }
+    };
+    let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
+    for (deleted, id) in deleted {
+        match deleted {
+            Ok(ChildDeleted::Asked) => gone.push(id),
+            Ok(ChildDeleted::Absent) => {}
+            // One that became foreign is not ours to delete.
+            Err(error) if is_foreign(&error) => {}
+            Err(error) => errors.push(error),
         }
     }
-    ApplyResult { plan, errors, deleted: gone, measured }
+    if let RouterKey::Gateway(id) = &plan.key {
+        system.index.gateway_written(id, End::of(&errors));
+    }
+    let measured = Measured { applied: compared, deleted: gone.len() };
+    ApplyResult { plan, errors, written, deleted: gone, measured }
 }

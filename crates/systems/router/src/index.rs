@@ -9,8 +9,14 @@
 //!
 //! Objects are not kept. A host belongs to the oldest route that asks for it.
 
+mod children;
+mod decisions;
 pub(crate) mod facts;
 mod hosts;
+pub(crate) mod istio;
+pub(crate) mod reserved;
+pub(crate) mod services;
+mod targets;
 mod unreadable;
 pub(crate) mod world;
 
@@ -33,6 +39,8 @@ use signpost_engine::{Identity, Index, ObjectId, Queue, Touch, Wanted};
 use crate::{
     index::{
         facts::{ChildFacts, Id, Known, Seen, ServiceFacts, Target},
+        istio::IstioFacts,
+        reserved::End,
         world::{Touches, World},
     },
     report::status::{self, Decision},
@@ -100,12 +108,17 @@ impl RouterIndex {
         self.queue.statuses().enqueue(statuses);
     }
 
-    /// A kind that is generated was installed or removed.
+    /// A kind that is generated was installed or removed, or generated objects were deleted unseen.
     pub(crate) fn kinds_changed(&self) {
         self.change(|world, touches| {
             world.touch_publishers(touches);
             world.touch_gateways(touches);
         });
+    }
+
+    /// A pass of a Gateway has written its Istio Gateway, or has failed to.
+    pub(crate) fn gateway_written(&self, gateway: &ObjectId, end: End) {
+        self.change(|world, touches| world.release_hosts(gateway, end, touches));
     }
 
     /// Stores the decisions of a pass; returns the objects whose status may have to be written.
@@ -130,7 +143,7 @@ impl RouterIndex {
             status::of_policy(world.policies.get(id)?, now)
         } else if id.is::<router::Gateway>() {
             let gateway = world.gateways.get(id)?;
-            status::of_gateway(gateway, world.targets.get(&Target::of(&gateway.spec))?, now)
+            status::of_gateway(gateway, world.targets.get(&Target::of(&gateway.spec)), now)
         } else {
             let route = world.routes.get(id)?;
             status::of_route(
@@ -149,11 +162,11 @@ fn known<S>(identity: Identity, spec: S, seen: Seen) -> Known<S> {
 
 /// The index of one of our kinds: an object, and its place.
 macro_rules! fold {
-    ($kind:ty, $put:ident, $remove:ident) => {
+    ($kind:ty, $put:ident, $remove:ident, $seen:expr) => {
         impl Index<$kind> for RouterIndex {
             fn applied(&self, object: &$kind) {
-                let conditions = object.status.as_ref().map(|status| Seen::of(&status.conditions)).unwrap_or_default();
-                let known = known(Identity::of(object), object.spec.clone(), conditions);
+                let seen = object.status.as_ref().map($seen).unwrap_or_default();
+                let known = known(Identity::of(object), object.spec.clone(), seen);
                 self.change(|world, touches| {
                     world.resolve_unreadable(&known.identity.id, touches);
                     world.$put(known, touches);
@@ -174,11 +187,11 @@ macro_rules! fold {
     };
 }
 
-fold!(ClusterIdentity, put_identity, remove_identity);
-fold!(DNSConfiguration, put_configuration, remove_configuration);
-fold!(router::Gateway, put_gateway, remove_gateway);
-fold!(DNSPolicy, put_policy, remove_policy);
-fold!(ServiceRoute, put_route, remove_route);
+fold!(ClusterIdentity, put_identity, remove_identity, |status| Seen::of(&status.conditions));
+fold!(DNSConfiguration, put_configuration, remove_configuration, |status| Seen::of(&status.conditions));
+fold!(router::Gateway, put_gateway, remove_gateway, Seen::of_gateway);
+fold!(DNSPolicy, put_policy, remove_policy, Seen::of_policy);
+fold!(ServiceRoute, put_route, remove_route, |status| Seen::of(&status.conditions));
 
 impl Index<Service> for RouterIndex {
     fn applied(&self, object: &Service) {
@@ -186,14 +199,14 @@ impl Index<Service> for RouterIndex {
         let facts = ServiceFacts::of(object);
         self.change(|world, touches| {
             world.resolve_unreadable(&id, touches);
-            world.put_service(&id, facts, touches);
+            world.put_service(&id, true, facts, touches);
         });
     }
 
     fn deleted(&self, id: &ObjectId) {
         self.change(|world, touches| {
             world.resolve_unreadable(id, touches);
-            world.put_service(id, None, touches);
+            world.put_service(id, false, None, touches);
         });
     }
 
@@ -212,16 +225,24 @@ impl Index<DnsEndpoint> for RouterIndex {
     fn deleted(&self, id: &ObjectId) {
         self.change(|world, touches| world.put_child(id.clone(), None, touches));
     }
+
+    fn children_lost(&self) {
+        self.kinds_changed();
+    }
 }
 
 impl Index<IstioGateway> for RouterIndex {
     fn applied(&self, object: &IstioGateway) {
-        let id = ObjectId::of(object);
-        self.change(|world, touches| world.put_istio(id, true, touches));
+        let (id, facts) = (ObjectId::of(object), IstioFacts::of(object));
+        self.change(|world, touches| world.put_istio(id, Some(facts), touches));
     }
 
     fn deleted(&self, id: &ObjectId) {
-        self.change(|world, touches| world.put_istio(id.clone(), false, touches));
+        self.change(|world, touches| world.put_istio(id.clone(), None, touches));
+    }
+
+    fn children_lost(&self) {
+        self.kinds_changed();
     }
 }
 

@@ -19,6 +19,7 @@ mod project;
 mod report;
 mod settings;
 
+pub use report::states::State;
 pub use settings::RouterConfig;
 
 use std::{sync::Arc, time::Duration};
@@ -59,6 +60,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: CLUSTER_GROUP,
             resources: &["clusteridentities", "dnsconfigurations"],
+            names: &[],
             verbs: &["list", "watch"],
             why: "who this cluster is, and which external-dns controllers there are",
         },
@@ -66,6 +68,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: CLUSTER_GROUP,
             resources: &["clusteridentities/status", "dnsconfigurations/status"],
+            names: &[],
             verbs: &["patch"],
             why: "report whether they are used",
         },
@@ -73,6 +76,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: ROUTING_GROUP,
             resources: &["gateways", "dnspolicies", "serviceroutes"],
+            names: &[],
             verbs: &["list", "watch"],
             why: "read what is wanted",
         },
@@ -80,6 +84,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: ROUTING_GROUP,
             resources: &["gateways/status", "dnspolicies/status", "serviceroutes/status"],
+            names: &[],
             verbs: &["patch"],
             why: "report what was done",
         },
@@ -87,6 +92,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: externaldns::GROUP,
             resources: &["dnsendpoints"],
+            names: &[],
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
             why: "the records of routes and gateways",
         },
@@ -94,6 +100,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: istio::GROUP,
             resources: &["gateways"],
+            names: &[],
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
             why: "the hosts of routes",
         },
@@ -101,11 +108,13 @@ pub const SPEC: SystemSpec = SystemSpec {
             own_namespace: false,
             group: "",
             resources: &["services"],
+            names: &[],
             verbs: &["list", "watch"],
             why: "the addresses of load balancers",
         },
     ],
     variants: &[],
+    shared: &[],
     configure,
     demo: Some(demo::DEMO),
 };

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use signpost_apis::{
     externaldns::DnsEndpoint,
     istio::IstioGateway,
-    router::{ClusterIdentity, DNSConfiguration, DNSPolicy, ServiceRoute},
-    service::Service,
+    router::{ClusterIdentity, DNSConfiguration, DNSPolicy, ExternalDNSController},
 };
+use signpost_dns::Fqdn;
 use signpost_engine::{
     Identity, Kind, ObjectId,
     hub::{KindState, Kinds},
@@ -18,16 +18,17 @@ use crate::{
     RouterSystem,
     index::{
         RouterIndex, RouterKey,
-        facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target},
+        facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target, host_digest},
+        services::{self, Balancers},
         world::{World, in_namespace, oldest},
     },
     plan::{Base, Memory, Observed, cluster, gateway, names, policy, route, target},
-    report::status::TargetVerdict,
+    report::status::{Detail, TargetVerdict},
 };
 
 /// The input of a plan.
 pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) -> Observed {
-    let world = system.index.lock();
+    let mut world = system.index.lock();
     let base = Base {
         identity: world.identity.clone(),
         configuration: world.configuration.clone(),
@@ -51,10 +52,27 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
                 policies.map(|(_, policy)| policy)
             };
             let unreadable = unreadable::<DNSPolicy, _>(&world, Some(namespace), oldest(policies()));
-            let policies = policies().map(plain).collect();
+            let policies = policies().map(|policy| {
+                let decided = policy.verdict.as_ref().and_then(|verdict| match &verdict.detail {
+                    Detail::Policy(selected) => selected.clone(),
+                    _ => None,
+                });
+                let (identity, spec) = plain(policy);
+                policy::PolicyView { identity, spec, before: decided.or_else(|| policy.seen.selected.clone()) }
+            });
+            let policies = policies.collect();
             Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, unreadable })
         }
-        RouterKey::Gateway(id) => Observed::Gateway(Box::new(of_gateway(system, &world, id, base))),
+        RouterKey::Gateway(id) => {
+            let view = of_gateway(system, &world, id, base, memory);
+            let istio = ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name);
+            // Under the same lock, so that no other pass adds a host that this one is going to write.
+            match &view.gateway {
+                Some((_, spec)) => world.reserve_hosts(&istio, &spec.controller, &view.hosts),
+                None => world.reserve_hosts(&istio, "", &[]),
+            }
+            Observed::Gateway(Box::new(view))
+        }
         RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),
         RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
     }
@@ -99,7 +117,7 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     let namespace = id.namespace.as_deref();
     let names = base.configuration.iter().flat_map(|spec| &spec.external_dns_controllers);
     let names = names.map(|controller| names::route_child(&id.name, &controller.name));
-    let occupied = names.filter(|name| occupied(world, &ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
+    let occupied = names.filter(|name| world.is_occupied(&ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
     let route = world.routes.get(id).map(|route| {
         let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), namespace).map(|(_, policy)| policy);
         let policy = oldest(policies);
@@ -112,6 +130,10 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
             identity: route.known.identity.clone(),
             spec: route.known.spec.clone(),
             host: route.host.clone(),
+            replaced: holder
+                .zip(host)
+                .map(|(claim, host)| world.controllers_of(&claim.holder, host))
+                .unwrap_or_default(),
             holder: holder.map(|claim| {
                 let published = world.routes.get(&claim.holder).is_some_and(|holder| holder.published);
                 (claim.holder.clone(), published)
@@ -119,10 +141,27 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
             policy: policy.map(|policy| (policy.identity.id.name.clone(), policy.spec.clone())),
             unreadable_policy,
             gateway: route.gateway.clone(),
+            foreign_istio: gateway
+                .zip(host)
+                .and_then(|(gateway, host)| world.foreign_istio_of(&gateway.spec, host))
+                .cloned(),
             postfix: gateway.map(|gateway| gateway.spec.target_postfix.clone()),
         }
     });
-    let child = |(id, facts): (&Id, &ChildFacts)| (id.name.clone(), facts.controller.clone());
+    let own = |digest: u64| {
+        let host = world.routes.get(id).and_then(|route| route.host.as_ref()?.as_ref().ok());
+        host.is_some_and(|host| host_digest(host.undotted()) == digest)
+    };
+    let child = |(child, facts): (&Id, &ChildFacts)| {
+        let stray = Some(facts.host).filter(|host| !own(*host));
+        route::ChildView {
+            name: child.name.clone(),
+            controller: world.publisher_of(child, facts, &[&id.name]),
+            stray,
+            displaced: stray.is_some_and(|host| world.is_served_by_another(host, id)),
+            source: facts.source,
+        }
+    };
     route::View {
         id: id.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
@@ -133,63 +172,85 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     }
 }
 
-/// Whether the name is that of a DNSEndpoint of another object of ours.
-fn occupied(world: &World, id: &ObjectId, owner: &Owner) -> bool {
-    world.children.get(id).is_some_and(|child| child.owner != *owner)
-}
-
-fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base) -> gateway::View {
+fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base, memory: Memory) -> gateway::View {
     let routes: Vec<_> = world.by_gateway.get(id).into_iter().flatten().filter_map(|id| world.routes.get(id)).collect();
     let held = routes.iter().filter_map(|route| {
         let host = route.host.as_ref()?.as_ref().ok()?;
         (world.server_of(host) == Some(&route.known.identity.id)).then(|| host.clone())
     });
-    let hosts: BTreeSet<_> = held.collect();
+    let mut hosts: BTreeSet<_> = held.collect();
     let leaving = routes.iter().filter(|route| route.known.identity.is_deleting()).count();
+    let left_out = routes.len().saturating_sub(hosts.len() + leaving);
+    let istio = ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name);
+    let gateway = world.gateways.get(id);
+    let waiting = gateway.map(|gateway| world.hosts_elsewhere(&istio, &gateway.spec, hosts.iter())).unwrap_or_default();
+    for (host, _) in &waiting {
+        hosts.remove(host);
+    }
+    let kinds = system.kinds.borrow();
+    let unread: Vec<Fqdn> = world.unread_hosts(&istio, is_installed::<DnsEndpoint>(&kinds)).collect();
+    let may_delete = world.istio.contains_key(&istio) && unread.is_empty();
+    hosts.extend(unread);
     gateway::View {
         id: id.clone(),
-        installed: is_installed::<IstioGateway>(&system.kinds.borrow()),
-        may_delete: world.istio.contains(&ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name))
-            && !world.has_unreadable::<ServiceRoute>(),
-        gateway: world.gateways.get(id).map(plain),
-        left_out: routes.len().saturating_sub(hosts.len() + leaving),
+        installed: is_installed::<IstioGateway>(&kinds),
+        may_delete,
+        orphaned: world.is_orphaned(&istio),
+        gateway: gateway.map(plain),
+        left_out,
         hosts: hosts.into_iter().collect(),
+        waiting,
+        written: world.written(&istio),
+        memory,
         base,
     }
 }
 
 fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, memory: Memory) -> target::View {
-    let there = || world.gateways.values().filter(|gateway| !gateway.identity.is_deleting());
-    let ours: Vec<_> = there().filter(|gateway| Target::of(&gateway.spec) == *target).collect();
-    let controller = ours.first().map(|gateway| gateway.spec.controller.clone());
+    let ours: Vec<_> = world.living_gateways().filter(|gateway| Target::of(&gateway.spec) == *target).collect();
+    let written = ours.first().map(|gateway| (gateway.spec.controller.clone(), gateway.spec.target_postfix.clone()));
+    let (controller, postfix) = written.unzip();
     let of_postfix = |gateway: &&Known<_>| Target::of(&gateway.spec).postfix == target.postfix;
-    let holder = oldest(there().filter(of_postfix)).filter(|oldest| Target::of(&oldest.spec) != *target);
-    let serves = |service: &&ServiceFacts| {
-        let namespace = |gateway: &Known<signpost_apis::router::GatewaySpec>| gateway.identity.id.namespace.clone();
-        ours.iter().any(|gateway| service.serves(&gateway.spec.controller, namespace(gateway).as_deref()))
-    };
-    // One that is being deleted, or has no address, does not hide one that can be reached.
-    let preferred =
-        |service: &&ServiceFacts| (service.deleting, service.points.is_empty(), service.created, service.id.clone());
-    let service = world.services.values().filter(serves).min_by_key(preferred);
+    let holder = oldest(world.living_gateways().filter(of_postfix));
+    let holder = holder.filter(|oldest| Target::of(&oldest.spec) != *target);
+    let Balancers { first, next } = world.balancers_of(target);
     let owner = Owner::Target(target.clone());
     let of_rival = |(rival, _): &(&Target, _)| rival.postfix == target.postfix && *rival != target;
-    let rivals = world.published_targets().filter(of_rival).flat_map(|(_, children)| children);
-    let rivals = rivals.filter_map(|id| world.children.get_key_value(id)).map(|child| of_child(world, child));
-    let occupied = match (&controller, service, &base.configuration) {
-        (Some(controller), Some(service), Ok(spec)) => spec
-            .external_dns_controllers
-            .iter()
-            .map(|dns| names::target_child(controller, &target.postfix, &dns.name))
-            .map(|name| ObjectId::new::<DnsEndpoint>(service.id.namespace.as_deref(), &name))
-            .filter(|id| occupied(world, id, &owner))
-            .collect(),
+    let rivals = world.published_targets().filter(of_rival).flat_map(|(rival, _)| {
+        let rivals = world.children_of_target(rival).into_iter();
+        rivals.map(|child| of_child(world, rival, child)).collect::<Vec<_>>()
+    });
+    let occupied = match (&controller, &base.configuration) {
+        (Some(controller), Ok(spec)) => {
+            let names = |service: &'_ ServiceFacts| {
+                let namespace = service.id.namespace.clone();
+                let name = |dns: &ExternalDNSController| names::target_child(controller, &target.postfix, &dns.name);
+                let names: Vec<String> = spec.external_dns_controllers.iter().map(name).collect();
+                names.into_iter().map(move |name| ObjectId::new::<DnsEndpoint>(namespace.as_deref(), &name))
+            };
+            first.into_iter().chain(next).flat_map(names).filter(|id| world.is_occupied(id, &owner)).collect()
+        }
         _ => BTreeSet::new(),
     };
+    let owned: BTreeSet<(Arc<str>, u64)> = match holder.map(|oldest| Target::of(&oldest.spec)) {
+        Some(holder) => {
+            let published = world.children_of_target(&holder).into_iter().filter(|(_, child)| child.host != 0);
+            published.map(|child| (of_child(world, &holder, child).controller, child.1.host)).collect()
+        }
+        None => BTreeSet::new(),
+    };
+    let child = |child: (&Id, &ChildFacts)| {
+        let view = of_child(world, target, child);
+        target::ChildView { replaced: owned.contains(&(view.controller.clone(), child.1.host)), ..view }
+    };
+    let host = world.identity.as_ref().ok().zip(postfix.as_deref());
+    let host = host.and_then(|(identity, postfix)| names::target_host(identity, postfix).ok());
+    let view = |service: &ServiceFacts| of_service(world, service, host.as_ref());
     target::View {
         target: target.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
         controller,
+        postfix,
         gateway: oldest(ours.iter().copied()).map(|gateway| gateway.identity.clone()),
         holder: holder.map(|gateway| {
             let verdict = world.targets.get(&Target::of(&gateway.spec));
@@ -199,25 +260,43 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
                 changing: verdict.is_some_and(TargetVerdict::is_changing),
             }
         }),
-        service: service
-            .map(|service| target::ServiceView { identity: service.identity(), points: service.points.clone() }),
-        children: world.children_of(&owner).map(|child| of_child(world, child)).collect(),
+        service: first.map(view),
+        next: next.map(view),
+        children: world.children_of_target(target).into_iter().map(child).collect(),
         rivals: rivals.collect(),
+        reported: ours.iter().find_map(|gateway| gateway.seen.class),
         occupied,
         memory,
         base,
     }
 }
 
-fn of_child(world: &World, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
-    let service = child.service.as_deref().map(|name| ObjectId::new::<Service>(id.namespace.as_deref(), name));
-    let exists = |service: ObjectId| world.services.contains_key(&service) || world.is_unreadable(&service);
+/// A load balancer, without names that lead back to it.
+fn of_service(world: &World, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
+    let mut points = service.points.clone();
+    let leads_back = |name: &Fqdn| Some(name) == host || world.is_host(name);
+    let (loops, names) = points.names.into_iter().partition(leads_back);
+    points.names = names;
+    target::ServiceView { identity: service.identity(), points, loops }
+}
+
+/// A DNSEndpoint of gateways.
+fn of_child(world: &World, target: &Target, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
+    let gateway = world.living_gateways().find(|gateway| Target::of(&gateway.spec) == *target);
+    let (controller, postfix) = match gateway {
+        Some(gateway) => (&*gateway.spec.controller, &*gateway.spec.target_postfix),
+        None => (&*target.controller, &*target.postfix),
+    };
+    let service = child.service.as_deref().map(|name| services::owner_of(id, name));
     target::ChildView {
         id: id.clone(),
-        controller: child.controller.clone(),
+        controller: world.publisher_of(id, child, &[controller, postfix]),
         class: child.class,
         observed: child.observed,
         read: child.read,
-        has_service: service.is_some_and(exists),
+        ours: child.ours,
+        has_service: service.as_ref().is_some_and(|service| world.has_service(service)),
+        service: service.and_then(|service| world.services.get(&service)).map(ServiceFacts::identity),
+        replaced: false,
     }
 }

@@ -21,13 +21,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use signpost_apis::router::{ClusterIdentitySpec, DNSConfigurationSpec, ExternalDNSController};
-use signpost_engine::{Child, Identity, Proof};
+use signpost_engine::{Child, Identity, ObjectId, Proof};
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
     index::{
         RouterKey,
-        facts::{CONTROLLER, MANAGED_BY, OPERATOR, REGION, Target},
+        facts::{CONTROLLER, Class, MANAGED_BY, OPERATOR, REGION, Target},
         world::Used,
     },
     report::status::{Decision, Detail},
@@ -60,10 +60,29 @@ impl Base {
     }
 }
 
-/// The state of a key between its passes: since when something that its records need is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The state of a key between its passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
+    /// Since when something that its records need is absent.
     pub(crate) absent_since: Option<Timestamp>,
+    /// What each external-dns has, or had, of the name: by the label of its controller.
+    pub(crate) traces: BTreeMap<Arc<str>, target::Trace>,
+    /// Whether these include what an earlier process reported.
+    pub(crate) restored: bool,
+}
+
+impl Memory {
+    /// Since when it is absent, and how much is left of the time for which that is borne; `None` when that time is over.
+    fn absent(&self, now: Timestamp, borne: Duration) -> (Option<Timestamp>, Option<Duration>) {
+        let since = self.absent_since.unwrap_or(now);
+        (Some(since), left(since, now, borne))
+    }
+}
+
+/// How much of a time is left.
+fn left(since: Timestamp, now: Timestamp, time: Duration) -> Option<Duration> {
+    let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    time.checked_sub(elapsed).filter(|left| !left.is_zero())
 }
 
 /// The observed state.
@@ -82,8 +101,12 @@ pub(crate) struct Plan {
     pub(crate) key: RouterKey,
     /// Objects to create or correct.
     pub(crate) apply: Vec<(Child, Value)>,
-    /// Objects to delete afterwards.
+    /// Objects to delete when those that replace them are written.
     pub(crate) delete: Vec<Child>,
+    /// What replaces each of these.
+    pub(crate) replaced_by: BTreeMap<ObjectId, ObjectId>,
+    /// Objects to delete, whatever becomes of the others.
+    pub(crate) withdraw: Vec<Child>,
     /// The report when all of it is done.
     pub(crate) decisions: Vec<Decision>,
     /// The object that gets the report of a failure.
@@ -100,7 +123,17 @@ pub(crate) struct Plan {
 pub(crate) enum Blame {
     Nobody,
     Object { judged: Identity, detail: Detail },
-    Target { target: Target, addresses: Vec<String>, host: Option<String> },
+    Target { target: Target, addresses: Vec<String>, host: Option<String>, class: Option<Class> },
+}
+
+impl Blame {
+    /// Without the objects of these ids, which are foreign.
+    pub(crate) fn without(mut self, taken: &[ObjectId]) -> Self {
+        if let Self::Object { detail: Detail::Route { endpoints, .. }, .. } = &mut self {
+            endpoints.retain(|(name, _)| taken.iter().all(|id| id.name != *name));
+        }
+        self
+    }
 }
 
 impl Plan {
@@ -109,6 +142,8 @@ impl Plan {
             key,
             apply: Vec::new(),
             delete: Vec::new(),
+            replaced_by: BTreeMap::new(),
+            withdraw: Vec::new(),
             decisions: Vec::new(),
             blame: Blame::Nobody,
             about: None,
@@ -127,7 +162,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     match observed {
         Observed::Cluster(view) => Plan::decided(RouterKey::Cluster, cluster::plan(&view)),
         Observed::Policies(view) => Plan::decided(RouterKey::Policies(view.namespace.clone()), policy::plan(&view)),
-        Observed::Gateway(view) => gateway::plan(&view),
+        Observed::Gateway(view) => gateway::plan(&view, now),
         Observed::Target(view) => target::plan(&view, now),
         Observed::Route(view) => route::plan(&view),
     }

@@ -16,7 +16,7 @@ use crate::{
     RouterSystem,
     index::{
         RouterKey,
-        facts::{Class, Id, Owner, Target},
+        facts::{Class, Id, Owner, Target, host_digest},
         world::{World, oldest},
     },
     plan::names,
@@ -41,7 +41,8 @@ fn route(world: &World, id: &Id) -> Option<Entry> {
     let route = world.routes.get(id)?;
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok()?.clone();
-    let published = route.published || route.known.verdict.is_none() && has_records(world, &Owner::Route(id.clone()));
+    let digest = host_digest(host.undotted());
+    let published = world.children_of(&Owner::Route(id.clone())).any(|(_, child)| child.host == digest);
     if identity.is_deleting() && !published {
         return None;
     }
@@ -60,10 +61,7 @@ fn gateways(world: &World, target: &Target) -> Vec<Entry> {
     let Some(host) = target_host(world, &gateway.spec.target_postfix) else { return Vec::new() };
     let published = has_records(world, &Owner::Target(target.clone()));
     let refusal = world.targets.get(target).and_then(|verdict| verdict.refusal.as_ref());
-    let namespace = gateway.identity.id.namespace.as_deref();
-    let serving = world.services.values().filter(|service| service.serves(&gateway.spec.controller, namespace));
-    let points =
-        serving.min_by_key(|service| (service.created, service.id.clone())).map(|service| service.points.texts());
+    let points = world.balancers_of(target).first.map(|service| service.points.texts());
     let provenance = wanted_by(&gateway.identity.id, PUBLISHER);
     let mut by_type: Vec<(RecordType, Vec<String>)> = Vec::new();
     for point in points.unwrap_or_default() {
@@ -99,4 +97,119 @@ fn has_records(world: &World, owner: &Owner) -> bool {
 
 fn target_host(world: &World, postfix: &str) -> Option<Fqdn> {
     names::target_host(world.identity.as_ref().ok()?, postfix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{
+        facts::{ChildFacts, Known, Seen, ServiceFacts},
+        world::Touches,
+    };
+    use serde_json::json;
+    use signpost_apis::{externaldns::DnsEndpoint, router, service::Service};
+    use signpost_engine::{Identity, ObjectId};
+    use signpost_inventory::Stage;
+
+    fn read<K: serde::de::DeserializeOwned>(object: serde_json::Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn known<K: kube::Resource<DynamicType = ()> + 'static, S>(object: &K, spec: S) -> Known<S> {
+        Known { identity: Identity::of(object), spec: spec.into(), seen: Seen::default(), verdict: None }
+    }
+
+    fn world() -> World {
+        let mut world = World::new("infra");
+        let mut touches = Touches::default();
+        let spec = json!({ "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" });
+        let identity: router::ClusterIdentity =
+            read(json!({ "metadata": { "name": "cluster-identity" }, "spec": spec }));
+        world.put_identity(known(&identity, identity.spec.clone()), &mut touches);
+        let spec = json!({ "controller": "istio", "credentialName": "cert", "targetPostfix": "internal" });
+        let gateway: router::Gateway =
+            read(json!({ "metadata": { "name": "gw", "namespace": "infra" }, "spec": spec }));
+        world.put_gateway(known(&gateway, gateway.spec.clone()), &mut touches);
+        world
+    }
+
+    fn put_service(world: &mut World, name: &str, second: u8, more: &serde_json::Value, address: Option<&str>) {
+        let points: Vec<_> = address.iter().map(|ip| json!({ "ip": ip })).collect();
+        let mut metadata = json!({ "name": name, "namespace": "infra", "labels": { "istio": "istio" },
+            "creationTimestamp": format!("2026-01-01T00:00:0{second}Z") });
+        metadata.as_object_mut().unwrap().append(&mut more.as_object().cloned().unwrap_or_default());
+        let service: Service = read(json!({ "metadata": metadata, "spec": { "type": "LoadBalancer" },
+            "status": { "loadBalancer": { "ingress": points } } }));
+        world.put_service(&ObjectId::of(&service), true, ServiceFacts::of(&service), &mut Touches::default());
+    }
+
+    fn put_endpoint(world: &mut World, endpoint: serde_json::Value) {
+        let endpoint: DnsEndpoint = read(endpoint);
+        world.put_child(ObjectId::of(&endpoint), ChildFacts::of(&endpoint), &mut Touches::default());
+    }
+
+    fn shown(world: &World) -> Vec<String> {
+        let target = Target { controller: "istio".into(), postfix: "internal".into() };
+        gateways(world, &target).iter().flat_map(|entry| entry.targets.iter().map(ToString::to_string)).collect()
+    }
+
+    #[test]
+    fn the_addresses_are_those_of_the_service_that_is_published() {
+        let mut world = world();
+        put_service(
+            &mut world,
+            "leaving",
+            0,
+            &json!({ "deletionTimestamp": "2026-01-02T00:00:00Z" }),
+            Some("10.0.0.1"),
+        );
+        put_service(&mut world, "waiting", 1, &json!({}), None);
+        put_service(&mut world, "serving", 2, &json!({}), Some("10.0.0.3"));
+        assert_eq!(shown(&world), ["10.0.0.3"]);
+        put_service(&mut world, "older", 1, &json!({}), Some("10.0.0.2"));
+        assert_eq!(shown(&world), ["10.0.0.2"], "nothing is published yet");
+        put_endpoint(
+            &mut world,
+            json!({
+                "metadata": { "name": "e", "namespace": "infra", "labels": {
+                    "app.kubernetes.io/managed-by": "service-router-operator", "router.io/resource-type": "gateway-service",
+                    "router.io/istio-controller": "istio", "router.io/target-postfix": "internal" },
+                    "ownerReferences": [{ "apiVersion": "v1", "kind": "Service", "name": "serving", "uid": "u" }] },
+                "spec": { "endpoints": [{ "dnsName": "aks01-weu-internal.example.com", "recordType": "A", "targets": ["10.0.0.3"] }] },
+            }),
+        );
+        assert_eq!(shown(&world), ["10.0.0.3"], "the one that is published");
+    }
+
+    #[test]
+    fn a_route_is_published_by_its_endpoints_whatever_its_verdict_is() {
+        let mut world = world();
+        let spec = json!({ "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "app" });
+        let route_object: router::ServiceRoute =
+            read(json!({ "metadata": { "name": "api", "namespace": "app" }, "spec": spec }));
+        world.put_route(known(&route_object, route_object.spec.clone()), &mut Touches::default());
+        let id: Id = std::sync::Arc::new(ObjectId::of(&route_object));
+        let refused =
+            signpost_planning::Refusal::new(signpost_planning::Reason::GatewayNotFound, "there is no Gateway");
+        let verdict =
+            crate::report::status::ObjectStatus::refused(Some("Failed"), refused, crate::report::status::Detail::None);
+        let stage = |world: &World| route(world, &id).unwrap().stage;
+        let judge = |world: &mut World| world.routes.get_mut(&id).unwrap().known.verdict = Some(verdict.clone().into());
+        assert_eq!(stage(&world), Stage::Wanted);
+        judge(&mut world);
+        assert_eq!(stage(&world), Stage::Refused);
+        for (host, expected) in
+            [("old.example.com", Stage::Refused), ("api-ns-p-prod-app.example.com", Stage::Published)]
+        {
+            put_endpoint(
+                &mut world,
+                json!({
+                    "metadata": { "name": "api-dns", "namespace": "app", "labels": {
+                        "app.kubernetes.io/managed-by": "service-router-operator", "router.io/serviceroute": "api" } },
+                    "spec": { "endpoints": [{ "dnsName": host, "recordType": "CNAME", "targets": ["b"] }] },
+                }),
+            );
+            assert_eq!(stage(&world), expected, "{host}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The report of a pass: decisions about objects, and when the key is next.
 //!
-//! A success is reported only of what was written. After a failure that may end by itself, the last true status is kept.
+//! A success is reported only of what was written. After a failure that may end by itself, the last success is kept.
 
+pub(crate) mod states;
 pub(crate) mod status;
 
 use signpost_engine::{
@@ -13,18 +14,17 @@ use crate::{
     RouterSystem,
     apply::ApplyResult,
     index::RouterKey,
-    metrics::Measured,
     plan::{Blame, Memory, Plan},
-    report::status::{Decision, TargetVerdict, Verdict},
+    report::{
+        states::State,
+        status::{Decision, ObjectStatus, READY, Reported, TargetVerdict},
+    },
 };
-
-/// The reason of the event about something that was withdrawn.
-const WITHDRAWN: &str = "Withdrawn";
 
 /// Reports a pass.
 pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
-    let ApplyResult { plan, errors, deleted, measured } = result;
-    let Plan { key, decisions, blame, about, memory, again, apply: _, delete: _ } = plan;
+    let ApplyResult { plan, errors, written, deleted, measured } = result;
+    let Plan { key, decisions, blame, about, memory, again, apply: _, delete: _, replaced_by: _, withdraw: _ } = plan;
     let mut report = Report::new(Outcome::Done);
     report.events.extend(about.and_then(|about| withdrawn(&about, &deleted, &decisions)));
     report.measured = measured;
@@ -37,9 +37,17 @@ pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
                 report.outcome = Outcome::Check { after };
             }
         }
-        Some(Failure { refusal, taken, class }) => {
-            if let Some(refusal) = refusal {
-                report.statuses.extend(blamed(blame, refusal));
+        Some(Failure { refusal, taken, only_taken, words, class }) => {
+            // A host is published by the DNSEndpoints that are there, and rivals must know.
+            let published = |decision: &Decision| matches!(decision, Decision::Published { .. });
+            // A refusal of the object itself is more important than what became of the writes.
+            let refused = |decision: &Decision| matches!(decision, Decision::Object { .. });
+            let nobody = matches!(blame, Blame::Nobody);
+            let told = |it: &Decision| (only_taken && written > 0 && published(it)) || (nobody && refused(it));
+            report.statuses.extend(decisions.into_iter().filter(told));
+            match refusal {
+                Some(refusal) => report.statuses.extend(blamed(blame.without(&taken), refusal)),
+                None => report.statuses.extend(delayed(blame, failed_reason(&key), words)),
             }
             if !taken.is_empty() {
                 report.statuses.push(Decision::Taken(taken));
@@ -62,18 +70,34 @@ fn withdrawn(about: &Identity, deleted: &[ObjectId], decisions: &[Decision]) -> 
         Some(more) => format!("{} and {more} more", names.join(", ")),
     };
     let why = decisions.iter().find_map(|decision| match decision {
-        Decision::Object { verdict, .. } => verdict.told.first().filter(|told| !told.status).map(|told| &*told.message),
+        Decision::Object { verdict, .. } => {
+            verdict.conditions.first().filter(|told| !told.status).map(|told| &*told.message)
+        }
         Decision::Target { verdict, .. } => Some(verdict.message.as_str()).filter(|_| !verdict.ready),
-        Decision::Published { .. } | Decision::TargetGone(_) | Decision::Taken(_) => None,
+        Decision::Published { .. }
+        | Decision::Strays { .. }
+        | Decision::Delayed { .. }
+        | Decision::DelayedTarget { .. }
+        | Decision::TargetGone(_)
+        | Decision::Taken(_) => None,
     });
     let note = format!("deleted {names}: {}", why.unwrap_or("no selected controller needs it any more"));
-    Some(Event { object: about.reference(), kind: EventKind::Normal, reason: WITHDRAWN.to_owned(), note })
+    Some(Event {
+        object: about.reference(),
+        kind: EventKind::Normal,
+        reason: State::Withdrawn.as_str().to_owned(),
+        note,
+    })
 }
 
 struct Failure {
     /// The report; `None` when it may end by itself.
     refusal: Option<Refusal>,
     taken: Vec<ObjectId>,
+    /// Whether foreign names are all that failed.
+    only_taken: bool,
+    /// The words of the first failure.
+    words: String,
     class: RetryClass,
 }
 
@@ -81,6 +105,8 @@ impl Failure {
     fn of(errors: Vec<ChildError>, key: &RouterKey) -> Option<Self> {
         let (mut refusal, mut taken, mut class): (Option<Refusal>, Vec<ObjectId>, Option<RetryClass>) =
             (None, Vec::new(), None);
+        let words = errors.first().map(ToString::to_string).unwrap_or_default();
+        let only_taken = errors.iter().all(|error| matches!(error, ChildError::NotOurs { .. }));
         for error in errors {
             let (found, soon) = match &error {
                 ChildError::NotOurs { id, .. } => {
@@ -89,11 +115,7 @@ impl Failure {
                 }
                 // Forbidden is also a full quota, a webhook or a namespace that is being deleted: it is tried again.
                 ChildError::Write(write @ (WriteError::Invalid(_) | WriteError::Forbidden(_))) => {
-                    let reason = if matches!(key, RouterKey::Gateway(_)) {
-                        Reason::IstioGatewayGenerationFailed
-                    } else {
-                        Reason::DNSEndpointGenerationFailed
-                    };
+                    let reason = failed_reason(key);
                     let forbidden = matches!(write, WriteError::Forbidden(_));
                     let soon = forbidden.then(|| RetryClass::from(&error));
                     (Some(Refusal::new(reason, error.to_string())), soon)
@@ -106,7 +128,7 @@ impl Failure {
         if refusal.is_none() && class.is_none() {
             return None;
         }
-        Some(Self { refusal, taken, class: class.unwrap_or(RetryClass::Slow) })
+        Some(Self { refusal, taken, only_taken, words, class: class.unwrap_or(RetryClass::Slow) })
     }
 }
 
@@ -114,18 +136,43 @@ fn blamed(blame: Blame, refusal: Refusal) -> Option<Decision> {
     match blame {
         Blame::Nobody => None,
         Blame::Object { judged, detail } => {
-            let verdict = Verdict::refused(Some("Failed"), refusal, detail);
+            let verdict = ObjectStatus::refused(Some("Failed"), refusal, detail);
             Some(Decision::Object { judged, verdict })
         }
-        Blame::Target { target, addresses, host } => {
-            let (reason, message) = (refusal.reason.as_str(), refusal.message.clone());
-            let verdict = TargetVerdict { ready: false, reason, message, refusal: Some(refusal), addresses, host };
+        Blame::Target { target, addresses, host, class } => {
+            let (reason, message) = (refusal.reason.into(), refusal.message.clone());
+            let refusal = Some(refusal);
+            let verdict =
+                TargetVerdict { ready: false, reason, message, refusal, addresses, host, class, notice: None };
             Some(Decision::Target { target, verdict })
         }
     }
 }
 
-/// The writes of a pass, for the metrics.
-pub(crate) fn measured(plan: &Plan) -> Measured {
-    Measured { applied: plan.apply.len(), deleted: plan.delete.len() }
+/// The reason of a failed write.
+fn failed_reason(key: &RouterKey) -> Reason {
+    if matches!(key, RouterKey::Gateway(_)) {
+        Reason::IstioGatewayGenerationFailed
+    } else {
+        Reason::DNSEndpointGenerationFailed
+    }
+}
+
+/// The report of a failure that may end by itself, for an object that is not ready.
+fn delayed(blame: Blame, reason: Reason, words: String) -> Option<Decision> {
+    match blame {
+        Blame::Nobody => None,
+        Blame::Object { judged, detail } => {
+            let told = vec![Reported::new(READY, false, reason, words)];
+            let verdict =
+                ObjectStatus { phase: Some("Pending"), conditions: told, refusal: None, notices: Vec::new(), detail };
+            Some(Decision::Delayed { judged, verdict })
+        }
+        Blame::Target { target, addresses, host, class } => {
+            let (reason, message) = (reason.into(), words);
+            let verdict =
+                TargetVerdict { ready: false, reason, message, refusal: None, addresses, host, class, notice: None };
+            Some(Decision::DelayedTarget { target, verdict })
+        }
+    }
 }

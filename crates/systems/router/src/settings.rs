@@ -11,10 +11,12 @@ pub struct RouterConfig {
     pub gateway_namespace: String,
     /// `ROUTER_CONTROLLER_ANNOTATION`: the annotation of a DNSEndpoint that names its controller.
     pub annotation: String,
-    /// `ROUTER_TXT_PREFIX_LENGTH`: the length of external-dns's `--txt-prefix`.
-    pub txt_prefix_length: usize,
+    /// `ROUTER_TXT_PREFIX_LENGTH`: the length of external-dns's `--txt-prefix`; `None` where names have no limit because of it.
+    pub txt_prefix_length: Option<usize>,
     /// `ROUTER_WITHDRAW_AFTER`: how long the addresses of a gateway are kept after its Gateway was deleted.
     pub withdraw_after: Duration,
+    /// `ROUTER_TYPE_CHANGE_AFTER`: how long the name of a gateway has no record when its record type changes, after external-dns has read that.
+    pub type_change_after: Duration,
 }
 
 impl Default for RouterConfig {
@@ -22,8 +24,9 @@ impl Default for RouterConfig {
         Self {
             gateway_namespace: "istio-system".to_owned(),
             annotation: "external-dns.alpha.kubernetes.io/controller".to_owned(),
-            txt_prefix_length: 0,
+            txt_prefix_length: Some(0),
             withdraw_after: Duration::from_mins(1),
+            type_change_after: Duration::from_mins(2),
         }
     }
 }
@@ -41,7 +44,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "ROUTER_TXT_PREFIX_LENGTH",
         "NUMBER",
-        "Length of external-dns's --txt-prefix, to warn of names whose ownership record would be too long",
+        "Length of external-dns's --txt-prefix, to warn of names whose ownership record would be too long; none where there is no such limit: a prefix that ends in a dot, or no TXT registry",
     )
     .or("0"),
     Setting::new(
@@ -50,6 +53,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "How long the address records of a gateway are kept after its Gateway was deleted: 60, 60s, 5m",
     )
     .or("60"),
+    Setting::new(
+        "ROUTER_TYPE_CHANGE_AFTER",
+        "TIME",
+        "How long the name of a gateway has no record when its addresses become a host name, or the reverse, after external-dns has read that: two of its intervals, so that a failed deletion is tried again",
+    )
+    .or("2m"),
 ];
 
 impl RouterConfig {
@@ -64,14 +73,18 @@ impl RouterConfig {
             config.annotation = key;
         }
         let length = |text: &str| match text.parse::<usize>() {
-            Ok(length) if length < 64 => Ok(length),
-            _ => Err(format!("{text:?} is not a length; write a number from 0 to 63")),
+            _ if text == "none" => Ok(None),
+            Ok(length) if length < 64 => Ok(Some(length)),
+            _ => Err(format!("{text:?} is not a length; write a number from 0 to 63, or none")),
         };
         if let Some(length) = settings.parse("ROUTER_TXT_PREFIX_LENGTH", length) {
             config.txt_prefix_length = length;
         }
         if let Some(after) = settings.duration("ROUTER_WITHDRAW_AFTER") {
             config.withdraw_after = after;
+        }
+        if let Some(after) = settings.duration("ROUTER_TYPE_CHANGE_AFTER") {
+            config.type_change_after = after;
         }
         if settings.given("WATCH_NAMESPACE").is_some() {
             settings.problem(
@@ -122,6 +135,7 @@ mod tests {
             ("ROUTER_CONTROLLER_ANNOTATION", "a b"),
             ("ROUTER_TXT_PREFIX_LENGTH", "64"),
             ("ROUTER_WITHDRAW_AFTER", "soon"),
+            ("ROUTER_TYPE_CHANGE_AFTER", "later"),
             ("WATCH_NAMESPACE", "demo"),
         ]);
         assert_eq!(RouterConfig::read(&mut settings), None);
@@ -133,9 +147,17 @@ mod tests {
                 "ROUTER_CONTROLLER_ANNOTATION",
                 "ROUTER_TXT_PREFIX_LENGTH",
                 "ROUTER_WITHDRAW_AFTER",
+                "ROUTER_TYPE_CHANGE_AFTER",
                 "WATCH_NAMESPACE"
             ]
         );
+    }
+
+    #[test]
+    fn a_registry_without_a_limit_can_be_set() {
+        let mut settings = Settings::new([("ROUTER_TXT_PREFIX_LENGTH", "none"), ("ROUTER_TYPE_CHANGE_AFTER", "90")]);
+        let config = RouterConfig::read(&mut settings).unwrap();
+        assert_eq!((config.txt_prefix_length, config.type_change_after), (None, Duration::from_secs(90)));
     }
 
     #[test]

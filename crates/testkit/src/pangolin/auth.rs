@@ -8,19 +8,17 @@ use super::{ORG, OTHER_ORG};
 pub const MINIMUM: &[&str] = &[
     "listOrgDomains",
     "listSites",
-    "getSite",
     "listResources",
     "getResource",
     "createResource",
     "updateResource",
     "deleteResource",
     "listTargets",
-    "getTarget",
     "createTarget",
     "updateTarget",
     "deleteTarget",
 ];
-const MORE: &[&str] = &["getOrg", "listOrgs", "applyBlueprint"];
+const MORE: &[&str] = &["getSite", "getTarget", "getOrg", "listOrgs", "applyBlueprint"];
 
 /// The keys of every stand-in, each `id.secret`.
 pub(super) fn keys() -> Vec<Key> {

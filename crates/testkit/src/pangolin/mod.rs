@@ -25,7 +25,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use signpost_sandbox::edge::{self, Answer};
+use signpost_sandbox::edge::{self, Answer, Visit};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -81,9 +81,21 @@ impl State {
         (status, body)
     }
 
+    /// Replaces the secret of a key.
+    pub fn rotate(&mut self, id: &str, secret: &str) {
+        if let Some(key) = self.keys.iter_mut().find(|key| key.id == id) {
+            secret.clone_into(&mut key.secret);
+        }
+    }
+
     /// Which target (`ip:port`) answers `https://host/path`.
     pub fn answer(&self, host: &str, path: &str) -> Answer<String> {
         edge::answer(&self.exposures(), true, host, path)
+    }
+
+    /// What a visitor of `https://host/path` gets who is not logged in.
+    pub fn visit(&self, host: &str, path: &str) -> Visit<String> {
+        edge::visit(&self.exposures(), true, host, path)
     }
 }
 
@@ -166,9 +178,7 @@ impl Pangolin {
 
     /// Replaces the secret of a key.
     pub fn rotate(&self, id: &str, secret: &str) {
-        if let Some(key) = self.state().keys.iter_mut().find(|key| key.id == id) {
-            secret.clone_into(&mut key.secret);
-        }
+        self.state().rotate(id, secret);
     }
 
     /// Takes one action from a key.
@@ -181,6 +191,11 @@ impl Pangolin {
     /// Which target (`ip:port`) answers `https://host/path`.
     pub fn get(&self, host: &str, path: &str) -> Answer<String> {
         self.state().answer(host, path)
+    }
+
+    /// What a visitor of `https://host/path` gets who is not logged in.
+    pub fn visit(&self, host: &str, path: &str) -> Visit<String> {
+        self.state().visit(host, path)
     }
 
     /// Reports the health of a target, as newt does.

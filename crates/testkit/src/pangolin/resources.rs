@@ -111,14 +111,18 @@ fn domain_of(state: &State, id: &Value) -> Result<DomainRow, Reply> {
 /// The host of a domain and a subdomain, in lower case.
 fn host_of(state: &State, domain: &DomainRow, subdomain: Option<&str>) -> Result<String, Reply> {
     if let Some(text) = subdomain.filter(|text| !text.is_empty()) {
-        if text.split('.').any(|label| label == "*") {
-            return Err(if state.version().knows_wildcards() {
-                Reply::error(403, "Wildcard subdomains require a license")
-            } else {
-                Reply::error(400, "Invalid subdomain")
-            });
+        let rest = if text == "*" { None } else { Some(text.strip_prefix("*.").unwrap_or(text)) };
+        let wildcard = rest != Some(text);
+        if wildcard || text.split('.').any(|label| label == "*") {
+            if !state.version().knows_wildcards() {
+                return Err(Reply::error(400, "Invalid subdomain"));
+            }
+            // Of the other types, a self-hosted wildcard domain would need a certificate of its own.
+            if !(state.options.licensed && wildcard && domain.kind == "ns") {
+                return Err(Reply::error(403, "Wildcard subdomains require a license"));
+            }
         }
-        if !text.split('.').all(is_label) {
+        if !rest.is_none_or(|rest| rest.split('.').all(is_label)) {
             return Err(Reply::error(400, "Invalid subdomain"));
         }
     }
@@ -154,6 +158,16 @@ fn free_host(state: &State, host: &str, mode: &str, own: Option<i64>) -> Result<
         };
         both && Some(row.id) != own && row.full_domain.eq_ignore_ascii_case(host)
     };
+    // A wildcard and a host below its suffix exclude each other.
+    let covers =
+        |one: &str, other: &str| one.strip_prefix('*').is_some_and(|suffix| one != other && other.ends_with(suffix));
+    let overlaps = |row: &ResourceRow| {
+        let used = row.full_domain.to_ascii_lowercase();
+        Some(row.id) != own && (covers(&used, host) || covers(host, &used))
+    };
+    if state.resources.values().any(overlaps) {
+        return Err(Reply::error(409, "Resource with that domain overlaps with a wildcard"));
+    }
     if state.resources.values().any(|row| clashes(&row)) {
         return Err(Reply::error(409, "Resource with that domain already exists"));
     }
@@ -207,7 +221,9 @@ fn host(state: &State, row: &mut ResourceRow, body: &Map<String, Value>) -> Resu
     };
     let domain = domain_of(state, id)?;
     let host = host_of(state, &domain, subdomain.as_deref())?;
-    free_host(state, &host, &row.mode, Some(row.id))?;
+    if state.version().checks_update() {
+        free_host(state, &host, &row.mode, Some(row.id))?;
+    }
     row.subdomain = kept_subdomain(&domain, subdomain, &host);
     row.domain = domain.id;
     row.full_domain = host;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use signpost_sandbox::edge::{EdgeTarget, Exposure, PathMatch};
+use signpost_sandbox::edge::{Access, EdgeTarget, Exposure, PathMatch};
 
 use super::{Options, Version};
 
@@ -100,6 +100,19 @@ pub struct ResourceRow {
     pub policy: Option<i64>,
     /// Whether a password is set on the resource itself.
     pub password: bool,
+}
+
+impl ResourceRow {
+    /// Who may enter. Without a value of its own a shared policy decides about single sign-on, which is on in the server's usual one.
+    pub fn access(&self) -> Access {
+        if self.block_access {
+            Access::Blocked
+        } else if self.sso.unwrap_or(true) || self.password || self.whitelist {
+            Access::Login
+        } else {
+            Access::Open
+        }
+    }
 }
 
 /// A target, with the fields as they were sent.
@@ -213,6 +226,7 @@ impl State {
             host: resource.full_domain.to_ascii_lowercase(),
             enabled: resource.enabled,
             ssl: resource.ssl,
+            access: resource.access(),
             targets: self
                 .targets
                 .values()

@@ -90,7 +90,7 @@ pub(super) fn update(state: &mut State, id: i64, sent: Sent) -> Result<Reply, Re
     let fields = fields(state, &[PRIORITY, port, Field::new("method", Kind::Text(1, 10)).nullable()]);
     schema::check(&body, &fields).map_err(|message| Reply::error(400, message))?;
     check_address(&body)?;
-    let site = site_of(state, &body)?.id;
+    let (site, kind) = site_of(state, &body).map(|site| (site.id, site.kind))?;
     let Some(mut row) = state.targets.get(&id).cloned() else {
         return Err(Reply::error(404, format!("Target with ID {id} not found")));
     };
@@ -117,7 +117,8 @@ pub(super) fn update(state: &mut State, id: i64, sent: Sent) -> Result<Reply, Re
     match asked {
         Some(false) => row.health = "unknown",
         None if !state.version().health_freezes() => row.health = "unknown",
-        Some(true) if !was_on && state.version().health_freezes() => row.health = "unhealthy",
+        // Only newt reports the health of its targets.
+        Some(true) if !was_on && kind == "newt" && state.version().health_freezes() => row.health = "unhealthy",
         None | Some(true) => {}
     }
     let answer = json(&row, true);

@@ -43,17 +43,9 @@ impl Version {
         Self::V1_22,
     ];
     /// Those whose behaviour was observed, oldest first.
-    pub const OBSERVED: [Self; 9] = [
-        Self::V1_11,
-        Self::V1_13,
-        Self::V1_15,
-        Self::V1_16,
-        Self::V1_18,
-        Self::V1_19,
-        Self::V1_20,
-        Self::V1_21,
-        Self::V1_22,
-    ];
+    pub fn observed() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|version| *version >= Self::V1_11)
+    }
 
     /// Lists of sites and resources take `pageSize` and `page`, not `limit` and `offset`.
     pub fn pages(self) -> bool {
@@ -88,6 +80,11 @@ impl Version {
     /// A second HTTP resource with the same host is accepted.
     pub fn duplicate_hosts(self) -> bool {
         self >= Self::V1_22
+    }
+
+    /// An update to a host that is in use is refused; older versions do not look.
+    pub fn checks_update(self) -> bool {
+        self >= Self::V1_19
     }
 
     /// The host of the dashboard cannot be used.

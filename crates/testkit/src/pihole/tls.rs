@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -35,6 +36,22 @@ impl TlsFront {
     pub async fn open_by_address(to: SocketAddr) -> Self {
         let certificate = include_bytes!("tls/local.crt");
         Self::start(to, certificate, include_bytes!("tls/local.key"), include_bytes!("tls/local-ca.crt")).await
+    }
+
+    /// The same, for clients with the certificate of [`TlsFront::client`] only.
+    pub async fn open_for_clients(to: SocketAddr) -> Self {
+        let certificate = include_bytes!("tls/local.crt");
+        let front =
+            Self::start(to, certificate, include_bytes!("tls/local.key"), include_bytes!("tls/local-ca.crt")).await;
+        let clients = Some(&include_bytes!("tls/client-ca.crt")[..]);
+        let strict = acceptor_for(certificate, include_bytes!("tls/local.key"), clients);
+        *front.acceptor.write().unwrap_or_else(PoisonError::into_inner) = strict;
+        front
+    }
+
+    /// A client certificate and its key, in PEM.
+    pub fn client() -> (&'static str, &'static str) {
+        (include_str!("tls/client.crt"), include_str!("tls/client.key"))
     }
 
     /// Renews the certificate as FTL does: the new one is signed by a new authority. The CA file is unchanged, like a copy of the old one.
@@ -85,15 +102,26 @@ impl TlsFront {
 }
 
 fn acceptor(certificate: &[u8], key: &[u8]) -> TlsAcceptor {
+    acceptor_for(certificate, key, None)
+}
+
+fn acceptor_for(certificate: &[u8], key: &[u8], clients: Option<&[u8]>) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
     let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .expect("TLS versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .expect("a usable certificate");
+        .expect("TLS versions");
+    let builder = match clients {
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(authority).expect("a certificate")).expect("an authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.expect("a verifier"))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let config = builder.with_single_cert(vec![certificate], key).expect("a usable certificate");
     TlsAcceptor::from(Arc::new(config))
 }
 

@@ -5,7 +5,7 @@ use super::*;
 /// What a probe answers, by version that was observed.
 async fn by_version<T>(probe: impl AsyncFn(&Pangolin, &Caller) -> T) -> Vec<T> {
     let mut answers = Vec::new();
-    for version in Version::OBSERVED {
+    for version in Version::observed() {
         let (server, caller) = of(version).await;
         answers.push(probe(&server, &caller).await);
     }
@@ -148,6 +148,57 @@ async fn a_wildcard_is_a_matter_of_licence_from_1_18_on() {
     })
     .await;
     assert_eq!(seen, [400, 400, 400, 400, 403, 403, 403, 403, 403]);
+}
+
+/// "to a host already in use: 200 on 1.22; 409 on 1.19 to 1.21.1".
+#[tokio::test]
+async fn an_update_to_a_used_host_is_refused_from_1_19_to_1_21() {
+    let seen = by_version(async |_server: &Pangolin, caller: &Caller| {
+        caller.created("d-ns", "taken").await;
+        let id = caller.created("d-ns", "a").await;
+        caller.update(id, json!({ "domainId": "d-ns", "subdomain": "taken" })).await.0
+    })
+    .await;
+    assert_eq!(seen, [200, 200, 200, 200, 200, 409, 409, 409, 200]);
+}
+
+/// "a leftmost `*` or `*.x` subdomain since 1.18 […] licensed, not on cname domains"; "conflicts (409) with any existing concrete host under the same suffix
+/// and vice versa".
+#[tokio::test]
+async fn a_licensed_wildcard_excludes_the_hosts_below_its_suffix() {
+    let server = Pangolin::with(signpost_testkit::pangolin::Options { licensed: true, ..Default::default() }).await;
+    let caller = Caller::new(&server, Pangolin::KEY);
+    for (domain, subdomain, expected) in [
+        ("d-cname", "*", 403),
+        ("d-ns", "a.*", 403),
+        ("d-ns", "*.-x", 400),
+        ("d-ns", "plain", 201),
+        ("d-ns", "*", 409),
+        ("d-ns", "*.apps", 201),
+        ("d-ns", "one.apps", 409),
+        ("d-ns", "apps", 201),
+        ("d-ns", "*.more", 201),
+    ] {
+        let (status, body) = caller.create(domain, json!({ "subdomain": subdomain })).await;
+        assert_eq!(status, expected, "{domain} {subdomain}: {body}");
+    }
+    let hosts: Vec<String> = server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+    assert_eq!(hosts, ["plain.ns.test", "*.apps.ns.test", "apps.ns.test", "*.more.ns.test"]);
+}
+
+/// "local and wireguard always report unknown".
+#[tokio::test]
+async fn a_check_that_an_update_switches_on_is_unhealthy_at_newt_alone() {
+    for (site, ip, expected) in [(1, "app", "unknown"), (2, "app", "unhealthy"), (3, "10.9.0.7", "unknown")] {
+        let (_server, caller) = of(Version::V1_22).await;
+        let id = caller.created("d-ns", "a").await;
+        let (status, target) = caller.target(id, json!({ "siteId": site, "ip": ip })).await;
+        assert_eq!(status, 201, "{target}");
+        let target = target["data"]["targetId"].as_i64().unwrap();
+        let on = json!({ "siteId": site, "ip": ip, "port": 80, "hcEnabled": true, "hcHostname": "app" });
+        let (_, body) = caller.change_target(target, on).await;
+        assert_eq!(body["data"]["hcHealth"], expected, "site {site}");
+    }
 }
 
 /// "blueprint `public-resources`: on 1.11.0 silently ignored (201, nothing created)"; "Same on all nine: 404 HTML, 500 on a key without dot".

@@ -75,6 +75,37 @@ async fn a_hundred_pages_are_read_and_one_more_is_an_error() {
     assert_eq!(error, PangolinError::Incomplete { list: "resources", what: "it has more than 100 pages".into() });
 }
 
+/// A server with offsets, of which a row is deleted after the first page was read.
+#[derive(Debug, Default)]
+struct Shrinking {
+    requests: std::sync::atomic::AtomicUsize,
+}
+
+impl Transport for Shrinking {
+    fn carry(&self, request: Outgoing) -> futures::future::BoxFuture<'_, Result<Incoming, PangolinError>> {
+        let before = self.requests.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let offset = request.url.query_pairs().find(|(name, _)| name == "offset").map(|(_, value)| value.into_owned());
+        let at: usize = offset.as_deref().unwrap_or("0").parse().unwrap();
+        // The first request asks for pages, which this server ignores; the second one is the first page.
+        let all: Vec<usize> = if before < 2 { (0..1500).collect() } else { (1..1500).collect() };
+        let rows = all.iter().skip(at).take(1000).map(|n| json!({ "resourceId": n, "niceId": "x", "name": "x" }));
+        let rows: Vec<_> = rows.collect();
+        let pagination = json!({ "total": all.len(), "limit": 1000, "offset": at });
+        let data = json!({ "resources": rows, "pagination": pagination });
+        let body = json!({ "data": data, "success": true, "error": false, "message": "", "status": 200 });
+        let answer = Incoming { status: 200, location: None, retry_after: None, body: body.to_string().into_bytes() };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_vanishes_between_two_offsets_hides_no_other() {
+    let connection = Connection::new(parse_base_url("http://x.test").unwrap(), "home-org", Secret::Value("a.b".into()));
+    let client = PangolinClient::over(Arc::new(Shrinking::default()), &connection);
+    let ids: BTreeSet<i64> = client.resources(NOW).await.unwrap().iter().map(|listed| listed.id.0).collect();
+    assert_eq!(ids, (1..1500).collect(), "all that are there, once the walk is repeated");
+}
+
 #[tokio::test]
 async fn an_upgrade_of_the_server_changes_the_paging_without_a_restart() {
     let (server, client) = of(Version::V1_15).await;

@@ -285,3 +285,23 @@ async fn what_an_old_version_cannot_route_is_refused_with_the_names_of_the_keys(
         assert_eq!(server.get("app.ns.test", "/"), served("other.demo.svc:81"), "{version:?}");
     }
 }
+
+/// An upgrade while the client runs: what the old version did not know is sent again, before a row keeps an earlier value of it.
+#[tokio::test]
+async fn a_server_that_is_upgraded_gets_every_key_again() {
+    for old in [Version::V1_9, Version::V1_10] {
+        let (server, client) = of(old).await;
+        let made = exposed(&client, "app.ns.test").await;
+        let mut known = client.targets(made.id).await.unwrap().remove(0);
+        known = client.update_target(&known, &target("app.demo.svc", 81)).await.unwrap();
+        server.upgrade(Version::V1_22);
+        let path = RoutePath::new(Matching::Exact, "/api".to_owned()).unwrap();
+        let routed =
+            TargetSettings { path: Some(path), priority: 500, health: Some(check()), ..target("app.demo.svc", 81) };
+        known = client.update_target(&known, &routed).await.unwrap();
+        server.set_health(known.id.0, "unhealthy");
+        known = client.update_target(&known, &target("app.demo.svc", 80)).await.unwrap();
+        assert_eq!(server.get("app.ns.test", "/"), served("app.demo.svc:80"), "{old:?}: no path and no check is left");
+        assert!(target("app.demo.svc", 80).match_target(&known), "{old:?}: {known:?}");
+    }
+}

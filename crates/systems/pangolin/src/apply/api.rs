@@ -3,17 +3,28 @@
 //! New routes come first, the most specific one before the others. Then changed ones, in place. Then the old ones are deleted, the least
 //! specific one first. A resource that becomes public does so after its targets are right; one that becomes protected, before.
 
+use std::sync::PoisonError;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::json;
-use signpost_engine::ObjectWrite;
+use signpost_dns::Fqdn;
+use signpost_engine::{ObjectWrite, RetryClass};
+use signpost_planning::Reason;
 use signpost_provider_pangolin::{
     Deleted, ErrorClass, NiceId, Pangolin, PangolinError, ResourceId, ResourceSettings, Stored, Target, TargetSettings,
 };
 
 use super::{ApplyResult, What};
-use crate::PangolinSystem;
 use crate::index::{APPLIED_ANNOTATION, Key};
+use crate::plan::DOUBT;
 use crate::plan::api::{ApiPlan, Doomed, Ensure, Protect};
+use crate::{NAME, PangolinSystem};
+
+/// The longest time for the writes of one pass, which is less than the deadline of the whole pass: what is done is remembered.
+const LONGEST: Duration = Duration::from_mins(4);
+/// No digest is empty: the next pass compares everything.
+const NOTHING: Option<(String, Timestamp)> = Some((String::new(), Timestamp::UNIX_EPOCH));
 
 /// The changes of the targets of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,42 +75,56 @@ fn same_route(settings: &TargetSettings, target: &Target) -> bool {
 }
 
 impl PangolinSystem {
-    pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) {
-        let ApiPlan { ensure, delete, protect, digest, noted, managed, paused } = plan;
-        let Some(link) = &self.link else { return };
+    /// Returns the hosts that Pangolin does not let it have.
+    pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) -> Vec<Fqdn> {
+        let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused } = plan;
+        let mut failed = Vec::new();
+        let Some(link) = &self.link else { return failed };
+        let until = tokio::time::Instant::now() + LONGEST;
         let pangolin = &*link.pangolin;
-        (applied.paused, applied.noted) = (paused, noted);
+        (applied.paused, applied.noted) = (paused > 0, noted);
         if !blocked {
             applied.managed = managed;
         }
+        // The digest of a refused Ingress is not written again at the end.
+        if blocked && !protect.is_empty() && applied.noted.is_some() && !self.erase_digest(applied).await {
+            return failed;
+        }
         for protect in protect {
+            applied.memory.known.remove(&protect.id);
+            applied.memory.applied = NOTHING;
             if let Err(error) = self.protect(pangolin, &protect).await {
-                applied.unsure |= error.is_ambiguous();
-                self.note(&error);
-                applied.refused_by_pangolin(&protect.host, &error);
+                self.failed(&protect.host, &error, applied);
             }
         }
         // A digest that is the wanted one already stays true while what it names is compared and repaired.
         let changes =
             applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
-        if changes && applied.noted.is_some() && !self.erase_digest(applied).await {
-            return;
+        if (changes || restored) && applied.noted.is_some() && !self.erase_digest(applied).await {
+            return failed;
         }
         applied.read = !ensure.is_empty();
         let (mut complete, mut refused) = (true, false);
         for ensure in ensure {
+            if tokio::time::Instant::now() > until {
+                // What is done so far is remembered; the rest is done in the next pass.
+                complete = false;
+                applied.again = Some(RetryClass::Now);
+                break;
+            }
             let host = ensure.settings.host.undotted().to_owned();
-            let current = ensure.current;
+            let (current, overlap) = (ensure.current, ensure.overlap.clone());
             match self.ensure(pangolin, ensure, applied).await {
                 Ok(()) => {}
                 Err(error) => {
-                    applied.unsure |= error.is_ambiguous();
                     // A rejected change does not delay the deletion of unwanted resources.
                     match error.class() {
-                        ErrorClass::Object => refused = true,
+                        ErrorClass::Object => {
+                            refused = true;
+                            failed.extend(Fqdn::parse(&host).ok());
+                        }
                         ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
                     }
-                    self.note(&error);
                     if current.is_none() {
                         applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != host));
                     }
@@ -115,38 +140,78 @@ impl PangolinSystem {
                     ) {
                         pangolin.forget();
                     }
-                    applied.refused_by_pangolin(&host, &error);
+                    self.failed(&host, &error, applied);
+                    if let (PangolinError::HostTaken { .. }, Some((other, owner))) = (&error, overlap) {
+                        applied.overlapping(&host, &other, &owner);
+                    }
                 }
             }
         }
         if !complete || refused {
-            // No digest is empty: the next pass compares everything.
-            applied.memory.applied = Some((String::new(), Timestamp::UNIX_EPOCH));
+            applied.memory.applied = NOTHING;
         }
         if !complete {
-            return;
+            return failed;
         }
         if !blocked && !refused && !digest.is_empty() {
             applied.digest = Some(digest);
         }
+        self.remove_all(pangolin, delete, applied).await;
+        failed
+    }
+
+    async fn remove_all(&self, pangolin: &dyn Pangolin, delete: Vec<Doomed>, applied: &mut ApplyResult) {
         for doomed in delete {
             applied.memory.known.remove(&doomed.id);
+            applied.memory.exposed.remove(&doomed.host);
             match self.remove(pangolin, &applied.key, &doomed).await {
                 Ok(Some(Deleted::Done)) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
                 Ok(Some(Deleted::Absent) | None) => {}
                 Err(error) => {
-                    applied.unsure |= error.is_ambiguous();
-                    self.note(&error);
-                    applied.refused_by_pangolin(&doomed.host, &error);
+                    let before = applied.refusals.len();
+                    self.failed(&doomed.host, &error, applied);
+                    let refused = applied.refusals.get_mut(before).filter(|_| !doomed.twice);
+                    if let Some(refusal) = refused.map(|refused| &mut refused.refusal) {
+                        refusal.reason = Reason::StillExposed;
+                        refusal.message = format!("{} stays public until it can be deleted: {error}", doomed.host);
+                        applied.memory.left.insert(doomed.host);
+                    }
                 }
             }
         }
     }
 
-    /// Records a failed write. A missing permission for one kind of write proves nothing about the others.
+    /// Notes a write that failed. Whoever owns its host looks at it again, if it may still have its effect.
+    fn failed(&self, host: &str, error: &PangolinError, applied: &mut ApplyResult) {
+        if error.is_ambiguous() {
+            applied.unsure = true;
+            let now = tokio::time::Instant::now();
+            let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+            doubts.retain(|_, at| now.duration_since(*at) < DOUBT);
+            doubts.insert(host.to_owned(), now);
+            drop(doubts);
+            if let Ok(host) = Fqdn::parse(host) {
+                self.index.touch_holder(&host, &applied.key);
+            }
+        }
+        self.note(error);
+        applied.refused_by_pangolin(host, error);
+    }
+
+    /// How long ago a write to one of these hosts was sent whose effect is not known.
+    pub(crate) fn doubt_about(&self, hosts: &[Fqdn]) -> Option<Duration> {
+        let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let ages = hosts.iter().filter_map(|host| doubts.get(host.undotted())).map(tokio::time::Instant::elapsed);
+        ages.min().filter(|age| *age < DOUBT)
+    }
+
+    /// Records a failed write. A missing permission for one kind of write, or an object that the server fails at, proves nothing about the
+    /// others.
     fn note(&self, error: &PangolinError) {
-        if let Some(link) = self.link.as_ref().filter(|_| !matches!(error, PangolinError::Forbidden { .. })) {
-            link.note(Some(error));
+        use PangolinError::{Forbidden, Protocol, Server};
+        let of_one = matches!(error, Forbidden { .. } | Server { .. } | Protocol { .. });
+        if let Some(link) = self.link.as_ref().filter(|_| !of_one) {
+            link.note(error);
         }
     }
 
@@ -156,7 +221,7 @@ impl PangolinSystem {
         // The class that is noted beside it stays: it may be all that makes the Ingress ours.
         let class = applied.classes.as_ref().and_then(|(class, _)| class.as_ref());
         let erased = json!({ "annotations": { APPLIED_ANNOTATION: class.map(|class| format!("@{class}")) } });
-        match self.writer.write(&ObjectWrite::metadata(identity, erased)).await {
+        match self.writer.write(&ObjectWrite::metadata(identity, erased).by_system(NAME)).await {
             Ok(_) => {
                 applied.noted = None;
                 true
@@ -181,7 +246,7 @@ impl PangolinSystem {
             name: resource.name.clone(),
             domain: resource.domain.clone().ok_or_else(missing)?,
             host: resource.host.clone().ok_or_else(missing)?,
-            enabled: resource.enabled,
+            enabled: resource.enabled && !protect.paused,
             ssl: resource.ssl,
             sso: protect.sso || resource.sso.unwrap_or(true),
             block_access: protect.block_access || resource.block_access,
@@ -253,7 +318,7 @@ impl PangolinSystem {
         ensure: Ensure,
         applied: &mut ApplyResult,
     ) -> Result<(), PangolinError> {
-        let Ensure { new, settings, targets, current, known, mark } = ensure;
+        let Ensure { new, settings, targets, current, known, mark, overlap: _ } = ensure;
         let created = current.is_none();
         let _turn = self.turn(settings.host.undotted()).await;
         if self.is_handed_over(&applied.key, settings.host.undotted()) {
@@ -279,8 +344,21 @@ impl PangolinSystem {
         };
         let id = resource.id;
         let before = (resource.clone(), have.clone());
+        // The Service of another Ingress does not get the headers of the one before it: they may hold credentials.
+        let of = |mark: &str| mark.rsplit_once('-').map(|(ingress, _)| ingress.to_owned());
+        let handed_over = mark.as_deref().is_some_and(|mark| of(mark) != of(settings.nice_id.as_str()));
+        if handed_over && !resource.headers.is_empty() {
+            self.may_write()?;
+            let bare = ResourceSettings {
+                sso: settings.sso || resource.sso.unwrap_or(true),
+                block_access: settings.block_access || resource.block_access,
+                headers: Vec::new(),
+                ..settings.clone()
+            };
+            resource = pangolin.update_resource(&resource, &bare).await?;
+        }
         // A created resource has no target, and is marked at once.
-        let protect = created || settings.sso || settings.block_access;
+        let protect = created || settings.sso || settings.block_access || !settings.enabled;
         if protect {
             self.may_write()?;
             resource = pangolin.update_resource(&resource, &settings).await?;
@@ -291,6 +369,13 @@ impl PangolinSystem {
             resource = pangolin.update_resource(&resource, &settings).await?;
         }
         let after: Stored = (resource, have);
+        // Neither settings nor targets are shown: their headers may hold credentials.
+        if let Key::Ingress(key) = &applied.key {
+            let (namespace, ingress, tunnel) = (key.namespace.as_deref(), &key.name, &applied.tunnel);
+            let (host, settings_changed, targets_changed) =
+                (settings.host.undotted(), before.0 != after.0, before.1 != after.1);
+            tracing::debug!(namespace, ingress, host, tunnel, "pangolinResource" = %id, created, settings_changed, targets_changed, "resource compared");
+        }
         if created {
             applied.managed += 1;
             applied.changed(What::Created, settings.host.undotted(), id.to_string());

@@ -1,12 +1,14 @@
 //! Objects as this system needs them: small, parsed, without anything that changes at every heartbeat. Pure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use signpost_apis::ingress::{Ingress, IngressBackend};
-use signpost_apis::pangolin::{PangolinOrganization, PangolinResource, PangolinTunnel};
+use signpost_apis::pangolin::{HttpConfig, PangolinOrganization, PangolinResource, PangolinTunnel};
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
-use signpost_engine::{Identity, ObjectId};
+use signpost_engine::{Identity, ObjectId, wrote_annotation};
 use signpost_exposure::{
     AnnotationProblem as Problem, Annotations, Backend, BaseDomain, Class, Overrides, PathRule, PathType, Shape,
     normalise, parse_annotations, split,
@@ -31,8 +33,8 @@ pub const APPLIED_ANNOTATION: &str = "pic.ingress.k8s.io/applied";
 /// The annotation on a PangolinResource with the class of its Ingress, where only the controller of the class makes it ours.
 pub(crate) const CLASS_ANNOTATION: &str = "pic.ingress.k8s.io/class";
 
-/// Hosts of one Ingress beyond this are left out.
-const MOST_HOSTS: usize = 1000;
+/// Hosts of one Ingress beyond this are left out, with a Warning.
+pub(crate) const MOST_HOSTS: usize = 1000;
 
 /// The backend of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +67,14 @@ pub(crate) struct Claimant {
     pub(crate) annotations: Annotations,
     /// Its rules, one for each host, in order.
     pub(crate) rules: Vec<HostRule>,
+    /// How many hosts are left out, because there are too many.
+    pub(crate) left_out: usize,
     /// The default backend.
     pub(crate) default: Option<BackendRef>,
     /// The digest that was noted on it.
     pub(crate) applied: Option<Box<str>>,
+    /// Whether somebody else wrote that digest: a manifest of an older state, or a backup.
+    pub(crate) restored: bool,
     /// The class that was noted on it, where only the controller of the class makes it ours.
     pub(crate) noted_class: Option<Box<str>>,
     /// Whether the annotation `enabled` cannot be read.
@@ -90,7 +96,7 @@ impl Claimant {
     pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
         (&self.identity.uid, self.identity.is_deleting()) == (&other.identity.uid, other.identity.is_deleting())
             && (&self.class, &self.annotations) == (&other.class, &other.annotations)
-            && (&self.rules, &self.default) == (&other.rules, &other.default)
+            && (&self.rules, self.left_out, &self.default) == (&other.rules, other.left_out, &other.default)
     }
 
     /// The rules that are exposed, and whether others are left out.
@@ -139,11 +145,11 @@ impl Claimant {
     }
 }
 
-/// Reads an Ingress. `decide` returns the meaning of its class.
+/// Reads an Ingress. `decide` returns the meaning of its class; of a misspelt `enabled` it gets whether the Ingress has a digest.
 pub(crate) fn claimant(
     ingress: &Ingress,
     prefix: Option<&str>,
-    decide: impl FnOnce(Option<&str>, Option<bool>, Option<&str>, bool) -> Class,
+    decide: impl FnOnce(Option<&str>, Option<bool>, Option<&str>, Option<bool>) -> Class,
 ) -> Claimant {
     let (applied, noted_class) = match ingress.annotation(APPLIED_ANNOTATION) {
         Some(text) => match text.split_once('@') {
@@ -157,8 +163,10 @@ pub(crate) fn claimant(
     let class_name = ingress.class().map(str::to_owned);
     let is_enabled = |problem: &Problem| matches!(problem, Problem::Invalid { name, .. } if name.ends_with("/enabled"));
     let misspelt = annotations.problems.iter().any(is_enabled);
-    let class = decide(class_name.as_deref(), annotations.options.enabled, noted_class.as_deref(), misspelt);
+    let exposed = misspelt.then_some(applied.is_some());
+    let class = decide(class_name.as_deref(), annotations.options.enabled, noted_class.as_deref(), exposed);
     let mut rules: Vec<HostRule> = Vec::new();
+    let mut left_out = BTreeSet::new();
     for rule in &ingress.spec.rules {
         let host = rule.host.clone().unwrap_or_default();
         let paths = rule.http.iter().flat_map(|http| &http.paths).map(|path| PathRule {
@@ -173,7 +181,7 @@ pub(crate) fn claimant(
         match rules.iter().position(|known| known.host == host) {
             Some(at) => rules[at].paths.extend(paths),
             None if rules.len() < MOST_HOSTS => rules.push(HostRule { host, paths: paths.collect() }),
-            None => {}
+            None => drop(left_out.insert(host)),
         }
     }
     Claimant {
@@ -182,7 +190,9 @@ pub(crate) fn claimant(
         class,
         annotations,
         rules,
+        left_out: left_out.len(),
         default: ingress.spec.default_backend.as_ref().map(backend),
+        restored: applied.is_some() && !wrote_annotation(&ingress.metadata, APPLIED_ANNOTATION),
         applied,
         noted_class,
         misspelt,
@@ -285,20 +295,42 @@ pub(crate) enum ChildState {
 pub(crate) struct ChildFacts {
     /// The UID.
     pub(crate) uid: String,
-    /// The host that it is for, where its annotation names it.
+    /// The host that it is for, by its annotation, or else by its specification.
     pub(crate) host: Option<String>,
+    /// Its domain, where it was one of a known organisation.
+    pub(crate) domain: Option<BaseDomain>,
     /// The id in Pangolin.
     pub(crate) resource_id: Option<String>,
     /// The report of the operator.
     pub(crate) state: ChildState,
     /// Whether it is being deleted.
     pub(crate) deleting: bool,
+    /// Since when.
+    pub(crate) leaving: Option<Timestamp>,
     /// The generation, so that a change of the specification is seen.
     pub(crate) generation: i64,
     /// The class of its Ingress, where it is noted.
     pub(crate) class: Option<String>,
     /// Its labels of ours, so that a change is seen.
     pub(crate) labels: Vec<String>,
+}
+
+/// The domain of a PangolinResource. Only one of a known organisation has an id.
+fn child_domain(http: &HttpConfig) -> Option<BaseDomain> {
+    Some(BaseDomain {
+        name: Fqdn::parse_hostname(http.domain_name.as_deref()?).ok()?,
+        id: Some(http.domain_id.clone().filter(|id| !id.is_empty())?),
+        shape: if http.subdomain.as_deref().unwrap_or_default().is_empty() { Shape::One } else { Shape::Tree },
+        verified: true,
+    })
+}
+
+/// The host of a PangolinResource that pangolin-ingress-controller made: it has no annotation.
+fn child_host(http: &HttpConfig) -> Option<String> {
+    let domain = Fqdn::parse_hostname(http.domain_name.as_deref()?).ok()?;
+    let subdomain = http.subdomain.as_deref().unwrap_or_default();
+    let host = if subdomain.is_empty() { domain } else { domain.prepend(subdomain).ok()? };
+    Some(host.undotted().to_owned())
 }
 
 /// Reads a PangolinResource: its Ingress, and the facts; `None` when it is not ours.
@@ -326,11 +358,13 @@ pub(crate) fn child(resource: &PangolinResource) -> Option<(String, ChildFacts)>
     let resource_id = status.resource_id.as_ref().map(|id| id.as_str().map_or_else(|| id.to_string(), str::to_owned));
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
     let facts = ChildFacts {
-        host: annotation(HOST_ANNOTATION),
+        host: annotation(HOST_ANNOTATION).or_else(|| child_host(&resource.spec.http_config)),
         class: annotation(CLASS_ANNOTATION),
+        domain: child_domain(&resource.spec.http_config),
         resource_id: resource_id.filter(|id| !id.is_empty() && id != "null"),
         state,
         deleting: meta.deletion_timestamp.is_some(),
+        leaving: meta.deletion_timestamp.as_ref().map(|time| time.0),
         generation,
         labels: [NAME_LABEL, NAMESPACE_LABEL].iter().filter_map(|key| label(key)).collect(),
         uid,

@@ -56,6 +56,10 @@ impl Folded {
         names
     }
 
+    fn named(&self, reference: &str, namespace: &str) -> FoundTunnel {
+        self.index.find_tunnel(&self.index.lock(), reference, namespace)
+    }
+
     fn holder(&self, host: &str) -> Option<String> {
         self.index.holder(&Fqdn::parse(host).unwrap()).map(|id| id.name.clone())
     }
@@ -84,9 +88,9 @@ async fn a_heartbeat_touches_nothing_and_a_tunnel_that_becomes_ready_does() {
     assert!(folded.touched().await.is_empty());
     folded.tunnel(&json!({"status": "Ready"}));
     assert_eq!(folded.touched().await, ["app"]);
-    assert!(matches!(folded.index.tunnel("default", "prod"), FoundTunnel::One { ready: true, .. }));
-    assert!(matches!(folded.index.tunnel("default", "other"), FoundTunnel::One { .. }), "the only one of the name");
-    assert_eq!(folded.index.tunnel("other/default", "prod"), FoundTunnel::None);
+    assert!(matches!(folded.named("default", "prod"), FoundTunnel::One { ready: true, .. }));
+    assert!(matches!(folded.named("default", "other"), FoundTunnel::One { .. }), "the only one of the name");
+    assert_eq!(folded.named("other/default", "prod"), FoundTunnel::None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,4 +231,51 @@ async fn a_class_that_is_deleted_withdraws_nothing_that_was_exposed_with_it() {
     .unwrap();
     folded.index.applied(&other);
     assert_eq!(folded.holder("exposed.example.com"), None, "the class of the Ingress was changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_of_every_ingress_leaves_those_of_other_classes_alone() {
+    let folded = Folded::new();
+    folded.ingress("ours", "pangolin", "ours.example.com", 1);
+    folded.ingress("theirs", "nginx", "theirs.example.com", 1);
+    folded.touched().await;
+    folded.index.touch_all();
+    assert_eq!(folded.touched().await, ["ours"]);
+}
+
+/// A PangolinResource keeps the domain that its organisation had, also when the resource is seen before or after its Ingress.
+#[tokio::test(start_paused = true)]
+async fn a_resource_keeps_its_domain_while_the_organisation_is_not_known() {
+    for resource_first in [false, true] {
+        let folded = Folded::new();
+        folded.tunnel(&json!({"status": "Ready"}));
+        let ingress: Ingress = serde_json::from_value(json!({
+            "metadata": {"name": "app", "namespace": "prod", "uid": "uid-app", "creationTimestamp": "2026-01-01T00:00:09Z",
+                "annotations": {"pangolin.ingress.k8s.io/subdomain": "shop"}},
+            "spec": {"ingressClassName": "pangolin", "rules": [{"host": "x.apps.example.com"}]},
+        }))
+        .unwrap();
+        let child: PangolinResource = serde_json::from_value(json!({
+            "metadata": {"name": "pic", "namespace": "prod", "labels": {super::UID_LABEL: "uid-app"},
+                "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "app", "uid": "uid-app"}]},
+            "spec": {"httpConfig": {"domainId": "d1", "domainName": "apps.example.com", "subdomain": "shop"}},
+        }))
+        .unwrap();
+        if resource_first {
+            folded.index.applied(&child);
+        }
+        folded.index.applied(&ingress);
+        if !resource_first {
+            assert_eq!(folded.holder("shop.example.com").as_deref(), Some("app"), "by the public suffix list");
+            folded.index.applied(&child);
+        }
+        assert_eq!(folded.holder("shop.apps.example.com").as_deref(), Some("app"));
+        assert_eq!(folded.holder("shop.example.com"), None);
+        let app = folded.index.claimant(&Arc::new(ObjectId::new::<Ingress>(Some("prod"), "app"))).unwrap();
+        let FoundTunnel::One { domains: Some(domains), .. } = folded.index.tunnel(&app) else { panic!("no domains") };
+        assert_eq!((domains.len(), domains[0].id.as_deref()), (1, Some("d1")));
+        // Its end is the end of what it kept.
+        Index::<PangolinResource>::deleted(&folded.index, &ObjectId::of(&child));
+        assert_eq!(folded.holder("shop.example.com").as_deref(), Some("app"));
+    }
 }

@@ -1,5 +1,5 @@
 //! The way to a Pangolin. While it fails it is asked by one caller after a pause, and all others get the same error, so that a thousand
-//! Ingresses do not ask a server that is down. A probe, which needs no key, ends the pause.
+//! Ingresses do not ask a server that is down. A probe, which needs no key, ends the pause after a silence; a list ends any other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,18 +51,20 @@ impl Link {
             let sites = self.pangolin.sites().await?;
             Ok((domains, sites, self.pangolin.resources(age).await?))
         };
+        let before = self.pangolin.answers();
         let lists = lists.await;
-        self.note(lists.as_ref().err());
+        match &lists {
+            // A list from memory is not an answer of the server.
+            Ok(_) if self.pangolin.answers() == before => {}
+            Ok(_) => *self.down() = None,
+            Err(error) => self.note(error),
+        }
         lists
     }
 
-    /// Records the result of a call. An error about one object proves nothing about the server.
-    pub(crate) fn note(&self, error: Option<&PangolinError>) {
+    /// Records the error of a call. An error about one object proves nothing about the server.
+    pub(crate) fn note(&self, error: &PangolinError) {
         let mut down = self.down();
-        let Some(error) = error else {
-            *down = None;
-            return;
-        };
         let asked = match error.class() {
             ErrorClass::Object => return,
             ErrorClass::Throttled(after) => after,
@@ -92,6 +94,11 @@ impl Link {
                 queue.touch(Key::Sweep, Touch::One(()));
             }
             silent = answer.is_err();
+            // Whether the key is accepted again is seen by a list; nobody else may have a reason to ask.
+            let due = self.down().as_ref().is_some_and(|down| Instant::now() >= down.until);
+            if !silent && due {
+                let _ = self.read(Duration::ZERO).await;
+            }
             let failed = answer.err().or_else(|| self.down().as_ref().map(|down| down.error.clone()));
             let check = failed.map_or(Check::Ok, |error| Check::failing(format!("Pangolin: {error}")));
             health.set(crate::NAME, check);

@@ -1,4 +1,4 @@
-//! The shape of PangolinResource, from the API server's own schema. It is read at start, when its hash changes, and after a refusal.
+//! The shape of PangolinResource, from the API server's own schema. It is read at start, every half minute, and after a refusal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::index::PangolinIndex;
 use crate::plan::crd::Shape;
 use crate::settings::Dialect;
 
-/// How often the hash of the schema is compared.
+/// How often it is compared.
 const EVERY: Duration = Duration::from_secs(30);
 /// Longest time for one request.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) struct Schema {
     client: Client,
     dialect: Dialect,
-    known: Mutex<Option<(String, Shape)>>,
+    known: Mutex<Option<Shape>>,
 }
 
 impl Schema {
@@ -37,13 +37,12 @@ impl Schema {
             Dialect::Auto => {}
         }
         let mut known = self.known.lock().await;
-        if let Some((_, shape)) = &*known {
-            return Ok(*shape);
+        if let Some(shape) = *known {
+            return Ok(shape);
         }
-        let hash = self.hash().await?;
         let shape = self.read().await?;
         tracing::info!(?shape, "the shape of PangolinResource is known");
-        *known = Some((hash, shape));
+        *known = Some(shape);
         Ok(shape)
     }
 
@@ -52,36 +51,37 @@ impl Schema {
         *self.known.lock().await = None;
     }
 
-    /// Compares the hash again and again. When the shape has changed, every Ingress gets a pass.
+    /// Reads it beside the first lists, so that no pass has to wait for it; then again and again. When it has changed, every Ingress gets a
+    /// pass.
     pub(crate) async fn watch(self: Arc<Self>, index: Arc<PangolinIndex>) {
         if self.dialect != Dialect::Auto {
             return;
         }
+        // A failure is reported by the passes, which try it again.
+        let mut announced = self.shape().await.ok();
         loop {
             tokio::time::sleep(EVERY).await;
-            let before = self.known.lock().await.clone();
-            let Some((hash, shape)) = before else { continue };
-            match self.hash().await {
-                Ok(now) if now != hash => {
-                    self.forget().await;
-                    if self.shape().await.is_ok_and(|now| now != shape) {
-                        index.touch_all();
-                    }
-                }
-                Ok(_) | Err(_) => {}
+            let Ok(shape) = self.read().await else { continue };
+            *self.known.lock().await = Some(shape);
+            // A pass may have read it first, for itself alone.
+            if announced.replace(shape).is_some_and(|before| before != shape) {
+                tracing::info!(?shape, "the shape of PangolinResource has changed");
+                index.touch_all();
             }
         }
     }
 
-    /// The hash of the group's document, as the API server's list of documents has it.
-    async fn hash(&self) -> Result<String, String> {
-        let index = self.get("/openapi/v3").await?;
-        let url = index["paths"][format!("apis/{GROUP}/{VERSION}")]["serverRelativeURL"].as_str().map(str::to_owned);
-        url.ok_or_else(|| format!("the API server has no schema for {GROUP}/{VERSION} yet"))
-    }
-
     async fn read(&self) -> Result<Shape, String> {
-        let document = self.get(&format!("/openapi/v3/apis/{GROUP}/{VERSION}")).await?;
+        let request = http::Request::get(format!("/openapi/v3/apis/{GROUP}/{VERSION}")).body(Vec::new());
+        let request = request.map_err(|error| error.to_string())?;
+        let document = match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
+            Ok(Ok(document)) => document,
+            Ok(Err(kube::Error::Api(error))) if error.code == 404 => {
+                return Err(format!("the API server has no schema for {GROUP}/{VERSION} yet"));
+            }
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => return Err("the API server did not answer in time".to_owned()),
+        };
         let schemas = document["components"]["schemas"].as_object();
         let is_resource = |schema: &&Value| {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
@@ -89,13 +89,5 @@ impl Schema {
         };
         let schema = schemas.into_iter().flat_map(|all| all.values()).find(is_resource);
         Shape::read(schema.ok_or("the API server has no schema for PangolinResource yet")?)
-    }
-
-    async fn get(&self, path: &str) -> Result<Value, String> {
-        let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-        match tokio::time::timeout(DEADLINE, self.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err("the API server did not answer in time".to_owned()),
-        }
     }
 }

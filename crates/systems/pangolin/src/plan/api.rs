@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use signpost_dns::Fqdn;
 use signpost_exposure::{Matching, Options, Route, hex};
-use signpost_planning::{DeletionGuard, Permission, Reason, Refusal, Verdict};
+use signpost_planning::{DeletionGuard, GuardDecision, Permission, Reason};
 use signpost_provider_pangolin::{
     DomainId, Listed, Matching as TargetMatching, NewResource, NiceId, Resource, ResourceId, ResourceSettings,
     RoutePath, SiteId, Stored, Target, TargetSettings,
@@ -23,7 +23,8 @@ use signpost_provider_pangolin::{
 use crate::index::IngressId;
 use crate::plan::exposure::{Address, Exposure, Exposures};
 use crate::plan::probing::{self, headers};
-use crate::plan::{ApiView, Memory};
+use crate::plan::refusals::{About, HostRefusal};
+use crate::plan::{ApiView, FoundSite, Memory};
 use crate::settings::Policy;
 
 /// The plan for Pangolin.
@@ -37,12 +38,14 @@ pub(crate) struct ApiPlan {
     pub(crate) digest: String,
     /// The digest that is noted on the Ingress.
     pub(crate) noted: Option<String>,
+    /// Whether that digest is the wanted one, but was written by somebody else: it is noted again.
+    pub(crate) restored: bool,
     /// Resources of hosts that wait, which become stricter at once.
     pub(crate) protect: Vec<Protect>,
     /// How many resources are ours.
     pub(crate) managed: usize,
-    /// Whether large deletions wait for a second pass.
-    pub(crate) paused: bool,
+    /// How many deletions wait for a second pass, because they are many.
+    pub(crate) paused: usize,
 }
 
 /// A resource to create or to correct.
@@ -57,6 +60,8 @@ pub(crate) struct Ensure {
     pub(crate) known: Option<Stored>,
     /// The mark that it has.
     pub(crate) mark: Option<String>,
+    /// A host of ours that overlaps with it by a wildcard, and its Ingress: Pangolin may refuse one of the two.
+    pub(crate) overlap: Option<(Fqdn, IngressId)>,
 }
 
 /// A resource to delete. It is read once more before: its mark must still be ours.
@@ -78,16 +83,19 @@ pub(crate) struct Protect {
     pub(crate) host: String,
     pub(crate) sso: bool,
     pub(crate) block_access: bool,
+    pub(crate) paused: bool,
 }
 
 /// The result of the plan beside the actions.
 pub(crate) struct Judged {
     pub(crate) plan: ApiPlan,
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// The hosts that are exposed when everything is done.
     pub(crate) hosts: Vec<String>,
     /// Whether an earlier process may have stopped in the middle of a change: a write of it may still have its effect.
     pub(crate) unsure: bool,
+    /// Hosts of which no resource can be made.
+    pub(crate) unmade: BTreeSet<Fqdn>,
 }
 
 /// Everything that the plan is made from.
@@ -100,11 +108,30 @@ pub(crate) struct Input<'a> {
     pub(crate) view: &'a ApiView,
     /// The digest that is noted on the Ingress.
     pub(crate) applied: Option<&'a str>,
+    /// Whether somebody else wrote it.
+    pub(crate) restored: bool,
     /// Whether the time for a comparison has come.
     pub(crate) full: bool,
     /// Whether everything is read because the effect of a write was not known.
     pub(crate) settle: bool,
     pub(crate) policy: &'a Policy,
+}
+
+impl<'a> Input<'a> {
+    /// The input of an Ingress without a digest, for a pass that compares nothing.
+    pub(crate) fn new(
+        id: &'a IngressId,
+        exposures: &'a Exposures,
+        options: Option<&'a Options>,
+        view: &'a ApiView,
+        policy: &'a Policy,
+    ) -> Self {
+        let site = match view.site {
+            FoundSite::One(site, _) => Some(site),
+            FoundSite::None(_) | FoundSite::Several(_) => None,
+        };
+        Self { id, exposures, options, site, view, applied: None, restored: false, full: false, settle: false, policy }
+    }
 }
 
 /// The mark of a resource that is provably of this owner: its identifier, or the name of one whose creator stopped.
@@ -122,9 +149,18 @@ pub(crate) fn is_mark(text: &str, owner: &str) -> bool {
 
 /// Decides about the resources of an Ingress.
 pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged {
-    let Input { id, exposures, options, site, view, applied, full, settle, policy } = *input;
-    let mut judged = Judged { plan: ApiPlan::default(), refusals: Vec::new(), hosts: Vec::new(), unsure: false };
+    let Input { id, exposures, options, site, view, applied, restored, full, settle, policy } = *input;
+    let mut judged = Judged {
+        plan: ApiPlan::default(),
+        refusals: Vec::new(),
+        hosts: Vec::new(),
+        unsure: false,
+        unmade: BTreeSet::new(),
+    };
     if exposures.blocked {
+        for listed in own(view, id) {
+            judged.plan.protect.extend(stricter(listed, options, view));
+        }
         return judged;
     }
     let mut wanted = Vec::new();
@@ -135,6 +171,7 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
                 Ok(ensure) => wanted.push(ensure),
                 Err(refusal) => {
                     waiting.insert(exposure.split.host.undotted().to_owned());
+                    judged.unmade.insert(exposure.split.host.clone());
                     judged.refusals.push(refusal);
                 }
             }
@@ -144,68 +181,124 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
     judged.plan.noted = applied.filter(|digest| !digest.is_empty()).map(str::to_owned);
     let stale = memory.applied.as_ref().is_some_and(|(_, at)| now.duration_since(*at).unsigned_abs() >= policy.verify);
     let verify = settle || (full && stale);
-    let noted = applied == Some(judged.plan.digest.as_str());
+    let equal = applied == Some(judged.plan.digest.as_str());
+    // A digest that others restored may be of a state that Pangolin does not have any more.
+    let noted = equal && !restored;
+    judged.plan.restored = equal && restored && memory.applied.is_none();
     let trusted = match &memory.applied {
         Some((digest, _)) => *digest == judged.plan.digest && !verify,
         None => noted && !verify,
     };
+    let trust = Trust { trusted, verify, noted };
     let mut used: BTreeSet<ResourceId> = BTreeSet::new();
-    for mut ensure in wanted {
-        let host = ensure.settings.host.undotted().to_owned();
-        let mark = ensure.settings.nice_id.as_str();
-        if let Some(owner) = view.owned_hosts.get(&ensure.settings.host).filter(|owner| *owner != id) {
-            let message = format!(
-                "{host} is already exposed by the Ingress {}. Delete one of the two, or change the host.",
-                owner.path()
-            );
-            judged.refusals.push(Refusal::new(Reason::HostConflict, message));
-            continue;
-        }
-        let current = find(view, mark, &ensure.settings.host);
-        let foreign = view.resources.iter().find(|listed| {
-            listed.host.as_ref() == Some(&ensure.settings.host) && mark_of(listed, &view.owner).is_none()
-        });
-        if let Some(foreign) = foreign {
-            let message = format!(
-                "{host} is used by resource {} ({:?}) of Pangolin, which is not ours; delete one of the two",
-                foreign.id, foreign.nice_id
-            );
-            judged.refusals.push(Refusal::new(Reason::ForeignResource, message));
-            if current.is_none() {
-                continue;
-            }
-        }
-        judged.hosts.push(host);
-        if let Some(current) = current {
-            used.insert(current.id);
-            if trusted && shows(current, &ensure.settings, &ensure.targets) {
-                continue;
-            }
-            ensure.current = Some(current.id);
-            ensure.mark = mark_of(current, &view.owner).map(str::to_owned);
-            let known =
-                memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
-            ensure.known = known.filter(|_| !verify).cloned();
-            judged.unsure |= memory.applied.is_none() && !noted;
-        }
-        judged.plan.ensure.push(ensure);
+    for ensure in wanted {
+        used.extend(compare(ensure, input, memory, trust, &mut judged));
     }
-    let ours = format!("{}-", ingress_mark(&view.owner, id));
-    let kept =
-        view.resources.iter().filter(|listed| mark_of(listed, &view.owner).is_some_and(|mark| mark.starts_with(&ours)));
-    for listed in kept {
-        let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
-        if !waiting.contains(&host) {
-            continue;
-        }
-        judged.hosts.push(host.clone());
-        let (sso, block_access) = options.map_or((false, false), |options| (options.sso, options.block_access));
-        if let Some(mark) = mark_of(listed, &view.owner).filter(|_| block_access || (sso && listed.sso != Some(true))) {
-            judged.plan.protect.push(Protect { id: listed.id, mark: mark.to_owned(), host, sso, block_access });
+    for listed in own(view, id) {
+        let host = listed.host.as_ref().map_or("", Fqdn::undotted);
+        if waiting.contains(host) {
+            let shown = options.is_none_or(|options| !options.paused);
+            judged.hosts.extend(shown.then(|| host.to_owned()));
+            judged.plan.protect.extend(stricter(listed, options, view));
         }
     }
+    // What an older Ingress owns and has not taken over yet stays too.
+    waiting.extend(exposures.lost.iter().cloned());
     doom(id, &waiting, view, &used, &mut judged.plan);
     judged
+}
+
+/// What is believed without reading it.
+#[derive(Clone, Copy)]
+struct Trust {
+    /// Whether a resource that the list shows as wanted is as wanted.
+    trusted: bool,
+    /// Whether everything is read.
+    verify: bool,
+    /// Whether the digest on the Ingress is the wanted one, and our own.
+    noted: bool,
+}
+
+/// Compares a wanted resource with the list; returns the resource that is there for it.
+fn compare(
+    mut ensure: Ensure,
+    input: &Input<'_>,
+    memory: &Memory,
+    trust: Trust,
+    judged: &mut Judged,
+) -> Option<ResourceId> {
+    let Input { id, view, .. } = *input;
+    let host = ensure.settings.host.undotted().to_owned();
+    let mark = ensure.settings.nice_id.as_str();
+    if let Some(owner) = view.owned_hosts.get(&ensure.settings.host).filter(|owner| *owner != id) {
+        let message = format!(
+            "{host} is already exposed by the Ingress {}. Delete one of the two, or change the host.",
+            owner.path()
+        );
+        judged.refusals.push(About::Host(ensure.settings.host).refuse(Reason::HostConflict, message));
+        return None;
+    }
+    let current = find(view, mark, &ensure.settings.host);
+    let overlap = view.owned_hosts.iter().find(|(other, _)| overlaps(other, &ensure.settings.host));
+    ensure.overlap = overlap.map(|(other, owner)| (other.clone(), owner.clone()));
+    let foreign = view
+        .resources
+        .iter()
+        .find(|listed| listed.host.as_ref() == Some(&ensure.settings.host) && mark_of(listed, &view.owner).is_none());
+    if let Some(foreign) = foreign {
+        let message = format!(
+            "{host} is used by resource {} ({:?}) of Pangolin, which is not ours; delete one of the two",
+            foreign.id, foreign.nice_id
+        );
+        let about = About::Host(ensure.settings.host.clone());
+        judged.refusals.push(about.refuse(Reason::ForeignResource, message));
+        current?;
+    }
+    if ensure.settings.enabled {
+        judged.hosts.push(host);
+    }
+    if let Some(current) = current {
+        if trust.trusted && shows(current, &ensure.settings, &ensure.targets) {
+            return Some(current.id);
+        }
+        ensure.current = Some(current.id);
+        ensure.mark = mark_of(current, &view.owner).map(str::to_owned);
+        let known = memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
+        ensure.known = known.filter(|_| !trust.verify).cloned();
+        judged.unsure |= memory.applied.is_none() && !trust.noted;
+    }
+    judged.plan.ensure.push(ensure);
+    current.map(|current| current.id)
+}
+
+/// Whether one of two hosts is a wildcard that has the other one.
+fn overlaps(one: &Fqdn, two: &Fqdn) -> bool {
+    let has = |wildcard: &Fqdn, host: &Fqdn| {
+        let suffix = wildcard.undotted().strip_prefix('*').filter(|_| wildcard != host);
+        suffix.is_some_and(|suffix| host.undotted().ends_with(suffix))
+    };
+    has(one, two) || has(two, one)
+}
+
+/// The resources with a mark of an Ingress.
+fn own<'a>(view: &'a ApiView, id: &IngressId) -> impl Iterator<Item = &'a Listed> {
+    let ours = format!("{}-", ingress_mark(&view.owner, id));
+    view.resources.iter().filter(move |listed| mark_of(listed, &view.owner).is_some_and(|mark| mark.starts_with(&ours)))
+}
+
+/// The hosts of an Ingress that Pangolin serves.
+pub(crate) fn public_hosts(view: &ApiView, id: &IngressId) -> BTreeSet<String> {
+    let enabled = own(view, id).filter(|listed| listed.enabled);
+    enabled.filter_map(|listed| Some(listed.host.as_ref()?.undotted().to_owned())).collect()
+}
+
+/// What makes a resource stricter that cannot be changed otherwise now. A list does not show whether access is blocked.
+fn stricter(listed: &Listed, options: Option<&Options>, view: &ApiView) -> Option<Protect> {
+    let Options { sso, block_access, paused, .. } = *options?;
+    let needed = block_access || (sso && listed.sso != Some(true)) || (paused && listed.enabled);
+    let mark = mark_of(listed, &view.owner).filter(|_| needed)?.to_owned();
+    let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
+    Some(Protect { id: listed.id, mark, host, sso, block_access, paused })
 }
 
 /// The resource that is ours for a mark and a host.
@@ -224,15 +317,26 @@ fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTree
     for listed in view.resources.iter().filter(|listed| !used.contains(&listed.id)) {
         let Some(mark) = mark_of(listed, &view.owner).filter(|mark| mark.starts_with(&ours)) else { continue };
         let host = listed.host.as_ref().map_or("", Fqdn::undotted);
+        let taker = listed.host.as_ref().and_then(|host| view.takers.get(host)).filter(|owner| *owner != id);
+        // A creation may have its effect so late that the new owner has a resource of its own by then.
+        let twice = taker.is_some_and(|taker| has_own(view, listed, taker));
         // A host that another Ingress owns is handed over by that one.
-        let handed = listed.host.as_ref().and_then(|host| view.takers.get(host)).is_some_and(|owner| owner != id);
-        if handed || waiting.contains(host) {
+        if !twice && (taker.is_some() || waiting.contains(host)) {
             plan.managed += 1;
         } else {
             let (host, mark) = (host.to_owned(), mark.to_owned());
-            plan.delete.push(Doomed { id: listed.id, host, mark, twice: false });
+            plan.delete.push(Doomed { id: listed.id, host, mark, twice });
         }
     }
+}
+
+/// Whether the owner of a resource's host has another one for it, under its own mark and with targets.
+fn has_own(view: &ApiView, listed: &Listed, owner: &IngressId) -> bool {
+    let own = format!("{}-", ingress_mark(&view.owner, owner));
+    view.resources.iter().filter(|other| other.host == listed.host).any(|other| {
+        let has_targets = other.targets.as_ref().is_none_or(|targets| !targets.is_empty());
+        is_mark(&other.nice_id, &view.owner) && other.nice_id.starts_with(&own) && has_targets
+    })
 }
 
 /// The first part of the marks of an Ingress.
@@ -251,11 +355,7 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
     for (listed, mark) in &ours {
         let taker = listed.host.as_ref().and_then(|host| view.takers.get(host));
         // Whoever will take the host over may have a resource of its own already.
-        let has_own = |taker: &IngressId| {
-            let own = format!("{}-", ingress_mark(&view.owner, taker));
-            ours.iter().any(|(other, mark)| other.host == listed.host && mark.starts_with(&own))
-        };
-        let twice = taker.is_some_and(has_own);
+        let twice = taker.is_some_and(|taker| has_own(view, listed, taker));
         if orphan(mark) && (taker.is_none() || twice) {
             let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
             plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned(), twice });
@@ -263,9 +363,9 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
     }
     let names = plan.delete.iter().map(|doomed| doomed.mark.clone());
     let verdict = memory.guard.check(DeletionGuard::LIST, ours.len(), names, Permission::Guarded, policy.brake, now);
-    if let Verdict::Held { .. } = verdict {
+    if let GuardDecision::Paused { .. } = verdict {
+        plan.paused = plan.delete.len();
         plan.delete.clear();
-        plan.paused = true;
     }
     plan
 }
@@ -310,10 +410,10 @@ fn listed_targets(listed: &Listed) -> Option<Vec<(SiteId, &str, u16, bool)>> {
 }
 
 /// The resource of an exposure in Pangolin.
-fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure, Refusal> {
+fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure, HostRefusal> {
     let Exposure { split, names, routes } = exposure;
     let host = split.host.undotted();
-    let refuse = |reason, why: String| Refusal::new(reason, format!("{host}: {why}"));
+    let refuse = |reason, why: String| About::Host(split.host.clone()).refuse(reason, format!("{host}: {why}"));
     let id = split.domain_id.clone();
     let id = id.ok_or_else(|| refuse(Reason::DomainNotFound, "its domain has no id in Pangolin".to_owned()))?;
     let nice_id = NiceId::parse(&names.mark).map_err(|error| refuse(Reason::ProviderRejected, error.to_string()))?;
@@ -328,7 +428,7 @@ fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure
         name: names.title.clone(),
         domain: domain.clone(),
         host: split.host.clone(),
-        enabled: true,
+        enabled: !options.paused,
         ssl: options.ssl,
         sso: options.sso,
         block_access: options.block_access,
@@ -339,7 +439,7 @@ fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure
     };
     // The name of a new one is its mark, so that it is recognised when its creator stops before it is marked.
     let new = NewResource { name: names.mark.clone(), domain, host: split.host.clone() };
-    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None })
+    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None, overlap: None })
 }
 
 fn target(route: &Route<Address>, options: &Options, site: SiteId) -> Result<TargetSettings, String> {

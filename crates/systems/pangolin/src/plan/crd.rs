@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use signpost_engine::Identity;
-use signpost_exposure::{Matching, Names, Route, cut_label};
-use signpost_planning::{Reason, Refusal};
+use signpost_engine::{Identity, RetryClass};
+use signpost_exposure::{BackendScheme, Matching, Names, Route, cut_label};
+use signpost_planning::Reason;
 
 use crate::index::{
     CLASS_ANNOTATION, ChildFacts, ChildState, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL,
 };
 use crate::plan::exposure::{Address, Exposure, Exposures};
+use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Memory, Note};
 use crate::settings::Policy;
 
@@ -84,15 +86,19 @@ pub(crate) struct CrdPlan {
     pub(crate) owner: Option<OwnerReference>,
     /// How many there are.
     pub(crate) managed: usize,
+    /// Whether a new endpoint asks for a login although its Ingress does not ask for one.
+    pub(crate) login: bool,
 }
 
 /// The result of the plan beside the actions.
 pub(crate) struct Judged {
     pub(crate) plan: CrdPlan,
     pub(crate) notes: Vec<Note>,
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// Hosts that pangolin-operator reports as exposed.
     pub(crate) ready: Vec<String>,
+    /// When to look again.
+    pub(crate) again: Option<RetryClass>,
 }
 
 /// Everything that the plan is made from.
@@ -109,6 +115,7 @@ pub(crate) struct Input<'a> {
     pub(crate) class: Option<&'a str>,
     pub(crate) children: &'a BTreeMap<String, ChildFacts>,
     pub(crate) handed_over: &'a [String],
+    pub(crate) now: Timestamp,
 }
 
 /// Decides about the children of an Ingress.
@@ -116,15 +123,16 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
     let Input { id, identity, exposures, shape, children, .. } = *input;
     let mut plan = CrdPlan { owner: identity.map(owner_reference), managed: children.len(), ..CrdPlan::default() };
     let mut keep: BTreeSet<String> = BTreeSet::new();
-    let namespace = id.namespace.as_deref().unwrap_or_default();
-    let object = |host: &str| Names::of("", namespace, &id.name, host).object;
+    let object = |host: &str| object_name(id, identity, children, host);
     if let (Some(shape), Some(tunnel), Some(options), false) = (shape, input.tunnel, input.options, exposures.blocked) {
         for exposure in &exposures.list {
             let content = content(exposure, shape, tunnel, options, input);
             let host = exposure.split.host.undotted().to_owned();
-            plan.apply.push((exposure.names.object.clone(), host, content));
+            plan.apply.push((object(&host), host, content));
         }
     }
+    // pangolin-operator creates endpoints with single sign-on, and switches it off only where there is a field for it.
+    plan.login = input.options.is_some_and(|options| !options.sso) && shape.is_some_and(|shape| !shape.access);
     keep.extend(plan.apply.iter().map(|(name, ..)| name.clone()));
     keep.extend(exposures.waiting.iter().map(|host| object(host)));
     // A host that an older Ingress owns stays until that one has it.
@@ -145,18 +153,61 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
             }
         }
     }
-    let mut judged = Judged { plan, notes: Vec::new(), refusals: Vec::new(), ready: Vec::new() };
+    let mut judged = Judged { plan, notes: Vec::new(), refusals: Vec::new(), ready: Vec::new(), again: None };
+    leaving(input, &known, &mut judged);
     if let (Some(shape), Some(options)) = (shape, input.options) {
-        judged.refusals.extend(ignored(options, shape).filter(|_| !exposures.list.is_empty()));
+        let h2c =
+            exposures.list.iter().flat_map(|one| &one.routes).any(|route| route.backend.scheme == BackendScheme::H2c);
+        judged.refusals.extend(ignored(options, shape, h2c).filter(|_| !exposures.list.is_empty()));
     }
     reflect(input, &known, memory, &mut judged);
     judged
 }
 
+/// The name of the PangolinResource for a host. A child that has the host already keeps its name: pangolin-ingress-controller makes names of
+/// the host in the rule, which annotations may override. pangolin-operator never changes a host, so a name of another host is not used.
+fn object_name(
+    id: &IngressId,
+    identity: Option<&Identity>,
+    children: &BTreeMap<String, ChildFacts>,
+    host: &str,
+) -> String {
+    let namespace = id.namespace.as_deref().unwrap_or_default();
+    let usual = Names::of("", namespace, &id.name, host).object;
+    let is_own = |child: &ChildFacts| identity.is_none_or(|identity| *identity.uid == *child.uid);
+    let has_host = |child: &ChildFacts| child.host.as_deref() == Some(host);
+    if children.get(&usual).is_some_and(|child| child.host.is_none() || has_host(child)) {
+        return usual;
+    }
+    let mut kept = children.iter().filter(|(_, child)| is_own(child) && has_host(child) && !child.deleting);
+    match kept.next() {
+        Some((name, _)) => name.clone(),
+        None if children.contains_key(&usual) => Names::of("", namespace, &id.name, &format!("{host}/2")).object,
+        None => usual,
+    }
+}
+
+/// A child that is being deleted, and does not end: its host is not exposed again before.
+fn leaving(input: &Input<'_>, known: &BTreeMap<String, String>, judged: &mut Judged) {
+    let wait = input.policy.tunnel_wait;
+    for (name, host) in known {
+        let Some(since) = input.children.get(name).and_then(|child| child.leaving) else { continue };
+        if input.now.duration_since(since).unsigned_abs() < wait {
+            // As a rule it is over in a moment; an Ingress that is deleted may be seen after its child.
+            judged.again = Some(RetryClass::Fixed(wait));
+            continue;
+        }
+        let message = format!(
+            "PangolinResource {name} is being deleted, so {host} is exposed again only afterwards; start pangolin-operator, or remove the finalizer of the resource"
+        );
+        judged.refusals.push(About::host(host).refuse(Reason::ResourceFailed, message));
+    }
+}
+
 /// Annotations that a PangolinResource of this shape cannot express.
-fn ignored(options: &signpost_exposure::Options, shape: Shape) -> Option<Refusal> {
+fn ignored(options: &signpost_exposure::Options, shape: Shape, h2c: bool) -> Option<HostRefusal> {
     let names = [
-        ("sso", options.sso && !shape.access),
+        ("paused", options.paused),
         ("block-access", options.block_access && !shape.access),
         ("ssl", !options.ssl),
         ("sticky-session", options.sticky_session),
@@ -164,11 +215,12 @@ fn ignored(options: &signpost_exposure::Options, shape: Shape) -> Option<Refusal
         ("set-host-header", options.set_host_header.is_some()),
         ("headers", !options.headers.is_empty()),
         ("healthcheck-enabled", options.check.is_some()),
+        ("backend-scheme h2c", h2c),
     ];
     let names: Vec<&str> = names.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
     let message = "have no effect, because the PangolinResource of this cluster has no field for them; set them in Pangolin, or use PIC_MODE=api";
-    (!names.is_empty())
-        .then(|| Refusal::new(Reason::Unsupported, format!("annotations {}: they {message}", names.join(", "))))
+    let text = format!("{}: they {message}", names.join(", "));
+    (!names.is_empty()).then(|| About::NoHost.refuse(Reason::Unsupported, text))
 }
 
 /// Compares what pangolin-operator reports with what it reported before.
@@ -177,29 +229,31 @@ fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Mem
     let mut now = BTreeMap::new();
     for (name, child) in input.children {
         let host = known.get(name).or(child.host.as_ref()).cloned().unwrap_or_else(|| name.clone());
-        let before = memory.children.get(name).map(|(_, state, _)| state);
+        // A child may be ready before its first pass; then it is a change if it is one that is wanted.
+        let before = memory.children.get(name);
+        let was_good = before.map_or(!known.contains_key(name), |(_, state, _)| is_good(state, &host, multi));
         match &child.state {
             ChildState::Failed(why) if known.contains_key(name) => {
                 let message = format!("pangolin-operator cannot expose {host}: {why}; see PangolinResource {name}");
-                judged.refusals.push(Refusal::new(Reason::ResourceFailed, message));
+                judged.refusals.push(About::host(&host).refuse(Reason::ResourceFailed, message));
             }
             ChildState::Ready { targets: false, .. } if known.contains_key(name) => {
                 let message = format!(
                     "PangolinResource {name} is Ready without a target, so {host} answers nothing: the CRD does not fit this build of pangolin-operator; apply the CRDs of that build"
                 );
-                judged.refusals.push(Refusal::new(Reason::ResourceWithoutTargets, message));
+                judged.refusals.push(About::host(&host).refuse(Reason::ResourceWithoutTargets, message));
             }
             ChildState::Ready { host: Some(other), .. } if multi && known.contains_key(name) && *other != host => {
                 let message =
                     format!("PangolinResource {name} is exposed as {other} instead of {host}; delete it in Pangolin");
-                judged.refusals.push(Refusal::new(Reason::ResourceWrongHost, message));
+                judged.refusals.push(About::host(&host).refuse(Reason::ResourceWrongHost, message));
             }
             ChildState::Ready { .. } => {
                 if known.contains_key(name) {
                     judged.ready.push(host.clone());
                 }
                 // The state at a start is not a change.
-                if memory.seen && before.is_some_and(|before| !matches!(before, ChildState::Ready { .. })) {
+                if memory.seen && !was_good {
                     judged.notes.push(Note::normal("Ready", format!("{host} is exposed by PangolinResource {name}")));
                 }
             }
@@ -220,6 +274,16 @@ fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Mem
     }
     memory.children = now;
     memory.seen = true;
+}
+
+/// Whether pangolin-operator reports that a host is exposed, with a target. Only one build reports the host as it is.
+fn is_good(state: &ChildState, host: &str, multi: bool) -> bool {
+    match state {
+        ChildState::Ready { host: other, targets } => {
+            *targets && (!multi || other.as_deref().is_none_or(|other| other == host))
+        }
+        ChildState::Waiting | ChildState::Failed(_) => false,
+    }
 }
 
 /// The endpoint that pangolin-operator leaves in Pangolin after a child is deleted. It is reported once.
@@ -317,6 +381,8 @@ fn content(
 
 fn target(route: &Route<Address>, paths: bool) -> Value {
     let Address { host, port, scheme } = &route.backend;
+    // There is no word for HTTP/2 without TLS.
+    let scheme = if *scheme == BackendScheme::H2c { BackendScheme::Http } else { *scheme };
     let mut target = json!({ "ip": host, "port": port, "method": scheme.as_str() });
     if paths && let Some((matching, path)) = &route.path {
         target["path"] = json!(path);

@@ -10,7 +10,8 @@ use signpost_exposure::{
 };
 use signpost_planning::{Reason, Refusal};
 
-use crate::index::{BackendRef, Claimant, HostRule, ServiceFacts};
+use crate::index::{BackendRef, Claimant, HostRule, MOST_HOSTS, ServiceFacts};
+use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{SOON, Wanted};
 use crate::settings::Policy;
 
@@ -45,8 +46,6 @@ pub(crate) struct Ground<'a> {
     pub(crate) apex: bool,
     /// Whether paths can be routed.
     pub(crate) paths: bool,
-    /// Whether HTTP/2 without TLS can be spoken to a Service.
-    pub(crate) h2c: bool,
     /// The owner id in the marks.
     pub(crate) owner: &'a str,
 }
@@ -61,35 +60,38 @@ pub(crate) struct Exposures {
     /// Hosts that an older Ingress owns.
     pub(crate) lost: BTreeSet<String>,
     /// The refusals.
-    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) refusals: Vec<HostRefusal>,
     /// When to come back although nothing changes.
     pub(crate) again: Option<RetryClass>,
     /// Whether nothing at all may be changed.
     pub(crate) blocked: bool,
+    /// The host that is exposed instead of the one in the rule, which is not below the domain that an annotation names.
+    pub(crate) moved: Option<(String, String)>,
 }
 
 impl Exposures {
     /// Nothing may be changed, for this reason.
     pub(crate) fn block(&mut self, reason: Reason, message: impl Into<String>, again: Option<RetryClass>) {
-        self.refuse(reason, message);
+        self.refusals.push(About::Ingress.refuse(reason, message));
         self.again = again;
         self.blocked = true;
     }
 
-    fn refuse(&mut self, reason: Reason, message: impl Into<String>) {
-        self.refusals.push(Refusal::new(reason, message));
+    /// A warning: no host is refused by it.
+    fn warn(&mut self, reason: Reason, message: impl Into<String>) {
+        self.refusals.push(About::NoHost.refuse(reason, message));
     }
 }
 
 /// Why a host is not made.
-struct Refused {
+struct RefusedHost {
     refusal: Refusal,
     /// Whether it may become possible while the Ingress is unchanged.
     waits: bool,
 }
 
-fn refused(reason: Reason, message: impl Into<String>, waits: bool) -> Refused {
-    Refused { refusal: Refusal::new(reason, message), waits }
+fn refused(reason: Reason, message: impl Into<String>, waits: bool) -> RefusedHost {
+    RefusedHost { refusal: Refusal::new(reason, message), waits }
 }
 
 /// Decides what is exposed.
@@ -98,12 +100,13 @@ pub(crate) fn exposures(wanted: &Wanted, ground: Ground<'_>, policy: &Policy) ->
     let mut found = Exposures::default();
     for problem in &claimant.annotations.problems {
         let reason = if problem.refuses() { Reason::InvalidAnnotation } else { Reason::UnknownAnnotation };
-        found.refuse(reason, problem.to_string());
+        let about = if problem.refuses() { About::Ingress } else { About::NoHost };
+        found.refusals.push(about.refuse(reason, problem.to_string()));
         found.blocked |= problem.refuses();
     }
     if claimant.class == Class::EmptyAlias {
         let class = claimant.class_name.as_deref().unwrap_or_default();
-        found.refuse(
+        found.warn(
             Reason::InvalidClass,
             format!("the class {class:?} has no alias after the hyphen; add one, or use pangolin"),
         );
@@ -114,13 +117,23 @@ pub(crate) fn exposures(wanted: &Wanted, ground: Ground<'_>, policy: &Policy) ->
         let first = rules.first().map_or("", |rule| rule.host.as_str());
         let message =
             format!("only the first host, {first}, is exposed; use one Ingress for each host, or PIC_MULTI_HOST=all");
-        found.refuse(Reason::MultipleHosts, message);
+        found.warn(Reason::MultipleHosts, message);
+    }
+    if claimant.left_out > 0 && !more {
+        let (most, left) = (MOST_HOSTS, claimant.left_out);
+        let message =
+            format!("only the first {most} hosts are exposed, and {left} are left out; use several Ingresses");
+        found.warn(Reason::MultipleHosts, message);
     }
     if rules.is_empty() {
-        found.refuse(
+        found.warn(
             Reason::NoRules,
             "the Ingress has no rule; add a rule with a host, a default backend alone cannot be exposed",
         );
+    }
+    if let Some(BackendRef::Other(other)) = &claimant.default {
+        let message = format!("the default backend is {other}, which is not a Service; use a Service");
+        found.warn(Reason::BackendNotSupported, message);
     }
     let named = rules.iter().filter(|rule| !rule.host.is_empty()).count();
     let overrides = &claimant.annotations.options.overrides;
@@ -133,25 +146,37 @@ pub(crate) fn exposures(wanted: &Wanted, ground: Ground<'_>, policy: &Policy) ->
     for rule in rules {
         let before = found.refusals.len();
         match host(rule, wanted, ground, policy, &mut found.refusals) {
-            Ok(exposure) => found.list.push(exposure),
+            Ok(exposure) => {
+                found.moved = moved(rule, &exposure.split, overrides).or(found.moved.take());
+                found.list.push(exposure);
+            }
             Err((host, refused)) => {
                 // Of a host that is not made, only its own refusal is reported.
                 found.refusals.truncate(before);
+                // With annotations that name another host, there is one host, and it has another name.
+                let overridden = !overrides.is_empty();
+                let about = if overridden { About::Ingress } else { About::host(&host) };
                 if refused.refusal.reason == Reason::HostConflict {
                     found.lost.insert(host);
                 } else if refused.waits {
                     // Without its domain, the host that annotations name is not known: what exists is unchanged.
-                    let overridden = !wanted.claimant.annotations.options.overrides.is_empty();
                     found.blocked |= overridden && refused.refusal.reason == Reason::DomainNotFound;
                     found.waiting.insert(host);
                     let soon = matches!(refused.refusal.reason, Reason::DomainNotFound);
                     found.again = Some(if soon { SOON } else { RetryClass::Slow });
                 }
-                found.refusals.push(refused.refusal);
+                found.refusals.push(HostRefusal { key: about, refusal: refused.refusal });
             }
         }
     }
     found
+}
+
+/// The host of a rule that is not below the domain that an annotation names, and the one that is exposed instead.
+fn moved(rule: &HostRule, split: &Split, overrides: &Overrides) -> Option<(String, String)> {
+    let domain = overrides.domain.as_ref().filter(|_| overrides.subdomain.is_none())?;
+    let is_below = Fqdn::parse(&rule.host).is_ok_and(|host| host.is_at_or_below(domain));
+    (!is_below).then(|| (rule.host.clone(), split.host.undotted().to_owned()))
 }
 
 fn host(
@@ -159,8 +184,8 @@ fn host(
     wanted: &Wanted,
     ground: Ground<'_>,
     policy: &Policy,
-    warnings: &mut Vec<Refusal>,
-) -> Result<Exposure, (String, Refused)> {
+    warnings: &mut Vec<HostRefusal>,
+) -> Result<Exposure, (String, RefusedHost)> {
     let claimant = &*wanted.claimant;
     let shown = rule.host.clone();
     let none = Overrides::default();
@@ -173,7 +198,7 @@ fn host(
     let fail = |refused| (host.clone(), refused);
     if let Some(owner) = wanted.taken.get(&split.host).or_else(|| wanted.taken.get(&name)) {
         let message = format!(
-            "{host} is already exposed by the older Ingress {}. Delete one of the two, or change the host.",
+            "{host} belongs to the older Ingress {}, which names it too. Delete one of the two, or change the host.",
             owner.path()
         );
         return Err(fail(refused(Reason::HostConflict, message, false)));
@@ -185,14 +210,14 @@ fn host(
         // The domain may be new, and the Ingress an old one: what exists stays.
         return Err(fail(refused(Reason::ApexNotSupported, message, true)));
     }
-    let paths = supported(rule, ground, &host, warnings);
+    let paths = supported(rule, ground, &split.host, warnings);
     let default = match &claimant.default {
         Some(BackendRef::Service(backend)) => Some(backend),
         Some(BackendRef::Other(_)) | None => None,
     };
     let made = routes(&paths, default);
     for problem in made.problems {
-        warnings.push(Refusal::new(Reason::PathNotSupported, format!("{host}: {problem}")));
+        warnings.push(About::Host(split.host.clone()).refuse(Reason::PathNotSupported, format!("{host}: {problem}")));
     }
     if made.routes.is_empty() {
         let message = format!("{host} has no path that can be exposed; add the path / with a Service as its backend");
@@ -200,7 +225,7 @@ fn host(
     }
     let mut addressed = Vec::new();
     for Route { path, priority, backend } in made.routes {
-        let backend = address(&backend, claimant, &wanted.services, ground, policy).map_err(fail)?;
+        let backend = address(&backend, claimant, &wanted.services, policy).map_err(fail)?;
         addressed.push(Route { path, priority, backend });
     }
     let names = Names::of(ground.owner, claimant.namespace(), &claimant.identity.id.name, &host);
@@ -219,7 +244,7 @@ fn placed(name: &Fqdn, overrides: &Overrides, ground: Ground<'_>, policy: &Polic
     Ok(other.ok().filter(|other| other.host == found.host && !other.subdomain.is_empty()).unwrap_or(found))
 }
 
-fn host_error(error: &HostError, ground: Ground<'_>) -> Refused {
+fn host_error(error: &HostError, ground: Ground<'_>) -> RefusedHost {
     match error {
         // The organisation may be unknown only for a moment.
         HostError::UnknownSuffix(_) if ground.domains.is_none() => {
@@ -242,22 +267,29 @@ fn host_error(error: &HostError, ground: Ground<'_>) -> Refused {
 }
 
 /// The paths that the place of delivery can route; what is left out is a warning.
-fn supported(rule: &HostRule, ground: Ground<'_>, host: &str, warnings: &mut Vec<Refusal>) -> Vec<PathRule<Backend>> {
+fn supported(
+    rule: &HostRule,
+    ground: Ground<'_>,
+    name: &Fqdn,
+    warnings: &mut Vec<HostRefusal>,
+) -> Vec<PathRule<Backend>> {
+    let host = name.undotted();
+    let mut warn = |reason, message| warnings.push(About::Host(name.clone()).refuse(reason, message));
     let mut paths = Vec::new();
     for path in &rule.paths {
         let root = path.kind != PathType::Exact && path.path.trim_end_matches('/').is_empty();
         match &path.backend {
-            BackendRef::Other(other) => warnings.push(Refusal::new(
+            BackendRef::Other(other) => warn(
                 Reason::BackendNotSupported,
                 format!("{host}{}: the backend is {other}, which is not a Service; use a Service", path.path),
-            )),
-            BackendRef::Service(_) if !ground.paths && !root => warnings.push(Refusal::new(
+            ),
+            BackendRef::Service(_) if !ground.paths && !root => warn(
                 Reason::PathNotSupported,
                 format!(
                     "{host}: path {:?} is left out, because pangolin-operator does not route by paths; use PIC_MODE=api",
                     path.path.chars().take(80).collect::<String>()
                 ),
-            )),
+            ),
             BackendRef::Service(backend) => {
                 paths.push(PathRule { path: path.path.clone(), kind: path.kind, backend: backend.clone() });
             }
@@ -271,9 +303,8 @@ fn address(
     backend: &Backend,
     claimant: &Claimant,
     services: &BTreeMap<String, ServiceFacts>,
-    ground: Ground<'_>,
     policy: &Policy,
-) -> Result<Address, Refused> {
+) -> Result<Address, RefusedHost> {
     let Backend { service, port } = backend;
     let namespace = claimant.namespace();
     let facts = services.get(service).ok_or_else(|| {
@@ -304,7 +335,6 @@ fn address(
         _ => None,
     };
     let scheme = claimant.annotations.options.scheme.or(by_protocol).unwrap_or(policy.scheme);
-    let scheme = if scheme == BackendScheme::H2c && !ground.h2c { BackendScheme::Http } else { scheme };
     let host = format!("{service}.{namespace}.svc.{}", policy.cluster_domain);
     Ok(Address { host, port: number, scheme })
 }

@@ -212,6 +212,31 @@ pub(crate) fn path(path: &str, kind: &str, service: &str, port: u16) -> Value {
     json!({"path": path, "pathType": kind, "backend": backend(service, &json!({"number": port}))})
 }
 
+/// The first target of a specification, in the shape of this binary.
+pub(crate) fn target(spec: &Value) -> &Value {
+    match crate::KIND {
+        Kind::Single => &spec["target"],
+        Kind::Multi => &spec["targets"][0],
+    }
+}
+
+/// A specification with this target alone, in the shape of this binary.
+pub(crate) fn targets(target: &Value) -> Value {
+    match crate::KIND {
+        Kind::Single => json!({ "target": target }),
+        Kind::Multi => json!({ "targets": [target] }),
+    }
+}
+
+/// `httpConfig` with open access, where the shape of this binary has fields for it.
+pub(crate) fn http_config(mut http: Value) -> Value {
+    if crate::KIND == Kind::Multi {
+        http["sso"] = json!(false);
+        http["blockAccess"] = json!(false);
+    }
+    http
+}
+
 /// A rule for each host, with the root path to the Service `app`.
 pub(crate) fn rules(hosts: &[&str]) -> Value {
     hosts.iter().map(|host| json!({"host": host, "http": {"paths": [path("/", "Prefix", "app", 80)]}})).collect()
@@ -227,6 +252,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(client: Client, install: impl FnOnce(&mut Operator)) -> Self {
+        super::logs::keep();
         // A clock that is paused with the one of the runtime.
         let clock = std::sync::Arc::new(ManualClock::starting_at(jiff::Timestamp::now()));
         let mut operator = Operator::new(client, OperatorOptions { clock, ..OperatorOptions::default() });

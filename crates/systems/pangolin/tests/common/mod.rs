@@ -3,4 +3,6 @@
 
 pub(crate) mod bed;
 pub(crate) mod crds;
+pub(crate) mod logs;
+pub(crate) mod operator;
 pub(crate) mod pangolins;

@@ -80,6 +80,9 @@ impl<P: Pangolin> Pangolin for Fragile<P> {
     fn probe(&self) -> Answer<'_, ()> {
         self.inner.probe()
     }
+    fn answers(&self) -> u64 {
+        self.inner.answers()
+    }
     fn domains(&self) -> Answer<'_, Arc<[Domain]>> {
         self.inner.domains()
     }
@@ -118,18 +121,26 @@ impl<P: Pangolin> Pangolin for Fragile<P> {
     }
 }
 
-/// The strict stand-in without a port, for a clock that is paused. A change of a target may be late.
+/// The strict stand-in without a port, for a clock that is paused. A call may be late, slow or broken.
 #[derive(Debug)]
 pub(crate) struct InProcess {
     state: Arc<Mutex<State>>,
     calls: Mutex<Vec<String>>,
-    late: Mutex<Option<Duration>>,
+    late: Mutex<Option<(&'static str, Duration)>>,
+    slow: Mutex<Option<(&'static str, Duration)>>,
+    broken: Mutex<Option<&'static str>>,
 }
 
 impl Default for InProcess {
     fn default() -> Self {
         let state = Arc::new(Mutex::new(State::of(Version::V1_22)));
-        Self { state, calls: Mutex::default(), late: Mutex::default() }
+        Self {
+            state,
+            calls: Mutex::default(),
+            late: Mutex::default(),
+            slow: Mutex::default(),
+            broken: Mutex::default(),
+        }
     }
 }
 
@@ -143,16 +154,32 @@ impl InProcess {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// The next change of a target has its effect so much later.
-    pub(crate) fn delay(&self, by: Duration) {
-        *self.late.lock().unwrap() = Some(by);
+    /// The next call that starts like this reaches the server so much later, and is answered then.
+    pub(crate) fn slow(&self, call: &'static str, by: Duration) {
+        *self.slow.lock().unwrap() = Some((call, by));
+    }
+
+    /// The next call that starts like this has its effect so much later, and no answer.
+    pub(crate) fn delay(&self, call: &'static str, by: Duration) {
+        *self.late.lock().unwrap() = Some((call, by));
+    }
+
+    /// Every call that starts like this is a server error, until [`Self::mend`].
+    pub(crate) fn fail(&self, call: &'static str) {
+        *self.broken.lock().unwrap() = Some(call);
+    }
+
+    pub(crate) fn mend(&self) {
+        *self.broken.lock().unwrap() = None;
     }
 }
 
 impl Transport for InProcess {
     fn carry(&self, request: Outgoing) -> futures::future::BoxFuture<'_, Result<Incoming, PangolinError>> {
         let name = format!("{} {}", request.method, request.url.path());
-        let late = if name.starts_with("POST /v1/target/") { self.late.lock().unwrap().take() } else { None };
+        let late = self.late.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
+        let broken = self.broken.lock().unwrap().is_some_and(|start| name.starts_with(start));
+        let slow = self.slow.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
         self.calls.lock().unwrap().push(name);
         let state = Arc::clone(&self.state);
         let serve = move || {
@@ -167,7 +194,14 @@ impl Transport for InProcess {
             Incoming { status, location: None, retry_after: None, body: body.into_bytes() }
         };
         async move {
-            let Some(late) = late else { return Ok(serve()) };
+            if let Some((_, by)) = slow {
+                tokio::time::sleep(by).await;
+            }
+            if broken {
+                let body = br#"{"data":null,"success":false,"error":true,"message":"An error occurred","status":500}"#;
+                return Ok(Incoming { status: 500, location: None, retry_after: None, body: body.to_vec() });
+            }
+            let Some((_, late)) = late else { return Ok(serve()) };
             tokio::spawn(async move {
                 tokio::time::sleep(late).await;
                 serve();

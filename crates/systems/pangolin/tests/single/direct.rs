@@ -141,6 +141,43 @@ async fn every_change_is_one_call_and_rest_is_none(cluster) {
     assert!(running.metric("signpost_object_writes_total{outcome=\"written\"}") < 0.5, "nothing is written");
 }
 
+async fn an_old_digest_that_is_restored_with_a_manifest_is_not_believed(cluster) {
+    let direct = Direct::new(cluster).await;
+    let running = start(&direct.bed, &direct.server);
+    let rules = |at: &str| json!([{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "app", 80), path(at, "Prefix", "api", 9000)]}}]);
+    direct.bed.create("app", &json!({}), json!({"ingressClassName": "pangolin", "rules": rules("/one")})).await;
+    let old = direct.settled("app").await;
+    direct.bed.patch("app", json!({"spec": {"rules": rules("/two")}})).await;
+    direct.answers("app.ns.test", "/two", "api", 9000).await;
+    eventually("the new digest", PATIENCE, || async {
+        let now = direct.settled("app").await;
+        if now == old { Err(now) } else { Ok(()) }
+    }).await;
+    running.stop().await;
+    // The manifest of the first state, with everything that was noted on it. The list of resources shows no path.
+    let restored = json!({"metadata": {"annotations": {APPLIED_ANNOTATION: old}}, "spec": {"rules": rules("/one")}});
+    let manager = kube::api::PatchParams { field_manager: Some("kubectl".to_owned()), ..Default::default() };
+    direct.bed.ingresses.patch("app", &manager, &kube::api::Patch::Merge(restored)).await.unwrap();
+    let running = start(&direct.bed, &direct.server);
+    direct.answers("app.ns.test", "/one", "api", 9000).await;
+    direct.answers("app.ns.test", "/two", "app", 80).await;
+    // The digest is ours again, and a start costs three lists.
+    eventually("the digest is noted again", PATIENCE, || async {
+        use kube::ResourceExt as _;
+        let ingress = direct.bed.ingresses.get("app").await.unwrap();
+        let ours = signpost_engine::wrote_annotation(&ingress.metadata, APPLIED_ANNOTATION);
+        if ours && ingress.annotations().get(APPLIED_ANNOTATION) == Some(&old) { Ok(()) } else { Err(ingress.metadata) }
+    }).await;
+    running.stop().await;
+    direct.server.forget_requests();
+    let running = start(&direct.bed, &direct.server);
+    eventually("a pass and a sweep", PATIENCE, || async {
+        let done = running.metric("pic_reconcile_total{result=\"success\"}");
+        if done >= 2.0 { Ok(()) } else { Err(done) }
+    }).await;
+    assert_eq!(direct.server.requests().len(), 3, "{:?}", direct.server.requests());
+}
+
 async fn paths_are_routed_as_kubernetes_does(cluster) {
     let direct = Direct::new(cluster).await;
     let _running = start(&direct.bed, &direct.server);
@@ -340,134 +377,44 @@ async fn older_versions_of_pangolin_are_served() {
     }
 }
 
-/// Creates an Ingress that is younger than another one by at least a second, which is how ages are counted.
-async fn younger(
-    direct: &Direct,
-    than: &k8s_openapi::api::networking::v1::Ingress,
-    annotations: &serde_json::Value,
-    spec: &serde_json::Value,
-) {
-    use kube::ResourceExt as _;
-    eventually("another second", PATIENCE, || async {
-        let _ = direct.bed.ingresses.delete("younger", &DeleteParams::default()).await;
-        let made = direct.bed.create("younger", annotations, spec.clone()).await;
-        if made.creation_timestamp() > than.creation_timestamp() { Ok(()) } else { Err("the same second") }
-    })
-    .await;
-}
-
-/// Whoever owns a host and cannot expose it does not keep the endpoint of a deleted Ingress alive.
+/// A wildcard host where the server has a licence for it, and the refusals where it has none or where it overlaps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deleted_ingress_is_withdrawn_although_a_broken_one_names_its_host() {
-    let missing = json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "nowhere", 80)]}}]});
-    let good = json!({"ingressClassName": "pangolin", "rules": rules(&["app.ns.test"])});
-    let (none, bad) = (json!({}), json!({"pangolin.ingress.k8s.io/sso": "ture"}));
-    let tunnel = json!({"pangolin.ingress.k8s.io/tunnel-name": "nowhere"});
-    for (annotations, spec, reason) in
-        [(&none, &missing, "BackendNotFound"), (&bad, &good, "InvalidAnnotation"), (&tunnel, &good, "TunnelNotFound")]
-    {
-        for deleted in [true, false] {
-            let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
-            let _running = start(&direct.bed, &direct.server);
-            let older = direct.bed.expose("older", &["app.ns.test"]).await;
-            direct.settled("older").await;
-            younger(&direct, &older, annotations, spec).await;
-            if deleted {
-                direct.bed.delete("older").await;
-            } else {
-                direct.bed.patch("older", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
-            }
-            direct.bed.event("Warning", reason).await;
-            direct.has(if deleted { &[] } else { &["other.ns.test"] }).await;
+async fn a_wildcard_host_is_exposed_where_the_server_allows_it() {
+    use signpost_testkit::pangolin::Options;
+    for licensed in [true, false] {
+        let bed = Bed::bare(signpost_testkit::sandbox_cluster().await).await;
+        let direct = Direct { bed, server: Pangolin::with(Options { licensed, ..Options::default() }).await };
+        let mut policy = policy(&direct.bed);
+        policy.hosts.wildcards = true;
+        let _running = start_with(&direct.bed, policy, Arc::new(client(&direct.server.url(), ORG, Pangolin::KEY)));
+        direct.bed.expose("any", &["*.apps.ns.test"]).await;
+        direct.bed.expose("plain", &["plain.ns.test"]).await;
+        direct.answers("plain.ns.test", "/", "app", 80).await;
+        if !licensed {
+            let note = direct.bed.event("Warning", "ProviderRejected").await;
+            assert!(note.contains("*.apps.ns.test") && note.contains("licen"), "{note}");
+            continue;
         }
-    }
-}
-
-/// What makes access stricter does not wait for a Service of another path.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stricter_access_is_applied_while_a_service_is_missing() {
-    let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
-    let _running = start(&direct.bed, &direct.server);
-    let paths = json!([path("/", "Prefix", "app", 80), path("/api", "Prefix", "api", 9000)]);
-    let spec = json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": paths}}]});
-    direct.bed.create("app", &json!({}), spec).await;
-    direct.settled("app").await;
-    let services: Api<k8s_openapi::api::core::v1::Service> =
-        Api::namespaced(direct.bed.cluster.client(), &direct.bed.namespace);
-    services.delete("api", &DeleteParams::default()).await.unwrap();
-    direct.bed.event("Warning", "BackendNotFound").await;
-    let annotations = json!({"pangolin.ingress.k8s.io/sso": "true", "pangolin.ingress.k8s.io/block-access": "true"});
-    direct.bed.patch("app", json!({"metadata": {"annotations": annotations}})).await;
-    eventually("the resource is protected", PATIENCE, || async {
-        let row = direct.server.state().resources.values().next().unwrap().clone();
-        if (row.sso, row.block_access) == (Some(true), true) { Ok(()) } else { Err((row.sso, row.block_access)) }
-    })
-    .await;
-    direct.answers("app.ns.test", "/api", "api", 9000).await;
-}
-
-/// A typing error in `enabled` is reported, and what it exposed stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_typing_error_in_enabled_withdraws_nothing_in_opt_in_mode() {
-    let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
-    let mut policy = policy(&direct.bed);
-    policy.class.opt_in = true;
-    let _running = start_with(&direct.bed, policy, Arc::new(client(&direct.server.url(), ORG, Pangolin::KEY)));
-    let annotations = json!({"pangolin.ingress.k8s.io/enabled": "true"});
-    direct
-        .bed
-        .create("app", &annotations, json!({"ingressClassName": "nginx", "rules": rules(&["app.ns.test"])}))
+        direct.answers("shop.apps.ns.test", "/x", "app", 80).await;
+        direct.answers("api.apps.ns.test", "/", "app", 80).await;
+        assert_eq!(direct.server.get("a.b.apps.ns.test", "/"), Answer::NoRouter, "one label");
+        assert_eq!(direct.server.get("apps.ns.test", "/"), Answer::NoRouter);
+        direct.settled("any").await;
+        direct.server.forget_requests();
+        let backend = json!([{"host": "*.apps.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]);
+        direct.bed.patch("any", json!({"spec": {"rules": backend}})).await;
+        direct.answers("shop.apps.ns.test", "/", "api", 9000).await;
+        assert_eq!(direct.server.writes().len(), 1, "{:?}", direct.server.writes());
+        // A host below the suffix is refused by the server while the wildcard exists.
+        direct.bed.expose("one", &["one.apps.ns.test"]).await;
+        let note = direct.bed.event("Warning", "HostConflict").await;
+        let owner = format!("*.apps.ns.test of the Ingress {}/any", direct.bed.namespace);
+        assert!(note.starts_with("one.apps.ns.test") && note.contains(&owner), "{note}");
+        direct.bed.delete("any").await;
+        eventually("the wildcard is deleted", PATIENCE, || async {
+            let seen = direct.server.get("shop.apps.ns.test", "/");
+            if seen == Answer::NoRouter { Ok(()) } else { Err(seen) }
+        })
         .await;
-    direct.settled("app").await;
-    direct.bed.annotate("app", "enabled", Some("ture")).await;
-    let note = direct.bed.event("Warning", "InvalidAnnotation").await;
-    assert!(note.contains("ture"), "{note}");
-    direct.answers("app.ns.test", "/", "app", 80).await;
-    direct.bed.annotate("app", "enabled", Some("false")).await;
-    direct.has(&[]).await;
-}
-
-/// Every annotation beyond the seed's four, and that a change of something else keeps them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_annotation_reaches_pangolin_and_survives_another_change() {
-    let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
-    let _running = start(&direct.bed, &direct.server);
-    let given = [
-        ("sso", "true"),
-        ("block-access", "true"),
-        ("sticky-session", "true"),
-        ("tls-server-name", "inner.example.com"),
-        ("set-host-header", "host.example.com"),
-        ("headers", "{\"X-A\": \"1\"}"),
-        ("healthcheck-enabled", "true"),
-        ("healthcheck-path", "/healthz"),
-        ("healthcheck-interval", "17"),
-    ];
-    let annotations: serde_json::Map<String, serde_json::Value> =
-        given.iter().map(|(name, value)| (format!("pangolin.ingress.k8s.io/{name}"), json!(value))).collect();
-    let spec = json!({"ingressClassName": "pangolin", "rules": rules(&["app.ns.test"])});
-    direct.bed.create("app", &json!(annotations), spec).await;
-    let digest = direct.settled("app").await;
-    let check = || {
-        let state = direct.server.state();
-        let row = state.resources.values().next().unwrap();
-        assert_eq!((row.sso, row.block_access, row.sticky_session), (Some(true), true, true));
-        assert_eq!(row.tls_server_name.as_deref(), Some("inner.example.com"));
-        assert_eq!(row.set_host_header.as_deref(), Some("host.example.com"));
-        assert_eq!(row.headers, Some(json!([{"name": "X-A", "value": "1"}])));
-        let target = state.targets.values().next().unwrap();
-        assert_eq!(
-            (target.field("hcEnabled"), target.field("hcPath"), target.field("hcInterval")),
-            (&json!(true), &json!("/healthz"), &json!(17))
-        );
-    };
-    check();
-    direct.bed.patch("app", json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]}})).await;
-    eventually("the change is noted", PATIENCE, || async {
-        let now = direct.settled("app").await;
-        if now == digest { Err(now) } else { Ok(()) }
-    })
-    .await;
-    check();
-    assert_eq!(direct.server.state().targets.values().next().unwrap().field("port"), &json!(9000));
+    }
 }

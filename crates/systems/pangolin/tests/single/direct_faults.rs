@@ -92,14 +92,54 @@ async fn a_path_that_an_old_pangolin_cannot_route_is_refused_and_its_neighbour_i
     }
 }
 
+/// Each of them is named when it is needed, and nothing that exists is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_permission_is_named() {
-    let direct = Direct::new(sandbox_cluster().await).await;
-    direct.server.revoke("minimum", "createTarget");
-    let _running = start(&direct.bed, &direct.server);
-    direct.bed.expose("app", &["app.ns.test"]).await;
-    let note = direct.bed.event("Warning", "ProviderUnauthorized").await;
-    assert!(note.contains("createTarget"), "{note}");
+    let backend = |service: &str, port: u16| json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}]}});
+    let paths = json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "app", 80), path("/a", "Exact", "api", 9000)]}}]}});
+    let forget = json!({"metadata": {"annotations": {signpost_system_pangolin::APPLIED_ANNOTATION: null}}});
+    for permission in signpost_testkit::pangolin::MINIMUM {
+        let direct = Direct::new(sandbox_cluster().await).await;
+        let running = start(&direct.bed, &direct.server);
+        direct.bed.expose("app", &["app.ns.test"]).await;
+        let digest = direct.settled("app").await;
+        match *permission {
+            "getResource" | "listTargets" => {
+                running.stop().await;
+                direct.bed.patch("app", forget.clone()).await;
+            }
+            "deleteTarget" => {
+                direct.bed.patch("app", paths.clone()).await;
+                eventually("the path is there", PATIENCE, || async {
+                    let now = direct.settled("app").await;
+                    if now == digest { Err(now) } else { Ok(()) }
+                })
+                .await;
+                running.stop().await;
+            }
+            _ => running.stop().await,
+        }
+        direct.server.revoke("minimum", permission);
+        let _running = start(&direct.bed, &direct.server);
+        let mut reason = "ProviderUnauthorized";
+        match *permission {
+            "createResource" => {
+                direct.bed.patch("app", json!({"spec": {"rules": rules(&["app.ns.test", "new.ns.test"])}})).await;
+            }
+            "createTarget" => direct.bed.patch("app", paths.clone()).await,
+            "updateResource" => direct.bed.annotate("app", "sso", Some("true")).await,
+            "deleteTarget" => direct.bed.patch("app", backend("app", 80)).await,
+            "deleteResource" => {
+                direct.bed.delete("app").await;
+                reason = "StillExposed";
+            }
+            _ => direct.bed.patch("app", backend("api", 9000)).await,
+        }
+        let note = direct.bed.event("Warning", reason).await;
+        assert!(note.contains(permission), "{permission}: {note}");
+        let kept = direct.server.state().resources.values().any(|row| row.full_domain == "app.ns.test");
+        assert!(kept, "{permission}");
+    }
 }
 
 /// HTML, a server error, half a body, a lost answer: tried again, and nothing is made twice.
@@ -183,6 +223,34 @@ async fn a_pangolin_that_is_down_for_a_day_wedges_nothing_and_is_caught_up_with(
     tokio::time::sleep(std::time::Duration::from_hours(1)).await;
     pangolin.fail(None);
     has(&["kept.ns.test"]).await;
+}
+
+/// What is exposed is counted while Pangolin does not answer, and while its Ingress cannot be used.
+#[tokio::test(start_paused = true)]
+async fn the_managed_resources_are_counted_while_pangolin_is_down() {
+    let bed = Bed::bare(sandbox_cluster().await).await;
+    let pangolin = twin();
+    let running = start_with(&bed, policy(&bed), Arc::new(pangolin.clone()));
+    bed.expose("app", &["a.ns.test", "b.ns.test"]).await;
+    let managed = || running.metric("pic_pangolinresource_managed ");
+    eventually("both are counted", PATIENCE, || async {
+        if (managed() - 2.0).abs() < 0.1 { Ok(()) } else { Err(managed()) }
+    })
+    .await;
+    pangolin.fail(Some(PangolinError::Timeout));
+    bed.patch("app", json!({"spec": {"rules": rules(&["a.ns.test", "c.ns.test"])}})).await;
+    bed.event("Warning", "ProviderUnreachable").await;
+    assert!((managed() - 2.0).abs() < 0.1, "{} while it is down", managed());
+    pangolin.fail(None);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert!((managed() - 2.0).abs() < 0.1, "{} afterwards", managed());
+    bed.annotate("app", "sso", Some("ture")).await;
+    bed.event("Warning", "InvalidAnnotation").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!((managed() - 2.0).abs() < 0.1, "{} while it is refused", managed());
+    bed.delete("app").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(managed() < 0.1, "{} at the end", managed());
 }
 
 /// The rules of one step of a history: each host with its paths.
@@ -406,7 +474,7 @@ async fn a_late_write_is_found_and_corrected_within_two_minutes() {
     answers("/one", served("api", 9000)).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     // The next change of a target is done after 40 seconds; the caller waits for 15.
-    server.delay(Duration::from_secs(40));
+    server.delay("POST /v1/target/", Duration::from_secs(40));
     bed.patch("app", spec("/two")).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     bed.patch("app", spec("/one")).await;

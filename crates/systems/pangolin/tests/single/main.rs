@@ -1,44 +1,95 @@
 //! The system on the sandbox and on a real API server, with the CRD shape that has one target, and in direct mode.
 //!
+//! Tests of `crd` and `requirements` are in `tests/shapes`: they run with this shape here, and with the other one in `tests/multi`.
+//!
 //! | requirement | test |
 //! |---|---|
-//! | R001 R002 R003 R004 R006 R013 R014 R015 R016 R035 R062 R071(1) | `an_ingress_becomes_a_resource_with_the_whole_specification` |
-//! | R007 R026 R040 | `an_alias_is_mapped_to_a_tunnel_or_is_its_name` |
-//! | R008 R033 R028 | `an_ingress_of_another_class_has_no_resource_and_loses_it_with_its_class` |
-//! | R009 R028 | `the_annotation_enabled_false_deletes_the_resource` |
-//! | R010 R027 R071(4) R068 | `a_missing_tunnel_is_a_warning_and_creates_nothing_until_it_exists` |
-//! | R011 R012 R021 R071(5) | `annotations_override_tunnel_domain_and_subdomain` |
-//! | R017 R079 | `every_host_has_a_resource_and_the_first_alone_when_asked` |
-//! | R018 R080 | `a_path_that_cannot_be_routed_is_a_warning_and_the_root_is_exposed` |
-//! | R019 R020 R022 R023 R024 R070 | `crates/exposure/tests/hosts.rs`; R020 also `a_bad_host_is_a_warning_and_its_neighbour_is_exposed` |
-//! | R025 | `tunnels_are_only_read` |
-//! | R029 R063 R071(2) | `a_changed_host_creates_the_new_resource_and_deletes_the_old_one` |
-//! | R030 R042 | `settings::tests`, `report::tests` |
-//! | R031 R036 | `drift_is_corrected_and_rest_writes_nothing` |
-//! | R032 R064 R071(3) R086 | `a_deleted_ingress_takes_its_resource_along_even_while_the_operator_is_down` |
-//! | R034 R037 R066 | `an_extra_of_ours_is_deleted_and_a_foreign_one_is_not` |
-//! | R038 R060 | `what_the_operator_reports_becomes_events_and_status`, `the_status_of_an_ingress_that_is_no_longer_ours_is_cleared` |
-//! | R039 to R045 R084 | `settings::tests` |
-//! | R046 R047 R069 | `crates/signpost/tests/rbac.rs` (`each_mode_of_pangolin_works_with_its_own_role`), `tunnels_are_only_read` |
-//! | R048 R049 R050 R074 R075 R076 R077 | `deploy/`, `Makefile`, `crates/signpost/tests/one_line.rs` |
-//! | R051 R052 R053 R054 | `metrics_have_the_names_of_the_seed` |
-//! | R055 R061 | `direct`, `direct_faults`, `crates/simulation` (system `pangolin`) |
-//! | R056 | `two_operators_on_one_organisation_leave_each_other_alone` |
-//! | R057 | `direct::paths_are_routed_as_kubernetes_does` |
-//! | R065 R067 R085 | `a_failing_api_server_is_tried_again` |
-//! | R078 | `an_ingress_without_rules_is_a_warning` |
-//! | R081 R082 | `a_missing_service_or_port_is_a_warning_and_keeps_the_last_good_resource` |
-//! | R083 | `a_tunnel_that_is_not_ready_is_reported_once_and_nothing_is_created` |
-//! | R087 | the engine's queue; `PIC_RECONCILE_RATE` in `settings::tests` |
-//! | R088 | `examples/pangolin/ingressclass.yaml` |
-//! | R005 R058 R059 R072 R089 | out of scope, as the seed has them |
-//! | R073 | decisions are pure and have their tests beside them |
+//! | R001 R002 R003 R004 R006 R013 R014 R015 R016 R035 R062 R071(1) | `crd::an_ingress_becomes_a_resource_with_the_whole_specification` |
+//! | R005 R055 | `settings::tests::r055_crd_mode_takes_no_key`, `crd::tunnels_are_only_read` |
+//! | R007 R026 R040 | `crd::an_alias_is_mapped_to_a_tunnel_or_is_its_name`; the order of R026 also `crd::annotations_override_tunnel_domain_and_subdomain` |
+//! | R008 R033 R028 | `crd::an_ingress_of_another_class_has_no_resource_and_loses_it_with_its_class` |
+//! | R009 R028 | `crd::the_annotation_enabled_false_deletes_the_resource` |
+//! | R010 R027 R071(4) R068 | `crd::a_missing_tunnel_is_a_warning_and_creates_nothing_until_it_exists`; R027 also `requirements::r027_a_missing_tunnel_is_an_error_that_is_tried_again_with_backoff` |
+//! | R011 R012 R021 R071(5) | `crd::annotations_override_tunnel_domain_and_subdomain` |
+//! | R017 R079 | `crd::every_host_has_a_resource_and_the_first_alone_when_asked` |
+//! | R018 R080 | `crd::a_path_that_cannot_be_routed_is_a_warning_and_the_root_is_exposed` |
+//! | R019 R020 R021 R022 R023 R024 R070 | `crates/exposure/tests/hosts.rs`, `names::tests`; R070 also `requirements::an_object_of_pangolin_ingress_controller_is_adopted`; R020 and R023 also `crd::a_bad_host_is_a_warning_and_its_neighbour_is_exposed`, R022 `plan::tests::r022_an_address_is_a_warning_and_its_neighbour_is_exposed` |
+//! | R025 | `crd::tunnels_are_only_read`; with a tunnel elsewhere `crd::a_tunnel_of_another_namespace_is_used_where_the_shape_names_it` |
+//! | R029 R063 R071(2) | `crd::a_changed_host_creates_the_new_resource_and_deletes_the_old_one` |
+//! | R030 R042 | `report::tests::r030_what_is_done_is_compared_again_after_the_resync_period`, `settings::tests`; in direct mode `direct_rest::an_hour_at_rest_costs_a_list_per_comparison_and_two_reads_per_host` |
+//! | R031 R036 | `crd::drift_is_corrected_and_rest_writes_nothing`, `requirements::a_heartbeat_every_second_causes_no_pass` |
+//! | R032 R064 R071(3) R086 | `crd::a_deleted_ingress_takes_its_resource_along_even_while_the_operator_is_down` |
+//! | R034 R037 R066 | `crd::an_extra_of_ours_is_deleted_and_a_foreign_one_is_not`, `crd::a_foreign_object_of_the_name_is_not_changed` |
+//! | R038 R060 | `crd::what_the_operator_reports_becomes_events_and_status`, `crd::the_status_of_an_ingress_that_is_no_longer_ours_is_cleared` |
+//! | R039 R040 R041 | `settings::tests::r039_to_r045_every_variable_of_the_seed_is_read`, `crd::annotations_override_tunnel_domain_and_subdomain` |
+//! | R043 | `crates/signpost/tests/pangolin.rs` (`r043_the_log_level_of_the_seed_counts`) |
+//! | R044 | `crates/signpost/tests/rbac/namespaces.rs` (`both_modes_of_pangolin_work_with_roles_in_their_namespaces_alone`) |
+//! | R045 | `requirements::r045_as_many_ingresses_as_asked_are_worked_on_at_once` |
+//! | R046 R047 R069 | `crates/signpost/tests/rbac/main.rs` (`each_mode_of_pangolin_works_with_its_own_role`), `crd::tunnels_are_only_read`; the Deployment of R069 with R048 |
+//! | R048 R049 R050 | `crates/signpost/tests/pangolin.rs` (`r048_the_example_is_one_replica_without_root_that_can_elect_a_leader`, `r048_r049_r050_the_example_runs_with_its_probes_metrics_and_lease`), except that the binary is not static, as for R074 |
+//! | R051 | `requirements::r051_log_lines_have_the_fields_and_levels_of_the_seed` |
+//! | R052 R053 R054 | `crd::metrics_have_the_names_of_the_seed`; R053 also `direct_faults::the_managed_resources_are_counted_while_pangolin_is_down` |
+//! | R056 | `crates/signpost/tests/pangolin.rs` (`r056_an_instance_for_each_tenant_has_its_own_lease_and_marks`), `direct::two_operators_on_one_organisation_leave_each_other_alone` |
+//! | R057 | `direct::paths_are_routed_as_kubernetes_does`, `crates/exposure/tests/routing.rs` |
+//! | R061 | `direct`, `annotations`, `owners`, `direct_turns`, `direct_faults`, `direct_histories`, `direct_rest`, `crates/simulation` (system `pangolin`) |
+//! | R065 | with a model of each build of pangolin-operator: `requirements::r065_the_pangolin_operator_of_this_shape_exposes_what_is_written` |
+//! | R067 R085 | `crd::a_failing_api_server_is_tried_again`; only the sandbox fails on request |
+//! | R074 R075 R076 R077 | `deploy/Dockerfile` (two stages, uid 65532; not static and not distroless, because no musl target was at hand to build and measure it), `Makefile`, `.github/workflows/ci.yml` with `dev/image-tags` (tested in `crates/testkit/tests/setup.rs`) |
+//! | R078 | `crd::an_ingress_without_rules_is_a_warning` |
+//! | R081 R082 | `crd::a_missing_service_or_port_is_a_warning_and_keeps_the_last_good_resource` |
+//! | R083 | `crd::a_tunnel_that_is_not_ready_is_reported_once_and_nothing_is_created`, `requirements::r083_a_tunnel_that_is_not_ready_is_asked_for_every_30_seconds` |
+//! | R084 | `settings::tests::r084_every_bad_line_of_a_mapping_is_fatal_with_its_number` |
+//! | R087 | `requirements::r087_passes_are_limited_where_asked` (there is no limit unless `PIC_RECONCILE_RATE` sets one), `a_slow_retry_is_made_at_least_every_five_minutes` of the engine's queue, `requirements::r027_a_missing_tunnel_is_an_error_that_is_tried_again_with_backoff` |
+//! | R088 | `crates/signpost/tests/docs.rs` (`r088_the_classes_of_pangolin_name_our_controller_and_are_not_the_default`) |
+//! | R058 R059 R072 R089 | out of scope, as the seed has them |
+//! | R073 | decisions are pure; they are tested here more than beside the code, and coverage is not measured |
 
 // Helpers of tests fail a test as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod annotations;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../shapes/crd.rs"]
 mod crd;
 mod direct;
 mod direct_faults;
+mod direct_histories;
+mod direct_rest;
+mod direct_turns;
+mod owners;
+#[path = "../shapes/requirements.rs"]
+mod requirements;
+
+use common::crds::Kind;
+
+/// The shape of PangolinResource in this binary. The tests of a binary share one API server, and so one CRD.
+pub(crate) const KIND: Kind = Kind::Single;
+
+/// The table above has every requirement, and every test that it names exists.
+#[test]
+fn the_table_has_every_requirement_and_names_tests_that_exist() {
+    fn sources(folder: &std::path::Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let rows: Vec<&str> = include_str!("main.rs").lines().filter(|line| line.starts_with("//! | R")).collect();
+    let table = rows.join("\n");
+    let missing: Vec<String> =
+        (1..=89).map(|number| format!("R{number:03}")).filter(|name| !table.contains(name)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+    let mut code = String::new();
+    sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), &mut code);
+    let named = table.split('`').skip(1).step_by(2).filter_map(|name| name.rsplit("::").next());
+    let tests: Vec<&str> = named.filter(|name| name.matches('_').count() > 2 && !name.starts_with("PIC_")).collect();
+    assert!(tests.len() > 40, "{tests:?}");
+    for test in tests {
+        assert!(code.contains(&format!("fn {test}(")), "no test is named {test}");
+    }
+}

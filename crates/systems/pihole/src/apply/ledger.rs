@@ -4,6 +4,9 @@
 //! A ledger lists `address host` lines. A line is written before its record is created and removed after its record is
 //! deleted, so a crash in between leaves a line too many, never one too few. One per Pi-hole and owner, so that
 //! clusters and scopes do not read each other's.
+//!
+//! A request that was given up may still be carried out, and would remove a line that is needed again by then. It names the version it was
+//! made for. So a ledger that was only read is written before anything relies on it: from then on such a request is refused.
 
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ use crate::plan::Ledger;
 const HOSTS: &str = "hosts";
 /// The key with the owner. Old ledgers do not have it.
 const OWNER: &str = "owner";
+/// The key with the version that a ledger was made from, so that each write of it makes a new version.
+const AFTER: &str = "after";
 /// The label of what this operator writes.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "signpost");
 /// The ConfigMap with the id of the cluster.
@@ -222,7 +227,10 @@ impl LedgerStore for ConfigMaps {
             if version != ledger.version {
                 return Err(LedgerError::Conflict { name });
             }
-            let data = json!({ HOSTS: ledger.ledger.to_text(), OWNER: self.owner });
+            let mut data = json!({ HOSTS: ledger.ledger.to_text(), OWNER: self.owner });
+            if let Some(version) = version {
+                data[AFTER] = json!(version);
+            }
             self.put(&name, data, there.as_ref()).await?;
             Ok(self.read(&name).await?.unwrap_or_default())
         })
@@ -285,6 +293,17 @@ mod tests {
         let saved = kept.save("c", Versioned { ledger: Ledger::default(), version: taken.version }).await.unwrap();
         assert_eq!(kept.load("c").await.unwrap(), saved, "from now on it has its own");
         assert_eq!(kept.read("signpost-pihole-a-b-c").await.unwrap().unwrap().ledger, entries);
+    }
+
+    #[tokio::test]
+    async fn every_save_makes_a_new_version_so_that_an_earlier_request_is_refused() {
+        let sandbox = signpost_sandbox::Sandbox::new(signpost_sandbox::SandboxOptions::default());
+        let kept = ledgers(sandbox.client(), "home");
+        let first = kept.save("c", Versioned::default()).await.unwrap();
+        let second = kept.save("c", first.clone()).await.unwrap();
+        assert_eq!(second.ledger, first.ledger);
+        assert_ne!(second.version, first.version);
+        assert!(matches!(kept.save("c", first).await, Err(LedgerError::Conflict { .. })));
     }
 
     #[tokio::test]

@@ -103,8 +103,10 @@ impl LedgerStore for OneLedger {
     }
 
     fn save(&self, _instance: &str, ledger: Versioned) -> BoxFuture<'_, Result<Versioned, LedgerError>> {
-        self.0.lock().unwrap().clone_from(&ledger);
-        async { Ok(ledger) }.boxed()
+        let version = ledger.version.as_deref().map_or(0, |version| version.parse::<u64>().unwrap());
+        let saved = Versioned { version: Some((version + 1).to_string()), ..ledger };
+        self.0.lock().unwrap().clone_from(&saved);
+        async { Ok(saved) }.boxed()
     }
 }
 
@@ -417,6 +419,22 @@ async fn without_marks_a_crash_does_not_forget_a_write_that_is_carried_out_late(
     bed.pihole.carry_out_late();
     bed.pass_after_grace(outcome).await;
     assert_eq!((bed.pihole.lists.listing().hosts, bed.ledger()), (vec![], String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_marks_a_ledger_that_was_only_read_is_written_before_it_is_relied_on() {
+    let bed = Bed::new(false);
+    bed.pihole.lists.edit(|listing| listing.capabilities = provider::Capabilities::V6_WITHOUT_COMMENTS);
+    bed.register("app", None);
+    bed.pass().await;
+    let version = || bed.ledger.0.lock().unwrap().version.clone();
+    assert_eq!(version().as_deref(), Some("1"));
+    bed.pass().await;
+    assert_eq!(version().as_deref(), Some("1"), "nothing is created");
+    // Its line is listed already, but an earlier request may still remove it.
+    bed.pihole.lists.edit(|listing| listing.hosts.clear());
+    bed.pass().await;
+    assert_eq!((version().as_deref(), bed.pihole.lists.listing().hosts.len()), (Some("2"), 1));
 }
 
 #[test]

@@ -141,6 +141,21 @@ async fn a_host_released_again_during_a_pass_is_not_confirmed_at_its_end() {
 }
 
 #[tokio::test]
+async fn every_ingress_that_gave_up_a_host_waits_until_its_record_is_deleted() {
+    let (index, _queue) = index(&["one"]);
+    for name in ["first", "second"] {
+        index.applied(&ingress(name, &[(REGISTER, "true")], &["a.lan"]));
+    }
+    for name in ["first", "second"] {
+        index.deleted(&ObjectId::new::<Ingress>(Some("default"), name));
+    }
+    let both: BTreeSet<IngressId> = ["first", "second"].map(|name| ingress_id("default", name)).into();
+    assert_eq!(index.unconfirmed(), both);
+    index.confirm("one", &index.snapshot("one"), [Fqdn::parse("a.lan").unwrap()]);
+    assert!(index.unconfirmed().is_empty());
+}
+
+#[tokio::test]
 async fn an_unreadable_ingress_keeps_its_claims_or_makes_claims_unknown() {
     let (index, _queue) = index(&["one"]);
     index.applied(&ingress("app", &[(REGISTER, "true")], &["a.lan"]));

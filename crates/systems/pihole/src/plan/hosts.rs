@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use signpost_dns::Fqdn;
-use signpost_planning::{Claim, Claims, DeletionGuard, GuardMemory, Permission, Reason, Verdict};
+use signpost_planning::{Claim, Claims, DeletionGuard, GuardDecision, GuardMemory, Permission, Reason};
 use signpost_provider_pihole::Line;
 
 use super::PlanInput;
@@ -139,8 +139,8 @@ fn sweep(
     let lines: Vec<&Line> = deletions.iter().flat_map(|change| &change.remove).collect();
     let (limits, wait) = (DeletionGuard::LIST, input.policy.brake);
     match guard.check(limits, sorted.lines, lines, Permission::Guarded, wait, input.now) {
-        Verdict::Allowed => planned.changes.extend(deletions),
-        Verdict::Held { deletions, served, .. } => {
+        GuardDecision::Allowed => planned.changes.extend(deletions),
+        GuardDecision::Paused { deletions, served, .. } => {
             planned.paused = true;
             let message = format!(
                 "{deletions} of {served} records would be deleted at once; waiting for a second pass that wants the same"

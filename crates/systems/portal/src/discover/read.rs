@@ -2,12 +2,16 @@
 //!
 //! The annotations are those of external-dns, under both of its prefixes, and those of SRE Portal.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use signpost_apis::externaldns::DnsEndpoint;
 use signpost_apis::ingress::Ingress;
+use signpost_apis::portal::TargetMatch;
 use signpost_apis::service::{LoadBalancer, Service};
+
+use crate::plan::component::COMPONENT;
 
 /// The prefixes of external-dns's annotations, the first one counts more.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
@@ -18,10 +22,14 @@ const GROUPS: &str = "sreportal.io/groups";
 /// Whether its names are left out.
 const IGNORE: &str = "sreportal.io/ignore";
 /// The group of names without any.
-const DEFAULT_GROUP: &str = "Services";
+pub(crate) const DEFAULT_GROUP: &str = "Services";
 
-/// Names and values of one object beyond this are left out.
-const MOST: usize = 1_000;
+/// Names and values of one object beyond this are left out, which is reported.
+pub(crate) const MOST: usize = 10_000;
+/// Groups of one object beyond this are left out.
+const MOST_GROUPS: usize = 32;
+/// The label of objects that `router` generates: their names are known from the routes.
+const GENERATED: (&str, &str) = ("app.kubernetes.io/managed-by", "service-router-operator");
 
 /// What the annotations of an object ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +50,12 @@ pub(crate) struct Notes {
     pub(crate) groups: Vec<String>,
     /// Whether the names are left out.
     pub(crate) ignored: bool,
+    /// Whether they are left out wherever the object is read, and not only because another controller than external-dns publishes them.
+    pub(crate) hidden: bool,
+    /// The annotations about a component.
+    pub(crate) component: BTreeMap<String, String>,
+    /// Whether `router` generated the object.
+    pub(crate) generated: bool,
 }
 
 impl Notes {
@@ -56,6 +70,7 @@ impl Notes {
         let from = given("ingress-hostname-source").or_else(|| given("gateway-hostname-source"));
         let other_controller = given("controller").is_some_and(|controller| controller != "dns-controller");
         let mut groups = list(plain(GROUPS));
+        groups.truncate(MOST_GROUPS);
         if groups.is_empty() {
             groups.push(DEFAULT_GROUP.to_owned());
         }
@@ -72,27 +87,42 @@ impl Notes {
             portal: plain(PORTAL).map(str::to_owned),
             groups,
             ignored: plain(IGNORE) == Some("true") || other_controller,
+            hidden: plain(IGNORE) == Some("true"),
+            component: about_component(meta.annotations.as_ref()),
+            generated: meta
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(GENERATED.0))
+                .is_some_and(|by| by == GENERATED.1),
         }
+    }
+
+    /// Where the names of the object are shown.
+    pub(crate) fn place(&self) -> (Option<&str>, &[String], bool) {
+        (self.portal.as_deref(), &self.groups, self.hidden)
     }
 
     /// The hosts of an object that defines these.
     pub(crate) fn hosts<'a>(&'a self, defined: impl Iterator<Item = &'a str>) -> Vec<String> {
         let (from_spec, from_notes) = self.hosts_from;
         let defined = defined.filter(|_| from_spec);
-        let mut hosts: Vec<String> = Vec::new();
-        for host in defined.chain(self.hosts.iter().map(String::as_str).filter(|_| from_notes)) {
-            let host = host.trim();
-            if !host.is_empty() && host != "*" && hosts.len() < MOST && !hosts.iter().any(|known| known == host) {
-                hosts.push(host.to_owned());
-            }
-        }
-        hosts
+        let mut seen = BTreeSet::new();
+        let all = defined.chain(self.hosts.iter().map(String::as_str).filter(|_| from_notes)).map(str::trim);
+        let named = all.filter(|host| !host.is_empty() && *host != "*" && seen.insert(*host));
+        named.map(str::to_owned).collect()
     }
 
     /// The targets of an object that has these of its own.
     pub(crate) fn targets(&self, own: Vec<String>) -> Vec<String> {
         if self.targets.is_empty() { own } else { self.targets.clone() }
     }
+}
+
+/// The annotations about a component, where one is asked for.
+pub(crate) fn about_component(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let asked = annotations.filter(|all| all.get(COMPONENT).is_some_and(|title| !title.trim().is_empty()));
+    let about = asked.into_iter().flatten().filter(|(key, _)| key.starts_with(COMPONENT));
+    about.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// A name with its type and values, as an entry of a DNS object has them.
@@ -102,6 +132,8 @@ pub(crate) struct Named {
     /// `None` where the type follows from the values.
     pub(crate) rtype: Option<String>,
     pub(crate) targets: Vec<String>,
+    /// How the answer is compared with the targets.
+    pub(crate) how: TargetMatch,
 }
 
 /// Hosts that all have these targets: addresses by family, and the addresses of host names. A provider may answer for a host name with
@@ -125,6 +157,7 @@ pub(crate) fn named(hosts: &[String], targets: &[String]) -> Vec<Named> {
             host: host.clone(),
             rtype: rtype.map(str::to_owned),
             targets: targets.clone(),
+            how: TargetMatch::Exact,
         };
         sets.iter().map(named).collect::<Vec<_>>()
     };
@@ -158,16 +191,22 @@ pub(crate) fn of_service(service: &Service, notes: &Notes) -> Vec<Named> {
     names
 }
 
-/// The names of a DNSEndpoint, each with its own type and values.
+/// The names of a DNSEndpoint, each with its own type and values. Several sets of one name and type differ in weight or region: together they are
+/// what may be answered, and one of them is enough.
 pub(crate) fn of_endpoint(endpoint: &DnsEndpoint) -> Vec<Named> {
     let points = endpoint.spec.endpoints.iter().filter(|point| !point.dns_name.trim().is_empty());
     let mut names: Vec<Named> = Vec::new();
-    for point in points.take(MOST) {
-        let rtype = Some(point.record_type.trim()).filter(|text| !text.is_empty()).map(str::to_owned);
-        // Several sets of one name and type differ in weight or region; together they are what may be answered.
-        match names.iter_mut().find(|known| known.host == point.dns_name && known.rtype == rtype) {
-            Some(known) => known.targets.extend(point.targets.iter().cloned()),
-            None => names.push(Named { host: point.dns_name.clone(), rtype, targets: point.targets.clone() }),
+    let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for point in points {
+        let (host, rtype) = (point.dns_name.as_str(), point.record_type.trim());
+        let how = if point.set_identifier.is_empty() { TargetMatch::Exact } else { TargetMatch::Subset };
+        if let Some(known) = places.get(&(host, rtype)).and_then(|place| names.get_mut(*place)) {
+            known.targets.extend(point.targets.iter().cloned());
+            known.how = TargetMatch::Subset;
+        } else {
+            places.insert((host, rtype), names.len());
+            let rtype = Some(rtype).filter(|text| !text.is_empty()).map(str::to_owned);
+            names.push(Named { host: host.to_owned(), rtype, targets: point.targets.clone(), how });
         }
     }
     names
@@ -233,6 +272,13 @@ mod tests {
     }
 
     #[test]
+    fn many_groups_in_an_annotation_are_cut() {
+        let all: Vec<String> = (0..1000).map(|number| format!("g{number}")).collect();
+        let meta = json!({ "annotations": { "sreportal.io/groups": all.join(",") } });
+        assert_eq!(Notes::of(&serde_json::from_value(meta).unwrap()).groups.len(), MOST_GROUPS);
+    }
+
+    #[test]
     fn only_a_load_balancer_names_hosts_and_only_by_annotation() {
         let service = |type_: &str, annotations: serde_json::Value| -> Vec<Named> {
             let service: Service = serde_json::from_value(json!({
@@ -264,5 +310,6 @@ mod tests {
             .unwrap();
         let names = of_endpoint(&endpoint);
         assert_eq!(names.iter().map(|named| named.targets.len()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(names.iter().map(|named| named.how).collect::<Vec<_>>(), [TargetMatch::Subset, TargetMatch::Exact]);
     }
 }

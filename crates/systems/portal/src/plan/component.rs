@@ -1,4 +1,4 @@
-//! ReconcileManualComponents: the component that the annotations of a DNS object ask for.
+//! ReconcileManualComponents: the component that the annotations of a DNS object, or of an object that is read for its names, ask for.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,8 @@ pub const STATUS: &str = "sreportal.io/component-status";
 pub const MANAGED_BY: &str = "sreportal.io/managed-by";
 /// The value of that label.
 pub const DNS_CONTROLLER: &str = "dns-controller";
+/// Its value for components that an object with discovered names asked for.
+pub const SOURCE_CONTROLLER: &str = "source-controller";
 /// The label with the name of the portal.
 pub const PORTAL: &str = "sreportal.io/portal";
 
@@ -28,6 +30,8 @@ pub const PORTAL: &str = "sreportal.io/portal";
 pub struct Wish {
     /// The name of the object.
     pub name: String,
+    /// The portal that shows it.
+    pub portal: String,
     /// Its name for people.
     pub display_name: String,
     /// Its group.
@@ -49,6 +53,7 @@ pub fn wish(annotations: &BTreeMap<String, String>, portal: &str, groups: &[supe
     let link = given(LINK).filter(|link| link.starts_with("http://") || link.starts_with("https://"));
     Some(Wish {
         name: object_name(portal, &display_name),
+        portal: portal.to_owned(),
         group: given(GROUP).unwrap_or(fallback).chars().take(253).collect(),
         description: given(DESCRIPTION).map(|text| text.chars().take(4096).collect()),
         link: link.filter(|link| link.len() <= 2048).map(str::to_owned),

@@ -40,6 +40,17 @@ pub struct Question {
     pub how: TargetMatch,
 }
 
+/// What is wrong with an entry, and what could be read of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// What is wrong, and what to write instead.
+    pub why: String,
+    /// The name, unless it is not a name.
+    pub name: Option<Fqdn>,
+    /// The type, where it is one.
+    pub rtype: Option<RecordType>,
+}
+
 /// The key of a remembered verdict.
 pub type Subject = (Fqdn, Option<RecordType>, Values, TargetMatch);
 
@@ -49,7 +60,7 @@ pub struct Wanted {
     /// The name as it is shown: folded, or as it was written when it is not a name.
     pub shown: String,
     /// The question, or what is wrong with the entry.
-    pub question: Result<Question, String>,
+    pub question: Result<Question, Invalid>,
     /// The targets in canonical form, or as they were written.
     pub targets: Values,
     /// The purpose of the name.
@@ -73,8 +84,8 @@ pub struct Group {
     pub name: Arc<str>,
     /// Its purpose.
     pub description: Option<String>,
-    /// Its names, sorted.
-    pub names: Vec<Wanted>,
+    /// Its names, sorted. Groups with the same names share them.
+    pub names: Arc<Vec<Wanted>>,
 }
 
 /// CollectManualEntries: the groups of the spec.
@@ -84,25 +95,34 @@ pub fn collect(groups: &[DnsGroup]) -> impl Iterator<Item = &DnsGroup> {
 
 /// AggregateFQDNs: groups sorted by name, names sorted within them. Groups of the same name are one group; an entry that is repeated counts once.
 pub fn aggregate<'a>(groups: impl Iterator<Item = &'a DnsGroup>) -> Vec<Group> {
-    let mut by_name: BTreeMap<&str, Group> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, (Option<String>, Vec<Wanted>)> = BTreeMap::new();
     for group in groups {
-        let empty = || Group { name: group.name.as_str().into(), description: None, names: Vec::new() };
-        let into = by_name.entry(group.name.as_str()).or_insert_with(empty);
-        into.description = into.description.take().or_else(|| group.description.clone());
-        into.names.extend(group.entries.iter().map(read));
+        let (description, names) = by_name.entry(group.name.as_str()).or_default();
+        let given = || group.description.as_deref().map(|text| cut(text, LONGEST_DESCRIPTION).to_owned());
+        *description = description.take().or_else(given);
+        names.extend(group.entries.iter().map(read));
     }
-    let sorted = |mut group: Group| {
-        group.names.sort_by(|a, b| (&a.shown, a.rtype(), &a.targets).cmp(&(&b.shown, b.rtype(), &b.targets)));
-        group.names.dedup();
-        group
+    let sorted = |(name, (description, mut names)): (&str, (Option<String>, Vec<Wanted>))| {
+        names.sort_by(|a, b| (&a.shown, a.rtype(), &a.targets).cmp(&(&b.shown, b.rtype(), &b.targets)));
+        names.dedup();
+        Group { name: name.into(), description, names: Arc::new(names) }
     };
-    by_name.into_values().map(sorted).collect()
+    by_name.into_iter().map(sorted).collect()
 }
 
 impl Wanted {
     fn rtype(&self) -> Option<RecordType> {
         self.question.as_ref().ok().and_then(|question| question.rtype)
     }
+}
+
+/// Characters of texts that are kept. The schema has no limit for them.
+const LONGEST_NAME: usize = 512;
+const LONGEST_DESCRIPTION: usize = 1024;
+const LONGEST_REASON: usize = 1024;
+
+fn cut(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
 /// An entry as types.
@@ -114,14 +134,18 @@ pub(crate) fn read(entry: &DnsEntry) -> Wanted {
     };
     let shown = match &question {
         Ok((question, _)) => question.name.undotted().to_owned(),
-        Err(_) => entry.fqdn.clone(),
+        Err(_) => cut(&entry.fqdn, LONGEST_NAME).to_owned(),
     };
     let labels = entry.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     Wanted {
         shown,
         targets,
-        question: question.map(|(question, _)| question),
-        description: entry.description.as_deref().map(Into::into),
+        question: question.map(|(question, _)| question).map_err(|why| Invalid {
+            why: cut(&why, LONGEST_REASON).to_owned(),
+            name: Fqdn::parse(entry.fqdn.trim()).ok(),
+            rtype: entry.record_type.as_deref().and_then(|text| text.trim().parse().ok()),
+        }),
+        description: entry.description.as_deref().map(|text| cut(text, LONGEST_DESCRIPTION).into()),
         labels: labels.collect(),
     }
 }
@@ -131,7 +155,10 @@ fn question(entry: &DnsEntry) -> Result<(Question, Vec<String>), String> {
     let name = Fqdn::parse(entry.fqdn.trim()).map_err(|error| error.to_string())?;
     let given = entry.record_type.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let rtype = given.map(|text| text.parse::<RecordType>().map_err(|error| error.to_string())).transpose()?;
-    let targets: Vec<&str> = entry.targets.iter().map(|target| target.trim()).filter(|t| !t.is_empty()).collect();
+    let targets: Vec<&str> = entry.targets.iter().map(|target| target.trim()).collect();
+    if targets.contains(&"") {
+        return Err("a target is empty; remove it or write a value".to_owned());
+    }
     let how = entry.match_.unwrap_or_default();
     if targets.is_empty() {
         return Ok((Question { name, rtype, expected: Expected::Existence, how }, Vec::new()));

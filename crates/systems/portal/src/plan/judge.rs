@@ -6,11 +6,13 @@
 //! | NXDOMAIN, no record of the type, other   | notFound | NoSuchName, NoData, Mismatch |
 //! | SERVFAIL, REFUSED, a loop, unreadable    | error    | ServFail, Refused, CnameLoop, BadAnswer, ErrorCode |
 //! | none within the time limit               | timeout  | Timeout |
-//! | none, because the resolver does not work | the last verdict is kept | |
+//! | none, because no resolver works          | the last verdict is kept | |
+//! | none of some, because they do not work   | the worst of the others; the last verdict is kept where one of them gave it and the others are better | |
 //! | other, and a target host has no answer   | the last verdict is kept | |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use signpost_apis::portal::TargetMatch;
 use signpost_dns::{Fqdn, Rdata, RecordType};
@@ -22,6 +24,9 @@ use super::entries::{Expected, Question};
 /// Values of an answer that are kept, and characters of each.
 const MOST_OBSERVED: usize = 20;
 const LONGEST_OBSERVED: usize = 255;
+
+/// The resolver that asks every name server of a zone.
+const AUTHORITATIVE: &str = "authoritative";
 
 /// The answers to questions.
 pub type Answers = BTreeMap<(Fqdn, RecordType), Vec<Reply>>;
@@ -37,11 +42,20 @@ pub struct Verdict {
     pub observed: Values,
     /// How long the answer is kept, in seconds.
     pub ttl: Option<u32>,
+    /// The resolver that gave the answer.
+    pub resolver: Option<Arc<str>>,
 }
 
 impl Verdict {
     pub(crate) fn new(status: SyncStatus, reason: SyncReason, observed: Values) -> Self {
-        Self { status, reason, observed, ttl: None }
+        Self { status, reason, observed, ttl: None, resolver: None }
+    }
+
+    /// Whether it is kept beside a new verdict that resolvers which do not work have no part in: where one of them may have given it, and the new one is not
+    /// worse.
+    pub(crate) fn outlasts(&self, new: &Self, dead: &BTreeSet<Arc<str>>) -> bool {
+        let by_dead = self.resolver.as_ref().is_none_or(|resolver| dead.contains(resolver));
+        by_dead && rank(new.status) <= rank(self.status)
     }
 }
 
@@ -50,6 +64,15 @@ impl Verdict {
 pub enum Judged {
     /// A verdict.
     Verdict(Verdict),
+    /// A verdict of a part of the resolvers.
+    Partly {
+        /// The verdict.
+        verdict: Verdict,
+        /// The resolvers that do not work.
+        dead: BTreeSet<Arc<str>>,
+        /// Why one of them does not work.
+        why: String,
+    },
     /// No resolver works; the last verdict is kept.
     Outage(String),
     /// It was not asked for in this pass.
@@ -82,15 +105,21 @@ pub fn judge(question: &Question, answers: &Answers) -> Judged {
         .filter(|(name, _)| *name == question.name)
         .filter_map(|key| answers.get(key).map(Vec::as_slice))
         .collect();
-    let servers = own.iter().map(|replies| replies.len()).max().unwrap_or(0);
     let mut worst: Option<Verdict> = None;
     let mut outage = String::from("no resolver is configured");
-    for number in 0..servers {
-        let replies: Vec<&Reply> = own.iter().filter_map(|replies| replies.get(number)).collect();
-        if let Some(error) = replies.iter().filter_map(|reply| reply.result.as_ref().err()).find(|e| e.is_outage()) {
-            outage = cause(error);
+    let mut dead: BTreeMap<Arc<str>, String> = BTreeMap::new();
+    let mut authoritative = false;
+    for replies in by_server(&own) {
+        let failed = replies.iter().find_map(|reply| {
+            let error = reply.result.as_ref().err().filter(|error| error.is_outage())?;
+            Some((reply.resolver.clone(), cause(error)))
+        });
+        if let Some((resolver, why)) = failed {
+            outage.clone_from(&why);
+            dead.entry(resolver).or_insert(why);
             continue;
         }
+        authoritative |= replies.iter().any(|reply| &*reply.resolver == AUTHORITATIVE);
         // With a part of the types only there is nothing to compare.
         if replies.len() < own.len() {
             outage = format!("not every type of {} was answered", question.name);
@@ -98,7 +127,10 @@ pub fn judge(question: &Question, answers: &Answers) -> Judged {
         }
         let results = replies.iter().map(|reply| reply.result.as_ref());
         let verdict = match results.collect::<Result<Vec<&Answer>, &LookupError>>() {
-            Ok(answered) => compare(question, &answered, answers),
+            Ok(answered) => {
+                let resolver = replies.first().map(|reply| &*reply.resolver).unwrap_or_default();
+                compare(question, &answered, resolver, answers)
+            }
             Err(error) => failure(error),
         };
         if verdict.reason == SyncReason::Mismatch
@@ -108,10 +140,45 @@ pub fn judge(question: &Question, answers: &Answers) -> Judged {
             continue;
         }
         if worst.as_ref().is_none_or(|worst| rank(verdict.status) > rank(worst.status)) {
-            worst = Some(verdict);
+            worst = Some(Verdict { resolver: replies.first().map(|reply| reply.resolver.clone()), ..verdict });
         }
     }
-    worst.map_or(Judged::Outage(outage), Judged::Verdict)
+    // Of the name servers of a zone, one that can be reached is enough.
+    dead.retain(|resolver, _| !(authoritative && **resolver == *AUTHORITATIVE));
+    match (worst, dead.values().next()) {
+        (None, _) => Judged::Outage(outage),
+        (Some(verdict), None) => Judged::Verdict(verdict),
+        (Some(verdict), Some(why)) => {
+            let why = why.clone();
+            Judged::Partly { verdict, dead: dead.into_keys().collect(), why }
+        }
+    }
+}
+
+/// The replies of each server to the questions for a name. The name servers of a zone are told apart by their names, because their number may
+/// differ from question to question; of every other resolver, the first replies belong together, and so on.
+fn by_server<'a>(own: &[&'a [Reply]]) -> Vec<Vec<&'a Reply>> {
+    // Resolver, server, and the number among replies of both.
+    type Server<'a> = (&'a str, &'a str, usize);
+    let mut servers: Vec<(Server<'_>, Vec<&Reply>)> = Vec::new();
+    for replies in own {
+        let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for reply in *replies {
+            let server = match &reply.result {
+                _ if &*reply.resolver != AUTHORITATIVE => "",
+                Ok(answer) => &*answer.server,
+                Err(error) => error.server().unwrap_or_default(),
+            };
+            let number = seen.entry((&*reply.resolver, server)).or_default();
+            let key = (&*reply.resolver, server, *number);
+            *number += 1;
+            match servers.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, replies)) => replies.push(reply),
+                None => servers.push((key, vec![reply])),
+            }
+        }
+    }
+    servers.into_iter().map(|(_, replies)| replies).collect()
 }
 
 /// Why a resolver does not work, in the same words from try to try: they are part of the status.
@@ -155,9 +222,9 @@ fn failure(error: &LookupError) -> Verdict {
 }
 
 /// The verdict on the answers of one server to the questions for a name.
-fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verdict {
+fn compare(question: &Question, answered: &[&Answer], resolver: &str, answers: &Answers) -> Verdict {
     let ttl = answered.iter().filter_map(|answer| answer.ttl).min();
-    let verdict = |status, reason, observed: Values| Verdict { status, reason, observed, ttl };
+    let verdict = |status, reason, observed: Values| Verdict { ttl, ..Verdict::new(status, reason, observed) };
     let chain: Vec<&Fqdn> = answered.iter().flat_map(|answer| &answer.chain).collect();
     let led = || capped(chain.iter().map(|hop| format!("CNAME {hop}")));
     let failed =
@@ -181,7 +248,7 @@ fn compare(question: &Question, answered: &[&Answer], answers: &Answers) -> Verd
     if values.is_empty() {
         return verdict(SyncStatus::NotFound, SyncReason::NoData, led());
     }
-    if matches(question, &values, &chain, answers) {
+    if matches(question, &values, &chain, resolver, answers) {
         return verdict(SyncStatus::Sync, SyncReason::Match, texts());
     }
     verdict(SyncStatus::NotFound, SyncReason::Mismatch, texts())
@@ -194,8 +261,26 @@ fn capped(values: impl ExactSizeIterator<Item = String>) -> Values {
     values.take(MOST_OBSERVED).map(cut).chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
-/// Whether the values are as expected.
-fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], answers: &Answers) -> bool {
+/// Whether the values are as expected. The addresses of a target host are those that the same resolver answers, because another one may answer with
+/// others: by region, by load, or inside and outside of a network. A server that is not asked for the host, or does not know it, is compared with
+/// each of the other resolvers.
+fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver: &str, answers: &Answers) -> bool {
+    let of_hosts: Vec<&Reply> = questions(question)
+        .into_iter()
+        .filter(|(name, _)| *name != question.name)
+        .filter_map(|key| answers.get(&key))
+        .flatten()
+        .filter(|reply| reply.result.is_ok())
+        .collect();
+    let told: BTreeSet<&str> = of_hosts.iter().map(|reply| &*reply.resolver).collect();
+    if told.is_empty() || told.contains(resolver) {
+        return matches_by(question, values, chain, resolver, answers);
+    }
+    told.into_iter().any(|other| matches_by(question, values, chain, other, answers))
+}
+
+/// The same, with the addresses of target hosts that this resolver answers, or else any other one.
+fn matches_by(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver: &str, answers: &Answers) -> bool {
     let observed: BTreeSet<Vec<u8>> = values.iter().map(|value| meaning(value)).collect();
     let expected: BTreeSet<Vec<u8>> = match &question.expected {
         Expected::Existence => return true,
@@ -205,8 +290,12 @@ fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], answers: &An
                 return true;
             }
             let of_hosts = questions(question).into_iter().filter(|(name, _)| *name != question.name);
-            let replies = of_hosts.filter_map(|key| answers.get(&key)).flatten();
-            let found = replies.filter_map(|reply| reply.result.as_ref().ok()).flat_map(|answer| &answer.values);
+            let found = of_hosts.filter_map(|key| answers.get(&key)).flat_map(|replies| {
+                let same = replies.iter().any(|reply| &*reply.resolver == resolver && reply.result.is_ok());
+                let counts = move |reply: &&Reply| !same || &*reply.resolver == resolver;
+                let answers = replies.iter().filter(counts).filter_map(|reply| reply.result.as_ref().ok());
+                answers.flat_map(|answer| &answer.values)
+            });
             let ips = ips.iter().map(|ip| match ip {
                 IpAddr::V4(ip) => Rdata::A(*ip),
                 IpAddr::V6(ip) => Rdata::Aaaa(*ip),

@@ -22,7 +22,7 @@ fn entry(fqdn: &str, rtype: &str, targets: &[&str]) -> DnsEntry {
 
 fn read(entry: DnsEntry) -> Wanted {
     let group = DnsGroup { name: "g".into(), description: None, entries: vec![entry] };
-    aggregate(collect(&[group])).remove(0).names.remove(0)
+    aggregate(collect(&[group])).remove(0).names[0].clone()
 }
 
 fn question(fqdn: &str, rtype: &str, targets: &[&str]) -> Question {
@@ -162,7 +162,8 @@ fn an_outage_of_one_resolver_does_not_count_and_the_worst_of_the_others_does() {
     let judged = |replies: Vec<Reply>| judge(&wanted, &Answers::from([(key.clone(), replies)]));
     assert!(matches!(judged(vec![down(), down()]), Judged::Outage(_)));
     let good = || reply(found("A", &["192.0.2.1"]));
-    assert!(matches!(judged(vec![down(), good()]), Judged::Verdict(verdict) if verdict.status == Status::Sync));
+    let partly = judged(vec![down(), good()]);
+    assert!(matches!(&partly, Judged::Partly { verdict, .. } if verdict.status == Status::Sync), "{partly:?}");
     let bad = reply(found("A", &["192.0.2.9"]));
     assert!(matches!(judged(vec![good(), bad]), Judged::Verdict(verdict) if verdict.reason == Reason::Mismatch));
     assert_eq!(judge(&wanted, &Answers::new()), Judged::NotAsked);
@@ -252,13 +253,42 @@ fn a_broken_name_is_looked_up_sooner_and_never_later_than_its_ttl() {
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     let after = |failures: u32, ttl: Option<u32>| {
         let verdict = Verdict { ttl, ..Verdict::new(Status::NotFound, Reason::NoSuchName, [""].iter().collect()) };
-        let last = Checked { verdict: verdict.clone(), at: now, next: now, failures };
-        judged(verdict, Some(&last), pauses, now).next.duration_since(now).as_secs()
+        judged(verdict, failures, pauses, now).next.duration_since(now).as_secs()
     };
-    assert_eq!([after(0, None), after(1, None), after(2, None), after(40, None)], [5, 10, 20, 300]);
-    assert_eq!([after(5, Some(30)), after(5, Some(0))], [30, 5]);
+    assert_eq!([after(0, None), after(1, None), after(2, None), after(40, None)], [5, 10, 20, 30]);
+    assert_eq!([after(5, Some(20)), after(5, Some(0)), after(40, Some(3_600))], [20, 5, 30]);
     let good = Verdict::new(Status::Sync, Reason::Match, [""].iter().collect());
-    assert_eq!(judged(good, None, pauses, now).next.duration_since(now).as_secs(), 300);
+    assert_eq!(judged(good, 0, pauses, now).next.duration_since(now).as_secs(), 300);
+}
+
+#[test]
+fn a_changed_name_is_looked_up_first_and_soon_again_when_it_is_broken() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
+    let names: Vec<Wanted> =
+        (0..3).map(|number| read(entry(&format!("n{number}.example.org"), "A", &["192.0.2.1"]))).collect();
+    let all: Vec<&Wanted> = names.iter().collect();
+    let missing = |wanted: &&Wanted| {
+        let asked = questions(wanted.question.as_ref().unwrap()).remove(0);
+        (asked, vec![reply(answer(Rcode::NxDomain, &[], "A", &[]))])
+    };
+    let answers: Answers = all.iter().map(missing).collect();
+    let (nothing, none) = (Outages::new(), BTreeSet::new());
+    let mut verdicts = Verdicts::new();
+    for _ in 0..10 {
+        verdicts = judge_all(&all, (&verdicts, &nothing), (&answers, &none), pauses, now).verdicts;
+    }
+    let changed = BTreeSet::from([name("n2.example.org")]);
+    let order = |changed: &BTreeSet<Fqdn>, seconds: i64| -> Vec<String> {
+        let later = Timestamp::from_second(now.as_second() + seconds).unwrap();
+        let due = due(all.iter().map(|wanted| (*wanted, ())), &verdicts, changed, later);
+        due.into_iter().map(|(wanted, ())| wanted.shown.clone()).collect()
+    };
+    assert_eq!(order(&changed, 1), ["n2.example.org"]);
+    assert_eq!(order(&changed, 60), ["n2.example.org", "n0.example.org", "n1.example.org"]);
+    let again = judge_all(&all, (&verdicts, &nothing), (&answers, &changed), pauses, now).verdicts;
+    let pause = |wanted: &Wanted| again[&wanted.subject().unwrap()].next.duration_since(now).as_secs();
+    assert_eq!([pause(all[0]), pause(all[2])], [30, 5], "the change ends the backoff");
 }
 
 #[test]
@@ -272,4 +302,127 @@ fn of_a_huge_answer_the_first_values_are_kept() {
     };
     assert_eq!(verdict.observed.len(), 21);
     assert_eq!(verdict.observed.iter().last(), Some("and 180 more"));
+}
+
+/// A pass over one name with these answers, after what is remembered.
+fn pass(outages: &Outages, verdicts: &Verdicts, answers: &Answers, now: Timestamp) -> JudgedAll {
+    let wanted = read(entry("www.example.org", "A", &["192.0.2.1"]));
+    let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
+    judge_all(&[&wanted], (verdicts, outages), (answers, &BTreeSet::new()), pauses, now)
+}
+
+#[test]
+fn an_outage_lasts_until_the_name_is_answered_again() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let with = |result| Answers::from([((name("www.example.org"), RecordType::A), vec![reply(result)])]);
+    let down = with(Err(LookupError::Unreachable { server: server(), why: "refused".into() }));
+    let first = pass(&Outages::new(), &Verdicts::new(), &down, now);
+    assert_eq!(first.outages.len(), 1);
+    let nothing_asked = pass(&first.outages, &first.verdicts, &Answers::new(), now);
+    assert_eq!(nothing_asked.outages, first.outages, "nobody answered anything");
+    let answered = pass(&nothing_asked.outages, &nothing_asked.verdicts, &with(found("A", &["192.0.2.1"])), now);
+    assert!(answered.outages.is_empty());
+    let asked_for_others = pass(&answered.outages, &answered.verdicts, &Answers::new(), now);
+    assert!(asked_for_others.outages.is_empty() && asked_for_others.verdicts == answered.verdicts);
+}
+
+#[test]
+fn an_outage_of_one_resolver_keeps_its_verdict_unless_others_are_worse() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let from = |resolver: &str, result| Reply { resolver: resolver.into(), result };
+    let good = |resolver| from(resolver, found("A", &["192.0.2.1"]));
+    let other = |resolver| from(resolver, found("A", &["192.0.2.9"]));
+    let down = |resolver: &str| {
+        from(resolver, Err(LookupError::Unreachable { server: resolver.into(), why: "refused".into() }))
+    };
+    let both = |one, two| Answers::from([((name("www.example.org"), RecordType::A), vec![one, two])]);
+    let reason = |all: &JudgedAll| all.verdicts.values().next().unwrap().verdict.reason;
+    let next = |before: &JudgedAll, answers: Answers| pass(&before.outages, &before.verdicts, &answers, now);
+
+    let wrong = pass(&Outages::new(), &Verdicts::new(), &both(good("in"), other("out")), now);
+    assert_eq!(reason(&wrong), Reason::Mismatch);
+    let dead = next(&wrong, both(good("in"), down("out")));
+    assert_eq!((reason(&dead), dead.turns.len()), (Reason::Mismatch, 0), "the one that is wrong does not answer");
+    let why = Outage::Partial("out cannot be reached: refused".into());
+    assert_eq!(dead.outages.values().collect::<Vec<_>>(), [&why]);
+    let again = next(&dead, both(good("in"), good("out")));
+    assert_eq!((reason(&again), again.outages.len()), (Reason::Match, 0));
+    // Worse counts, and a verdict of a resolver that answers is replaced.
+    let worse = next(&again, both(other("in"), down("out")));
+    assert_eq!(reason(&worse), Reason::Mismatch);
+    assert_eq!(reason(&next(&worse, both(good("in"), down("out")))), Reason::Match);
+}
+
+#[test]
+fn a_pass_that_comes_a_tenth_early_looks_names_up() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let wanted = read(entry("www.example.org", "A", &["192.0.2.1"]));
+    let answers = Answers::from([((name("www.example.org"), RecordType::A), vec![reply(found("A", &["192.0.2.1"]))])]);
+    let verdicts = pass(&Outages::new(), &Verdicts::new(), &answers, now).verdicts;
+    let is_due = |seconds: i64| {
+        let later = Timestamp::from_second(now.as_second() + seconds).unwrap();
+        due([(&wanted, ())].into_iter(), &verdicts, &BTreeSet::new(), later).len() == 1
+    };
+    assert_eq!([is_due(200), is_due(270), is_due(300)], [false, true, true]);
+}
+
+#[test]
+fn a_target_host_is_compared_with_what_the_same_resolver_answers() {
+    let wanted = question("www.example.org", "A", &["lb.example.net"]);
+    let from = |resolver: &str, values: &[&str]| Reply { resolver: resolver.into(), result: found("A", values) };
+    let judged = |host: Vec<Reply>| {
+        let own = vec![from("one", &["192.0.2.1"]), from("two", &["192.0.2.2"])];
+        match judge(&wanted, &questions(&wanted).into_iter().zip([own, host]).collect()) {
+            Judged::Verdict(verdict) => verdict.reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(judged(vec![from("one", &["192.0.2.1"]), from("two", &["192.0.2.2"])]), Reason::Match);
+    assert_eq!(judged(vec![from("one", &["192.0.2.2"]), from("two", &["192.0.2.1"])]), Reason::Mismatch);
+    let down =
+        Reply { result: Err(LookupError::Unreachable { server: server(), why: "x".into() }), ..from("two", &[]) };
+    assert_eq!(judged(vec![from("one", &["192.0.2.1"]), down]), Reason::Mismatch, "what the other one knows counts");
+}
+
+#[test]
+fn name_servers_of_a_zone_are_told_apart_by_name() {
+    let both = question("www.example.org", "", &["2001:db8::1", "192.0.2.1"]);
+    let from = |server: &str, rtype: &str, value: &str| {
+        let answer = Answer { server: server.into(), ..found(rtype, &[value]).unwrap() };
+        Reply { resolver: "authoritative".into(), result: Ok(answer) }
+    };
+    let four = vec![from("ns1", "A", "192.0.2.1"), from("ns2", "A", "192.0.2.1")];
+    let judged = |six: Vec<Reply>| judge(&both, &questions(&both).into_iter().zip([four.clone(), six]).collect());
+    let is = |judged, reason| matches!(judged, Judged::Verdict(verdict) if verdict.reason == reason);
+    let (one, two) = (|| from("ns1", "AAAA", "2001:db8::1"), |value: &str| from("ns2", "AAAA", value));
+    assert!(is(judged(vec![two("2001:db8::1"), one()]), Reason::Match), "in any order");
+    assert!(is(judged(vec![two("2001:db8::9"), one()]), Reason::Mismatch));
+    assert!(is(judged(vec![one()]), Reason::Match), "the other one did not answer every type");
+}
+
+#[test]
+fn a_server_that_does_not_know_the_target_host_is_compared_with_each_resolver() {
+    let wanted = question("www.example.org", "A", &["lb.example.net"]);
+    let from = |resolver: &str, values: &[&str]| Reply { resolver: resolver.into(), result: found("A", values) };
+    // The server that the name was published to is asked for the name only.
+    let judged = |published: &str| {
+        let own = vec![from("published", &[published]), from("one", &["192.0.2.1"]), from("two", &["192.0.2.2"])];
+        let host = vec![from("one", &["192.0.2.1"]), from("two", &["192.0.2.2"])];
+        match judge(&wanted, &questions(&wanted).into_iter().zip([own, host]).collect()) {
+            Judged::Verdict(verdict) => verdict.reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([judged("192.0.2.1"), judged("192.0.2.2")], [Reason::Match, Reason::Match]);
+    assert_eq!(judged("192.0.2.3"), Reason::Mismatch);
+}
+
+#[test]
+fn a_name_server_that_fails_for_one_type_is_judged_by_that_failure() {
+    let both = question("www.example.org", "", &["2001:db8::1", "192.0.2.1"]);
+    let from = |result| Reply { resolver: "authoritative".into(), result };
+    let four = vec![from(Ok(Answer { server: "ns1".into(), ..found("A", &["192.0.2.1"]).unwrap() }))];
+    let six = vec![from(Err(LookupError::Timeout { server: "ns1".into(), after: Duration::from_secs(5) }))];
+    let judged = judge(&both, &questions(&both).into_iter().zip([four, six]).collect());
+    assert!(matches!(&judged, Judged::Verdict(verdict) if verdict.reason == Reason::Timeout), "{judged:?}");
 }

@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use signpost_apis::portal::TargetMatch;
 use signpost_engine::Identity;
 use signpost_engine::project::origin;
-use signpost_inventory::{At, Entry, Provenance, Source};
+use signpost_inventory::{At, Entry, Provenance, Refusal, Source, Stage, SyncReason};
 
-use super::Checked;
-use super::entries::Wanted;
+use super::entries::{Invalid, Subject, Wanted};
+use super::{Checked, invalid};
 use crate::index::{DnsFacts, Seed};
 
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The views of an object with names, shown by a portal. The same name in several groups is one view with several groups. An entry that is not a name has no view.
+/// The views of an object with names, shown by a portal. The same name in several groups is one view with several groups. An entry with a name that cannot be
+/// looked up is refused, with the reason. An entry that is not a name has no view.
 pub(crate) fn views(
     identity: &Identity,
     facts: &DnsFacts,
@@ -27,8 +28,8 @@ pub(crate) fn views(
     let portals: Vec<Arc<str>> = portal.into_iter().map(Arc::from).collect();
     let mut by_subject: BTreeMap<_, (Vec<Arc<str>>, &Wanted)> = BTreeMap::new();
     for group in facts.groups.iter() {
-        for wanted in &group.names {
-            let Some(subject) = wanted.subject() else { continue };
+        for wanted in group.names.iter() {
+            let Some(subject) = place(wanted) else { continue };
             let (groups, _) = by_subject.entry((subject, &wanted.labels)).or_insert_with(|| (Vec::new(), wanted));
             if !groups.contains(&group.name) {
                 groups.push(group.name.clone());
@@ -38,7 +39,7 @@ pub(crate) fn views(
     let mut shared: BTreeMap<(Vec<Arc<str>>, &Labels), Arc<Provenance>> = BTreeMap::new();
     let mut entries = Vec::with_capacity(by_subject.len());
     for (groups, wanted) in by_subject.into_values() {
-        let Ok(question) = &wanted.question else { continue };
+        let Some(((name, rtype, ..), _)) = place(wanted) else { continue };
         let provenance = shared.entry((groups.clone(), &wanted.labels)).or_insert_with(|| {
             Arc::new(Provenance {
                 origin: origin.clone(),
@@ -49,21 +50,41 @@ pub(crate) fn views(
                 publisher: Box::default(),
             })
         });
-        let mut entry = Entry::new(question.name.clone(), question.rtype, provenance.clone());
+        let mut entry = Entry::new(name, rtype, provenance.clone());
         entry.targets = wanted.targets.clone();
         entry.description.clone_from(&wanted.description);
         entry.first_seen = At::from(identity.created);
         entry.last_seen = At::from(now);
-        entry.claims = question.how == TargetMatch::Exact && facts.source != Source::Remote;
-        if let Some(checked) = checked(wanted) {
-            entry.status = checked.verdict.status;
-            entry.reason = checked.verdict.reason;
-            entry.observed = checked.verdict.observed;
-            entry.checked_at = At::from(checked.at);
+        let verdict = match &wanted.question {
+            Ok(question) => {
+                entry.claims = question.how == TargetMatch::Exact && facts.source != Source::Remote;
+                let checked = checked(wanted);
+                entry.checked_at = checked.as_ref().map_or(At::NEVER, |checked| At::from(checked.at));
+                checked.map(|checked| checked.verdict)
+            }
+            Err(Invalid { why, .. }) => {
+                let reason = SyncReason::InvalidEntry.as_str();
+                entry.stage = Stage::Refused;
+                entry.refusal = Some(Box::new(Refusal { reason, message: why.as_str().into() }));
+                Some(invalid(why))
+            }
+        };
+        if let Some(verdict) = verdict {
+            (entry.status, entry.reason, entry.observed) = (verdict.status, verdict.reason, verdict.observed);
         }
         entries.push(entry);
     }
     entries
+}
+
+/// What tells the views of an object apart: the subject of an entry, and whether the entry is refused. `None` for an entry that is not a name.
+fn place(wanted: &Wanted) -> Option<(Subject, bool)> {
+    match &wanted.question {
+        Ok(_) => Some((wanted.subject()?, false)),
+        Err(Invalid { name, rtype, .. }) => {
+            Some(((name.clone()?, *rtype, wanted.targets.clone(), TargetMatch::Exact), true))
+        }
+    }
 }
 
 /// The verdict of an entry in the last status.

@@ -15,7 +15,7 @@ use signpost_apis::{
     powerdns::ClusterZone,
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Finalizers, Identity, Index, ObjectId, Touch, Wanted};
+use signpost_engine::{Finalizers, Identity, Index, ObjectId, Touch, Wanted, is_reported};
 use signpost_planning::{Reason, Refusal};
 
 use super::{
@@ -30,8 +30,10 @@ const DEFAULT_TTL: i64 = 300;
 #[derive(Debug)]
 pub(super) struct EndpointObject {
     pub(super) identity: Identity,
-    /// Its endpoints, in order.
+    /// Its endpoints, in order. While one of them has a name that cannot be understood, also those that it had before.
     members: Vec<Arc<ObjectId>>,
+    /// Whether its status is ours: this operator has published it, now or in an earlier process.
+    reported: bool,
 }
 
 impl ZoneIndex {
@@ -50,25 +52,33 @@ impl ZoneIndex {
             }
             let id = old.map_or_else(|| identity.id.clone(), |old| old.identity.id.clone());
             let before = old.map(|old| old.members.clone()).unwrap_or_default();
-            let records: Vec<Record> = records(&identity, &id, &object.spec.endpoints)
-                .into_iter()
-                .filter(|record| self.minds(&record.home))
-                .collect();
+            let mut records = records(&identity, &id, &object.spec.endpoints);
+            // A name that cannot be understood is in no zone: it is reported by whoever has other endpoints of the object. Which of the former
+            // ones it is for is not known, so what they published stays.
+            let concerned = !before.is_empty() || records.iter().any(|record| self.minds(&record.home));
+            let keeps = records.iter().any(is_unnamed);
+            records.retain(|record| self.minds(&record.home) || (concerned && is_unnamed(record)));
             if records.is_empty() && !object.spec.endpoints.is_empty() {
                 // All of it is in zones that this process leaves to others.
                 drop(state);
                 self.endpoint_deleted(&identity.id);
                 return;
             }
-            let members: Vec<Arc<ObjectId>> = records.iter().map(|record| record.identity.id.clone()).collect();
-            for gone in before.iter().filter(|id| !members.contains(id)) {
-                touched.extend(state.remove_record(gone));
+            let mut members: Vec<Arc<ObjectId>> = records.iter().map(|record| record.identity.id.clone()).collect();
+            let former = before.iter().filter(|id| !members.contains(id)).cloned().collect::<Vec<_>>();
+            if keeps {
+                members.extend(former);
+            } else {
+                for id in &former {
+                    touched.extend(state.remove_record(id));
+                }
             }
             for record in records {
                 touched.extend(state.put_endpoint(record));
             }
             let home = members.first().and_then(|id| state.records.get(id)).map(|record| record.home.clone());
-            state.endpoints.insert(id.clone(), EndpointObject { identity, members });
+            let reported = is_reported(&object.metadata);
+            state.endpoints.insert(id.clone(), EndpointObject { identity, members, reported });
             (id, home.unwrap_or_else(|| ZoneKey::Unnamed(Arc::from(""))))
         };
         for (home, touch) in touched {
@@ -92,15 +102,39 @@ impl ZoneIndex {
         }
     }
 
-    /// The wanted status of a DNSEndpoint now: its generation is observed once every endpoint was judged.
+    /// Whether all DNSEndpoints have been listed: before that, none of them is known to be deleted.
+    pub(crate) fn are_endpoints_listed(&self) -> bool {
+        self.read().endpoints_listed
+    }
+
+    /// All DNSEndpoints are known: what was written for those that are deleted may be deleted now.
+    fn all_endpoints_listed(&self) {
+        let keys: BTreeSet<ZoneKey> = {
+            let mut state = self.write();
+            if std::mem::replace(&mut state.endpoints_listed, true) {
+                return;
+            }
+            state.homes.keys().cloned().chain(state.zones.values().map(|zone| zone.key.clone())).collect()
+        };
+        for key in keys {
+            self.queue.touch(key, Touch::All);
+        }
+    }
+
+    /// The wanted status of a DNSEndpoint now: its generation is observed once every endpoint that can be understood is published. An object
+    /// that another one publishes is not ours to report, and neither is an empty one that was never ours.
     pub(crate) fn endpoint_wanted(&self, id: &ObjectId) -> Option<Wanted> {
         let state = self.read();
         let object = state.endpoints.get(id)?;
-        let judged = |id: &Arc<ObjectId>| state.records.get(id).is_some_and(|record| record.status.is_some());
+        let done = |id: &Arc<ObjectId>| {
+            let record = state.records.get(id)?;
+            Some(record.status.as_deref()?.readiness().refusal().is_none() || record.desired.is_err())
+        };
         let status = json!({ "observedGeneration": object.identity.generation });
         let identity = object.identity.clone();
-        let all = object.members.iter().all(judged);
-        all.then(|| Wanted { status: Some(status), ..Wanted::nothing(identity) })
+        let all = object.members.iter().all(|id| done(id) == Some(true));
+        (all && (object.reported || !object.members.is_empty()))
+            .then(|| Wanted { status: Some(status), ..Wanted::nothing(identity) })
     }
 
     /// The refusals of the DNSEndpoints among these objects, complete for each.
@@ -135,12 +169,18 @@ impl State {
         Some((home, Touch::One(id)))
     }
 
-    /// Finds the zone of an endpoint: the longest name that a zone object claims. Without one, its home is its own name.
+    /// Finds the zone of an endpoint: the longest name that a zone object claims and the server has. A zone that cannot be made has no names, so
+    /// that it does not take those of a zone above it. Where the server has none yet, the longest claimed name counts; without one, its home is
+    /// its own name.
     fn place_endpoint(&self, record: &mut Record) {
-        let zone = record.written_name.parse::<Fqdn>().ok().and_then(|name| {
-            let mut keys = std::iter::successors(Some(name), Fqdn::parent).map(|name| ZoneKey::of(&name.to_string()));
-            keys.find_map(|key| Some((self.claims.holder_of(&key)?.holder.clone(), key)))
+        let names = std::iter::successors(record.written_name.parse::<Fqdn>().ok(), Fqdn::parent);
+        let claimed = names.filter_map(|name| {
+            let key = ZoneKey::of(&name.to_string());
+            Some((self.claims.holder_of(&key)?.holder.clone(), key))
         });
+        let claimed: Vec<(Arc<ObjectId>, ZoneKey)> = claimed.collect();
+        let exists = |(zone, _): &&(Arc<ObjectId>, ZoneKey)| self.zones.get(zone).is_some_and(|zone| zone.exists());
+        let zone = claimed.iter().find(exists).or(claimed.first()).cloned();
         let (object, referred) = zone.unzip();
         record.zone = object.unwrap_or_else(|| no_zone(&record.written_name));
         record.settle_in(referred.as_ref());
@@ -166,6 +206,11 @@ impl State {
         }
         keys
     }
+}
+
+/// Whether the name of an endpoint cannot be understood.
+fn is_unnamed(record: &Record) -> bool {
+    record.desired.as_ref().is_err_and(|refusal| refusal.reason == Reason::InvalidName)
 }
 
 /// The id of a zone object that does not exist.
@@ -238,6 +283,9 @@ impl Index<DnsEndpoint> for ZoneIndex {
     }
     fn deleted(&self, id: &ObjectId) {
         self.endpoint_deleted(id);
+    }
+    fn listed(&self) {
+        self.all_endpoints_listed();
     }
     fn rewound(&self) {
         self.forget_versions();

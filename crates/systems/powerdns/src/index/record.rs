@@ -86,6 +86,11 @@ impl ZoneObject {
         self.identity.finalizers.has(FINALIZER)
     }
 
+    /// Whether its status reports that the server has the zone.
+    pub(crate) fn exists(&self) -> bool {
+        self.status.id.is_some()
+    }
+
     /// Its wanted status, or else its current one.
     pub(crate) fn decided(&self) -> &ZoneStatus {
         self.wanted.as_deref().unwrap_or(&self.status)
@@ -102,13 +107,13 @@ impl ZoneObject {
 
 /// The record of an object, as its status keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedRecord {
     pub(crate) zone: ZoneName,
     pub(crate) key: RecordKey,
     pub(crate) digest: Digest,
 }
 
-impl Applied {
+impl AppliedRecord {
     fn parse(set: &AppliedSet) -> Option<Self> {
         Some(Self {
             zone: ZoneName::parse(&set.zone).ok()?,
@@ -134,9 +139,9 @@ impl Applied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The object's record on the server.
-    now: Option<Arc<Applied>>,
+    now: Option<Arc<AppliedRecord>>,
     /// Earlier facts, whose statuses may still be on their way back.
-    earlier: Vec<Option<Arc<Applied>>>,
+    earlier: Vec<Option<Arc<AppliedRecord>>>,
 }
 
 /// So many earlier facts of an object are recognised when the watch brings their statuses late.
@@ -156,7 +161,7 @@ pub(crate) struct Seen {
     pub(crate) ready: Option<Since>,
     pub(crate) updated: Option<Timestamp>,
     pub(crate) serial: Option<u32>,
-    pub(crate) applied: Option<Arc<Applied>>,
+    pub(crate) applied: Option<Arc<AppliedRecord>>,
     pub(crate) sync: Option<Sync>,
     /// Why it is not ready.
     pub(crate) refused: Option<Reason>,
@@ -221,7 +226,7 @@ impl Seen {
             ready: since(&status.conditions, "Ready"),
             updated: status.last_update_time.as_ref().map(|time| time.0),
             serial: status.serial.and_then(|serial| serial.try_into().ok()),
-            applied: status.applied.as_ref().and_then(Applied::parse).map(Arc::new),
+            applied: status.applied.as_ref().and_then(AppliedRecord::parse).map(Arc::new),
             sync: status.sync_status.as_deref().and_then(Sync::parse),
             refused: not_ready(&status.conditions),
             notice: notice(&status.conditions),
@@ -347,7 +352,7 @@ impl Record {
     }
 
     /// The known record of the object on the server: from a pass, or else from its status.
-    pub(crate) fn applied(&self) -> Option<&Arc<Applied>> {
+    pub(crate) fn applied(&self) -> Option<&Arc<AppliedRecord>> {
         match &self.facts {
             Some(facts) => facts.now.as_ref(),
             None => self.seen.applied.as_ref(),

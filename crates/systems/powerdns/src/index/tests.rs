@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::status::Readiness;
 use serde_json::json;
 
 fn world() -> (ZoneIndex, Zones) {
@@ -214,4 +215,24 @@ async fn a_zone_made_anew_under_another_name_takes_along_record_sets_that_wrote_
         (vec![], vec!["www.example.com.".to_owned()]),
         "what it wrote goes first"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_is_not_durable_by_a_status_that_is_about_to_be_replaced() {
+    let (world, _) = world();
+    let wrote = json!({ "syncStatus": "Succeeded", "applied": {
+        "zone": "example.com.", "name": "www.example.com.", "type": "A", "hash": "0123456789abcdef",
+    } });
+    let mut object = rrset(5, 1, &json!({ "status": wrote }));
+    object.metadata.finalizers = Some(vec![signpost_apis::powerdns::FINALIZER.to_owned()]);
+    Index::<RRset>::applied(&world, &object);
+    let record = world.record(&ObjectId::new::<RRset>(Some("ns"), "www")).unwrap();
+    let AppliedRecord { zone, key: set, digest } = (**record.applied().unwrap()).clone();
+    let mut ledger = Ledger::default();
+    ledger.list(set.clone(), digest);
+    let durable = || world.snapshot(&key(), &Touched::All, &ledger).durable;
+    assert_eq!(durable(), BTreeSet::from([set]));
+    // Another object wrote over it, and the status that no longer reports it is still on its way.
+    world.settle(vec![RecordStatus::absent(&record, &zone, Readiness::Succeeded)]);
+    assert_eq!(durable(), BTreeSet::new());
 }

@@ -18,7 +18,7 @@ use super::{
     registry::{self, Registry},
 };
 use crate::{
-    index::{digest::Digest, record::Applied},
+    index::{digest::Digest, record::AppliedRecord},
     report::status::Found,
 };
 
@@ -42,6 +42,8 @@ pub(crate) struct ZoneMemory {
     pub(crate) guard: GuardMemory,
     /// Whose ledger this is: the uid of the zone object.
     pub(crate) ledger_of: Option<Arc<str>>,
+    /// Whether the ledger has the lines of endpoints too.
+    pub(crate) lists_endpoints: bool,
     /// The generation of that object in the pass before.
     pub(crate) generation: i64,
     /// Whether this process created the zone for that object.
@@ -58,8 +60,8 @@ impl ZoneMemory {
 
     /// The zone was deleted with everything in it. A creation of it that may still be carried out is remembered.
     pub(crate) fn zone_deleted(&mut self) {
-        let Self { ledger, ledger_of, generation, .. } = std::mem::take(self);
-        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, generation, ..Self::default() };
+        let Self { ledger, ledger_of, lists_endpoints, generation, .. } = std::mem::take(self);
+        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, lists_endpoints, generation, ..Self::default() };
     }
 
     /// Whether the server has exactly what the ledger lists. A start of authority is the zone's: without one, the zone is not served.
@@ -83,7 +85,7 @@ impl ZoneMemory {
     pub(crate) fn find_listed<'a>(&self, zone: &ZoneName, keys: impl IntoIterator<Item = &'a RecordKey>) -> Found {
         let applied = |key: &RecordKey| {
             let digest = *self.present.as_ref()?.sets.get(key)?;
-            self.ledger.lists(key, digest).then(|| Applied { zone: zone.clone(), key: key.clone(), digest })
+            self.ledger.lists(key, digest).then(|| AppliedRecord { zone: zone.clone(), key: key.clone(), digest })
         };
         keys.into_iter().find_map(applied).map_or(Found::Nothing, |applied| Found::Wrote(Arc::new(applied)))
     }

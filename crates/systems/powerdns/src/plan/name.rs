@@ -12,14 +12,16 @@ use std::{
 
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
-use signpost_planning::{Candidates, Claim, Reason, Refusal, admit};
+use signpost_planning::{Candidates, Claim, Reason, Refusal, admit, excludes};
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, CommentChange, SetContent};
 
-use super::{Atom, Plan, Waiting, Write, ledger::Ledger, memory::Present, not_served, unexplained, zone};
+use super::{
+    Atom, Plan, Waiting, Write, ledger::Ledger, memory::Present, not_served, registry::Entry, unexplained, zone,
+};
 use crate::{
     index::{
         digest::Digest,
-        record::{Applied, Record, ZoneObject},
+        record::{AppliedRecord, Record, ZoneObject},
     },
     report::status::{Found, Readiness, RecordStatus},
 };
@@ -90,6 +92,8 @@ struct Place<'a> {
     kept: Option<(Arc<str>, RecordKey)>,
     /// The sets on the server that the ledger lists.
     listed: BTreeSet<RecordKey>,
+    /// By the set of an endpoint: what of external-dns is deleted with its write, so that external-dns gives the name up.
+    taken_over: BTreeMap<RecordKey, BTreeSet<RecordKey>>,
 }
 
 /// The result for the sets that are wanted here.
@@ -117,6 +121,7 @@ impl<'a> Place<'a> {
             unwanted: BTreeSet::new(),
             listed: plan.memory.ledger.at(name).into_iter().filter(|key| plan.memory.is_ours_by_ledger(key)).collect(),
             kept: None,
+            taken_over: BTreeMap::new(),
         };
         let mut queue: Vec<&Arc<Record>> = records.iter().collect();
         // Of two that were made in the same second, the one that is served stays.
@@ -164,7 +169,7 @@ impl<'a> Place<'a> {
 
     /// The set that the object wrote at this name.
     fn wrote(&self, record: &Record) -> Option<RecordKey> {
-        let here = |applied: &&Arc<Applied>| applied.zone == *self.scope.zone && applied.key.name == *self.name;
+        let here = |applied: &&Arc<AppliedRecord>| applied.zone == *self.scope.zone && applied.key.name == *self.name;
         if let Some(applied) = record.applied().filter(here) {
             let ours = !self.scope.is_secondary() || self.there.get(&applied.key) == Some(&applied.digest);
             return ours.then(|| applied.key.clone());
@@ -252,7 +257,10 @@ impl<'a> Place<'a> {
             let claim = Claim::new(record.identity.id.to_string(), since, record.identity.uid.clone());
             candidates.insert(key.clone(), claim);
         }
-        let stays = |key: &&RecordKey| !self.unwanted.contains(*key) && !orphans.contains(*key);
+        self.find_taken_over(plan);
+        let taken_over: BTreeSet<&RecordKey> = self.taken_over.values().flatten().collect();
+        let stays =
+            |key: &&RecordKey| !self.unwanted.contains(*key) && !orphans.contains(*key) && !taken_over.contains(key);
         let foreign: BTreeSet<RecordKey> = self.there.keys().filter(stays).cloned().collect();
         let admission = admit(self.scope.zone, &candidates, &foreign);
         // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written.
@@ -276,6 +284,28 @@ impl<'a> Place<'a> {
                 self.leave_alone(refused.key);
             }
         }
+    }
+
+    /// What each endpoint takes over from external-dns: the TXT record of its own set, and the sets that cannot be beside it with theirs.
+    fn find_taken_over(&mut self, plan: &Plan) {
+        let takes_over = plan.pace.endpoints.as_ref().is_some_and(|source| source.take_over);
+        let Some(present) = plan.memory.present.as_ref().filter(|_| takes_over) else { return };
+        let registered: BTreeSet<RecordKey> = present.registry.at(self.name).map(|(key, _)| key.clone()).collect();
+        let apex = self.name == self.scope.zone.name();
+        let wrote = |key: &RecordKey| self.records.iter().any(|record| self.wrote(record).as_ref() == Some(key));
+        let (mut found, mut taken_over) = (BTreeSet::new(), BTreeMap::new());
+        for (key, _) in self.wants.iter().filter(|(_, record)| record.endpoint.is_some()) {
+            let gives_way =
+                |other: &RecordKey| excludes(key.rtype, other.rtype, apex) && !self.wants.contains_key(other);
+            let about = registered.iter().filter(|other| *other == key || gives_way(other)).cloned().collect();
+            let entries = present.registry.entries_alone(&about);
+            let sets = about.into_iter().filter(|other| other != key && self.may_go(other) && !wrote(other));
+            let taken = sets.chain(entries).filter(|other| !self.wants.contains_key(other));
+            // Each is deleted once, with the first endpoint that needs it.
+            let taken: BTreeSet<RecordKey> = taken.filter(|other| found.insert(other.clone())).collect();
+            taken_over.insert(key.clone(), taken);
+        }
+        self.taken_over = taken_over;
     }
 
     /// What was written for an object that cannot be written now, and that its status does not report yet: it would be unknown whose that is
@@ -326,8 +356,8 @@ impl<'a> Place<'a> {
                 orphans.clear();
                 continue;
             }
-            let registered = taken_over(plan, &record, &key);
-            if self.there.get(&key) == Some(&digest) && old.is_none() && registered.is_none() {
+            let taken_over = self.taken_over.remove(&key).unwrap_or_default();
+            if self.there.get(&key) == Some(&digest) && old.is_none() && taken_over.is_empty() {
                 plan.memory.rejected.remove(&key);
                 if endpoint {
                     // No status of an object prunes what else was listed for it.
@@ -366,7 +396,7 @@ impl<'a> Place<'a> {
             plan.atoms.push(Atom {
                 name: self.name.clone(),
                 // It may need their place.
-                deletes: old.into_iter().chain(std::mem::take(orphans)).chain(registered).collect(),
+                deletes: old.into_iter().chain(std::mem::take(orphans)).chain(taken_over).collect(),
                 write: Some(write),
                 waiting: vec![Waiting::Holds(record)],
             });
@@ -457,22 +487,21 @@ fn at_rest(plan: &Plan, scope: &Scope<'_>, name: &Fqdn, records: &[Arc<Record>])
     })
 }
 
-/// Why an endpoint is left to external-dns: its registry has the name, and it is not ours already.
+/// Why an endpoint is left to external-dns: its registry has the name, with this type or with another, and it is not ours already.
 fn owned_by_external_dns(plan: &Plan, record: &Record, key: &RecordKey) -> Option<Refusal> {
     let source = plan.pace.endpoints.as_ref().filter(|_| record.endpoint.is_some())?;
-    let entry = plan.memory.present.as_ref()?.registry.owner_of(key)?;
+    if source.take_over || plan.memory.is_ours_by_ledger(key) {
+        return None;
+    }
+    let foreign = |(owned, _): &(&RecordKey, &Entry)| !plan.memory.is_ours_by_ledger(owned);
+    let registered = plan.memory.present.as_ref()?.registry.at(&key.name).filter(foreign);
+    let (owned, entry) = registered.min_by_key(|(owned, _)| *owned != key)?;
+    let which = if owned == key { key.to_string() } else { format!("{key} is not published, because {owned}") };
     let message = format!(
-        "{key} is owned by the external-dns with the owner id {:?}, by the TXT record {}. Withdraw it there, or set PDNS_DNSENDPOINTS_TAKE_OVER=true",
+        "{which} is owned by the external-dns with the owner id {:?}, by the TXT record {}. Withdraw it there, or set PDNS_DNSENDPOINTS_TAKE_OVER=true",
         entry.owner, entry.at
     );
-    let ours = plan.memory.is_ours_by_ledger(key);
-    (!source.take_over && !ours).then(|| Refusal::new(Reason::ForeignRecord, message))
-}
-
-/// The TXT record of external-dns that is deleted with the write of an endpoint, so that external-dns gives the name up.
-fn taken_over(plan: &Plan, record: &Record, key: &RecordKey) -> Option<RecordKey> {
-    let source = plan.pace.endpoints.as_ref().filter(|_| record.endpoint.is_some())?;
-    source.take_over.then(|| plan.memory.present.as_ref()?.registry.entry_alone(key)).flatten()
+    Some(Refusal::new(Reason::ForeignRecord, message))
 }
 
 /// Whether two objects ask for the same records.

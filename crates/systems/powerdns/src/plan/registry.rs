@@ -58,16 +58,17 @@ impl Registry {
         self.owned.is_empty()
     }
 
-    /// The owner of a record set.
-    pub(crate) fn owner_of(&self, key: &RecordKey) -> Option<&Entry> {
-        self.owned.get(key)
+    /// The record sets at a name that external-dns owns.
+    pub(crate) fn at<'a>(&'a self, name: &'a Fqdn) -> impl Iterator<Item = (&'a RecordKey, &'a Entry)> {
+        let from = RecordKey::new(name.clone(), RecordType::A);
+        self.owned.range(from..).take_while(move |(key, _)| key.name == *name)
     }
 
-    /// The TXT record of a record set, unless it is the TXT record of others as well.
-    pub(crate) fn entry_alone(&self, key: &RecordKey) -> Option<RecordKey> {
-        let at = &self.owned.get(key)?.at;
-        let alone = self.owned.values().filter(|entry| entry.at == *at).count() == 1;
-        alone.then(|| RecordKey::new(at.clone(), RecordType::Txt))
+    /// The TXT records of these record sets, apart from those that are the TXT record of another set as well.
+    pub(crate) fn entries_alone(&self, keys: &BTreeSet<RecordKey>) -> BTreeSet<RecordKey> {
+        let entries = keys.iter().filter_map(|key| self.owned.get(key)).map(|entry| &entry.at);
+        let shared = |at: &Fqdn| self.owned.iter().any(|(key, entry)| entry.at == *at && !keys.contains(key));
+        entries.filter(|at| !shared(at)).map(|at| RecordKey::new(at.clone(), RecordType::Txt)).collect()
     }
 
     /// A record set is deleted.
@@ -239,12 +240,13 @@ mod tests {
         let entry = |at: &str| Entry { at: Fqdn::parse(at).unwrap(), owner: "weu".into() };
         let key = |rtype| RecordKey::new(Fqdn::parse("app.example.org").unwrap(), rtype);
         let mut registry = Registry::of(vec![entry("a-app.example.org")], &sets(&records));
-        let txt = registry.entry_alone(&key(RecordType::A)).unwrap();
+        let txt = registry.entries_alone(&[key(RecordType::A)].into()).pop_first().unwrap();
         assert_eq!(txt.to_string(), "a-app.example.org. TXT");
         registry.remove(&txt);
         assert!(registry.is_empty());
         let shared = Registry::of(vec![entry("app.example.org")], &sets(&records));
         assert_eq!(shared.owned.len(), 2);
-        assert_eq!(shared.entry_alone(&key(RecordType::A)), None);
+        assert!(shared.entries_alone(&[key(RecordType::A)].into()).is_empty());
+        assert_eq!(shared.entries_alone(&[key(RecordType::A), key(RecordType::Aaaa)].into()).len(), 1);
     }
 }

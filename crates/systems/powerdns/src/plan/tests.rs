@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
-use signpost_apis::powerdns::{RRset, Zone};
+use signpost_apis::{
+    externaldns::DnsEndpoint,
+    powerdns::{RRset, Zone},
+};
 use signpost_engine::{Index, ObjectId, Queue, Touched};
 use signpost_provider_powerdns::{ServerSet, ZoneContents};
 
@@ -15,6 +18,7 @@ use crate::{
         ledger::Ledger,
         memory::{Present, Rejection, plain_info},
     },
+    settings::EndpointSource,
 };
 
 #[path = "departure_tests.rs"]
@@ -41,12 +45,14 @@ struct Scene {
     ledger: Vec<String>,
     rejected: Vec<(RecordKey, Rejection)>,
     present: bool,
+    /// DNSEndpoints are a source; `true`: names of external-dns are taken over.
+    take_over: Option<bool>,
 }
 
 impl Scene {
     fn new() -> Self {
         let world = ZoneIndex::new(Queue::new(), None, false);
-        let scene = Self { world, sets: vec![], ledger: vec![], rejected: vec![], present: true };
+        let scene = Self { world, sets: vec![], ledger: vec![], rejected: vec![], present: true, take_over: None };
         scene.zone(json!({}))
     }
 
@@ -75,6 +81,23 @@ impl Scene {
         merge(&mut object, more);
         Index::<RRset>::applied(&self.world, &serde_json::from_value(object).unwrap());
         self
+    }
+
+    /// A DNSEndpoint `uid` with one endpoint, made after every RRset.
+    fn endpoint(self, uid: &str, name: &str, rtype: &str, target: &str) -> Self {
+        let object = json!({
+            "apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint",
+            "metadata": { "name": uid, "namespace": "ns", "uid": uid, "resourceVersion": "1", "generation": 1,
+                "creationTimestamp": "2026-03-01T00:00:00Z" },
+            "spec": { "endpoints": [{ "dnsName": format!("{name}.example.com"), "recordType": rtype, "targets": [target] }] },
+        });
+        Index::<DnsEndpoint>::applied(&self.world, &serde_json::from_value(object).unwrap());
+        Self { take_over: self.take_over.or(Some(false)), ..self }
+    }
+
+    /// external-dns owns what its TXT record at this name is about.
+    fn registered(self, at: &str) -> Self {
+        self.on_server(at, "TXT", "\"heritage=external-dns,external-dns/owner=weu\"")
     }
 
     fn on_server(mut self, name: &str, rtype: &str, record: &str) -> Self {
@@ -130,7 +153,9 @@ impl Scene {
         let memory = ZoneMemory { ledger, rejected, present, guard, generation: 1, ..ZoneMemory::default() };
         let server = if self.present { ServerView::Present } else { ServerView::Missing };
         let snapshot = self.world.snapshot(&key, touched, &memory.ledger);
-        plan(Observed { snapshot, key, server, memory, pace: pace() }, now())
+        let source = self.take_over.map(|take_over| EndpointSource { take_over, ..EndpointSource::default() });
+        let pace = Arc::new(Pace { endpoints: source, ..Pace::default() });
+        plan(Observed { key, snapshot, server, memory, pace }, now())
     }
 
     /// The plan in words: `+` writes, `-` deletions, then verdicts.
@@ -472,7 +497,7 @@ fn owner() -> serde_json::Value {
 fn what_goes_because_its_retained_zone_went_stays_on_the_server() {
     let mut owned = deleting(wrote("www", "A", "192.0.2.1"));
     owned["metadata"]["ownerReferences"] = owner();
-    let scene = |world| Scene { world, sets: vec![], ledger: vec![], rejected: vec![], present: true };
+    let scene = |world| Scene { world, sets: vec![], ledger: vec![], rejected: vec![], present: true, take_over: None };
     let alone = scene(ZoneIndex::new(Queue::new(), None, false))
         .object("www", 1, "www", "A", "192.0.2.1", owned.clone())
         .on_server("www", "A", "192.0.2.1");
@@ -637,4 +662,56 @@ proptest! {
         let second = scene.plan();
         prop_assert!(second.atoms.iter().all(|atom| atom.write.is_none()), "{:?}", second.atoms);
     }
+}
+
+#[test]
+fn what_external_dns_owns_with_another_type_is_refused_by_name() {
+    for (owned, record, at, wanted, target) in [
+        ("AAAA", "2001:db8::1", "weu-aaaa-app", "A", "192.0.2.1"),
+        ("A", "192.0.2.1", "weu-a-app", "CNAME", "lb.example.org"),
+        ("CNAME", "lb.example.org.", "weu-cname-app", "A", "192.0.2.1"),
+    ] {
+        let scene = Scene::new().on_server("app", owned, record).registered(at).endpoint("e", "app", wanted, target);
+        let plan = scene.plan();
+        assert!(plan.atoms.is_empty(), "{wanted} beside {owned}: {:?}", plan.atoms);
+        let refusal = plan.decided[0].readiness.refusal().unwrap();
+        assert_eq!(refusal.reason, Reason::ForeignRecord, "{refusal}");
+        for word in [&format!("app.example.com. {owned}"), "\"weu\"", at] {
+            assert!(refusal.message.contains(word), "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_take_over_changes_the_type_of_a_name_in_one_atom() {
+    let scene =
+        |at: &str| Scene { take_over: Some(true), ..Scene::new() }.on_server("gw", "A", "192.0.2.1").registered(at);
+    assert_eq!(
+        scene("weu-a-gw").endpoint("e", "gw", "CNAME", "lb.example.org").words(),
+        "-gw.example.com. A -weu-a-gw.example.com. TXT +gw.example.com. CNAME (ledger) for e\n"
+    );
+    // The oldest form of the registry has its TXT record at the name itself.
+    assert_eq!(
+        scene("gw").on_server("gw", "AAAA", "2001:db8::1").endpoint("e", "gw", "CNAME", "lb.example.org").words(),
+        "-gw.example.com. A -gw.example.com. AAAA -gw.example.com. TXT +gw.example.com. CNAME (ledger) for e\n"
+    );
+    // Two endpoints that need one place: it is cleared once.
+    let alias = Scene { take_over: Some(true), ..Scene::new() }
+        .on_server("gw", "CNAME", "lb.example.org.")
+        .registered("weu-cname-gw");
+    assert_eq!(
+        alias.endpoint("e", "gw", "A", "192.0.2.1").endpoint("f", "gw", "AAAA", "2001:db8::1").words(),
+        "-gw.example.com. CNAME -weu-cname-gw.example.com. TXT +gw.example.com. A (ledger) for e\n+gw.example.com. AAAA (ledger) for f\n"
+    );
+}
+
+#[test]
+fn a_take_over_leaves_types_that_may_stay_and_records_without_an_owner() {
+    let scene = Scene { take_over: Some(true), ..Scene::new() };
+    let scene =
+        scene.on_server("app", "AAAA", "2001:db8::1").registered("weu-aaaa-app").endpoint("e", "app", "A", "192.0.2.1");
+    assert_eq!(scene.words(), "+app.example.com. A (ledger) for e\n");
+    let scene = Scene { take_over: Some(true), ..Scene::new() };
+    let scene = scene.on_server("app", "A", "192.0.2.1").endpoint("e", "app", "CNAME", "lb.example.org");
+    assert_eq!(scene.words(), "e: CnameConflict\n");
 }

@@ -16,7 +16,7 @@ use signpost_provider_powerdns::{SetContent, ZoneInfo};
 use crate::{
     index::digest::Digest,
     index::record::{
-        Applied, NOTICE, Record, Seen, Since, Sync, ZoneObject, has_any_finalizer, since, without_finalizers,
+        AppliedRecord, NOTICE, Record, Seen, Since, Sync, ZoneObject, has_any_finalizer, since, without_finalizers,
     },
 };
 
@@ -60,7 +60,7 @@ pub(crate) enum Found {
     /// Nothing: whatever the object is known to have there, it still has.
     Nothing,
     /// The server has this, written for the object.
-    Wrote(Arc<Applied>),
+    Wrote(Arc<AppliedRecord>),
     /// This record is not on the server, or it belongs to another object or to no object from now on.
     Absent(ZoneName, RecordKey),
 }
@@ -163,11 +163,11 @@ impl RecordStatus {
 
     /// The server has exactly what the object wants, and had it before this pass.
     pub(crate) fn settled(record: &Record, zone: &ZoneName, key: &RecordKey, digest: Digest, now: Timestamp) -> Self {
-        let same = |applied: &&Arc<Applied>| (&applied.zone, &applied.key, applied.digest) == (zone, key, digest);
+        let same = |applied: &&Arc<AppliedRecord>| (&applied.zone, &applied.key, applied.digest) == (zone, key, digest);
         let known = record.applied().filter(same);
         // A pass before this one may have written it, and its status is still on the way.
         let pending = record.status.as_ref().filter(|status| status.wrote && known.is_some());
-        let new = || Arc::new(Applied { zone: zone.clone(), key: key.clone(), digest });
+        let new = || Arc::new(AppliedRecord { zone: zone.clone(), key: key.clone(), digest });
         // The record of an endpoint is in the ledger.
         let found = match record.endpoint {
             Some(_) => Found::Nothing,
@@ -253,9 +253,9 @@ pub(crate) fn wanted(record: &Record, now: Timestamp) -> Option<Wanted> {
     }
     let lacks = record.applied().is_some() && !record.has_finalizer() && !identity.is_deleting();
     let finalizers = lacks.then(|| identity.finalizers.with(FINALIZER));
-    let refusal = decided.refusal(&record.seen).cloned();
+    let refusals = decided.refusal(&record.seen).cloned().into_iter().collect();
     let status = serde_json::to_value(record_status(record, decided, now)).ok();
-    Some(Wanted { finalizers, status, refusal, ..Wanted::nothing(identity) })
+    Some(Wanted { finalizers, status, refusals, ..Wanted::nothing(identity) })
 }
 
 /// The wanted state of a zone object now.

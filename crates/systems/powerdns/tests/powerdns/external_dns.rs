@@ -4,7 +4,9 @@
 
 use serde_json::{Value, json};
 use signpost_system_powerdns::EndpointSource;
-use signpost_testkit::{ExternalDnsOptions, ExternalDnsVersion, PowerDns, Prober, Publisher, dig, real_cluster};
+use signpost_testkit::{
+    ExternalDnsOptions, ExternalDnsVersion, PowerDns, Prober, Publisher, dig, real_cluster, with_external_dns,
+};
 
 use crate::{
     endpoints::{install_crd, rig_with},
@@ -201,25 +203,7 @@ async fn the_operator_beside_it(version: ExternalDnsVersion) {
     );
 }
 
-macro_rules! with_both_versions {
-    ($($name:ident => $run:expr;)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn v22() {
-                ($run)(ExternalDnsVersion::V22).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn v21() {
-                ($run)(ExternalDnsVersion::V21).await;
-            }
-        }
-    )+};
-}
-
-with_both_versions! {
+with_external_dns! {
     a_chain_is_published_by_label => |version| a_chain(version, label());
     a_chain_is_published_by_annotation => |version| a_chain(version, annotation());
     an_address_cannot_become_an_alias_in_one_step => one_step_is_refused;

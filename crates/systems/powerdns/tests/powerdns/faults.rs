@@ -221,6 +221,20 @@ on_both! {
         rig.until_served("www", "A", &["192.0.2.1"]).await;
     }
 
+    async fn a_hand_edit_just_before_a_write_of_the_soa_is_not_hidden_by_it(cluster) {
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
+        rig.without_resync().await;
+        rig.zone().await;
+        rig.served("www", "www", "A", &["192.0.2.1"]).await;
+        rig.at_rest().await;
+        rig.tamper("www", "A", Some(&["203.0.113.9"])).await;
+        // The serial in an SOA of the user's is the one that the write leads to.
+        let soa = "ns1.example.org. hostmaster.example.org. 4000000000 3600 600 604800 300";
+        rig.put("RRset", "soa", rig.rrset("@", "SOA", &[soa])).await;
+        rig.until("RRset", "soa", "Succeeded").await;
+        rig.until_served("www", "A", &["192.0.2.1"]).await;
+    }
+
     async fn readiness_says_that_the_server_is_down(cluster) {
         let Some((server, rig)) = rig_with_foreign_record(cluster).await else { return };
         server.kill();

@@ -8,17 +8,21 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use signpost_apis::powerdns::{ClusterZone, FINALIZER, RRset, Zone};
+use signpost_apis::{
+    externaldns::{self, DnsEndpoint},
+    powerdns::{ClusterZone, FINALIZER, RRset, Zone},
+};
 use signpost_dns::{Fqdn, ZoneName};
 use signpost_engine::OperatorOptions;
 use signpost_provider_powerdns::{Call, Fault, MemoryServer, NewZone, ServerError, ZoneServer, ZoneSettings};
 use signpost_sandbox::{FaultPlan, Session};
-use signpost_system_powerdns::Pace;
+use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::{Cluster, eventually, sandbox_cluster};
 
 use crate::rig::{PATIENCE, fast, rrset, start_in, start_with, zone_spec};
@@ -302,4 +306,61 @@ async fn two_operators_that_share_a_cluster_zone_do_not_quarrel_about_its_status
     for (_, replica) in operators {
         replica.stop().await;
     }
+}
+
+/// Waits until the zone has these addresses on the server, and its object lists these names of endpoints.
+async fn until_addresses(server: &MemoryServer, zones: &Api<Zone>, addresses: &[&str], listed: &[&str]) {
+    let zone = ZoneName::parse(NAME).unwrap();
+    eventually(&format!("{addresses:?} are served, {listed:?} are listed"), PATIENCE, || async {
+        let sets = server.contents(&zone).map(|contents| contents.sets).unwrap_or_default();
+        let names = sets.iter().filter(|set| set.rtype == signpost_dns::RecordType::A);
+        let names: Vec<String> = names.map(|set| zone.relative(&set.name).unwrap_or_default().to_owned()).collect();
+        let lines = zones.get(NAME).await.unwrap().status.unwrap_or_default().endpoints;
+        let lines: Vec<String> = lines.iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect();
+        if names == addresses && lines == listed { Ok(()) } else { Err((names, lines)) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_dnsendpoint_kind_stops_no_zone_and_deletes_nothing() {
+    let (cluster, zones, sets) = world().await;
+    let crd = externaldns::crd();
+    cluster.install(std::slice::from_ref(&crd)).await;
+    let server = MemoryServer::new();
+    let object = Zone::new(NAME, serde_json::from_value(zone_spec()).unwrap());
+    let zone = zones.create(&PostParams::default(), &object).await.unwrap();
+    let endpoints: Api<DnsEndpoint> = Api::namespaced(cluster.client(), &zone.namespace().unwrap());
+    let publish = async |name: &str| {
+        let point = json!({ "dnsName": format!("{name}.{NAME}"), "recordType": "A", "targets": ["192.0.2.1"] });
+        let object = json!({
+            "apiVersion": externaldns::API_VERSION, "kind": "DNSEndpoint",
+            "metadata": { "name": name }, "spec": { "endpoints": [point] },
+        });
+        endpoints.patch(name, &PatchParams::apply("user"), &Patch::Apply(&object)).await.unwrap();
+    };
+    let pace = || Pace { endpoints: Some(EndpointSource::default()), ..fast() };
+    publish("app").await;
+    publish("kept").await;
+    let replica = start_with(cluster.client(), Arc::new(server.clone()), pace());
+    until_addresses(&server, &zones, &["app", "kept"], &["app", "kept"]).await;
+    replica.stop().await;
+
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    crds.delete(&crd.name_any(), &DeleteParams::default()).await.unwrap();
+    let replica = start_with(cluster.client(), Arc::new(server.clone()), pace());
+    let spec = serde_json::from_value(rrset(NAME, "Zone", "www", "A", &["192.0.2.7"])).unwrap();
+    sets.create(&PostParams::default(), &RRset::new("www", spec)).await.unwrap();
+    until_addresses(&server, &zones, &["app", "kept", "www"], &["app", "kept"]).await;
+    let passes = |server: &MemoryServer| server.log().iter().filter(|call| matches!(call, Call::Zone(_))).count();
+    let before = passes(&server);
+    eventually("two more passes", PATIENCE, || async { if passes(&server) >= before + 2 { Ok(()) } else { Err(()) } })
+        .await;
+    until_addresses(&server, &zones, &["app", "kept", "www"], &["app", "kept"]).await;
+
+    // Installed again, the objects that were deleted with it are known to be deleted.
+    cluster.install(&[crd]).await;
+    publish("new").await;
+    until_addresses(&server, &zones, &["new", "www"], &["new"]).await;
+    replica.stop().await;
 }

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -192,25 +192,26 @@ async fn settings_that_the_server_refuses_are_not_sent_on_every_pass() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_that_does_not_end_is_retried_ever_more_slowly() {
     let (scene, replica) = Scene::served_by(without_resync()).await;
-    let conflicts = Arc::new(AtomicUsize::new(0));
-    let count = conflicts.clone();
+    let tries: Arc<Mutex<Vec<tokio::time::Instant>>> = Arc::default();
+    let note = tries.clone();
     scene.server.set_gate(Some(Arc::new(move |call| match call {
         Call::Patch(..) => {
-            count.fetch_add(1, Ordering::SeqCst);
+            note.lock().unwrap().push(tokio::time::Instant::now());
             Fault::Before(ServerError::Conflict { words: "Conflict".into() })
         }
         _ => Fault::None,
     })));
-    let began = tokio::time::Instant::now();
     scene.create("www", "www", "A", "192.0.2.1").await;
     scene.until_set("www", "Failed").await;
-    eventually("it was tried four times", PATIENCE, || async {
-        let tried = conflicts.load(Ordering::SeqCst);
-        if tried >= 4 { Ok(()) } else { Err(tried) }
+    eventually("it was tried six times", PATIENCE, || async {
+        let tried = tries.lock().unwrap().len();
+        if tried >= 6 { Ok(()) } else { Err(tried) }
     })
     .await;
-    // Exponential backoff with jitter: three pauses of a few hundred milliseconds at least.
-    assert!(began.elapsed() > Duration::from_millis(300), "{:?}", began.elapsed());
+    // Pauses double, with jitter: of five, the last is well over the first.
+    let tries = tries.lock().unwrap().clone();
+    let pauses: Vec<Duration> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses[4] > 3 * pauses[0].max(Duration::from_millis(50)), "{pauses:?}");
     replica.stop().await;
 }
 

@@ -80,7 +80,7 @@ async fn thousands_of_record_sets_take_few_patches_and_one_status_each() {
     replica.stop().await;
 }
 
-/// How many arrive while the operator runs. Ten thousand take seconds in a release build (`make scale`).
+/// How many arrive while the operator runs. Ten thousand take seconds in a fast build (`make scale`).
 const ARRIVING: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
 on_both! {
@@ -100,7 +100,7 @@ on_both! {
             }
         };
         futures::stream::iter(0..ARRIVING).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
-        eventually("everything is reported", Duration::from_mins(5), || async {
+        eventually("everything is reported", Duration::from_mins(10), || async {
             let items = sets.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
             let reported = |set: &&RRset| {
                 let status = set.status.clone().unwrap_or_default();

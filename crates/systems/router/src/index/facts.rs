@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -17,9 +17,9 @@ use signpost_apis::{
     service::Service,
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Finalizers, Identity, ObjectId};
+use signpost_engine::{Finalizers, Identity, ObjectId, is_reported};
 
-use crate::{plan::names, report::status::Verdict};
+use crate::{plan::names, report::status::ObjectStatus};
 
 /// The id of an object.
 pub(crate) type Id = Arc<ObjectId>;
@@ -59,12 +59,20 @@ pub(crate) struct Known<S> {
     pub(crate) spec: Arc<S>,
     pub(crate) seen: Seen,
     /// The decision of the last pass.
-    pub(crate) verdict: Option<Arc<Verdict>>,
+    pub(crate) verdict: Option<Arc<ObjectStatus>>,
 }
 
-/// The conditions that the API server has.
+/// The conditions that the API server has, what a DNSPolicy selects and which records a Gateway has according to it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Seen(Vec<SeenCondition>);
+pub(crate) struct Seen {
+    conditions: Vec<SeenCondition>,
+    pub(crate) selected: Option<Selected>,
+    /// The record type of a Gateway.
+    pub(crate) class: Option<Class>,
+}
+
+/// What a DNSPolicy selects: whether it is active, and the names of its controllers.
+pub(crate) type Selected = (bool, Vec<String>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct SeenCondition {
@@ -82,18 +90,33 @@ impl Seen {
             reason: condition.reason.as_str().into(),
             since: condition.last_transition_time.0,
         };
-        Self(conditions.iter().map(seen).collect())
+        Self { conditions: conditions.iter().map(seen).collect(), selected: None, class: None }
+    }
+
+    pub(crate) fn of_gateway(status: &router::GatewayStatus) -> Self {
+        let class = status.record_type.as_deref().and_then(Class::of_record_type);
+        Self { class, ..Self::of(&status.conditions) }
+    }
+
+    pub(crate) fn of_policy(status: &router::DNSPolicyStatus) -> Self {
+        let selected = status.active.map(|active| (active, status.active_controllers.clone()));
+        Self { selected, ..Self::of(&status.conditions) }
     }
 
     /// Since when the condition has this status; `now` when it has another one.
     pub(crate) fn since(&self, type_: &str, status: bool, now: Timestamp) -> Timestamp {
-        let same = self.0.iter().find(|seen| *seen.type_ == *type_ && seen.status == status);
+        let same = self.conditions.iter().find(|seen| *seen.type_ == *type_ && seen.status == status);
         same.map_or(now, |seen| seen.since)
+    }
+
+    /// Whether there is a condition of the type.
+    pub(crate) fn has_type(&self, type_: &str) -> bool {
+        self.conditions.iter().any(|seen| *seen.type_ == *type_)
     }
 
     /// Whether a condition has this reason.
     pub(crate) fn has_reason(&self, reason: &str) -> bool {
-        self.0.iter().any(|seen| *seen.reason == *reason)
+        self.conditions.iter().any(|seen| *seen.reason == *reason)
     }
 }
 
@@ -131,6 +154,21 @@ pub(crate) enum Class {
     Alias,
 }
 
+impl Class {
+    /// The class in the status of a Gateway.
+    pub(crate) fn record_type(self) -> Option<&'static str> {
+        match self {
+            Self::Empty => None,
+            Self::Addresses => Some("A"),
+            Self::Alias => Some("CNAME"),
+        }
+    }
+
+    fn of_record_type(text: &str) -> Option<Self> {
+        [Self::Addresses, Self::Alias].into_iter().find(|class| class.record_type() == Some(text))
+    }
+}
+
 /// A DNSEndpoint that we generated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChildFacts {
@@ -139,12 +177,16 @@ pub(crate) struct ChildFacts {
     pub(crate) class: Class,
     /// A digest of the name that it publishes.
     pub(crate) host: u64,
+    /// A digest of the region of its controller and of its first target.
+    pub(crate) source: u64,
     /// The Service that owns it, where one does.
     pub(crate) service: Option<Arc<str>>,
     /// Whether external-dns has read the current generation.
     pub(crate) observed: bool,
     /// Whether external-dns has read any generation.
     pub(crate) read: bool,
+    /// Whether this operator publishes it itself, and so has written its status.
+    pub(crate) ours: bool,
     /// A digest of everything but its status.
     pub(crate) digest: u64,
 }
@@ -154,16 +196,22 @@ impl ChildFacts {
     pub(crate) fn of(endpoint: &DnsEndpoint) -> Option<Self> {
         let meta = &endpoint.metadata;
         let label = |key: &str| meta.labels.as_ref()?.get(key).map(String::as_str);
-        if label(MANAGED_BY) != Some(OPERATOR) {
+        let service = owner_named(meta, "Service");
+        // The owner is a proof too, together with a label of ours: the other label may have been removed by hand.
+        let owned = service.is_some() || owner_named(meta, "ServiceRoute").is_some();
+        if label(MANAGED_BY) != Some(OPERATOR) && !(owned && label(CONTROLLER).is_some()) {
             return None;
         }
-        let owner = if label(RESOURCE_TYPE) == Some(GATEWAY_SERVICE) {
-            let target = Target { controller: label(ISTIO_CONTROLLER)?.into(), postfix: label(TARGET_POSTFIX)?.into() };
-            Owner::Target(target)
-        } else {
-            // The owner counts: a label can be edited, and that of a long name is not the name.
-            let name = owner_named(meta, "ServiceRoute").or_else(|| label(SERVICE_ROUTE))?;
-            Owner::Route(Arc::new(ObjectId::new::<ServiceRoute>(meta.namespace.as_deref(), name)))
+        // The owner counts: a label can be edited, and that of a long name is not the name.
+        let owner = match owner_named(meta, "ServiceRoute") {
+            None if service.is_some() || label(RESOURCE_TYPE) == Some(GATEWAY_SERVICE) => {
+                let value = |key: &str| label(key).unwrap_or_default().into();
+                Owner::Target(Target { controller: value(ISTIO_CONTROLLER), postfix: value(TARGET_POSTFIX) })
+            }
+            route => {
+                let name = route.or_else(|| label(SERVICE_ROUTE))?;
+                Owner::Route(Arc::new(ObjectId::new::<ServiceRoute>(meta.namespace.as_deref(), name)))
+            }
         };
         let class = match endpoint.spec.endpoints.as_slice() {
             [] => Class::Empty,
@@ -175,9 +223,11 @@ impl ChildFacts {
             controller: label(CONTROLLER).unwrap_or_default().into(),
             class,
             host: endpoint.spec.endpoints.first().map_or(0, |first| host_digest(&first.dns_name)),
-            service: owner_named(meta, "Service").map(Arc::from),
+            source: source_digest(label(REGION).unwrap_or_default(), first_target(endpoint)),
+            service: service.map(Arc::from),
             observed: endpoint.is_observed(),
             read: endpoint.status.as_ref().is_some_and(|status| status.observed_generation.is_some()),
+            ours: is_reported(meta),
             digest: digest_of(endpoint),
         })
     }
@@ -194,6 +244,17 @@ pub(crate) fn host_digest(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.trim_end_matches('.').to_ascii_lowercase().hash(&mut hasher);
     hasher.finish()
+}
+
+/// The digest of the region of a controller, as the value of a label, and of a target.
+pub(crate) fn source_digest(region: &str, target: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (region, host_digest(target)).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn first_target(endpoint: &DnsEndpoint) -> &str {
+    endpoint.spec.endpoints.first().and_then(|first| first.targets.first()).map_or("", String::as_str)
 }
 
 fn digest_of(endpoint: &DnsEndpoint) -> u64 {
@@ -236,8 +297,10 @@ pub(crate) struct Points {
     pub(crate) v4: Vec<Ipv4Addr>,
     pub(crate) v6: Vec<Ipv6Addr>,
     pub(crate) names: Vec<Fqdn>,
-    /// Entrances that are neither an address nor a host name.
+    /// Entrances that are neither an address of a host nor a host name.
     pub(crate) unusable: usize,
+    /// Entrances beyond the limit.
+    pub(crate) left_out: usize,
 }
 
 impl Points {
@@ -252,15 +315,17 @@ impl Points {
     }
 
     fn of(service: &Service) -> Self {
-        let mut points = Self::default();
-        for point in service.status.load_balancer.ingress.iter().take(MOST_POINTS) {
+        let all = &service.status.load_balancer.ingress;
+        let mut points = Self { left_out: all.len().saturating_sub(MOST_POINTS), ..Self::default() };
+        for point in all.iter().take(MOST_POINTS) {
             let text = |text: &Option<String>| {
                 text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
             };
             match (text(&point.ip), text(&point.hostname)) {
-                (Some(ip), _) => match ip.parse() {
-                    Ok(std::net::IpAddr::V4(ip)) => points.v4.push(ip),
-                    Ok(std::net::IpAddr::V6(ip)) => points.v6.push(ip),
+                (Some(ip), _) => match ip.parse().map(|ip: IpAddr| ip.to_canonical()) {
+                    Ok(ip) if !is_of_host(ip) => points.unusable += 1,
+                    Ok(IpAddr::V4(ip)) => points.v4.push(ip),
+                    Ok(IpAddr::V6(ip)) => points.v6.push(ip),
                     Err(_) => points.unusable += 1,
                 },
                 (None, Some(name)) => match Fqdn::parse_hostname(&name) {
@@ -278,6 +343,12 @@ impl Points {
         points.names.dedup();
         points
     }
+}
+
+/// Whether one host can have the address. A tunnel to a development cluster reports a loopback address.
+fn is_of_host(ip: IpAddr) -> bool {
+    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !broadcast && !ip.is_unspecified() && !ip.is_multicast()
 }
 
 impl ServiceFacts {
@@ -336,8 +407,22 @@ mod tests {
         .points;
         assert_eq!(points.texts(), ["10.0.0.1", "10.0.0.2", "2001:db8::1", "lb.example.net"]);
         assert_eq!(points.unusable, 2);
+        let nobody = ["0.0.0.0", "255.255.255.255", "224.0.0.1", "::", "ff02::1"];
+        let points = service(&json!(nobody.map(|ip| json!({"ip": ip})))).points;
+        assert_eq!((points.is_empty(), points.unusable), (true, nobody.len()), "no host has it");
+        let local = ["127.0.0.1", "169.254.1.1", "::1", "fe80::1"];
+        let points = service(&json!(local.map(|ip| json!({"ip": ip})))).points;
+        assert_eq!((points.texts().len(), points.unusable), (4, 0), "minikube tunnel reports 127.0.0.1");
+        assert_eq!(
+            service(&json!([{"ip": "::ffff:10.0.0.1"}])).points.texts(),
+            ["10.0.0.1"],
+            "an IPv4 address in another form"
+        );
         let many: Vec<_> = (0..100).map(|n| json!({"ip": format!("10.0.1.{n}")})).collect();
         assert_eq!(service(&json!(many)).points.v4.len(), 100);
+        let many: Vec<_> = (0..300).map(|n| json!({"ip": format!("10.0.{}.{}", n / 250, n % 250)})).collect();
+        let points = service(&json!(many)).points;
+        assert_eq!((points.v4.len(), points.left_out), (256, 44));
     }
 
     #[test]
@@ -364,6 +449,14 @@ mod tests {
         let target = Target { controller: "i".into(), postfix: "p".into() };
         assert_eq!(ChildFacts::of(&endpoint(gateway)).unwrap().owner, Owner::Target(target));
         assert_eq!(ChildFacts::of(&endpoint(json!({SERVICE_ROUTE: "api"}))), None);
+        let mut owned = endpoint(json!({CONTROLLER: "weu"}));
+        assert_eq!(ChildFacts::of(&owned), None, "without an owner");
+        let owner =
+            json!([{"apiVersion": "routing.router.io/v1alpha1", "kind": "ServiceRoute", "name": "api", "uid": "u"}]);
+        owned.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+        assert!(ChildFacts::of(&owned).is_some(), "by its owner");
+        owned.metadata.labels = None;
+        assert_eq!(ChildFacts::of(&owned), None, "of a route, and without a label of ours");
         assert_eq!(ChildFacts::of(&endpoint(json!({MANAGED_BY: OPERATOR}))), None);
     }
 }

@@ -20,7 +20,10 @@ use crate::{
         known,
         world::{Touches, World},
     },
-    report::status::{Decision, TargetVerdict},
+    report::{
+        states::State,
+        status::{Decision, TargetVerdict},
+    },
 };
 
 /// An object that was created so many seconds after the epoch.
@@ -63,11 +66,13 @@ fn put_addresses(world: &mut World, controller: &str) {
 fn settle(world: &mut World, controller: &str, ready: bool) -> BTreeSet<RouterKey> {
     let verdict = TargetVerdict {
         ready,
-        reason: "Reason",
+        reason: State::DNSEndpointsCreated.into(),
         message: String::new(),
         refusal: None,
         addresses: Vec::new(),
         host: None,
+        class: None,
+        notice: None,
     };
     let decision = Decision::Target { target: target(controller), verdict };
     let mut touches = Touches::default();
@@ -85,6 +90,18 @@ fn a_published_name_is_told_to_those_who_had_it() {
     let rivals = ["former", "loser"].map(|controller| RouterKey::Target(target(controller)));
     assert_eq!(settle(&mut world, "winner", true), BTreeSet::from(rivals));
     assert_eq!(settle(&mut world, "winner", true), BTreeSet::new(), "once");
+}
+
+#[test]
+fn a_deleted_gateway_touches_what_its_former_controller_published() {
+    let mut world = World::new("infra");
+    put_addresses(&mut world, "former");
+    put_gateway(&mut world, "gw", "new");
+    let mut touches = Touches::default();
+    world.remove_gateway(&ObjectId::new::<Gateway>(Some("infra"), "gw"), &mut touches);
+    for controller in ["former", "new"] {
+        assert!(touches.now.contains(&RouterKey::Target(target(controller))), "{controller}: {touches:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Objects that exist and could never be read. Nobody knows what they ask for, so nothing is withdrawn because of them, and none of them loses its
 //! place to a younger object without a word.
 
+use std::sync::Arc;
+
 use signpost_apis::router;
+use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Kind, ObjectId};
 
 use crate::index::{
@@ -64,6 +67,12 @@ impl World {
     /// Whether an object of the kind could never be read.
     pub(crate) fn has_unreadable<K: kube::Resource<DynamicType = ()> + 'static>(&self) -> bool {
         self.unreadable.keys().any(ObjectId::is::<K>)
+    }
+
+    /// Whether a route that could never be read has a DNSEndpoint of the host.
+    pub(crate) fn is_published_unread(&self, host: &Fqdn) -> bool {
+        let routes = self.unreadable.keys().filter(|id| id.is::<router::ServiceRoute>());
+        routes.map(|id| Arc::new(id.clone())).any(|id| self.has_endpoint_of(&id, host))
     }
 
     /// Whether the owner is perhaps there, and only cannot be read.

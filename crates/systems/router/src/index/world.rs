@@ -13,17 +13,19 @@ use signpost_apis::router::{
     self, ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicySpec, GatewaySpec, ServiceRouteSpec,
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Identity, Kind, ObjectId};
+use signpost_engine::{Kind, ObjectId};
 use signpost_planning::{Claim, Claims};
 use tokio::time::Instant;
 
 use crate::{
     index::{
-        ECHO, FEW_HOSTS, MANY_HOSTS, RouterKey,
+        FEW_HOSTS, MANY_HOSTS, RouterKey,
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target},
+        istio::IstioFacts,
+        reserved::Reserved,
     },
     plan::{cluster, names},
-    report::status::{Decision, TargetVerdict},
+    report::status::TargetVerdict,
 };
 
 /// The used object of a kind, or why there is no such object.
@@ -38,7 +40,7 @@ pub(crate) struct Touches {
 }
 
 impl Touches {
-    fn touch(&mut self, key: RouterKey) {
+    pub(super) fn touch(&mut self, key: RouterKey) {
         self.now.insert(key);
     }
 }
@@ -65,18 +67,26 @@ pub(crate) struct World {
     pub(crate) gateways: BTreeMap<Id, Known<GatewaySpec>>,
     pub(crate) routes: BTreeMap<Id, Route>,
     pub(crate) services: BTreeMap<Id, ServiceFacts>,
+    /// Digests of the names of all Services.
+    pub(super) present_services: BTreeSet<u64>,
     /// The DNSEndpoints that we generated.
     pub(crate) children: BTreeMap<Id, ChildFacts>,
     pub(crate) by_owner: BTreeMap<Owner, BTreeSet<Id>>,
     /// All Istio Gateways.
-    pub(crate) istio: BTreeSet<ObjectId>,
+    pub(crate) istio: BTreeMap<ObjectId, IstioFacts>,
+    /// The hosts that passes write into Istio Gateways.
+    pub(super) reserved: Reserved,
     /// The routes of a Gateway, whether it exists or not.
     pub(crate) by_gateway: BTreeMap<Id, BTreeSet<Id>>,
     pub(crate) hosts: Claims<Fqdn, Id>,
     /// The decisions about the address records of gateways.
     pub(crate) targets: BTreeMap<Target, TargetVerdict>,
+    /// The routes that have published their host, by the digest of the host.
+    pub(super) served: BTreeMap<u64, Id>,
+    /// Routes that cannot be published and have DNSEndpoints of a host that they do not ask for any more, by the digest of that host.
+    pub(super) strays: BTreeMap<u64, BTreeSet<Id>>,
     /// Names that a foreign object has, and who waits for them.
-    taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
+    pub(super) taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
     pub(crate) identity: Used<ClusterIdentitySpec>,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
     /// Objects that could never be read, and when they were created: nobody knows what they ask for, so nothing is concluded from their
@@ -96,12 +106,16 @@ impl World {
             gateways: BTreeMap::new(),
             routes: BTreeMap::new(),
             services: BTreeMap::new(),
+            present_services: BTreeSet::new(),
             children: BTreeMap::new(),
             by_owner: BTreeMap::new(),
-            istio: BTreeSet::new(),
+            istio: BTreeMap::new(),
+            reserved: Reserved::default(),
             by_gateway: BTreeMap::new(),
             hosts: Claims::new(),
             targets: BTreeMap::new(),
+            served: BTreeMap::new(),
+            strays: BTreeMap::new(),
             taken: BTreeMap::new(),
             identity: used(None, None, "ClusterIdentity", cluster::check_identity),
             configuration: used(None, None, "DNSConfiguration", cluster::check_configuration),
@@ -216,9 +230,10 @@ impl World {
                 target.postfix
             })
             .collect();
-        // One name has one owner: others with the postfix may win or lose it.
+        // One name has one owner: others with the postfix may win or lose it. What a former controller published waits for its replacement.
         let targets = self.gateways.values().map(|gateway| Target::of(&gateway.spec));
-        let shared = targets.filter(|target| postfixes.contains(&target.postfix));
+        let published = self.published_targets().map(|(target, _)| target.clone());
+        let shared = targets.chain(published).filter(|target| postfixes.contains(&target.postfix));
         touches.now.extend(shared.map(RouterKey::Target));
     }
 
@@ -281,6 +296,7 @@ impl World {
         }
         self.hosts_changed(&route.gateway, touches);
         if let Some(Ok(host)) = &route.host {
+            self.unserve(host, id);
             self.hosts.remove(host, id);
             self.claims_changed(host, touches);
         }
@@ -288,6 +304,7 @@ impl World {
 
     /// Everybody who asks for this host is judged again, with the gateway that would serve it.
     fn claims_changed(&mut self, host: &Fqdn, touches: &mut Touches) {
+        self.touch_aliases(host, touches);
         let claimants: Vec<Id> = self.hosts.line(host).map(|claim| claim.holder.clone()).collect();
         for id in claimants {
             if let Some(gateway) = self.routes.get(&id).map(|route| route.gateway.clone()) {
@@ -310,6 +327,9 @@ impl World {
 
     fn host_of(&self, spec: &ServiceRouteSpec) -> Option<Result<Fqdn, Arc<str>>> {
         let identity = self.identity.as_ref().ok()?;
+        if let Some(field) = names::empty_field(spec) {
+            return Some(Err(format!("spec.{field} is empty").into()));
+        }
         Some(names::route_host(identity, spec).map_err(|error| error.to_string().into()))
     }
 
@@ -326,179 +346,7 @@ impl World {
             }
         }
         self.routes = routes;
-    }
-
-    pub(crate) fn put_service(&mut self, id: &ObjectId, new: Option<ServiceFacts>, touches: &mut Touches) {
-        if self.services.get(id) == new.as_ref() {
-            return;
-        }
-        let before = self.services.remove(id);
-        let concerns = |gateway: &Known<GatewaySpec>| {
-            let controller = gateway.spec.controller.as_str();
-            let by_label = |facts: &ServiceFacts| facts.istio.as_deref() == Some(controller);
-            id.name == controller || before.iter().chain(&new).any(by_label)
-        };
-        let targets =
-            self.gateways.values().filter(|gateway| concerns(gateway)).map(|gateway| Target::of(&gateway.spec));
-        touches.now.extend(targets.map(RouterKey::Target));
-        if let Some(new) = new {
-            self.services.insert(new.id.clone(), new);
-        }
-    }
-
-    pub(crate) fn put_child(&mut self, id: ObjectId, new: Option<ChildFacts>, touches: &mut Touches) {
-        for key in self.taken.remove(&id).into_iter().flatten() {
-            touches.touch(key);
-        }
-        let before = self.children.remove_entry(&id);
-        let Some(mut new) = new else {
-            if let Some((id, before)) = before {
-                self.forget_child(&id, &before.owner);
-                touches.touch(key_of(&before.owner));
-                self.publication_changed(&before.owner, touches);
-                self.touch_rivals_of(&before.owner, touches);
-            }
-            return;
-        };
-        if let Some((shared, _)) = self.by_owner.get_key_value(&new.owner) {
-            new.owner = shared.clone();
-        }
-        let (id, before) = match before {
-            Some((id, before)) => (id, Some(before)),
-            None => (Arc::new(id), None),
-        };
-        match &before {
-            Some(before) if before.owner != new.owner => {
-                self.forget_child(&id, &before.owner);
-                touches.touch(key_of(&before.owner));
-                touches.touch(key_of(&new.owner));
-            }
-            Some(before) if before.digest == new.digest => match &new.owner {
-                Owner::Route(route) => touches.statuses.push((route.clone(), key_of(&new.owner))),
-                Owner::Target(_) => touches.touch(key_of(&new.owner)),
-            },
-            _ => touches.later.push((key_of(&new.owner), ECHO)),
-        }
-        let owner = new.owner.clone();
-        let same = before.as_ref().is_some_and(|before| before.owner == owner && before.host == new.host);
-        self.by_owner.entry(owner.clone()).or_default().insert(id.clone());
-        self.children.insert(id, new);
-        if !same {
-            self.publication_changed(&owner, touches);
-        }
-        self.touch_rivals_of(&owner, touches);
-    }
-
-    /// What a gateway publishes decides whether another one of the name may.
-    fn touch_rivals_of(&self, owner: &Owner, touches: &mut Touches) {
-        if let Owner::Target(target) = owner {
-            self.touch_rivals(target, touches);
-        }
-    }
-
-    fn forget_child(&mut self, id: &Id, owner: &Owner) {
-        if let Some(children) = self.by_owner.get_mut(owner) {
-            children.remove(id);
-            if children.is_empty() {
-                self.by_owner.remove(owner);
-            }
-        }
-    }
-
-    pub(crate) fn put_istio(&mut self, id: ObjectId, exists: bool, touches: &mut Touches) {
-        for key in self.taken.remove(&id).into_iter().flatten() {
-            touches.touch(key);
-        }
-        let gateway = Arc::new(ObjectId::new::<router::Gateway>(id.namespace.as_deref(), &id.name));
-        let delay = if exists { ECHO } else { Duration::ZERO };
-        if exists {
-            self.istio.insert(id);
-        } else {
-            self.istio.remove(&id);
-        }
-        if self.gateways.contains_key(&gateway) {
-            touches.later.push((RouterKey::Gateway(gateway), delay));
-        }
-    }
-
-    /// Whether external-dns has read the current generation of this DNSEndpoint.
-    pub(crate) fn is_observed(&self, namespace: Option<&str>, name: &str) -> bool {
-        let id = ObjectId::new::<signpost_apis::externaldns::DnsEndpoint>(namespace, name);
-        self.children.get(&id).is_some_and(|child| child.observed)
-    }
-
-    /// The children of an owner, in order; none while it perhaps cannot be read, so that they are kept.
-    pub(crate) fn children_of(&self, owner: &Owner) -> impl Iterator<Item = (&Id, &ChildFacts)> {
-        let ids = self.by_owner.get(owner).filter(|_| !self.may_be_unreadable(owner));
-        ids.into_iter().flatten().filter_map(|id| self.children.get_key_value(id))
-    }
-
-    /// The gateways that have DNSEndpoints.
-    pub(crate) fn published_targets(&self) -> impl Iterator<Item = (&Target, &BTreeSet<Id>)> {
-        let first = Owner::Target(Target { controller: "".into(), postfix: "".into() });
-        self.by_owner.range(first..).filter_map(|(owner, children)| match owner {
-            Owner::Target(target) => Some((target, children)),
-            Owner::Route(_) => None,
-        })
-    }
-
-    /// Other gateways of the postfix: they may withdraw the name now, because this one has published it.
-    fn touch_rivals(&self, target: &Target, touches: &mut Touches) {
-        let living = self.gateways.values().map(|gateway| Target::of(&gateway.spec));
-        let published = self.published_targets().map(|(target, _)| target.clone());
-        let rivals = living.chain(published).filter(|other| other.postfix == target.postfix && other != target);
-        touches.now.extend(rivals.map(RouterKey::Target));
-    }
-
-    /// Stores one decision.
-    pub(crate) fn settle(
-        &mut self,
-        key: &RouterKey,
-        decision: Decision,
-        due: &mut BTreeSet<Id>,
-        touches: &mut Touches,
-    ) {
-        match decision {
-            Decision::Object { judged, verdict } => {
-                let id = judged.id.clone();
-                let place = verdict_of(self, &judged);
-                if let Some(place) = place {
-                    *place = Some(Arc::new(verdict));
-                    due.insert(id);
-                }
-            }
-            Decision::Published { judged, host, published } => {
-                let Some(route) = self.routes.get_mut(&judged.id) else { return };
-                let current = route.known.identity.asks_the_same(&judged) && route.host == Some(Ok(host.clone()));
-                if current && route.published != published {
-                    route.published = published;
-                    // The former owner of the host may withdraw it now.
-                    let others = self.hosts.waiting(&host).map(|claim| RouterKey::Route(claim.holder.clone()));
-                    touches.now.extend(others);
-                }
-            }
-            Decision::Target { target, verdict } => {
-                let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
-                due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
-                let told = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
-                if told(&verdict) != self.targets.get(&target).map_or((false, false), told) {
-                    self.touch_rivals(&target, touches);
-                }
-                self.targets.insert(target, verdict);
-            }
-            Decision::TargetGone(target) => {
-                self.targets.remove(&target);
-            }
-            Decision::Taken(ids) => {
-                for id in ids {
-                    // Another object of ours has the name, and the watch was late: the next pass chooses another name.
-                    if self.children.get(&id).is_some_and(|child| key_of(&child.owner) != *key) {
-                        touches.touch(key.clone());
-                    }
-                    self.taken.entry(id).or_default().insert(key.clone());
-                }
-            }
-        }
+        self.served.retain(|_, id| self.routes.get(id).is_some_and(|route| route.published));
     }
 }
 
@@ -521,30 +369,6 @@ fn put<S: PartialEq>(map: &mut BTreeMap<Id, Known<S>>, new: Known<S>, key: Route
     }
     map.insert(id, new);
     true
-}
-
-fn verdict_of<'a>(
-    world: &'a mut World,
-    judged: &Identity,
-) -> Option<&'a mut Option<Arc<crate::report::status::Verdict>>> {
-    fn place<'a, S>(
-        known: &'a mut Known<S>,
-        judged: &Identity,
-    ) -> Option<&'a mut Option<Arc<crate::report::status::Verdict>>> {
-        known.identity.asks_the_same(judged).then_some(&mut known.verdict)
-    }
-    let id = &*judged.id;
-    if id.is::<router::ClusterIdentity>() {
-        place(world.identities.get_mut(id)?, judged)
-    } else if id.is::<router::DNSConfiguration>() {
-        place(world.configurations.get_mut(id)?, judged)
-    } else if id.is::<router::DNSPolicy>() {
-        place(world.policies.get_mut(id)?, judged)
-    } else if id.is::<router::Gateway>() {
-        place(world.gateways.get_mut(id)?, judged)
-    } else {
-        place(&mut world.routes.get_mut(id)?.known, judged)
-    }
 }
 
 /// The oldest, then the first by name.
@@ -573,14 +397,15 @@ fn used<S>(
 fn claim_of(route: &Route) -> Option<(Fqdn, Claim<Id>)> {
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok().filter(|_| !identity.is_deleting())?;
-    Some((host.clone(), identity.claim()))
+    // Of two routes of one second the first by name is the owner, as with everything else here: a UID is another one after a restore.
+    Some((host.clone(), Claim::new(identity.id.clone(), identity.created, "")))
 }
 
 fn policies_of(id: &ObjectId) -> RouterKey {
     RouterKey::Policies(id.namespace.as_deref().unwrap_or_default().into())
 }
 
-fn key_of(owner: &Owner) -> RouterKey {
+pub(super) fn key_of(owner: &Owner) -> RouterKey {
     match owner {
         Owner::Route(id) => RouterKey::Route(id.clone()),
         Owner::Target(target) => RouterKey::Target(target.clone()),

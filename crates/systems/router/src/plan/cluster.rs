@@ -8,9 +8,15 @@ use signpost_engine::Identity;
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
-    index::world::Used,
+    index::{
+        facts::{CONTROLLER, REGION},
+        world::Used,
+    },
     plan::names,
-    report::status::{Decision, Detail, NOTICE, READY, Told, Verdict},
+    report::{
+        states::State,
+        status::{Decision, Detail, ObjectStatus, READY, Reported},
+    },
 };
 
 /// The name that a ClusterIdentity should have.
@@ -78,10 +84,10 @@ pub(crate) fn plan(view: &View) -> Vec<Decision> {
         Ok(()) => Ok(adopted(spec, configuration)),
         Err(why) => Err(why),
     };
-    let words = ("ClusterIdentity", IDENTITY, "ValidationSucceeded");
+    let words = ("ClusterIdentity", IDENTITY, State::ValidationSucceeded);
     let mut decisions = judge(identities, unreadable_identity.as_deref(), words, true, identity);
-    let valid = |spec: &DNSConfigurationSpec| check_configuration(spec).map(|()| (None, None));
-    let words = ("DNSConfiguration", CONFIGURATION, "ConfigurationValid");
+    let valid = |spec: &DNSConfigurationSpec| check_configuration(spec).map(|()| (None, None, labels(spec)));
+    let words = ("DNSConfiguration", CONFIGURATION, State::ConfigurationValid);
     decisions.extend(judge(configurations, unreadable_configuration.as_deref(), words, false, valid));
     decisions
 }
@@ -93,12 +99,28 @@ pub(crate) fn older_is_unreadable(kind: &str, older: &str) -> String {
     )
 }
 
-type More = (Option<Told>, Option<Refusal>);
+/// The condition of adopted regions, its refusal, and what works but needs attention.
+type More = (Option<Reported>, Option<Refusal>, Option<Refusal>);
+
+/// Names that labels cannot have as they are: a selector of external-dns would select nothing.
+fn labels(spec: &DNSConfigurationSpec) -> Option<Refusal> {
+    let names = spec.external_dns_controllers.iter().flat_map(|dns| [(CONTROLLER, &dns.name), (REGION, &dns.region)]);
+    let changed = names.filter(|(_, name)| !names::is_label_value(name));
+    let changed: BTreeSet<String> = changed.map(|(key, name)| format!("{key}={}", names::label_value(name))).collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let changed = changed.into_iter().collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "a name or region of a controller cannot be the value of a label, so that DNSEndpoints have {changed}. Use that in --label-filter, or choose at most 63 letters, digits, '-', '_' and '.'"
+    );
+    Some(Refusal::new(Reason::LabelDiffers, message))
+}
 
 fn judge<S>(
     objects: &[(Identity, Arc<S>)],
     unreadable: Option<&str>,
-    (kind, expected, valid): (&str, &str, &'static str),
+    (kind, expected, valid): (&str, &str, State),
     has_phase: bool,
     check: impl Fn(&S) -> Result<More, String>,
 ) -> Vec<Decision> {
@@ -115,20 +137,22 @@ fn judge<S>(
         };
         let verdict = match second {
             Some(message) => {
-                Verdict::refused(phase("Failed"), Refusal::new(Reason::SingletonViolation, message), Detail::None)
+                ObjectStatus::refused(phase("Failed"), Refusal::new(Reason::SingletonViolation, message), Detail::None)
             }
             None => match check(spec) {
-                Err(why) => Verdict::refused(phase("Failed"), Refusal::new(Reason::InvalidSpec, why), Detail::None),
-                Ok((more, mut refusal)) => {
-                    let ready = Told::new(READY, true, valid, format!("{kind} is valid (ReconciliationSucceeded)"));
+                Err(why) => {
+                    ObjectStatus::refused(phase("Failed"), Refusal::new(Reason::InvalidSpec, why), Detail::None)
+                }
+                Ok((more, refusal, notice)) => {
+                    let ready = Reported::new(READY, true, valid, format!("{kind} is valid (ReconciliationSucceeded)"));
                     let mut told = vec![ready];
                     told.extend(more);
+                    let mut notices: Vec<Refusal> = notice.into_iter().collect();
                     if identity.id.name != expected {
                         let message = format!("{kind} is used, but other tools expect the name {expected}. Rename it");
-                        told.push(Told::new(NOTICE, true, Reason::UnusualName.as_str(), message.clone()));
-                        refusal.get_or_insert(Refusal::new(Reason::UnusualName, message));
+                        notices.push(Refusal::new(Reason::UnusualName, message));
                     }
-                    Verdict { phase: phase("Active"), told, refusal, detail: Detail::None }
+                    ObjectStatus { phase: phase("Active"), conditions: told, refusal, notices, detail: Detail::None }
                 }
             },
         };
@@ -141,13 +165,14 @@ fn judge<S>(
 fn adopted(spec: &ClusterIdentitySpec, configuration: &Used<DNSConfigurationSpec>) -> More {
     const TYPE: &str = "AdoptedRegionsValid";
     if spec.adopts_regions.is_empty() {
-        return (Some(Told::new(TYPE, true, "NoAdoptedRegions", "no region is adopted")), None);
+        return (Some(Reported::new(TYPE, true, State::NoAdoptedRegions, "no region is adopted")), None, None);
     }
     let controllers = configuration.as_ref().map_or(&[][..], |spec| &spec.external_dns_controllers);
     let has_controller = |region: &&String| !controllers.iter().any(|controller| controller.region == **region);
     let missing: Vec<&str> = spec.adopts_regions.iter().filter(has_controller).map(String::as_str).collect();
     if missing.is_empty() {
-        return (Some(Told::new(TYPE, true, "AllAdoptedRegionsValid", "every adopted region has a controller")), None);
+        let told = Reported::new(TYPE, true, State::AllAdoptedRegionsValid, "every adopted region has a controller");
+        return (Some(told), None, None);
     }
     let message = match configuration {
         Ok(_) => format!(
@@ -157,5 +182,5 @@ fn adopted(spec: &ClusterIdentitySpec, configuration: &Used<DNSConfigurationSpec
         Err(why) => format!("{why}, so the adopted region {} has no controller", missing.join(", ")),
     };
     let refusal = Refusal::new(Reason::AdoptedRegionNotFound, message.clone());
-    (Some(Told::new(TYPE, false, Reason::AdoptedRegionNotFound.as_str(), message)), Some(refusal))
+    (Some(Reported::new(TYPE, false, Reason::AdoptedRegionNotFound, message)), Some(refusal), None)
 }

@@ -13,8 +13,18 @@ const OBJECT_NAME: usize = 253;
 const LABEL_VALUE: usize = 63;
 /// The longest first label of a name.
 const DNS_LABEL: usize = 63;
-/// The text of external-dns between its prefix and the first label of an alias.
-const TXT_TYPE: &str = "cname-";
+
+/// The name of a field of a route that is needed and empty.
+pub(crate) fn empty_field(route: &ServiceRouteSpec) -> Option<&'static str> {
+    let ServiceRouteSpec { service_name, gateway_name, gateway_namespace: _, environment, application } = route;
+    let fields = [
+        ("serviceName", service_name),
+        ("gatewayName", gateway_name),
+        ("environment", environment),
+        ("application", application),
+    ];
+    fields.into_iter().find(|(_, value)| value.trim().is_empty()).map(|(field, _)| field)
+}
 
 /// `{serviceName}-ns-{environmentLetter}-{environment}-{application}.{domain}`: the name that clients use.
 pub(crate) fn route_host(identity: &ClusterIdentitySpec, route: &ServiceRouteSpec) -> Result<Fqdn, NameError> {
@@ -26,13 +36,17 @@ pub(crate) fn route_host(identity: &ClusterIdentitySpec, route: &ServiceRouteSpe
 /// `{cluster}-{region}-{targetPostfix}.{domain}`: the name of a gateway.
 pub(crate) fn target_host(identity: &ClusterIdentitySpec, postfix: &str) -> Result<Fqdn, NameError> {
     let ClusterIdentitySpec { cluster, region, domain, .. } = identity;
-    Fqdn::parse(&format!("{cluster}-{region}-{postfix}.{domain}"))
+    let text = format!("{cluster}-{region}-{postfix}.{domain}");
+    let host = Fqdn::parse(&text)?;
+    // Name servers and clients accept an underscore, and clusters are named so. Nothing else that is not a host name is published.
+    Fqdn::parse_hostname(&text.replace('_', "x")).map(|_| host)
 }
 
-/// By how many characters the ownership record of an alias would pass the limit of a label, if it would.
-pub(crate) fn txt_excess(host: &Fqdn, prefix_length: usize) -> Option<usize> {
+/// By how many characters the ownership record of a record of this type would pass the limit of a label, if it would. Its first label is the
+/// prefix, the type, a hyphen and the first label of the name. Without a length there is no limit.
+pub(crate) fn txt_excess(host: &Fqdn, rtype: &str, prefix_length: Option<usize>) -> Option<usize> {
     let first = host.labels().next().map_or(0, str::len);
-    (prefix_length + TXT_TYPE.len() + first).checked_sub(DNS_LABEL).filter(|excess| *excess > 0)
+    (prefix_length? + rtype.len() + 1 + first).checked_sub(DNS_LABEL).filter(|excess| *excess > 0)
 }
 
 /// The name of a route's DNSEndpoint: `{route}-{controller}`.
@@ -159,10 +173,18 @@ mod tests {
         assert_eq!(host(&route("api", "prod", "myapp")).unwrap(), "api-ns-p-prod-myapp.example.com");
         assert_eq!(target_host(&identity(), "internal").unwrap().undotted(), "aks01-weu-internal.example.com");
         assert_eq!(host(&route("API", "Prod", "MyApp")).unwrap(), "api-ns-p-prod-myapp.example.com", "lower case");
+        let target =
+            |cluster: &str| target_host(&ClusterIdentitySpec { cluster: cluster.into(), ..identity() }, "internal");
+        assert_eq!(target("aks_01").unwrap().undotted(), "aks_01-weu-internal.example.com");
+        for cluster in ["*.x", "a/b", "-a", "a b", "a..b"] {
+            assert!(target(cluster).is_err(), "{cluster}");
+        }
     }
 
     #[test]
     fn a_host_that_is_not_one_is_an_error() {
+        assert_eq!(empty_field(&route("api", " ", "x")), Some("environment"));
+        assert_eq!(empty_field(&route("api", "dev", "x")), None);
         for (service, application) in [("a_b", "x"), ("a b", "x"), ("*", "x"), ("a", "x-"), ("a..b", "x")] {
             assert!(route_host(&identity(), &route(service, "dev", application)).is_err(), "{service} {application}");
         }
@@ -176,10 +198,13 @@ mod tests {
     #[test]
     fn the_ownership_record_has_a_limit_of_its_own() {
         let host = |length: usize| Fqdn::parse(&format!("{}.example.com", "a".repeat(length))).unwrap();
-        assert_eq!(txt_excess(&host(57), 0), None);
-        assert_eq!(txt_excess(&host(58), 0), Some(1));
-        assert_eq!(txt_excess(&host(45), 12), None, "the prefix of the documentation leaves 45");
-        assert_eq!(txt_excess(&host(46), 12), Some(1));
+        assert_eq!(txt_excess(&host(57), "CNAME", Some(0)), None);
+        assert_eq!(txt_excess(&host(58), "CNAME", Some(0)), Some(1));
+        assert_eq!(txt_excess(&host(45), "CNAME", Some(12)), None, "the prefix of the documentation leaves 45");
+        assert_eq!(txt_excess(&host(46), "CNAME", Some(12)), Some(1));
+        assert_eq!(txt_excess(&host(47), "AAAA", Some(12)), Some(1));
+        assert_eq!(txt_excess(&host(47), "A", Some(12)), None);
+        assert_eq!(txt_excess(&host(63), "CNAME", None), None, "a prefix that ends in a dot, or no registry");
     }
 
     #[test]

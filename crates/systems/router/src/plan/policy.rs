@@ -7,8 +7,12 @@ use signpost_engine::Identity;
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
+    index::facts::Selected,
     plan::{Base, cluster},
-    report::status::{Decision, Detail, READY, Told, Verdict},
+    report::{
+        states::State,
+        status::{Decision, Detail, ObjectStatus, READY, Reported},
+    },
 };
 
 /// The DNSPolicies of a namespace.
@@ -16,9 +20,18 @@ use crate::{
 pub(crate) struct View {
     pub(crate) namespace: Arc<str>,
     pub(crate) base: Base,
-    pub(crate) policies: Vec<(Identity, Arc<DNSPolicySpec>)>,
+    pub(crate) policies: Vec<PolicyView>,
     /// An older one that cannot be read.
     pub(crate) unreadable: Option<String>,
+}
+
+/// A DNSPolicy.
+#[derive(Debug)]
+pub(crate) struct PolicyView {
+    pub(crate) identity: Identity,
+    pub(crate) spec: Arc<DNSPolicySpec>,
+    /// What it selected before.
+    pub(crate) before: Option<Selected>,
 }
 
 /// The state of a policy in this cluster.
@@ -65,8 +78,8 @@ pub(crate) fn select(policy: &DNSPolicySpec, base: &Base) -> Selection {
 /// A status for each policy of the namespace.
 pub(crate) fn plan(view: &View) -> Vec<Decision> {
     let View { namespace, base, policies, unreadable } = view;
-    let winner = policies.iter().map(|(identity, _)| (identity.created, &identity.id)).min();
-    let decide = |(identity, spec): &(Identity, Arc<DNSPolicySpec>)| {
+    let winner = policies.iter().map(|policy| (policy.identity.created, &policy.identity.id)).min();
+    let decide = |PolicyView { identity, spec, before }: &PolicyView| {
         let second = match (unreadable, winner) {
             (Some(older), _) => Some(cluster::older_is_unreadable("DNSPolicy", older)),
             (None, Some((_, winner))) if *winner != identity.id => Some(format!(
@@ -78,20 +91,16 @@ pub(crate) fn plan(view: &View) -> Vec<Decision> {
         let verdict = match second {
             Some(message) => {
                 let refusal = Refusal::new(Reason::SingletonViolation, message);
-                Verdict::refused(
-                    Some("Failed"),
-                    refusal,
-                    Detail::Policy { active: Some(false), controllers: Vec::new() },
-                )
+                ObjectStatus::refused(Some("Failed"), refusal, Detail::Policy(Some((false, Vec::new()))))
             }
-            None => judge(select(spec, base)),
+            None => judge(select(spec, base), before.as_ref()),
         };
         Decision::Object { judged: identity.clone(), verdict }
     };
     policies.iter().map(decide).collect()
 }
 
-fn judge(selection: Selection) -> Verdict {
+fn judge(selection: Selection, before: Option<&Selected>) -> ObjectStatus {
     match selection {
         Selection::Active(controllers) => {
             let controllers: Vec<String> = controllers.into_iter().map(|controller| controller.name).collect();
@@ -101,17 +110,16 @@ fn judge(selection: Selection) -> Verdict {
             } else {
                 "DNSPolicy is active for this cluster (ReconciliationSucceeded)".to_owned()
             };
-            let told = vec![Told::new(READY, true, "PolicyActive", message)];
-            let detail = Detail::Policy { active: Some(true), controllers };
-            Verdict { phase: Some("Active"), told, refusal: None, detail }
+            let told = vec![Reported::new(READY, true, State::PolicyActive, message)];
+            let detail = Detail::Policy(Some((true, controllers)));
+            ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices: Vec::new(), detail }
         }
         Selection::Inactive(why) => {
-            let told = vec![Told::new(READY, false, "PolicyInactive", why)];
-            let detail = Detail::Policy { active: Some(false), controllers: Vec::new() };
-            Verdict { phase: Some("Inactive"), told, refusal: None, detail }
+            let told = vec![Reported::new(READY, false, State::PolicyInactive, why)];
+            let detail = Detail::Policy(Some((false, Vec::new())));
+            ObjectStatus { phase: Some("Inactive"), conditions: told, refusal: None, notices: Vec::new(), detail }
         }
-        Selection::Unknown(refusal) => {
-            Verdict::refused(Some("Pending"), refusal, Detail::Policy { active: None, controllers: Vec::new() })
-        }
+        // What is published is kept, and so is the report of it.
+        Selection::Unknown(refusal) => ObjectStatus::refused(Some("Pending"), refusal, Detail::Policy(before.cloned())),
     }
 }

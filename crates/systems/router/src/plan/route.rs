@@ -13,20 +13,23 @@ use signpost_apis::{
     router::{DNSPolicySpec, ExternalDNSController, ServiceRouteSpec},
 };
 use signpost_dns::Fqdn;
-use signpost_engine::{Child, Identity};
+use signpost_engine::{Child, Identity, ObjectId};
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
     index::{
         RouterKey,
-        facts::{Id, SERVICE_ROUTE, SOURCE_NAMESPACE},
+        facts::{Id, SERVICE_ROUTE, SOURCE_NAMESPACE, source_digest},
     },
     plan::{
         Base, Blame, Plan, endpoint, names, owner_of,
         policy::{self, Selection},
         proof,
     },
-    report::status::{Decision, Detail, NOTICE, READY, Told, Verdict},
+    report::{
+        states::State,
+        status::{Decision, Detail, ObjectStatus, READY, Reported},
+    },
 };
 
 /// A ServiceRoute and everything that it depends on.
@@ -38,10 +41,24 @@ pub(crate) struct View {
     pub(crate) installed: bool,
     /// `None` when it is deleted.
     pub(crate) route: Option<RouteView>,
-    /// Its DNSEndpoints: name and controller.
-    pub(crate) children: Vec<(String, Arc<str>)>,
+    /// Its DNSEndpoints.
+    pub(crate) children: Vec<ChildView>,
     /// Names of its namespace that DNSEndpoints of other objects of ours have.
     pub(crate) occupied: BTreeSet<String>,
+}
+
+/// A DNSEndpoint of the route.
+#[derive(Debug)]
+pub(crate) struct ChildView {
+    pub(crate) name: String,
+    /// The controller that publishes it, as the value of a label.
+    pub(crate) controller: Arc<str>,
+    /// The digest of the host that it publishes, where that is not the host of the route.
+    pub(crate) stray: Option<u64>,
+    /// Whether another route has published that host.
+    pub(crate) displaced: bool,
+    /// The digest of the region and the target that it was written with.
+    pub(crate) source: u64,
 }
 
 /// A ServiceRoute that exists.
@@ -52,11 +69,15 @@ pub(crate) struct RouteView {
     pub(crate) host: Option<Result<Fqdn, Arc<str>>>,
     /// The older route that owns the host, and whether it is published.
     pub(crate) holder: Option<(Id, bool)>,
+    /// The controllers that publish the host for that route.
+    pub(crate) replaced: BTreeSet<Arc<str>>,
     /// The DNSPolicy of the namespace.
     pub(crate) policy: Option<(String, Arc<DNSPolicySpec>)>,
     /// A DNSPolicy of the namespace that would be used, and cannot be read.
     pub(crate) unreadable_policy: Option<String>,
     pub(crate) gateway: Id,
+    /// A foreign Istio Gateway of the pods of the Gateway that has the host.
+    pub(crate) foreign_istio: Option<ObjectId>,
     /// The postfix of the Gateway, where it exists.
     pub(crate) postfix: Option<String>,
 }
@@ -72,17 +93,13 @@ struct Publication {
 pub(crate) fn plan(view: &View) -> Plan {
     let mut plan = Plan::new(RouterKey::Route(view.id.clone()));
     let Some(route) = view.route.as_ref().filter(|route| !route.identity.is_deleting()) else {
-        plan.delete = view.children.iter().map(|(name, _)| child_to_delete(view, name)).collect();
+        plan.withdraw = view.children.iter().map(|child| child_to_delete(view, &child.name)).collect();
         return plan;
     };
     plan.about = Some(route.identity.clone());
     let selection = route.policy.as_ref().map(|(_, policy)| policy::select(policy, &view.base));
     let judged = judge(view, route, selection.as_ref());
     let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
-    let kept = |keep: &dyn Fn(&str) -> bool| -> Vec<(String, String)> {
-        let kept = view.children.iter().filter(|(name, _)| keep(name));
-        kept.map(|(name, controller)| (name.clone(), controller.to_string())).collect()
-    };
     let detail = |target: Option<&Fqdn>, endpoints: Vec<(String, String)>| Detail::Route {
         host: host.map(|host| host.undotted().to_owned()),
         target: target.map(|target| target.undotted().to_owned()),
@@ -92,78 +109,107 @@ pub(crate) fn plan(view: &View) -> Plan {
         Ok(publication) => {
             let wanted = endpoints(view, route, &publication, &mut plan);
             let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
-            let stale = view.children.iter().filter(|(name, _)| !names.contains(name.as_str()));
-            plan.delete = stale.map(|(name, _)| child_to_delete(view, name)).collect();
+            let stale = view.children.iter().filter(|child| !names.contains(child.name.as_str()));
+            // Where a controller is not selected any more, nothing replaces what it has.
+            let label = |controller: &str| names::label_value(controller);
+            let replaced =
+                |child: &&ChildView| wanted.iter().any(|(_, controller)| label(controller) == *child.controller);
+            let (replaced, withdrawn): (Vec<_>, Vec<_>) = stale.partition(replaced);
+            for child in replaced {
+                let by = wanted.iter().find(|(_, controller)| label(controller) == *child.controller);
+                let stale = child_to_delete(view, &child.name);
+                let by = by.map(|(name, _)| ObjectId::new::<DnsEndpoint>(view.id.namespace.as_deref(), name));
+                plan.replaced_by.extend(by.map(|by| (stale.id.clone(), by)));
+                plan.delete.push(stale);
+            }
+            plan.withdraw = withdrawn.into_iter().map(|child| child_to_delete(view, &child.name)).collect();
             let detail = detail(Some(&publication.target), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             plan.decisions = published(view, route, publication, detail);
         }
         Err((phase, told, refusal)) => {
-            let withdrawn = withdraws(view, route, selection.as_ref());
-            let remains = |name: &str| !withdrawn.contains(name);
-            plan.delete = withdrawn.iter().map(|name| child_to_delete(view, name)).collect();
-            let detail = detail(None, kept(&remains));
+            let is_withdrawn = withdraws(view, route, selection.as_ref());
+            let (withdrawn, kept): (Vec<_>, Vec<_>) = view.children.iter().partition(|child| is_withdrawn(child));
+            plan.withdraw = withdrawn.iter().map(|child| child_to_delete(view, &child.name)).collect();
+            let endpoints = kept.iter().map(|child| (child.name.clone(), controller_of(view, child))).collect();
+            let detail = detail(None, endpoints);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
-            let verdict = Verdict { phase: Some(phase), told: vec![told], refusal, detail };
+            let verdict =
+                ObjectStatus { phase: Some(phase), conditions: vec![told], refusal, notices: Vec::new(), detail };
             plan.decisions.push(Decision::Object { judged: route.identity.clone(), verdict });
             // An older route must not wait for a younger one that is withdrawn.
-            if let Some(host) = host.filter(|_| !withdrawn.is_empty() || view.children.is_empty()) {
+            if let Some(host) = host.filter(|_| kept.is_empty()) {
                 plan.decisions.push(Decision::Published {
                     judged: route.identity.clone(),
                     host: host.clone(),
                     published: false,
                 });
             }
+            // When another route publishes what this one does not ask for any more, this one withdraws it.
+            let hosts: BTreeSet<u64> = kept.iter().filter_map(|child| child.stray).collect();
+            if !hosts.is_empty() {
+                plan.decisions.push(Decision::Strays { route: view.id.clone(), hosts });
+            }
         }
     }
     plan
 }
 
-/// The names of the DNSEndpoints that a decision withdraws, although nothing new can be published.
-fn withdraws(view: &View, route: &RouteView, selection: Option<&Selection>) -> BTreeSet<String> {
-    let all = || view.children.iter().map(|(name, _)| name.clone()).collect();
-    if matches!(route.holder, Some((_, true))) {
-        return all();
-    }
-    match selection {
-        Some(Selection::Inactive(_)) => all(),
-        Some(Selection::Active(selected)) if selected.is_empty() => {
-            let Ok(configuration) = view.base.configuration() else { return BTreeSet::new() };
-            let exists = |name: &str| {
-                configuration
-                    .external_dns_controllers
-                    .iter()
-                    .any(|controller| names::label_value(&controller.name) == name)
-            };
-            view.children.iter().filter(|(_, controller)| !exists(controller)).map(|(name, _)| name.clone()).collect()
+/// Which DNSEndpoints a decision withdraws, although nothing new can be published.
+fn withdraws<'a>(
+    view: &'a View,
+    route: &'a RouteView,
+    selection: Option<&'a Selection>,
+) -> impl Fn(&ChildView) -> bool + 'a {
+    let is_lost = matches!(route.holder, Some((_, true)));
+    let has_label = |controllers: &[ExternalDNSController], label: &str| {
+        controllers.iter().any(|controller| names::label_value(&controller.name) == label)
+    };
+    move |child: &ChildView| {
+        // What a controller publishes for the owner of the host replaces this one, whatever else the owner waits for.
+        if is_lost || child.displaced || route.replaced.contains(&child.controller) {
+            return true;
         }
-        Some(Selection::Active(selected)) if view.installed => {
-            let publishes = |label: &str| selected.iter().any(|one| names::label_value(&one.name) == label);
-            let deselected = view.children.iter().filter(|(_, label)| !label.is_empty() && !publishes(label));
-            deselected.map(|(name, _)| name.clone()).collect()
+        let label = &*child.controller;
+        match selection {
+            Some(Selection::Inactive(_)) => true,
+            // A region that no controller has may be a mistake. What a removed controller had is not wanted in any case.
+            Some(Selection::Active(selected)) if selected.is_empty() => {
+                let configuration = view.base.configuration();
+                configuration.is_ok_and(|spec| !has_label(&spec.external_dns_controllers, label))
+                    || is_as_today(view, route, child)
+            }
+            Some(Selection::Active(selected)) if view.installed => !label.is_empty() && !has_label(selected, label),
+            Some(Selection::Active(_) | Selection::Unknown(_)) | None => false,
         }
-        Some(Selection::Active(_) | Selection::Unknown(_)) | None => BTreeSet::new(),
     }
 }
 
-type Obstacle = (&'static str, Told, Option<Refusal>);
+/// Whether the DNSEndpoint is as this cluster would write it for its controller today. Then neither region has changed, and the controller is one that
+/// was selected before: by `adoptsRegions`, or by the mode.
+fn is_as_today(view: &View, route: &RouteView, child: &ChildView) -> bool {
+    let (Ok(identity), Ok(configuration), Some(postfix)) =
+        (view.base.identity(), view.base.configuration(), &route.postfix)
+    else {
+        return false;
+    };
+    let of_child = |dns: &&ExternalDNSController| names::label_value(&dns.name) == *child.controller;
+    let dns = configuration.external_dns_controllers.iter().find(of_child);
+    let target = names::target_host(identity, postfix).ok();
+    dns.zip(target)
+        .is_some_and(|(dns, target)| child.source == source_digest(&names::label_value(&dns.region), target.undotted()))
+}
+
+type Obstacle = (&'static str, Reported, Option<Refusal>);
 
 fn obstacle(phase: &'static str, reason: Reason, message: impl Into<String>) -> Obstacle {
     let refusal = Refusal::new(reason, message);
-    (phase, Told::new(READY, false, reason.as_str(), refusal.message.clone()), Some(refusal))
+    (phase, Reported::new(READY, false, reason, refusal.message.clone()), Some(refusal))
 }
 
 fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Result<Publication, Obstacle> {
-    let ServiceRouteSpec { service_name, gateway_name, gateway_namespace: _, environment, application } = &*route.spec;
-    for (field, value) in [
-        ("serviceName", service_name),
-        ("gatewayName", gateway_name),
-        ("environment", environment),
-        ("application", application),
-    ] {
-        if value.trim().is_empty() {
-            return Err(obstacle("Failed", Reason::ValidationFailed, format!("spec.{field} is empty; write a value")));
-        }
+    if let Some(field) = names::empty_field(&route.spec) {
+        return Err(obstacle("Failed", Reason::ValidationFailed, format!("spec.{field} is empty; write a value")));
     }
     let identity = view.base.identity().map_err(|refusal| obstacle("Pending", refusal.reason, refusal.message))?;
     let host = match &route.host {
@@ -187,7 +233,7 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
         (Some(_), Some(Selection::Active(controllers))) => controllers.clone(),
         (Some((policy, _)), Some(Selection::Inactive(why))) => {
             let message = format!("DNSPolicy {policy} is not active in this cluster: {why}");
-            return Err(("Pending", Told::new(READY, false, "DNSPolicyInactive", message), None));
+            return Err(("Pending", Reported::new(READY, false, State::DNSPolicyInactive, message), None));
         }
         (Some(_), Some(Selection::Unknown(refusal))) => {
             return Err(obstacle("Pending", refusal.reason, refusal.message.clone()));
@@ -218,7 +264,7 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
         return Err(obstacle("Failed", Reason::InvalidHost, message));
     }
     if controllers.is_empty() {
-        let message = "the DNSPolicy selects no external-dns controller: none has the region of this cluster or an adopted one. Add one to DNSConfiguration (DNSEndpointGenerationFailed)";
+        let message = "the DNSPolicy selects no external-dns controller: none has the region of this cluster or an adopted one. Add one to DNSConfiguration, or correct the region; what was published before a region was changed is kept (DNSEndpointGenerationFailed)";
         return Err(obstacle("Failed", Reason::NoControllers, message));
     }
     if !view.installed {
@@ -238,19 +284,25 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
     let mut wanted = Vec::new();
     for controller in controllers {
         let plain = names::route_child(&id.name, &controller.name);
-        let name = if view.occupied.contains(&plain) {
-            names::instead_of(&plain, &[&id.name, &controller.name])
-        } else {
-            plain
-        };
+        let other = names::instead_of(&plain, &[&id.name, &controller.name]);
+        let has = |name: &str| view.children.iter().any(|child| child.name == name);
+        // A name that it has is kept: the plain one may be a foreign object's by now.
+        let name = if view.occupied.contains(&plain) || (has(&other) && !has(&plain)) { other } else { plain };
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
         let proof = proof([(SERVICE_ROUTE, &value)], Some(owner_of(&route.identity)));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));
-        wanted.push((name, names::label_value(&controller.name)));
+        wanted.push((name, controller.name.clone()));
     }
     wanted
+}
+
+/// The name of the controller that publishes a DNSEndpoint; its label, where the configuration has no such controller.
+fn controller_of(view: &View, child: &ChildView) -> String {
+    let controllers = view.base.configuration().map_or(&[][..], |spec| &spec.external_dns_controllers);
+    let named = controllers.iter().find(|dns| names::label_value(&dns.name) == *child.controller);
+    named.map_or_else(|| child.controller.to_string(), |dns| dns.name.clone())
 }
 
 fn child_to_delete(view: &View, name: &str) -> Child {
@@ -263,17 +315,24 @@ fn child_to_delete(view: &View, name: &str) -> Child {
 
 fn published(view: &View, route: &RouteView, publication: Publication, detail: Detail) -> Vec<Decision> {
     let host = publication.host;
-    let mut told = vec![Told::new(READY, true, "ReconciliationSucceeded", "ServiceRoute is active")];
-    let mut refusal = None;
-    if let Some(excess) = names::txt_excess(&host, view.base.settings.txt_prefix_length) {
+    let told = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
+    let mut notices = Vec::new();
+    if let Some(excess) = names::txt_excess(&host, "CNAME", view.base.settings.txt_prefix_length) {
         let message = format!(
             "{} is published, but the name of external-dns's ownership record would be {excess} characters too long, so external-dns does not own the record. Shorten serviceName, environment, application or --txt-prefix",
             host.undotted()
         );
-        told.push(Told::new(NOTICE, true, Reason::TxtNameTooLong.as_str(), message.clone()));
-        refusal = Some(Refusal::new(Reason::TxtNameTooLong, message));
+        notices.push(Refusal::new(Reason::TxtNameTooLong, message));
     }
-    let verdict = Verdict { phase: Some("Active"), told, refusal, detail };
+    if let Some(ObjectId { namespace, name, .. }) = &route.foreign_istio {
+        let message = format!(
+            "{} is published, but Istio Gateway {}/{name} selects the same pods, has this host and is not generated by this operator: requests are answered with its certificate. Remove the host there",
+            host.undotted(),
+            namespace.as_deref().unwrap_or_default(),
+        );
+        notices.push(Refusal::new(Reason::HostConflict, message));
+    }
+    let verdict = ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices, detail };
     let judged = route.identity.clone();
     vec![Decision::Object { judged: judged.clone(), verdict }, Decision::Published { judged, host, published: true }]
 }

@@ -1,6 +1,6 @@
 //! Decisions, and the statuses that are made of them when their turn comes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,10 @@ use signpost_dns::Fqdn;
 use signpost_engine::{Identity, ObjectId, Wanted, conditions};
 use signpost_planning::Refusal;
 
-use crate::index::facts::{Known, Target};
+use crate::{
+    index::facts::{Class, Id, Known, Selected, Target},
+    report::states::{State, Why},
+};
 
 /// The condition that every kind has.
 pub(crate) const READY: &str = "Ready";
@@ -22,11 +25,17 @@ pub(crate) const NOTICE: &str = "Notice";
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
     /// About an object.
-    Object { judged: Identity, verdict: Verdict },
+    Object { judged: Identity, verdict: ObjectStatus },
     /// Whether the DNSEndpoints of a route are there for this host.
     Published { judged: Identity, host: Fqdn, published: bool },
     /// About the address records of gateways.
     Target { target: Target, verdict: TargetVerdict },
+    /// About an object that has not been ready since its last change: what it waits for.
+    Delayed { judged: Identity, verdict: ObjectStatus },
+    /// The same about the address records of gateways.
+    DelayedTarget { target: Target, verdict: TargetVerdict },
+    /// Hosts that a route does not ask for any more and still publishes, by their digests.
+    Strays { route: Id, hosts: BTreeSet<u64> },
     /// There is no such gateway any more.
     TargetGone(Target),
     /// Foreign objects have these names.
@@ -35,38 +44,40 @@ pub(crate) enum Decision {
 
 /// A condition.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) type_: &'static str,
     pub(crate) status: bool,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Why,
     pub(crate) message: Cow<'static, str>,
 }
 
-impl Told {
+impl Reported {
     pub(crate) fn new(
         type_: &'static str,
         status: bool,
-        reason: &'static str,
+        reason: impl Into<Why>,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { type_, status, reason, message: message.into() }
+        Self { type_, status, reason: reason.into(), message: message.into() }
     }
 }
 
 /// A decision about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct ObjectStatus {
     pub(crate) phase: Option<&'static str>,
-    pub(crate) told: Vec<Told>,
+    pub(crate) conditions: Vec<Reported>,
     pub(crate) refusal: Option<Refusal>,
+    /// What works but needs attention.
+    pub(crate) notices: Vec<Refusal>,
     pub(crate) detail: Detail,
 }
 
-impl Verdict {
+impl ObjectStatus {
     /// Not ready for this reason.
     pub(crate) fn refused(phase: Option<&'static str>, refusal: Refusal, detail: Detail) -> Self {
-        let told = vec![Told::new(READY, false, refusal.reason.as_str(), refusal.message.clone())];
-        Self { phase, told, refusal: Some(refusal), detail }
+        let told = vec![Reported::new(READY, false, refusal.reason, refusal.message.clone())];
+        Self { phase, conditions: told, refusal: Some(refusal), notices: Vec::new(), detail }
     }
 }
 
@@ -74,60 +85,75 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Detail {
     None,
-    Policy { active: Option<bool>, controllers: Vec<String> },
-    Gateway { hosts: Option<usize> },
-    Route { host: Option<String>, target: Option<String>, endpoints: Vec<(String, String)> },
+    /// What a policy selects, where that is known.
+    Policy(Option<Selected>),
+    Gateway {
+        hosts: Option<usize>,
+    },
+    Route {
+        host: Option<String>,
+        target: Option<String>,
+        endpoints: Vec<(String, String)>,
+    },
 }
 
 /// A decision about the address records of gateways.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetVerdict {
     pub(crate) ready: bool,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Why,
     pub(crate) message: String,
     pub(crate) refusal: Option<Refusal>,
     pub(crate) addresses: Vec<String>,
     pub(crate) host: Option<String>,
+    /// The class of the records that an external-dns has, or had a moment ago.
+    pub(crate) class: Option<Class>,
+    /// What works but needs attention.
+    pub(crate) notice: Option<Refusal>,
 }
-
-/// The reason while a gateway's addresses become a host name, or the reverse.
-pub(crate) const TYPE_CHANGING: &str = "RecordTypeChanging";
 
 impl TargetVerdict {
     /// Whether it waits for records of another type to be withdrawn.
     pub(crate) fn is_changing(&self) -> bool {
-        self.reason == TYPE_CHANGING
+        self.reason == State::RecordTypeChanging.into()
     }
 }
 
 pub(crate) fn of_identity(known: &Known<ClusterIdentitySpec>, now: Timestamp) -> Option<Wanted> {
-    wanted(known, &[], json!({}), None, now)
+    wanted(known, None, json!({}), now)
 }
 
 pub(crate) fn of_configuration(known: &Known<DNSConfigurationSpec>, now: Timestamp) -> Option<Wanted> {
-    wanted(known, &[], json!({}), None, now)
+    wanted(known, None, json!({}), now)
 }
 
 pub(crate) fn of_policy(known: &Known<DNSPolicySpec>, now: Timestamp) -> Option<Wanted> {
-    let Detail::Policy { active, controllers } = &known.verdict.as_ref()?.detail else { return None };
+    let Detail::Policy(selected) = &known.verdict.as_ref()?.detail else { return None };
     // Written even when it is empty: another manager may have written it before, and then an omitted field would stay.
-    wanted(known, &[], json!({ "active": active, "activeControllers": controllers }), None, now)
+    let (active, controllers) = selected.clone().unzip();
+    let fields = json!({ "active": active, "activeControllers": controllers.unwrap_or_default() });
+    wanted(known, None, fields, now)
 }
 
-pub(crate) fn of_gateway(known: &Known<GatewaySpec>, target: &TargetVerdict, now: Timestamp) -> Option<Wanted> {
+pub(crate) fn of_gateway(known: &Known<GatewaySpec>, target: Option<&TargetVerdict>, now: Timestamp) -> Option<Wanted> {
     let hosts = match &known.verdict.as_ref()?.detail {
         Detail::Gateway { hosts } => *hosts,
         _ => None,
     };
-    let TargetVerdict { ready, reason, message, refusal, addresses, host } = target;
-    let dns = Told::new(DNS_READY, *ready, reason, message.clone());
+    let Some(target) = target else {
+        // Its name is not judged yet. An older report of that is not taken back for it.
+        let none = known.seen.has_type(DNS_READY);
+        return if none { None } else { wanted(known, None, json!({ "hosts": hosts }), now) };
+    };
+    let TargetVerdict { addresses, host, class, .. } = target;
     // Written even when it is empty, as the controllers of a policy are.
     let first = addresses.first().map_or("", String::as_str);
     let mut fields = json!({ "hostname": host, "loadBalancerIP": first, "hosts": hosts });
+    fields["recordType"] = json!(class.and_then(Class::record_type));
     if !addresses.is_empty() {
         fields["addresses"] = json!(addresses);
     }
-    wanted(known, &[dns], fields, refusal.as_ref(), now)
+    wanted(known, Some(target), fields, now)
 }
 
 pub(crate) fn of_route(
@@ -143,29 +169,30 @@ pub(crate) fn of_route(
         let endpoint = |(name, controller): &(String, String)| json!({ "name": name, "controller": controller, "observed": is_observed(name) });
         fields["dnsEndpoints"] = endpoints.iter().map(endpoint).collect();
     }
-    wanted(known, &[], fields, None, now)
+    wanted(known, None, fields, now)
 }
 
-fn wanted<S>(
-    known: &Known<S>,
-    more: &[Told],
-    mut fields: Value,
-    second: Option<&Refusal>,
-    now: Timestamp,
-) -> Option<Wanted> {
+fn wanted<S>(known: &Known<S>, target: Option<&TargetVerdict>, mut fields: Value, now: Timestamp) -> Option<Wanted> {
     let verdict = known.verdict.as_ref()?;
     if known.identity.is_deleting() {
         return None;
     }
     let generation = known.identity.generation;
-    let mut told: Vec<&Told> = verdict.told.iter().chain(more).collect();
+    let dns = target.map(|target| Reported::new(DNS_READY, target.ready, target.reason, target.message.clone()));
+    let notices: Vec<&Refusal> =
+        verdict.notices.iter().chain(target.and_then(|target| target.notice.as_ref())).collect();
+    let notice = notices.first().map(|first| {
+        let messages: Vec<&str> = notices.iter().map(|notice| notice.message.as_str()).collect();
+        Reported::new(NOTICE, true, first.reason, messages.join(". "))
+    });
+    let mut told: Vec<&Reported> = verdict.conditions.iter().chain(&dns).chain(&notice).collect();
     told.sort_by_key(|told| told.type_);
     let conditions: Vec<_> = told
         .into_iter()
-        .map(|Told { type_, status, reason, message }| {
+        .map(|Reported { type_, status, reason, message }| {
             let since = known.seen.since(type_, *status, now);
             let message: String = message.chars().take(4096).collect();
-            conditions::condition(type_, *status, reason, message, Some(generation), since)
+            conditions::condition(type_, *status, reason.as_str(), message, Some(generation), since)
         })
         .collect();
     fields["conditions"] = json!(conditions);
@@ -176,8 +203,60 @@ fn wanted<S>(
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    // A refusal that the object has already was reported when it was written.
+    // A refusal that the object has already was reported when it was written. Notices share a condition, so they are reported together.
     let new = |refusal: &&Refusal| !known.seen.has_reason(refusal.reason.as_str());
-    let refusal = verdict.refusal.as_ref().filter(new).or_else(|| second.filter(new)).cloned();
-    Some(Wanted { status: Some(fields), refusal, ..Wanted::nothing(known.identity.clone()) })
+    let second = target.and_then(|target| target.refusal.as_ref());
+    let refusals = verdict.refusal.iter().chain(second).filter(new);
+    let begun = notices.first().is_some_and(new);
+    let refusals = refusals.chain(notices.into_iter().filter(|_| begun)).cloned().collect();
+    Some(Wanted { status: Some(fields), refusals, ..Wanted::nothing(known.identity.clone()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::facts::Seen;
+    use signpost_apis::router::Gateway;
+    use signpost_planning::Reason;
+
+    #[test]
+    fn every_refusal_of_an_object_is_reported_once() {
+        let gateway: Gateway = serde_json::from_value(json!({
+            "metadata": { "name": "gw", "namespace": "infra" },
+            "spec": { "controller": "c", "credentialName": " ", "targetPostfix": "p" },
+        }))
+        .unwrap();
+        let refusal = |reason: Reason| Refusal::new(reason, reason.as_str());
+        let mut verdict = ObjectStatus::refused(Some("Failed"), refusal(Reason::ValidationFailed), Detail::None);
+        verdict.notices = vec![refusal(Reason::HostConflict)];
+        let target = TargetVerdict {
+            ready: false,
+            reason: Reason::NameTaken.into(),
+            message: String::new(),
+            refusal: Some(refusal(Reason::NameTaken)),
+            addresses: Vec::new(),
+            host: None,
+            class: None,
+            notice: Some(refusal(Reason::TxtNameTooLong)),
+        };
+        let mut known = Known {
+            identity: Identity::of(&gateway),
+            spec: gateway.spec.into(),
+            seen: Seen::default(),
+            verdict: Some(verdict.into()),
+        };
+        let wanted = of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap();
+        let reasons: Vec<Reason> = wanted.refusals.iter().map(|refusal| refusal.reason).collect();
+        assert_eq!(
+            reasons,
+            [Reason::ValidationFailed, Reason::NameTaken, Reason::HostConflict, Reason::TxtNameTooLong]
+        );
+        let status = wanted.status.unwrap();
+        let types: Vec<&str> =
+            status["conditions"].as_array().unwrap().iter().map(|it| it["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["DNSReady", "Notice", "Ready"], "one condition of each type");
+        assert_eq!(status["conditions"][1]["message"], "HostConflict. TxtNameTooLong");
+        known.seen = Seen::of(&serde_json::from_value::<Vec<_>>(status["conditions"].clone()).unwrap());
+        assert_eq!(of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap().refusals, [], "it has them");
+    }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use signpost_testkit::{eventually, on_both};
 
-use crate::rig::{EDNS, PATIENCE, Rig};
+use crate::rig::{EDNS, PATIENCE, Rig, condition};
 
 const NAME: &str = "gateway-controller-istio-internal-internal-external-dns-weu";
 const HOST: &str = "aks01-weu-internal.example.com";
@@ -76,6 +76,95 @@ on_both! {
         rig.until_records(&format!("{HOST} A 10.0.0.5")).await;
     }
 
+    async fn the_second_step_of_a_type_change_waits_for_the_deletion(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.stop().await;
+        rig.config.type_change_after = PATIENCE;
+        rig.start().await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.observe(NAME).await;
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
+        rig.until_records("").await;
+        // external-dns has read it. Whether the address is deleted on the name server, nobody knows yet.
+        rig.observe(NAME).await;
+        rig.settled().await;
+        rig.until_records("").await;
+        let status = rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "RecordTypeChanging").await;
+        assert!(condition(&status, "DNSReady")["message"].to_string().contains("external-dns-weu"), "{status}");
+        // The first type needs no pause.
+        rig.balancer("internal", json!([{ "ip": "10.0.0.6" }])).await;
+        rig.until_records(&format!("{HOST} A 10.0.0.6")).await;
+    }
+
+    async fn a_restart_remembers_the_record_type_of_a_deleted_load_balancer(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.stop().await;
+        rig.config.type_change_after = PATIENCE;
+        rig.start().await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.observe(NAME).await;
+        eventually("the type is reported", PATIENCE, || async {
+            let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
+            if status["recordType"] == "A" { Ok(()) } else { Err(status) }
+        }).await;
+        rig.stop().await;
+        rig.delete("Service", &rig.infra, "istio-internal").await;
+        let _ = rig.api("DNSEndpoint", &rig.infra).delete(NAME, &kube::api::DeleteParams::default()).await;
+        rig.until_endpoints(&rig.infra, &[]).await;
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
+        rig.start().await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "RecordTypeChanging").await;
+        rig.settled().await;
+        assert!(rig.endpoints(&rig.infra).await.is_empty(), "external-dns may still have the address");
+    }
+
+    async fn a_name_that_this_operator_publishes_changes_its_type_in_one_step(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        // As the powerdns system writes it.
+        let generation = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap()["metadata"]["generation"].as_i64().unwrap();
+        let status = json!({ "apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint", "metadata": { "name": NAME },
+            "status": { "observedGeneration": generation } });
+        let params = kube::api::PatchParams::apply("signpost").force();
+        rig.api("DNSEndpoint", &rig.infra).patch_status(NAME, &params, &kube::api::Patch::Apply(&status)).await.unwrap();
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
+        rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
+        let endpoint = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap();
+        assert_eq!(endpoint["metadata"]["generation"], generation + 1, "it was never empty");
+    }
+
+    async fn a_load_balancer_that_moves_and_gets_a_host_name_takes_two_steps(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.until_records(&format!("{HOST} A 10.123.45.67")).await;
+        rig.observe(NAME).await;
+        let mesh = rig.cluster.namespace("mesh").await;
+        let body = json!({ "metadata": { "labels": { "istio": "istio-internal" } }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 443 }] } });
+        rig.put("Service", &mesh, "ingress", body).await;
+        rig.merge_status("Service", &mesh, "ingress", json!({ "loadBalancer": { "ingress": [{ "hostname": "lb.example.net" }] } })).await;
+        rig.merge("Service", &rig.infra, "istio-internal", json!({ "spec": { "type": "ClusterIP" } })).await;
+        rig.until_records("").await;
+        assert!(rig.endpoints(&mesh).await.is_empty(), "external-dns may still have the address");
+        rig.observe(NAME).await;
+        rig.until_endpoints(&mesh, &[(NAME, &format!("{HOST} CNAME lb.example.net"))]).await;
+        rig.until_endpoints(&rig.infra, &[]).await;
+    }
+
+    async fn entrances_that_are_left_out_are_reported_and_the_others_are_published(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        let many: Vec<_> = (0..300).map(|n| json!({ "ip": format!("10.0.{}.{}", n / 250, n % 250 + 1) })).collect();
+        rig.balancer("internal", json!(many)).await;
+        let status = rig.until_refused("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
+        assert!(condition(&status, "Notice")["message"].to_string().contains("44 are beyond the limit"), "{status}");
+        assert_eq!(condition(&status, "DNSReady")["reason"], "DNSEndpointsCreated");
+        rig.route("api").await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+    }
+
     async fn another_controller_with_a_host_name_takes_over_in_two_steps(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
@@ -112,6 +201,33 @@ on_both! {
             let all = json!(["10.0.0.1", "lb.example.net"]);
             if status["loadBalancerIP"] == "10.0.0.1" && status["addresses"] == all { Ok(()) } else { Err(status) }
         }).await;
+        let status = rig.until_refused("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
+        let message = condition(&status, "Notice")["message"].to_string();
+        assert!(message.contains("1 of the addresses") && message.contains("1 are host names, which cannot be beside addresses"), "{message}");
+    }
+
+    async fn every_valid_address_is_published_and_host_names_beside_it_are_counted(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        // As minikube and kind report it.
+        rig.balancer("internal", json!([{ "ip": "127.0.0.1" }])).await;
+        rig.until_records(&format!("{HOST} A 127.0.0.1")).await;
+        let status = rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
+        assert!(condition(&status, "Notice").is_null(), "{status}");
+        // An alias has one target.
+        rig.balancer("internal", json!([{ "hostname": "lb-a.example.net" }, { "hostname": "lb-b.example.net" }, { "hostname": HOST }])).await;
+        rig.until_records(&format!("{HOST} CNAME lb-a.example.net")).await;
+        let status = rig.until_refused("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
+        let message = condition(&status, "Notice")["message"].to_string();
+        for part in ["2 of the addresses", "1 are further host names", &format!("1 are host names that lead back to {HOST}")] {
+            assert!(message.contains(part), "{message}");
+        }
+        // No address that can be used: what is published is kept, and the reason is reported.
+        rig.balancer("internal", json!([{ "ip": "0.0.0.0" }])).await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
+        let status = rig.until_condition("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
+        assert!(condition(&status, "Notice")["message"].to_string().contains("neither an address of a host"), "{status}");
+        rig.until_records(&format!("{HOST} CNAME lb-a.example.net")).await;
     }
 
     async fn a_service_is_also_found_by_its_name_beside_the_gateway(cluster) {

@@ -3,10 +3,10 @@
 
 use std::net::SocketAddr;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use signpost_testkit::{
     Backend, ExternalDnsOptions, ExternalDnsVersion, PowerDns, PowerDnsOptions, Prober, Publisher, dig, eventually,
-    real_cluster, second_real_cluster,
+    real_cluster, second_real_cluster, with_external_dns,
 };
 
 use crate::rig::{EDNS, PATIENCE, Rig, host, identity};
@@ -44,7 +44,7 @@ impl Rig {
 }
 
 /// A route's alias and its gateway's addresses, published through one of the selectors; then everything that may become of them.
-async fn a_chain(version: ExternalDnsVersion, selector: &str) {
+async fn a_chain(version: ExternalDnsVersion, selector: &str, controller: &str) {
     let Some(cluster) = real_cluster().await else { return };
     let Some(server) = server().await else { return };
     let rig = Rig::new(cluster).await;
@@ -52,20 +52,29 @@ async fn a_chain(version: ExternalDnsVersion, selector: &str) {
     let started = Publisher::start(version, &rig.cluster.kubeconfig(), &server, &options).await;
     let Some(mut publisher) = started else { return };
     let (dns, api) = (server.dns_addr(), host("api"));
-    rig.basics(&["weu"]).await;
+    let configure = async |more: &[Value]| {
+        let controllers: Vec<Value> =
+            [json!({ "name": controller, "region": "weu" })].iter().chain(more).cloned().collect();
+        let body = json!({ "spec": { "externalDNSControllers": controllers } });
+        rig.put("DNSConfiguration", "", "dns-config", body).await;
+    };
+    rig.identity("weu", &[]).await;
+    configure(&[]).await;
+    rig.gateway("gw", "internal").await;
     rig.balancer("internal", json!([{ "ip": "192.0.2.1" }, { "ip": "2001:db8::1" }])).await;
+    rig.policy(json!({ "mode": "Active" })).await;
     rig.route("api").await;
     until_served(dns, &api, "CNAME", &[&format!("{WEU}.")]).await;
     until_served(dns, WEU, "A", &["192.0.2.1"]).await;
     until_served(dns, &api, "A", &["192.0.2.1"]).await;
     until_served(dns, &api, "AAAA", &["2001:db8::1"]).await;
-    rig.until_observed("api-route", "api-route-external-dns-weu").await;
+    rig.until_observed("api-route", &format!("api-route-{controller}")).await;
     let owner = dig(dns, &format!("weu-cname-{api}"), "TXT").await;
     assert!(owner.records.concat().contains("external-dns/owner=external-dns-weu"), "{owner:?}");
 
     // The records of another controller are not selected. They come after the others: external-dns 0.22 with an annotation filter may
     // publish nothing where such an object exists at its start.
-    rig.configuration(&["weu", "neu"]).await;
+    configure(&[json!({ "name": "external-dns-neu", "region": "neu" })]).await;
     rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
     let neu = "api-route-external-dns-neu";
     eventually("the other region's DNSEndpoint exists", PATIENCE, || async {
@@ -159,8 +168,8 @@ impl Region {
     }
 }
 
-/// Two control planes in two regions share the zone that clients of neu use. A region is adopted and handed back, and a bound namespace moves,
-/// always in the order "the old cluster withdraws, the new one publishes". A prober sees no gap and no other answer.
+/// Two control planes in two regions share the zone that clients of neu use. A region is adopted and handed back, the mode of a namespace is
+/// switched and switched back, and a bound namespace moves, always in the order "the old cluster withdraws, the new one publishes". A prober sees no gap and no other answer.
 async fn two_regions(version: ExternalDnsVersion) {
     let Some(cluster) = real_cluster().await else { return };
     let Some(second) = second_real_cluster().await else { return };
@@ -199,6 +208,23 @@ async fn two_regions(version: ExternalDnsVersion) {
     neu.rig.policy(json!({ "mode": "Active" })).await;
     asks_shop.until("192.0.2.2").await;
 
+    // The policy of both clusters is switched from Active to RegionBound: clients of neu reach weu. And back.
+    let bound = json!({ "mode": "RegionBound", "sourceRegion": "weu" });
+    neu.rig.policy(bound.clone()).await;
+    neu.rig.until("ServiceRoute", "shop-route", "DNSPolicyInactive").await;
+    let app = neu.rig.app.clone();
+    neu.until_withdrawn(&app).await;
+    assert!(neu.rig.endpoints(&app).await.is_empty());
+    weu.rig.policy(bound).await;
+    asks_shop.until("192.0.2.1").await;
+    let status = weu.rig.until("DNSPolicy", "policy", "PolicyActive").await;
+    assert_eq!(status["activeControllers"], json!(["external-dns-weu", "external-dns-neu"]));
+    weu.rig.policy(json!({ "mode": "Active" })).await;
+    let app = weu.rig.app.clone();
+    weu.until_withdrawn(&app).await;
+    neu.rig.policy(json!({ "mode": "Active" })).await;
+    asks_shop.until("192.0.2.2").await;
+
     // The bound namespace moves to neu.
     weu.bind("neu").await;
     let namespace = weu.admin.clone();
@@ -207,32 +233,16 @@ async fn two_regions(version: ExternalDnsVersion) {
     asks_admin.until("192.0.2.2").await;
     weu.publisher.passes(4).await;
     neu.publisher.passes(4).await;
-    assert_eq!(asks_shop.stop().await, [["192.0.2.2"], ["192.0.2.1"], ["192.0.2.2"]], "no gap and no other answer");
+    let (here, there) = (["192.0.2.2"], ["192.0.2.1"]);
+    assert_eq!(asks_shop.stop().await, [here, there, here, there, here], "no gap and no other answer");
     assert_eq!(asks_admin.stop().await, [["192.0.2.1"], ["192.0.2.2"]], "no gap and no other answer");
 }
 
-macro_rules! with_both_versions {
-    ($($name:ident => $run:expr;)+) => {$(
-        mod $name {
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn v22() {
-                ($run)(ExternalDnsVersion::V22).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn v21() {
-                ($run)(ExternalDnsVersion::V21).await;
-            }
-        }
-    )+};
-}
-
-with_both_versions! {
+with_external_dns! {
     a_route_is_served_through_the_label_filter =>
-        async |version| a_chain(version, "--label-filter=router.io/region=weu").await;
+        async |version| a_chain(version, "--label-filter=router.io/region=weu", "external-dns-weu").await;
+    // A controller may have any name: the annotation has it as it is.
     a_route_is_served_through_the_annotation_filter =>
-        async |version| a_chain(version, &format!("--annotation-filter={EDNS}=external-dns-weu")).await;
+        async |version| a_chain(version, &format!("--annotation-filter={EDNS}=zone.west"), "zone.west").await;
     two_regions_on_one_zone_hand_names_over_without_a_gap => two_regions;
 }

@@ -7,8 +7,10 @@
 //! | what triggers reconciliation, one test per row | `triggers` |
 //! | what must never withdraw a name | `safety` |
 //! | two owners, foreign objects, drift | `ownership` |
-//! | input that cannot be used | `refusals` |
+//! | input that cannot be used | `refusals`, `input` |
+//! | the examples and their roles, as each team; manifests of service-router-operator, unchanged | `roles` |
 //! | load balancers and their record types | `addresses` |
+//! | hosts, names and load balancers that move | `moves` |
 //! | crashes, conflicts, cut watches, missing kinds | `faults` |
 //! | bursts, rest, restarts | `scale` |
 //! | route → external-dns → PowerDNS → answer, and two control planes | `chain` |
@@ -21,9 +23,12 @@ mod addresses;
 mod chain;
 mod contract;
 mod faults;
+mod input;
+mod moves;
 mod ownership;
 mod refusals;
 mod rig;
+mod roles;
 mod safety;
 mod scale;
 mod triggers;

@@ -1,7 +1,7 @@
 //! One operator with the router system, in a cluster of its own or alone in the shared one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -58,10 +58,53 @@ pub struct Rig {
     pub proxy: FaultProxy,
     pub config: RouterConfig,
     running: Option<Running>,
-    deleted: Arc<Mutex<Vec<String>>>,
-    watching: tokio::task::JoinHandle<()>,
+    seen: Arc<Mutex<Seen>>,
+    watching: Vec<tokio::task::JoinHandle<()>>,
+    /// Tasks beside the test. They are aborted with it.
+    beside: Mutex<tokio::task::JoinSet<()>>,
     /// The kinds of the cluster are shared: on the real server one test runs at a time.
     _alone: Option<OwnedMutexGuard<()>>,
+}
+
+/// What was taken away, and how records changed, whoever did it.
+#[derive(Default)]
+struct Seen {
+    /// DNSEndpoints that were deleted.
+    deleted: Vec<String>,
+    /// Names that a DNSEndpoint had and lost, and hosts that an Istio Gateway had and lost: object and name.
+    lost: Vec<(&'static str, String, String)>,
+    /// DNSEndpoints whose addresses became an alias, or the reverse, in one step after they had been read.
+    one_step: Vec<String>,
+}
+
+impl Seen {
+    fn note(&mut self, kind: &'static str, before: Option<&DynamicObject>, now: Option<&DynamicObject>) {
+        let Some(before) = before else { return };
+        let name = before.metadata.name.clone().unwrap();
+        if now.is_none() && kind == "DNSEndpoint" {
+            self.deleted.push(name.clone());
+        }
+        let has = now.map(|object| names_of(kind, &object.data)).unwrap_or_default();
+        let lost = names_of(kind, &before.data).into_iter().filter(|name| !has.contains(name));
+        self.lost.extend(lost.map(|lost| (kind, name.clone(), lost)));
+        let alias =
+            |object: &DynamicObject| Some(object.data["spec"]["endpoints"][0]["recordType"].as_str()? == "CNAME");
+        let read = !before.data["status"]["observedGeneration"].is_null();
+        let changed = alias(before).zip(now.and_then(alias)).is_some_and(|(before, now)| before != now);
+        if kind == "DNSEndpoint" && read && changed {
+            self.one_step.push(name);
+        }
+    }
+}
+
+/// The names of a DNSEndpoint, or the hosts of an Istio Gateway.
+fn names_of(kind: &str, data: &Value) -> BTreeSet<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let texts = match kind {
+        "DNSEndpoint" => list(&data["spec"]["endpoints"]).iter().map(|point| point["dnsName"].clone()).collect(),
+        _ => list(&data["spec"]["servers"]).iter().flat_map(|server| list(&server["hosts"])).collect::<Vec<_>>(),
+    };
+    texts.into_iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 struct Running {
@@ -73,7 +116,7 @@ struct Running {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.watching.abort();
+        self.watching.iter().for_each(tokio::task::JoinHandle::abort);
         if let Some(running) = &self.running {
             running.task.abort();
         }
@@ -97,6 +140,27 @@ pub fn foreign_crds(cluster: &Cluster) -> Vec<CustomResourceDefinition> {
         );
     }
     vec![endpoint.unwrap_or_else(signpost_apis::externaldns::crd), gateway.unwrap_or_else(signpost_apis::istio::crd)]
+}
+
+/// Calls `note` with every object that changes after this version, and whether it exists, for as long as it is polled.
+pub async fn follow(api: Api<DynamicObject>, mut version: String, mut note: impl FnMut(DynamicObject, bool)) {
+    loop {
+        let Ok(stream) = api.watch(&WatchParams::default(), &version).await else {
+            // A pause, so that this task can end with its runtime: then every request fails at once.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let mut stream = std::pin::pin!(stream);
+        while let Ok(Some(event)) = stream.try_next().await {
+            let (object, exists) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                WatchEvent::Deleted(object) => (object, false),
+                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+            };
+            version = object.metadata.resource_version.clone().unwrap();
+            note(object, exists);
+        }
+    }
 }
 
 impl Rig {
@@ -129,18 +193,21 @@ impl Rig {
         let config = cluster.config().await;
         let proxy = FaultProxy::start(&config.cluster_url.to_string()).await;
         let client = cluster.client();
-        let deleted = Arc::<Mutex<Vec<String>>>::default();
-        let watching = tokio::spawn(async {});
         let config = RouterConfig {
             gateway_namespace: infra.clone(),
             withdraw_after: Duration::from_millis(300),
+            type_change_after: Duration::from_millis(300),
             ..RouterConfig::default()
         };
+        let (seen, watching, beside) = (Arc::default(), Vec::new(), Mutex::default());
+        let running = None;
         let mut rig =
-            Self { cluster, client, app, infra, proxy, config, running: None, deleted, watching, _alone: alone };
+            Self { cluster, client, app, infra, proxy, config, running, seen, watching, beside, _alone: alone };
         rig.clean().await;
-        if foreign.iter().any(|crd| crd.spec.names.kind == "DNSEndpoint") {
-            rig.watch_deletions().await;
+        for (installed, kind) in [("DNSEndpoint", "DNSEndpoint"), ("Gateway", "IstioGateway")] {
+            if foreign.iter().any(|crd| crd.spec.names.kind == installed) {
+                rig.watch_losses(kind).await;
+            }
         }
         rig.start().await;
         rig
@@ -182,35 +249,61 @@ impl Rig {
         }
     }
 
-    /// Notes every DNSEndpoint that is deleted from now on.
-    async fn watch_deletions(&mut self) {
-        let api = self.all("DNSEndpoint");
+    /// Notes every name that an object of the kind loses from now on.
+    async fn watch_losses(&mut self, kind: &'static str) {
+        let api = self.all(kind);
         let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-        let deleted = self.deleted.clone();
-        self.watching = tokio::spawn(async move {
-            let mut version = version;
-            loop {
-                let Ok(stream) = api.watch(&WatchParams::default(), &version).await else { continue };
-                let mut stream = std::pin::pin!(stream);
-                while let Ok(Some(event)) = stream.try_next().await {
-                    match event {
-                        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                            version = object.metadata.resource_version.unwrap();
-                        }
-                        WatchEvent::Deleted(object) => {
-                            version = object.metadata.resource_version.unwrap();
-                            deleted.lock().unwrap().push(object.metadata.name.unwrap());
-                        }
-                        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
-                    }
+        let seen = self.seen.clone();
+        self.watching.push(tokio::spawn(async move {
+            let mut objects: BTreeMap<(Option<String>, Option<String>), DynamicObject> = BTreeMap::new();
+            follow(api, version, |object, exists| {
+                let key = (object.metadata.namespace.clone(), object.metadata.name.clone());
+                let before = objects.remove(&key);
+                seen.lock().unwrap().note(kind, before.as_ref(), Some(&object).filter(|_| exists));
+                if exists {
+                    objects.insert(key, object);
                 }
-            }
-        });
+            })
+            .await;
+        }));
+    }
+
+    /// Removes kinds of others from the cluster. Deletions of DNSEndpoints are not noted any more.
+    pub async fn remove_kinds(&mut self, crds: &[&CustomResourceDefinition]) {
+        self.watching.iter().for_each(tokio::task::JoinHandle::abort);
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for name in crds.iter().filter_map(|crd| crd.metadata.name.as_deref()) {
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+            eventually(&format!("{name} is removed"), PATIENCE, || async {
+                if api.get_opt(name).await.unwrap().is_none() { Ok(()) } else { Err(()) }
+            })
+            .await;
+        }
+    }
+
+    /// Runs something beside the test, for as long as the rig exists.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.beside.lock().unwrap().spawn(task);
     }
 
     /// The DNSEndpoints that were deleted so far.
     pub fn deletions(&self) -> Vec<String> {
-        self.deleted.lock().unwrap().clone()
+        self.seen.lock().unwrap().deleted.clone()
+    }
+
+    /// The names that objects of the kind lost so far: object and name. An object may have been emptied and filled again.
+    pub fn losses(&self, kind: &str) -> Vec<(String, String)> {
+        let seen = self.seen.lock().unwrap();
+        seen.lost
+            .iter()
+            .filter(|(of, ..)| *of == kind)
+            .map(|(_, object, name)| (object.clone(), name.clone()))
+            .collect()
+    }
+
+    /// The DNSEndpoints whose record type changed in one step, although they had been read.
+    pub fn one_step_changes(&self) -> Vec<String> {
+        self.seen.lock().unwrap().one_step.clone()
     }
 
     pub async fn start(&mut self) {
@@ -414,12 +507,32 @@ impl Rig {
         .await;
     }
 
+    /// Waits until no write was seen for a while, and returns how many there were.
+    pub async fn at_rest(&self) -> usize {
+        let mut last = (self.proxy.writes(), std::time::Instant::now());
+        eventually("no more writes", PATIENCE, || {
+            let writes = self.proxy.writes();
+            if writes != last.0 {
+                last = (writes, std::time::Instant::now());
+            }
+            let calm = last.1.elapsed() > std::time::Duration::from_secs(2);
+            async move { if calm { Ok(()) } else { Err(writes) } }
+        })
+        .await;
+        self.proxy.writes()
+    }
+
     /// Waits until an object is refused: the reason is in a condition, in a Warning and in the metric.
     pub async fn until_refused(&self, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> Value {
         let status = self.until_condition(kind, namespace, name, type_, reason).await;
         self.until_event(namespace, name, reason).await;
         let counted = |line: &str| line.starts_with("signpost_refusals_total") && line.contains(reason);
-        assert!(self.metrics().lines().any(counted), "{reason} is not counted:\n{}", self.metrics());
+        // The status is there a moment before it is counted.
+        eventually(&format!("{reason} is counted"), PATIENCE, || async {
+            let metrics = self.metrics();
+            if metrics.lines().any(counted) { Ok(()) } else { Err(metrics) }
+        })
+        .await;
         status
     }
 

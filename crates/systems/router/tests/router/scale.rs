@@ -24,21 +24,6 @@ impl Rig {
         })
         .await;
     }
-
-    /// Waits until no write was seen for a while, and returns how many there were.
-    async fn at_rest(&self) -> usize {
-        let mut last = (self.proxy.writes(), std::time::Instant::now());
-        eventually("no more writes", PATIENCE, || {
-            let writes = self.proxy.writes();
-            if writes != last.0 {
-                last = (writes, std::time::Instant::now());
-            }
-            let calm = last.1.elapsed() > std::time::Duration::from_secs(2);
-            async move { if calm { Ok(()) } else { Err(writes) } }
-        })
-        .await;
-        self.proxy.writes()
-    }
 }
 
 on_both! {

@@ -33,6 +33,24 @@ on_both! {
         rig.until_endpoints(&rig.app, &wanted).await;
     }
 
+    async fn an_endpoint_that_is_created_for_a_route_is_judged_by_its_owner(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.route("api").await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        // As an operator of another version, or a person, may create it: it is the route's, and the route does not want it.
+        let body = json!({
+            "metadata": { "labels": {
+                "app.kubernetes.io/managed-by": "service-router-operator", "router.io/controller": "external-dns-old",
+                "router.io/serviceroute": "api-route",
+            } },
+            "spec": { "endpoints": [{ "dnsName": rig.host("api"), "recordType": "CNAME", "targets": ["old.example.com"] }] },
+        });
+        rig.put("DNSEndpoint", &rig.app, "api-route-external-dns-old", body).await;
+        rig.until_endpoints(&rig.app, &[("api-route-external-dns-weu", &alias("api", "weu"))]).await;
+        rig.until_event_of("Normal", &rig.app, "api-route", "Withdrawn").await;
+    }
+
     async fn a_changed_policy_changes_every_route_of_its_namespace_and_no_other(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu", "neu"]).await;
@@ -44,12 +62,25 @@ on_both! {
         rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
         rig.until("ServiceRoute", "web-route", "ReconciliationSucceeded").await;
         rig.until_condition("ServiceRoute", &other, "else-route", "Ready", "ReconciliationSucceeded").await;
+        let untouched = rig.get("ServiceRoute", &other, "else-route").await.unwrap();
+        rig.proxy.forget();
         rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
         rig.until_endpoints(&rig.app, &[
             ("api-route-external-dns-neu", &alias("api", "weu")), ("api-route-external-dns-weu", &alias("api", "weu")),
             ("web-route-external-dns-neu", &alias("web", "weu")), ("web-route-external-dns-weu", &alias("web", "weu")),
         ]).await;
+        for route in ["api-route", "web-route"] {
+            eventually("the route lists both", PATIENCE, || async {
+                let status = rig.get("ServiceRoute", &rig.app, route).await.unwrap()["status"].clone();
+                if status["dnsEndpoints"].as_array().map(Vec::len) == Some(2) { Ok(()) } else { Err(status) }
+            }).await;
+        }
         rig.until_endpoints(&other, &[("else-route-external-dns-weu", &alias("else", "weu"))]).await;
+        // The other namespace cost no request at all.
+        let seen = rig.proxy.seen().into_iter().map(|seen| format!("{} {}", seen.method, seen.path));
+        let about: Vec<String> = seen.filter(|request| request.contains(&format!("/namespaces/{other}/"))).collect();
+        assert_eq!(about, [""; 0]);
+        assert_eq!(rig.get("ServiceRoute", &other, "else-route").await.unwrap(), untouched);
     }
 
     async fn a_changed_gateway_changes_the_target_of_every_route_that_uses_it(cluster) {
@@ -57,9 +88,21 @@ on_both! {
         rig.basics(&["weu"]).await;
         rig.route("api").await;
         rig.until_endpoints(&rig.app, &[("api-route-external-dns-weu", &alias("api", "weu"))]).await;
+        rig.gateway("other", "other").await;
+        rig.route_in(&rig.app, "web-route", "web", "gw").await;
+        rig.route_in(&rig.app, "else-route", "else", "other").await;
+        rig.until_hosts("gw", &[&rig.host("api"), &rig.host("web")]).await;
+        let elsewhere = format!("{} CNAME aks01-weu-other.example.com", rig.host("else"));
         rig.gateway("gw", "edge").await;
-        let there = format!("{} CNAME aks01-weu-edge.example.com", rig.host("api"));
-        rig.until_endpoints(&rig.app, &[("api-route-external-dns-weu", &there)]).await;
+        let there = |service: &str| format!("{} CNAME aks01-weu-edge.example.com", rig.host(service));
+        rig.until_endpoints(&rig.app, &[
+            ("api-route-external-dns-weu", &there("api")), ("else-route-external-dns-weu", &elsewhere),
+            ("web-route-external-dns-weu", &there("web")),
+        ]).await;
+        eventually("the Istio Gateway selects the new controller's pods", PATIENCE, || async {
+            let istio = rig.get("IstioGateway", &rig.infra, "gw").await.unwrap();
+            if istio["spec"]["selector"] == json!({ "istio": "istio-edge" }) { Ok(()) } else { Err(istio) }
+        }).await;
         let spec = json!({ "controller": "istio-edge", "credentialName": "another", "targetPostfix": "edge" });
         rig.put("Gateway", &rig.infra, "gw", json!({ "spec": spec })).await;
         eventually("the Istio Gateway has the new certificate", PATIENCE, || async {

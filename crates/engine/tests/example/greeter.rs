@@ -5,29 +5,23 @@
 //!                                                                                  └──► report ─► status {ready, conditions}
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, CustomResource, ResourceExt};
+use kube::{CustomResource, ResourceExt};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use signpost_engine::{
-    Child, ChildError, ChildIndex, DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome,
-    Project, Proof, Queue, Report, System, Touch, Touched, Wanted, Watch, Writer, conditions,
+    Child, ChildError, ChildIndex, DriveOptions, Identity, Index, Job, ObjectId, Operator, Outcome, Project, Proof,
+    Queue, Report, System, Touch, Touched, Wanted, Watch, Writer, conditions,
 };
 use signpost_inventory::Entry;
 use signpost_planning::{Reason, Refusal};
 
 /// `index.rs`: the state of the cluster, in small maps. Objects are not kept.
-mod index {
+pub mod index {
     use super::*;
 
     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
@@ -63,9 +57,8 @@ mod index {
             let id = identity.id.clone();
             let conditions = object.status.clone().unwrap_or_default().conditions;
             let mut known = self.known.lock().unwrap();
-            let before = known.get(&id);
-            let same = before.is_some_and(|before| before.identity.asks_the_same(&identity));
-            let decided = before.filter(|_| same).and_then(|before| before.decided.clone());
+            let before = known.get(&id).filter(|before| before.identity.asks_the_same(&identity));
+            let (same, decided) = (before.is_some(), before.and_then(|before| before.decided.clone()));
             known.insert(id.clone(), Known { identity, text: object.spec.text.clone(), conditions, decided });
             let key = id.namespace.clone().unwrap_or_default();
             // A new status of ours, or a foreign change of it, is for the status path; anything else is for a pass.
@@ -82,32 +75,29 @@ mod index {
 mod decide {
     use super::*;
 
-    pub type Todo = Vec<(index::Known, Result<Value, Refusal>)>;
+    pub type Todo = Vec<(index::Known, Result<String, Refusal>)>;
+    pub type Done = Vec<(index::Known, Result<Result<(), ChildError>, Refusal>)>;
 
     pub fn plan(observed: Vec<index::Known>) -> Todo {
+        let empty = || Refusal::new(Reason::InvalidSpec, "spec.text is empty; write a text");
         let decide = |known: index::Known| {
-            let content = if known.text.is_empty() {
-                Err(Refusal::new(Reason::InvalidSpec, "spec.text is empty; write a text"))
-            } else {
-                Ok(json!({ "data": { "text": known.text } }))
-            };
-            (known, content)
+            let text = Some(known.text.clone()).filter(|text| !text.is_empty()).ok_or_else(empty);
+            (known, text)
         };
         observed.into_iter().map(decide).collect()
     }
 
-    pub fn report(applied: Vec<(index::Known, Result<(), ChildError>, Option<Refusal>)>) -> Report<Greeter> {
-        let mut statuses = Vec::new();
-        let mut outcome = Outcome::Done;
-        for (known, done, refusal) in applied {
-            match (done, refusal) {
-                (_, Some(refusal)) => statuses.push((known.identity, Err(refusal))),
-                (Ok(()), None) => statuses.push((known.identity, Ok(()))),
+    pub fn report(applied: Done) -> Report<Greeter> {
+        let (mut statuses, mut outcome) = (Vec::new(), Outcome::Done);
+        for (known, done) in applied {
+            match done {
                 // Only successes are reported: after a failure the last true status is kept.
-                (Err(error), None) => {
-                    let objects = Touched::Some([known.identity.id].into());
-                    outcome = Outcome::Retry { class: (&error).into(), objects };
+                Ok(Err(error)) => {
+                    outcome =
+                        Outcome::Retry { class: (&error).into(), objects: Touched::Some([known.identity.id].into()) };
                 }
+                Ok(Ok(())) => statuses.push((known.identity, Ok(()))),
+                Err(refusal) => statuses.push((known.identity, Err(refusal))),
             }
         }
         Report { statuses, ..Report::new(outcome) }
@@ -125,6 +115,7 @@ impl Project<String> for Greeter {
 pub struct Greeter {
     greetings: Arc<index::Greetings>,
     writer: Writer,
+    prefix: String,
 }
 
 impl System for Greeter {
@@ -134,7 +125,7 @@ impl System for Greeter {
     type Memory = ();
     type Observed = Vec<index::Known>;
     type Plan = decide::Todo;
-    type Applied = Vec<(index::Known, Result<(), ChildError>, Option<Refusal>)>;
+    type Applied = decide::Done;
     type Status = (Identity, Result<(), Refusal>);
     type Measured = ();
 
@@ -150,17 +141,18 @@ impl System for Greeter {
 
     async fn apply(&self, todo: decide::Todo) -> Self::Applied {
         let mut applied = Vec::new();
-        for (known, content) in todo {
-            let (done, refusal) = match content {
-                Ok(content) => {
+        for (known, text) in todo {
+            let done = match text {
+                Ok(text) => {
+                    let content = json!({ "data": { "text": format!("{}{text}", self.prefix) } });
                     let id = &known.identity.id;
                     let proof = Proof::Label { key: "greeting".into(), value: id.name.clone() };
                     let child = Child::new::<ConfigMap>(id.namespace.as_deref(), &id.name, proof);
-                    (self.writer.apply_child(&child, &content).await.map(drop), None)
+                    Ok(self.writer.apply_child(&child, &content).await.map(drop))
                 }
-                Err(refusal) => (Ok(()), Some(refusal)),
+                Err(refusal) => Err(refusal),
             };
-            applied.push((known, done, refusal));
+            applied.push((known, done));
         }
         applied
     }
@@ -170,8 +162,7 @@ impl System for Greeter {
     }
 
     fn settle(&self, _key: &String, statuses: Vec<Self::Status>) -> Vec<Arc<ObjectId>> {
-        let mut known = self.greetings.known.lock().unwrap();
-        let mut due = Vec::new();
+        let (mut known, mut due) = (self.greetings.known.lock().unwrap(), Vec::new());
         for (identity, decided) in statuses {
             // An object that has changed since gets its status from its next pass.
             if let Some(known) = known.get_mut(&identity.id).filter(|known| known.identity.asks_the_same(&identity)) {
@@ -184,21 +175,18 @@ impl System for Greeter {
 
     fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
         let known = self.greetings.known.lock().unwrap().get(id)?.clone();
-        let (ready, reason, message) = match known.decided? {
-            Ok(()) => (true, "Greeted", String::new()),
-            Err(refusal) => (false, refusal.reason.as_str(), refusal.message),
-        };
-        let generation = Some(known.identity.generation);
-        let mut conditions = known.conditions;
-        let condition = conditions::condition("Ready", ready, reason, message.clone(), generation, now);
+        let refusal = known.decided?.err();
+        let (reason, message) = refusal.as_ref().map_or(("Greeted", ""), |no| (no.reason.as_str(), &no.message));
+        let (generation, mut conditions) = (Some(known.identity.generation), known.conditions);
+        let condition = conditions::condition("Ready", refusal.is_none(), reason, message, generation, now);
         conditions::set(&mut conditions, condition);
-        let refusal = (!ready).then(|| Refusal::new(Reason::InvalidSpec, message));
         let status = Some(json!({ "conditions": conditions }));
-        Some(Wanted { status, refusal, ..Wanted::nothing(known.identity) })
+        Some(Wanted { status, refusals: refusal.into_iter().collect(), ..Wanted::nothing(known.identity) })
     }
 }
 
-pub fn install(operator: &mut Operator) {
+/// Adds the system. `prefix` stands before every text.
+pub fn install(operator: &mut Operator, prefix: String) {
     let queue = Queue::new();
     let greetings = Arc::new(index::Greetings { known: Mutex::default(), queue: queue.clone() });
     operator.watch::<index::Greeting>(Greeter::NAME, Watch::required().reported(&[]), greetings.clone());
@@ -212,36 +200,6 @@ pub fn install(operator: &mut Operator) {
         },
     );
     operator.watch::<ConfigMap>(Greeter::NAME, Watch::required().labels("greeting").children(), Arc::new(children));
-    let system = Greeter { greetings, writer: operator.writer() };
+    let system = Greeter { greetings, writer: operator.writer(), prefix };
     operator.drive(system, queue, DriveOptions::default());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_greeting_is_served_refused_and_restored() {
-    let sandbox = support::sandbox(1);
-    let user = sandbox.client();
-    support::install_kind(&user, "Greeting").await;
-    let mut operator =
-        Operator::new(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
-    install(&mut operator);
-    let stop = tokio_util::sync::CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
-    let greetings: Api<index::Greeting> = Api::namespaced(user.clone(), "default");
-    let maps: Api<ConfigMap> = Api::namespaced(user, "default");
-    for (name, text) in [("hello", "world"), ("empty", "")] {
-        let greeting = index::Greeting::new(name, index::GreetingSpec { text: text.into() });
-        greetings.create(&PostParams::default(), &greeting).await.unwrap();
-    }
-    let minute = Duration::from_mins(1);
-    let judged = async |name: &str, reason: &str| {
-        let status = greetings.get(name).await.unwrap().status?;
-        status.conditions.first().filter(|condition| condition.reason == reason).map(drop)
-    };
-    support::eventually("the greeting is served", minute, || judged("hello", "Greeted")).await;
-    support::eventually("the empty one is refused", minute, || judged("empty", "InvalidSpec")).await;
-    let text = async || maps.get_opt("hello").await.unwrap()?.data?.remove("text");
-    assert_eq!(text().await.as_deref(), Some("world"));
-    maps.delete("hello", &DeleteParams::default()).await.unwrap();
-    assert_eq!(support::eventually("the ConfigMap is created again", minute, text).await, "world");
 }

@@ -1,151 +1,26 @@
 //! The chain of a DNS object, on the sandbox and on the real API server, with a resolver in memory.
 
-// Helpers of tests fail a test as tests do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use signpost_apis::portal::{Component, ComponentState, DNS, DnsStatus, Portal};
-use signpost_dns::{Fqdn, Rdata, RecordType};
-use signpost_engine::{Operator, OperatorOptions};
-use signpost_inventory::{Filter, Inventory, SyncStatus};
-use signpost_provider_resolver::{LookupError, Memory};
-use signpost_system_portal::{Pace, install_with};
-use signpost_testkit::{Cluster, eventually, on_both};
-use tokio_util::sync::CancellationToken;
+use signpost_apis::portal::{Component, ComponentState, DNS, Portal};
+use signpost_dns::Fqdn;
+use signpost_inventory::{Filter, SyncStatus, View};
+use signpost_provider_resolver::LookupError;
+use signpost_sandbox::{Fault, FaultPlan};
+use signpost_testkit::{eventually, on_both, sandbox_cluster};
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// A namespace, an operator that watches it, and a resolver.
-struct Bed {
-    namespace: String,
-    cluster: Cluster,
-    resolver: Arc<Memory>,
-    inventory: Arc<Inventory>,
-    stop: CancellationToken,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
+use crate::bed::{Bed, PATIENCE, one};
 
 impl Bed {
-    /// With a portal `main`, unless the operator is to create it.
-    async fn new(cluster: Cluster) -> Self {
-        cluster.install(&signpost_apis::portal::crds()).await;
-        let namespace = cluster.namespace("portal").await;
-        let bed = Self {
-            namespace,
-            cluster,
-            resolver: Arc::default(),
-            inventory: Arc::new(Inventory::new()),
-            stop: CancellationToken::new(),
-        };
-        bed.start();
-        bed
-    }
-
-    fn start(&self) {
-        let options = OperatorOptions { namespace: Some(self.namespace.clone()), ..OperatorOptions::default() };
-        let mut operator = Operator::new(self.cluster.client(), options);
-        let pace = Pace {
-            refresh: Duration::from_millis(500),
-            again: Duration::from_millis(100),
-            namespace: self.namespace.clone(),
-            ..Pace::default()
-        };
-        install_with(&mut operator, self.resolver.clone(), &self.inventory, pace);
-        let stop = self.stop.clone();
-        tokio::spawn(async move { operator.run(stop).await.expect("the operator runs until it is stopped") });
-    }
-
-    fn api<K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
-        Api::namespaced(self.cluster.client(), &self.namespace)
-    }
-
-    async fn dns(&self, name: &str, groups: Value, annotations: Value) {
-        let object: DNS = serde_json::from_value(json!({
-            "apiVersion": "sreportal.io/v1alpha1",
-            "kind": "DNS",
-            "metadata": { "name": name, "annotations": annotations },
-            "spec": { "portalRef": "main", "groups": groups },
-        }))
-        .unwrap();
-        self.api::<DNS>().create(&PostParams::default(), &object).await.unwrap();
-    }
-
-    fn answers(&self, name: &str, rtype: &str, values: &[&str]) {
-        let rtype: RecordType = rtype.parse().unwrap();
-        let values = values.iter().map(|value| Rdata::parse(&rtype, value).unwrap()).collect();
-        self.resolver.set(&Fqdn::parse(name).unwrap(), rtype, values);
-    }
-
-    async fn status(&self, name: &str) -> DnsStatus {
-        self.api::<DNS>().get(name).await.unwrap().status.unwrap_or_default()
-    }
-
-    /// `status/reason` by name.
-    async fn results(&self, name: &str) -> BTreeMap<String, String> {
-        let status = self.status(name).await;
-        let fqdns = status.groups.into_iter().flat_map(|group| group.fqdns);
-        let result = |fqdn: signpost_apis::portal::FqdnStatus| {
-            (fqdn.fqdn, format!("{}/{}", fqdn.sync_status.unwrap_or_default(), fqdn.reason.unwrap_or_default()))
-        };
-        fqdns.map(result).collect()
-    }
-
-    async fn shows(&self, name: &str, expected: &[(&str, &str)]) {
-        let expected: BTreeMap<String, String> = expected.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
-        eventually(&format!("{name} shows {expected:?}"), PATIENCE, || async {
-            let seen = self.results(name).await;
-            if seen == expected { Ok(()) } else { Err(seen) }
-        })
-        .await;
-    }
-
-    async fn condition(&self, name: &str, type_: &str, reason: &str) {
-        eventually(&format!("{name} has {type_} {reason}"), PATIENCE, || async {
-            let conditions = self.status(name).await.conditions;
-            let found = conditions.iter().any(|condition| condition.type_ == type_ && condition.reason == reason);
-            if found { Ok(()) } else { Err(conditions) }
-        })
-        .await;
-    }
-
-    fn in_inventory(&self, status: SyncStatus) -> usize {
-        self.inventory.snapshot().page(&Filter { status: Some(status), ..Filter::default() }, None, 1).total
-    }
-
-    async fn components(&self) -> Vec<Component> {
-        self.api::<Component>().list(&ListParams::default()).await.unwrap().items
-    }
-
-    async fn has_components(&self, names: &[&str]) -> Vec<Component> {
-        eventually(&format!("the components are {names:?}"), PATIENCE, || async {
-            let all = self.components().await;
-            let mut seen: Vec<String> = all.iter().map(|component| component.spec.display_name.clone()).collect();
-            seen.sort();
-            if seen == names { Ok(all) } else { Err(seen) }
-        })
-        .await
-    }
-
     async fn annotate(&self, name: &str, value: Option<&str>) {
         let patch = json!({ "metadata": { "annotations": { "sreportal.io/component": value } } });
         self.api::<DNS>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
-}
-
-fn one(fqdn: &str, target: &str) -> Value {
-    json!([{ "name": "apps", "entries": [{ "fqdn": fqdn, "recordType": "A", "targets": [target] }] }])
 }
 
 on_both! {
@@ -279,6 +154,49 @@ on_both! {
         bed.has_components(&["Search"]).await;
     }
 
+    async fn an_entry_with_a_good_name_and_a_bad_target_is_refused(cluster) {
+        let bed = Bed::new(cluster).await;
+        bed.answers("www.example.org", "AAAA", &["2001:db8::1"]);
+        let entry = |rtype: &str| json!({ "fqdn": "www.example.org", "recordType": rtype, "targets": ["2001:db8::1"] });
+        bed.dns("team", json!([{ "name": "web", "entries": [entry("A"), entry("AAAA"), entry("??")] }]), json!({})).await;
+        eventually("the good entry is looked up, the others are refused", PATIENCE, || async {
+            let line = |view: &Arc<View>| {
+                let rtype = view.rtype().map(|rtype| rtype.as_str().to_owned()).unwrap_or_default();
+                let refusal = view.refusal().map(|refusal| refusal.message.to_string()).unwrap_or_default();
+                let (stage, status, reason) = (view.stage().as_str(), view.status().as_str(), view.reason().as_str());
+                (rtype, format!("{stage} {status}/{reason} {refusal}"))
+            };
+            let seen: Vec<(String, String)> = bed.inventory.snapshot().iter().map(line).collect();
+            let is = |rtype: &str, text: &str| seen.iter().any(|(of, line)| of == rtype && line.starts_with(text));
+            let all = is("A", "refused error/InvalidEntry 2001:db8::1 is not an IPv4 address")
+                && is("AAAA", "known sync/Match") && is("", "refused error/InvalidEntry ");
+            if all && seen.len() == 3 { Ok(()) } else { Err(seen) }
+        }).await;
+        assert!(bed.inventory.snapshot().conflicts().next().is_none());
+    }
+
+    async fn one_entry_beyond_every_limit_does_not_block_the_others(cluster) {
+        let bed = Bed::new(cluster).await;
+        bed.answers("www.example.org", "A", &["192.0.2.1"]);
+        bed.answers("many.example.org", "A", &["192.0.2.1"]);
+        let (text, many) = ("d".repeat(1_500), (0..300).map(|number| format!("198.51.100.{number}")));
+        let long = format!("{}.example.org", "a".repeat(600));
+        let good = json!({ "fqdn": "www.example.org", "targets": ["192.0.2.1"], "description": text });
+        let many: Vec<String> = many.take(256).chain(["192.0.2.1".to_owned()]).collect();
+        bed.dns("team", json!([{ "name": "g".repeat(300), "description": text, "entries": [
+            good, { "fqdn": "many.example.org", "targets": many, "match": "Any" }, { "fqdn": long },
+            { "fqdn": "empty.example.org", "targets": [""] },
+            { "fqdn": "type.example.org", "recordType": "A".repeat(20) } ] }]), json!({})).await;
+        let shown = long[..512].to_owned();
+        bed.shows("team", &[
+            ("www.example.org", "sync/Match"), ("many.example.org", "sync/Match"), (&shown, "error/InvalidEntry"),
+            ("empty.example.org", "error/InvalidEntry"), ("type.example.org", "error/InvalidEntry"),
+        ]).await;
+        let portal: Portal = serde_json::from_value(json!({ "apiVersion": "sreportal.io/v1alpha1", "kind": "Portal",
+            "metadata": { "name": "long" }, "spec": { "title": "t".repeat(1_500) } })).unwrap();
+        bed.api::<Portal>().create(&PostParams::default(), &portal).await.unwrap();
+    }
+
     async fn ten_thousand_names_in_one_object_are_all_looked_up(cluster) {
         let bed = Bed::new(cluster).await;
         let names = (0..10_000).map(|number| format!("n{number}.example.org"));
@@ -302,4 +220,67 @@ on_both! {
             if seen == (10_001, 10_000) { Ok(()) } else { Err(seen) }
         }).await;
     }
+}
+
+/// Writes of the operator are counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_objects_are_all_reported_and_nothing_is_written_at_rest() {
+    const OBJECTS: usize = 1_000;
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    let writes = Arc::new(AtomicU64::new(0));
+    let counted = writes.clone();
+    let plan = FaultPlan::new(move |info, _| {
+        if !matches!(info.verb.as_str(), "get" | "list" | "watch") {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        Fault::None
+    });
+    let client = bed.cluster.sandbox().unwrap().client_with(plan);
+    bed.start_at(client, bed.options(), bed.resolver.clone(), |pace| pace.refresh = Duration::from_secs(5));
+    let target = ["192.0.2.1"];
+    for number in 0..OBJECTS {
+        let (good, broken) = (format!("good{number}.example.org"), format!("broken{number}.example.org"));
+        bed.answers(&good, "A", &target);
+        let entry = |fqdn: String| json!({ "fqdn": fqdn, "recordType": "A", "targets": target });
+        bed.dns(
+            &format!("team-{number}"),
+            json!([{ "name": "all", "entries": [entry(good), entry(broken)] }]),
+            json!({}),
+        )
+        .await;
+    }
+    eventually("every object is reported", PATIENCE * 3, || async {
+        let all = bed.api::<DNS>().list(&ListParams::default()).await.unwrap().items;
+        let is_reported = |dns: &&DNS| {
+            let status = dns.status.clone().unwrap_or_default();
+            (status.total, status.sync, status.broken) == (Some(2), Some(1), Some(1))
+        };
+        let reported = all.iter().filter(is_reported).count();
+        if reported == OBJECTS { Ok(()) } else { Err(reported) }
+    })
+    .await;
+    eventually("every name is in the inventory", PATIENCE, || async {
+        let seen = (bed.in_inventory(SyncStatus::Sync), bed.in_inventory(SyncStatus::NotFound));
+        if seen == (OBJECTS, OBJECTS) { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    // Events of the first lookups, and statuses that were queued, are written first.
+    let before = eventually("the operator is at rest", PATIENCE, || async {
+        let (before, asked) = (writes.load(Ordering::SeqCst), bed.resolver.asked());
+        looked_up(&bed, asked + 1_000).await;
+        let after = writes.load(Ordering::SeqCst);
+        if before == after { Ok(after) } else { Err((before, after)) }
+    })
+    .await;
+    looked_up(&bed, bed.resolver.asked() + 4 * OBJECTS as u64).await;
+    assert_eq!(writes.load(Ordering::SeqCst), before, "two refreshes write nothing");
+}
+
+/// Waits for so many lookups since the start.
+async fn looked_up(bed: &Bed, expected: u64) {
+    eventually("lookups", PATIENCE, || async {
+        let asked = bed.resolver.asked();
+        if asked >= expected { Ok(()) } else { Err(asked) }
+    })
+    .await;
 }

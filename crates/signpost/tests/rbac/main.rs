@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 use signpost::systems::SYSTEMS;
 use signpost::{manifest, rbac};
 use signpost_apis::externaldns;
-use signpost_dns::ZoneName;
+use signpost_apis::powerdns::RRset;
+use signpost_dns::{Fqdn, RecordType, ZoneName};
 use signpost_engine::lease::LeaseOptions;
-use signpost_engine::{Operator, OperatorOptions, SystemSpec};
+use signpost_engine::{ObjectId, Operator, OperatorOptions, SystemSpec};
+use signpost_inventory::{Entry, Inventory, Owner, Stage};
 use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
 use signpost_provider_pihole::{Connection, Dialect, MemoryPihole, OwnerId, Secret, connect, parse_base_url};
 use signpost_provider_powerdns::MemoryServer;
@@ -32,8 +34,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 #[allow(dead_code)] // One of the two shapes is used.
-#[path = "../../systems/pangolin/tests/common/crds.rs"]
+#[path = "../../../systems/pangolin/tests/common/crds.rs"]
 mod pangolin_crds;
+
+mod namespaces;
 
 /// An operator for each system, on servers in memory, and a stand-in that needs the ledger.
 struct TestOperator {
@@ -79,8 +83,17 @@ impl TestOperator {
             Instance::new("spec", connect(connection, Dialect::Spec).unwrap()),
         ];
         signpost_system_pihole::install_instances(&mut ingress, policy, instances);
-        let pace = signpost_system_portal::Pace { namespace: namespace.to_owned(), ..Default::default() };
-        signpost_system_portal::install_with(&mut portal, Arc::new(Memory::default()), &Arc::default(), pace);
+        let pace = signpost_system_portal::Pace { namespace: namespace.to_owned(), verify: true, ..Default::default() };
+        let inventory = Arc::new(Inventory::new());
+        signpost_system_portal::install_with(&mut portal, Arc::new(Memory::default()), &inventory, pace);
+        // As `powerdns` does beside it.
+        let id = ObjectId::new::<RRset>(Some(namespace), "www");
+        let name = Fqdn::parse("www.rbac.example").unwrap();
+        let published = Entry {
+            stage: Stage::Published,
+            ..Entry::new(name, Some(RecordType::A), signpost_engine::project::wanted_by(&id, "powerdns"))
+        };
+        inventory.replace(&Owner::new("powerdns", "rbac.example"), vec![published], jiff::Timestamp::UNIX_EPOCH);
         let router =
             signpost_system_router::RouterConfig { gateway_namespace: namespace.to_owned(), ..Default::default() };
         signpost_system_router::install(&mut routing, router);
@@ -157,6 +170,11 @@ impl Objects {
             if status["observedGeneration"] == 1 { Ok(()) } else { Err(status) }
         })
         .await;
+        eventually("the record set is verified", Duration::from_secs(30), || async {
+            let status = self.rrsets.get("www").await.unwrap().data["status"].to_string();
+            if status.contains("\"Served\"") { Ok(()) } else { Err(status) }
+        })
+        .await;
     }
 }
 
@@ -212,6 +230,37 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     .await;
     make_router(cluster, namespace).await;
     objects
+}
+
+/// A portal of another cluster is read with a certificate from a Secret, and forgotten.
+async fn read_and_forget_remote_portal(client: &Client, namespace: &str) {
+    let server = signpost_testkit::ConnectPortal::start("main", 10).await;
+    server.set_fqdns(vec![json!({"name": "www.east.example", "source": "manual"})]);
+    let front = signpost_testkit::TlsFront::open_by_address(server.addr()).await;
+    let secrets = api(client, namespace, "", "v1", "Secret", "secrets");
+    let ca = k8s_openapi::ByteString(std::fs::read(front.ca_file()).unwrap());
+    put(&secrets, &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "east"}, "data": {"ca.crt": ca}}))
+        .await;
+    let portals = api(client, namespace, "sreportal.io", "v1alpha1", "Portal", "portals");
+    let remote = json!({"url": front.url(), "tls": {"caSecretRef": {"name": "east"}}});
+    put(
+        &portals,
+        &json!({"apiVersion": "sreportal.io/v1alpha1", "kind": "Portal", "metadata": {"name": "east"},
+        "spec": {"title": "East", "remote": remote}}),
+    )
+    .await;
+    let copies = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
+    eventually("the names of the other cluster", Duration::from_secs(30), || async {
+        let copy = copies.get_opt("remote-east").await.unwrap().map(|copy| copy.data["status"]["total"].clone());
+        if copy == Some(json!(1)) { Ok(()) } else { Err(copy) }
+    })
+    .await;
+    let patch = json!({"spec": {"remote": null}});
+    portals.patch("east", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    eventually("the copy is deleted", Duration::from_secs(30), || async {
+        if copies.get_opt("remote-east").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
+    })
+    .await;
 }
 
 /// The component of the DNS object is created, reported, and deleted when the annotation is removed.
@@ -386,11 +435,11 @@ async fn delete_all(objects: &Objects, zone: &str) {
     }
 }
 
-async fn grant(client: &Client, namespace: &str, objects: Vec<Value>) {
+async fn grant(client: &Client, objects: Vec<Value>) {
     for object in objects {
         let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
         let kind = object["kind"].as_str().unwrap();
-        let scope = if kind.starts_with("Cluster") { "" } else { namespace };
+        let scope = object["metadata"]["namespace"].as_str().unwrap_or_default();
         put(&api(client, scope, group, version, kind, &format!("{}s", kind.to_lowercase())), &object).await;
     }
 }
@@ -406,7 +455,7 @@ async fn each_mode_of_pangolin_works_with_its_own_role() {
         let (name, direct) = (&format!("signpost-pangolin-{variant}"), *variant == "api");
         let namespace = cluster.namespace("rbac-pangolin").await;
         let spec = signpost_engine::SystemSpec { rules, ..SPEC };
-        grant(&client, &namespace, rbac::manifests_named(name, &namespace, &[spec])).await;
+        grant(&client, rbac::manifests_named(name, &namespace, &[spec])).await;
         let tunnels = api(&client, &namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
         put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
         let ready = json!({"status": {"status": "Ready"}});
@@ -474,7 +523,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let Some(cluster) = signpost_testkit::real_cluster().await else { return };
     let namespace = cluster.namespace("rbac").await;
     let client = cluster.client();
-    grant(&client, &namespace, rbac::manifests(&namespace, SYSTEMS)).await;
+    grant(&client, rbac::manifests(&namespace, SYSTEMS)).await;
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let user = format!("system:serviceaccount:{namespace}:signpost");
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
@@ -536,6 +585,7 @@ async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used
     let operator = TestOperator::start(|system| recording(sandbox, &requests, system), &namespace).await;
     operator.served("rbac.example").await;
     create_and_delete_component(&cluster.client(), &namespace).await;
+    read_and_forget_remote_portal(&cluster.client(), &namespace).await;
     routed(&cluster, &namespace).await;
     eventually("an event", Duration::from_secs(30), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
@@ -564,7 +614,7 @@ async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used
     // Foreign kinds that are not installed here are listed and not watched.
     let not_installed = ["virtualservices"];
     let rare = |verb: &str, resource: &str| {
-        let created = ["configmaps", "components", "portals", "pangolinresources", "dnsendpoints", "gateways"];
+        let created = ["configmaps", "components", "portals", "dns", "pangolinresources", "dnsendpoints", "gateways"];
         (verb == "create" && created.contains(&resource))
             || (verb, resource) == ("patch", "events")
             || resource.starts_with("cluster")

@@ -1,37 +1,27 @@
 //! DNS objects against a real PowerDNS behind the resolver, on the sandbox and on the real API server.
 
-// Helpers of tests fail a test as tests do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
-use kube::api::PostParams;
 use serde_json::json;
-use signpost_apis::portal::{DNS, DnsStatus};
 use signpost_dns::{Fqdn, ZoneName};
-use signpost_engine::{Operator, OperatorOptions};
-use signpost_inventory::Inventory;
 use signpost_provider_powerdns::{
     Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, Secret, SetContent, ZoneServer, ZoneSettings,
 };
 use signpost_provider_resolver::{Options, Resolvers, Upstream};
-use signpost_system_portal::{Pace, install_with};
 use signpost_testkit::{Backend, PowerDns, PowerDnsOptions, eventually, on_both};
-use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::bed::{Bed, PATIENCE};
 
-struct Server {
-    powerdns: PowerDns,
+pub struct Server {
+    pub powerdns: PowerDns,
     client: PowerDnsClient,
     zone: ZoneName,
 }
 
 impl Server {
-    async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         let powerdns = PowerDns::start(Backend::Sqlite, PowerDnsOptions::default()).await?;
         let options = ClientOptions {
             url: powerdns.api_url().parse().unwrap(),
@@ -49,7 +39,7 @@ impl Server {
         Some(Self { powerdns, client, zone })
     }
 
-    async fn publish(&self, name: &str, rtype: &str, records: &[&str]) {
+    pub async fn publish(&self, name: &str, rtype: &str, records: &[&str]) {
         let records = records.iter().map(|record| Box::from(*record)).collect();
         let content = Arc::new(SetContent { ttl: 1, records, comment: None });
         let action = Action::Replace { content, comment: CommentChange::Keep };
@@ -68,22 +58,10 @@ on_both! {
         server.publish("text", "TXT", &["\"v=spf1 -all\""]).await;
         server.publish("mail", "MX", &["10 mx.example.net."]).await;
         server.publish("loop", "CNAME", &["loop.names.example."]).await;
-        cluster.install(&signpost_apis::portal::crds()).await;
-        let namespace = cluster.namespace("portal").await;
-        let options = OperatorOptions { namespace: Some(namespace.clone()), ..OperatorOptions::default() };
-        let mut operator = Operator::new(cluster.client(), options);
+        let bed = Bed::without_operator(cluster).await;
         let upstream = Upstream::Server(server.powerdns.dns_addr());
         let resolvers = Options { resolvers: vec![upstream], deadline: Duration::from_secs(2), ..Options::default() };
-        let pace = Pace {
-            refresh: Duration::from_secs(1),
-            again: Duration::from_millis(200),
-            namespace: namespace.clone(),
-            ..Pace::default()
-        };
-        install_with(&mut operator, Arc::new(Resolvers::new(&resolvers)), &Arc::new(Inventory::new()), pace);
-        let stop = CancellationToken::new();
-        let _stopped = stop.clone().drop_guard();
-        tokio::spawn(operator.run(stop));
+        bed.start_with(bed.cluster.client(), bed.options(), Arc::new(Resolvers::new(&resolvers)));
         let entry = |name: &str, rtype: &str, targets: &[&str]| {
             json!({ "fqdn": format!("{name}.names.example"), "recordType": rtype, "targets": targets })
         };
@@ -94,13 +72,8 @@ on_both! {
             entry("text", "A", &["192.0.2.1"]), entry("loop", "A", &["192.0.2.1"]),
             entry("outside", "A", &[]), { "fqdn": "www.other.example" },
         ]);
-        let object: DNS = serde_json::from_value(json!({
-            "apiVersion": "sreportal.io/v1alpha1", "kind": "DNS", "metadata": { "name": "team" },
-            "spec": { "portalRef": "main", "groups": [{ "name": "all", "entries": entries }] },
-        })).unwrap();
-        let api: Api<DNS> = Api::namespaced(cluster.client(), &namespace);
-        api.create(&PostParams::default(), &object).await.unwrap();
-        let status = async || -> DnsStatus { api.get("team").await.unwrap().status.unwrap_or_default() };
+        bed.dns("team", json!([{ "name": "all", "entries": entries }]), json!({})).await;
+        let status = async || bed.status("team").await;
         let shows = async |missing: &str| {
             let expected: BTreeMap<String, String> = [
                 ("dual A", "sync/Match"), ("dual AAAA", "sync/Match"), ("one CNAME", "sync/Match"), ("text TXT", "sync/Match"),
@@ -121,16 +94,10 @@ on_both! {
         server.publish("missing", "A", &["192.0.2.1"]).await;
         shows("sync/Match").await;
         server.powerdns.pause();
-        eventually("the outage is reported", PATIENCE, || async {
-            let conditions = status().await.conditions;
-            if conditions.iter().any(|c| c.reason == "ResolverUnavailable") { Ok(()) } else { Err(conditions) }
-        }).await;
+        bed.condition("team", "Resolved", "ResolverUnavailable").await;
         shows("sync/Match").await;
         server.powerdns.resume();
-        eventually("the resolver is back", PATIENCE, || async {
-            let conditions = status().await.conditions;
-            if conditions.iter().any(|c| c.reason == "Answered") { Ok(()) } else { Err(conditions) }
-        }).await;
+        bed.condition("team", "Resolved", "Answered").await;
         shows("sync/Match").await;
     }
 }

@@ -1,25 +1,20 @@
 //! Names of objects that no system of this operator publishes, on the sandbox and on the real API server.
 
-// Helpers of tests fail a test as tests do.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use signpost_apis::ingress::Ingress;
 use signpost_dns::{Fqdn, Rdata, RecordType};
-use signpost_engine::{Operator, OperatorOptions};
-use signpost_inventory::{Inventory, Source};
-use signpost_provider_resolver::Memory;
-use signpost_system_portal::{Pace, install_with};
-use signpost_testkit::{Cluster, eventually, on_both};
-use tokio_util::sync::CancellationToken;
+use signpost_engine::Identity;
+use signpost_engine::project::{entry_of, wanted_by};
+use signpost_inventory::{Entry, Owner, Source};
+use signpost_planning::{Reason, Refusal};
+use signpost_testkit::{eventually, on_both};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+use crate::bed::{Bed, PATIENCE};
 
 /// A foreign kind with a schema that accepts anything.
 fn crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
@@ -44,41 +39,8 @@ fn crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
     .unwrap()
 }
 
-struct Bed {
-    cluster: Cluster,
-    namespace: String,
-    inventory: Arc<Inventory>,
-    resolver: Arc<Memory>,
-    stop: CancellationToken,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
 impl Bed {
-    async fn new(cluster: Cluster) -> Self {
-        cluster.install(&signpost_apis::portal::crds()).await;
-        let namespace = cluster.namespace("discovery").await;
-        let (inventory, resolver) = (Arc::new(Inventory::new()), Arc::<Memory>::default());
-        let options = OperatorOptions { namespace: Some(namespace.clone()), ..OperatorOptions::default() };
-        let mut operator = Operator::new(cluster.client(), options);
-        let pace = Pace {
-            refresh: Duration::from_millis(500),
-            again: Duration::from_millis(100),
-            namespace: namespace.clone(),
-            ..Pace::default()
-        };
-        install_with(&mut operator, resolver.clone(), &inventory, pace);
-        let stop = CancellationToken::new();
-        let bed = Self { cluster, namespace, inventory, resolver, stop: stop.clone() };
-        tokio::spawn(async move { operator.run(stop).await.expect("the operator runs until it is stopped") });
-        bed
-    }
-
-    fn api(&self, kind: &str) -> (Api<DynamicObject>, ApiResource) {
+    pub fn kind(&self, kind: &str) -> (Api<DynamicObject>, ApiResource) {
         let gateway_api = signpost_apis::gatewayapi::GROUP;
         let (group, version) = match kind {
             "Service" => ("", "v1"),
@@ -96,8 +58,8 @@ impl Bed {
         (Api::namespaced_with(self.cluster.client(), &self.namespace, &resource), resource)
     }
 
-    async fn put(&self, kind: &str, name: &str, mut body: Value) {
-        let (api, resource) = self.api(kind);
+    pub async fn put(&self, kind: &str, name: &str, mut body: Value) {
+        let (api, resource) = self.kind(kind);
         body["apiVersion"] = json!(resource.api_version);
         body["kind"] = json!(resource.kind);
         body["metadata"]["name"] = json!(name);
@@ -112,12 +74,12 @@ impl Bed {
         }
     }
 
-    async fn delete(&self, kind: &str, name: &str) {
-        self.api(kind).0.delete(name, &DeleteParams::default()).await.unwrap();
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.kind(kind).0.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// `kind name type [targets] portals/groups`, as the inventory shows the names of other publishers.
-    async fn shows(&self, expected: &[&str]) {
+    pub async fn discovers(&self, expected: &[&str]) {
         let expected: BTreeSet<String> = expected.iter().map(|line| (*line).to_owned()).collect();
         eventually("the discovered names", PATIENCE, || async {
             let snapshot = self.inventory.snapshot();
@@ -155,7 +117,7 @@ on_both! {
             "spec": { "rules": [{ "host": "hidden.example.org" }] } })).await;
         bed.put("Service", "lb", json!({ "metadata": { "annotations": { format!("{alpha}/hostname"): "lb.example.org" } },
             "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] }, "status": balancer("192.0.2.2") })).await;
-        bed.shows(&["Ingress app.example.org A [192.0.2.1] main/API,Web", "Service lb.example.org A [192.0.2.2] main/Services"]).await;
+        bed.discovers(&["Ingress app.example.org A [192.0.2.1] main/API,Web", "Service lb.example.org A [192.0.2.2] main/Services"]).await;
 
         // Kinds that are installed later are picked up; an endpoint that another portal shows is shown there.
         bed.put("Portal", "team", json!({ "spec": { "title": "Team" } })).await;
@@ -191,7 +153,7 @@ on_both! {
             "Gateway istio.example.org - [elb.example.net] main/Services", "Gateway *.mesh.example.org - [elb.example.net] main/Services",
             "VirtualService a.mesh.example.org - [elb.example.net] main/Services",
         ];
-        bed.shows(&all).await;
+        bed.discovers(&all).await;
 
         // They are looked up like the names of DNS objects.
         let served = Fqdn::parse("app.example.org").unwrap();
@@ -206,6 +168,71 @@ on_both! {
         bed.delete("IstioGateway", "edge").await;
         bed.delete("DNSEndpoint", "extra").await;
         bed.delete("Ingress", "app").await;
-        bed.shows(&["Service lb.example.org A [192.0.2.2] main/Services"]).await;
+        bed.discovers(&["Service lb.example.org A [192.0.2.2] main/Services"]).await;
+    }
+
+    async fn a_weighted_endpoint_is_in_sync_with_one_of_its_sets(cluster) {
+        let bed = Bed::without_operator(cluster).await;
+        bed.cluster.install(&[signpost_apis::externaldns::crd()]).await;
+        bed.start();
+        let set = |target: &str, id: &str| json!({ "dnsName": "w.example.org", "recordType": "A", "targets": [target], "setIdentifier": id });
+        bed.answers("w.example.org", "A", &["192.0.2.2"]);
+        bed.put("DNSEndpoint", "weighted", json!({ "spec": { "endpoints": [set("192.0.2.1", "one"), set("192.0.2.2", "two")] } })).await;
+        bed.has_result("w.example.org", "sync/Match").await;
+        bed.answers("w.example.org", "A", &["192.0.2.3"]);
+        bed.has_result("w.example.org", "notFound/Mismatch").await;
+        // An entry that cannot be read is reported on its own; the others are shown.
+        let bad = json!({ "dnsName": "v6.example.org", "recordType": "A", "targets": ["2001:db8::1"] });
+        bed.put("DNSEndpoint", "mixed", json!({ "spec": { "endpoints": [bad, { "dnsName": "ok.example.org", "recordType": "TXT", "targets": ["x"] }] } })).await;
+        bed.has_result("ok.example.org", "notFound/NoSuchName").await;
+        eventually("the bad entry is in an event", PATIENCE, || async {
+            let events = bed.api::<k8s_openapi::api::core::v1::Event>().list(&kube::api::ListParams::default()).await.unwrap().items;
+            let notes: Vec<String> = events.into_iter().filter_map(|event| event.message).collect();
+            if notes.iter().any(|note| note.contains("v6.example.org")) { Ok(()) } else { Err(notes) }
+        }).await;
+    }
+
+    async fn a_name_that_a_system_refused_is_discovered_and_looked_up(cluster) {
+        let bed = Bed::new(cluster).await;
+        bed.answers("app.example.org", "A", &["192.0.2.1"]);
+        bed.put("Ingress", "app", json!({ "spec": { "rules": [{ "host": "app.example.org" }] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } })).await;
+        let shown = ["Ingress app.example.org A [192.0.2.1] main/Services"];
+        bed.discovers(&shown).await;
+        let identity = Identity::of(&bed.api::<Ingress>().get("app").await.unwrap());
+        let project = |published: bool, refusal: Option<&Refusal>| {
+            let name = Fqdn::parse("app.example.org").unwrap();
+            let entry = Entry::new(name, Some(RecordType::A), wanted_by(&identity.id, "pihole home"));
+            let entries = vec![entry_of(entry, &identity, published, refusal)];
+            bed.inventory.replace(&Owner::new("pihole", "home"), entries, jiff::Timestamp::now());
+        };
+        project(true, None);
+        bed.discovers(&[]).await;
+        project(false, Some(&Refusal::new(Reason::HostTaken, "another Ingress is older")));
+        bed.discovers(&shown).await;
+        bed.lists(&["app.example.org ", "app.example.org sync"]).await;
+        // What is to be published is the system's again.
+        project(false, None);
+        bed.discovers(&[]).await;
+    }
+
+    async fn a_portal_of_another_namespace_does_not_hide_discovered_names(cluster) {
+        let bed = Bed::without_operator(cluster).await;
+        let foreign = bed.cluster.namespace("a-portal").await;
+        let hidden: signpost_apis::portal::Portal = serde_json::from_value(json!({
+            "apiVersion": "sreportal.io/v1alpha1", "kind": "Portal", "metadata": { "name": "x" },
+            "spec": { "title": "X", "main": true, "features": { "dns": false } },
+        })).unwrap();
+        let portals: Api<signpost_apis::portal::Portal> = Api::namespaced(bed.cluster.client(), &foreign);
+        portals.create(&kube::api::PostParams::default(), &hidden).await.unwrap();
+        // All namespaces are watched.
+        let options = signpost_engine::OperatorOptions::default();
+        bed.start_with(bed.cluster.client(), options, bed.resolver.clone());
+        let name = format!("{}.example.org", bed.namespace);
+        bed.put("Ingress", "app", json!({ "spec": { "rules": [{ "host": name }] } })).await;
+        bed.has_result(&name, "notFound/NoSuchName").await;
+        let view = bed.inventory.snapshot().get(&Fqdn::parse(&name).unwrap()).next().cloned().unwrap();
+        assert_eq!(view.provenance().portals.join(","), "main");
+        portals.delete("x", &DeleteParams::default()).await.unwrap();
     }
 }

@@ -1,0 +1,236 @@
+//! Which kinds a system waits for before it runs: its own, and of those only what it needs or what is installed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
+
+mod support;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::PostParams};
+use signpost_engine::{
+    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System,
+    Touch, Watch,
+    health::{Check, Health},
+};
+use signpost_inventory::Entry;
+use signpost_sandbox::{DenyRule, Fault, FaultPlan};
+use support::{eventually, mirror::Mirror, sandbox};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// An index that keeps nothing.
+struct Nothing;
+
+impl<K: signpost_engine::hub::Watched> Index<K> for Nothing {
+    fn applied(&self, _: &K) {}
+    fn deleted(&self, _: &ObjectId) {}
+    fn unreadable(&self, _: &Identity, _: &str) {}
+    fn listed(&self) {}
+}
+
+fn options() -> OperatorOptions {
+    OperatorOptions { clock: support::clock(), page_size: 2, ..OperatorOptions::default() }
+}
+
+async fn make(client: &Client, name: &str) {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    Api::<ConfigMap>::namespaced(client.clone(), "default").create(&PostParams::default(), &map).await.unwrap();
+}
+
+/// Refuses the lists and watches that `which` selects.
+fn refused(
+    code: u16,
+    reason: &'static str,
+    which: impl Fn(&signpost_sandbox::RequestInfo) -> bool + Send + Sync + 'static,
+) -> FaultPlan {
+    FaultPlan::new(move |info, _| match info.verb.as_str() {
+        "watch" | "list" if which(info) => Fault::status(code, reason, "refused by the test"),
+        _ => Fault::None,
+    })
+}
+
+/// A system that needs one kind and only notes that it runs.
+struct Runs(Arc<Mutex<Vec<&'static str>>>, &'static str);
+
+macro_rules! runs {
+    ($system:ident, $name:literal) => {
+        struct $system(Runs);
+        impl System for $system {
+            const NAME: &'static str = $name;
+            type Key = String;
+            type Object = String;
+            type Memory = ();
+            type Observed = ();
+            type Plan = ();
+            type Applied = ();
+            type Status = ();
+            type Measured = ();
+            async fn observe(&self, _: &Job<String, String>, (): ()) {
+                self.0.0.lock().unwrap().push(self.0.1);
+            }
+            fn plan((): (), _: jiff::Timestamp) {}
+            async fn apply(&self, (): ()) {}
+            fn report((): (), _: jiff::Timestamp) -> Report<Self> {
+                Report::new(Outcome::Done)
+            }
+        }
+        impl Project<String> for $system {
+            fn project(&self, _: &String, _: jiff::Timestamp) -> Vec<Entry> {
+                Vec::new()
+            }
+        }
+    };
+}
+runs!(One, "one");
+runs!(Other, "other");
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_of_one_system_does_not_delay_another() {
+    let sandbox = sandbox(1);
+    let mut operator = Operator::new(sandbox.client(), options());
+    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let calls = Arc::new(Nothing);
+    operator.watch::<Mirror>("one", Watch::required(), calls.clone());
+    operator.watch::<ConfigMap>("other", Watch::required(), calls.clone());
+    let queues = [Queue::new(), Queue::new()];
+    operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
+    operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
+    for queue in &queues {
+        queue.touch("key".to_owned(), Touch::All);
+    }
+    let health = operator.health();
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(*ran.lock().unwrap(), ["other"]);
+    let checks = health.checks();
+    let Check::Failing { message, .. } = &checks["kind mirrors.test.signpost.dev"] else { panic!("{checks:?}") };
+    assert!(message.starts_with("one: Mirror: the CRD"), "system and kind are named: {message}");
+    support::install_mirrors(&sandbox.client()).await;
+    eventually("the other one runs too", Duration::from_mins(1), async || {
+        (*ran.lock().unwrap() == ["other", "one"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
+    let sandbox = sandbox(1);
+    support::install_mirrors(&sandbox.client()).await;
+    let user = sandbox.client();
+    make(&user, "a").await;
+    // Mirrors take ten seconds to list.
+    let slow = FaultPlan::new(|info, _| {
+        if info.resource == "mirrors" && info.verb == "list" {
+            Fault::Delay(Duration::from_secs(10))
+        } else {
+            Fault::None
+        }
+    });
+    let mut operator = Operator::new(sandbox.client_with(slow), options());
+    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let calls = Arc::new(Nothing);
+    operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
+    operator.watch::<Mirror>("one", Watch::optional(), calls.clone());
+    let queue = Queue::new();
+    operator.drive(One(Runs(ran.clone(), "one")), queue.clone(), DriveOptions::default());
+    queue.touch("key".to_owned(), Touch::All);
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    tokio::spawn(operator.run(stop));
+    sleep(Duration::from_secs(5)).await;
+    assert!(ran.lock().unwrap().is_empty(), "the first list of mirrors is in progress");
+    eventually("it runs after the list", Duration::from_mins(1), async || {
+        (!ran.lock().unwrap().is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// A system that needs ConfigMaps and reads mirrors where it can, and another one beside it that needs ConfigMaps alone.
+struct Beside {
+    ran: Arc<Mutex<Vec<&'static str>>>,
+    health: Health,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Beside {
+    fn start(client: Client, mirrors: Watch) -> Self {
+        let mut operator = Operator::new(client, options());
+        let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+        let calls = Arc::new(Nothing);
+        operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
+        operator.watch::<Mirror>("one", mirrors, calls.clone());
+        operator.watch::<ConfigMap>("other", Watch::required(), calls);
+        let queues = [Queue::new(), Queue::new()];
+        operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
+        operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
+        for queue in &queues {
+            queue.touch("key".to_owned(), Touch::All);
+        }
+        let health = operator.health();
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        tokio::spawn(operator.run(stop));
+        Self { ran, health, _stop: guard }
+    }
+
+    fn ran(&self) -> Vec<&'static str> {
+        let mut ran = self.ran.lock().unwrap().clone();
+        ran.sort_unstable();
+        ran
+    }
+
+    async fn until_both_ran(&self) {
+        eventually("both run", Duration::from_mins(1), async || (self.ran() == ["one", "other"]).then_some(())).await;
+    }
+
+    fn check(&self) -> Check {
+        self.health.checks()["kind mirrors.test.signpost.dev"].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_may_not_be_listed_counts_as_missing() {
+    let sandbox = sandbox(1);
+    support::install_mirrors(&sandbox.client()).await;
+    sandbox.deny(vec![DenyRule::new("list", "mirrors")]);
+    let both = Beside::start(sandbox.client(), Watch::optional());
+    both.until_both_ran().await;
+    let Check::Degraded { message, .. } = both.check() else { panic!("{:?}", both.check()) };
+    assert!(message.contains("no permission to list mirrors"), "{message}");
+    assert!(both.health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_may_be_listed_and_not_watched_is_waited_for() {
+    let sandbox = sandbox(1);
+    support::install_mirrors(&sandbox.client()).await;
+    sandbox.deny(vec![DenyRule::new("watch", "mirrors")]);
+    let both = Beside::start(sandbox.client(), Watch::optional());
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(both.ran(), ["other"], "a view that never changes must not be acted on");
+    let Check::Failing { message, .. } = both.check() else { panic!("{:?}", both.check()) };
+    assert!(message.contains("no permission to watch mirrors"), "{message}");
+    sandbox.deny(Vec::new());
+    both.until_both_ran().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_list_or_a_broken_watch_of_one_system_does_not_delay_another() {
+    for broken in ["list", "watch"] {
+        let sandbox = sandbox(1);
+        support::install_mirrors(&sandbox.client()).await;
+        let (code, reason) = if broken == "list" { (403, "Forbidden") } else { (503, "ServiceUnavailable") };
+        let faults = refused(code, reason, move |info| info.resource == "mirrors" && info.verb == broken);
+        let both = Beside::start(sandbox.client_with(faults), Watch::required());
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(both.ran(), ["other"], "{broken}");
+        assert!(matches!(both.check(), Check::Failing { .. }), "{broken}: {:?}", both.check());
+    }
+}

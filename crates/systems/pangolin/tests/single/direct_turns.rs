@@ -1,0 +1,374 @@
+//! Direct mode on a clock that only moves when everything waits: who writes when, and what a server that refuses the key costs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use signpost_engine::health::Check;
+use signpost_exposure::TunnelAllowance;
+use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
+use signpost_sandbox::edge::Answer;
+use signpost_system_pangolin::Policy;
+use signpost_testkit::pangolin::{ORG, Pangolin};
+use signpost_testkit::sandbox_cluster;
+
+use super::direct::{policy, start_with};
+use crate::common::bed::{Bed, Running, path, rules};
+use crate::common::logs;
+use crate::common::pangolins::InProcess;
+
+struct Quiet {
+    bed: Bed,
+    server: Arc<InProcess>,
+    running: Running,
+}
+
+impl Quiet {
+    async fn new() -> Self {
+        let bed = Bed::bare(sandbox_cluster().await).await;
+        let server = Arc::new(InProcess::default());
+        let running = Self::start(&bed, &server);
+        Self { bed, server, running }
+    }
+
+    fn start(bed: &Bed, server: &Arc<InProcess>) -> Running {
+        Self::start_with(bed, server, policy(bed))
+    }
+
+    fn start_with(bed: &Bed, server: &Arc<InProcess>, policy: Policy) -> Running {
+        let base = parse_base_url("http://pangolin.test").unwrap();
+        let connection = Connection::new(base, ORG, Secret::Value(Pangolin::KEY.into()));
+        let client = PangolinClient::over(Arc::clone(server) as Arc<_>, &connection);
+        start_with(bed, policy, Arc::new(client))
+    }
+
+    /// Ends the operator, and starts the next one.
+    async fn restarted(self) -> Self {
+        let Self { bed, server, running } = self;
+        running.stop().await;
+        let running = Self::start(&bed, &server);
+        Self { bed, server, running }
+    }
+
+    fn to(service: &str, port: u16) -> serde_json::Value {
+        json!([{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}])
+    }
+
+    async fn create(&self, name: &str, service: &str, port: u16) {
+        let spec = json!({"ingressClassName": "pangolin", "rules": Self::to(service, port)});
+        self.bed.create(name, &json!({}), spec).await;
+    }
+
+    fn assert_served(&self, service: &str, port: u16) {
+        let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", self.bed.namespace)]);
+        assert_eq!(self.server.state().answer("app.ns.test", "/"), expected);
+    }
+}
+
+async fn seconds(number: u64) {
+    tokio::time::sleep(Duration::from_secs(number)).await;
+}
+
+/// A pass that is still writing when its Ingress gives the host up does not write over the Ingress that takes the host.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_does_not_write_over_the_ingress_that_takes_its_host() {
+    let quiet = Quiet::new().await;
+    quiet.create("old", "app", 80).await;
+    seconds(20).await;
+    quiet.assert_served("app", 80);
+    quiet.server.slow("POST /v1/target/", Duration::from_secs(10));
+    quiet.bed.patch("old", json!({"spec": {"rules": Quiet::to("app", 8080)}})).await;
+    seconds(2).await;
+    quiet.bed.patch("old", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+    quiet.create("new", "api", 9000).await;
+    seconds(60).await;
+    quiet.assert_served("api", 9000);
+}
+
+/// A deletion that is still under way does not take the resource from the Ingress that takes the host.
+#[tokio::test(start_paused = true)]
+async fn a_slow_deletion_leaves_the_next_ingress_its_host() {
+    let quiet = Quiet::new().await;
+    quiet.create("old", "app", 80).await;
+    seconds(20).await;
+    quiet.assert_served("app", 80);
+    quiet.server.slow("DELETE /v1/resource/", Duration::from_secs(10));
+    quiet.bed.delete("old").await;
+    seconds(2).await;
+    quiet.create("new", "api", 9000).await;
+    seconds(60).await;
+    quiet.assert_served("api", 9000);
+}
+
+/// A key that is refused is tried after longer and longer pauses, although domains, sites and resources are still remembered.
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_is_not_forgotten_because_lists_are_remembered() {
+    let quiet = Quiet::new().await;
+    let names: Vec<String> = (0..20).map(|number| format!("app-{number}")).collect();
+    for name in &names {
+        quiet.bed.expose(name, &[&format!("{name}.ns.test")]).await;
+    }
+    seconds(60).await;
+    quiet.server.state().rotate("minimum", "other");
+    for name in &names {
+        let backend =
+            json!([{"host": format!("{name}.ns.test"), "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]);
+        quiet.bed.patch(name, json!({"spec": {"rules": backend}})).await;
+    }
+    seconds(30).await;
+    quiet.server.calls();
+    // Less than the time after which the lists would be read again anyway.
+    for _ in 0..20 {
+        seconds(10).await;
+        let check = quiet.running.health.checks().get("pangolin").cloned();
+        assert!(matches!(check, Some(Check::Failing { .. })), "{check:?}");
+    }
+    let calls: Vec<String> = quiet.server.calls().into_iter().filter(|call| call != "GET /v1").collect();
+    assert!(!calls.is_empty() && calls.len() <= 10, "{} calls: {calls:?}", calls.len());
+    let mut reported = logs::of_this_thread();
+    reported.retain(|line| line.field("message") == "Pangolin cannot be used");
+    assert_eq!(reported.len(), 1, "reported once: {reported:?}");
+    // The key is seen to work again although no Ingress changes.
+    quiet.server.state().rotate("minimum", "secret");
+    seconds(120).await;
+    assert_eq!(quiet.running.health.checks().get("pangolin"), Some(&Check::Ok));
+    let changed = quiet.server.state().targets.values().filter(|target| *target.field("port") == json!(9000)).count();
+    assert_eq!(changed, names.len());
+}
+
+/// One failed write, and nothing to do afterwards: readiness comes back by itself.
+#[tokio::test(start_paused = true)]
+async fn readiness_returns_without_any_ingress_that_asks() {
+    let quiet = Quiet::new().await;
+    quiet.create("app", "app", 80).await;
+    seconds(20).await;
+    quiet.server.delay("POST /v1/target/", Duration::from_secs(1));
+    quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("app", 8080)}})).await;
+    seconds(16).await;
+    quiet.bed.delete("app").await;
+    seconds(60).await;
+    assert_eq!(quiet.running.health.checks().get("pangolin"), Some(&Check::Ok));
+}
+
+/// A write that has its effect after its caller gave up, and after another Ingress took the host over.
+#[tokio::test(start_paused = true)]
+async fn a_late_write_to_a_host_that_was_taken_over_is_found() {
+    for late in ["POST /v1/target/", "DELETE /v1/resource/"] {
+        let quiet = Quiet::new().await;
+        quiet.create("old", "app", 80).await;
+        quiet.bed.expose("new", &["other.ns.test"]).await;
+        seconds(120).await;
+        quiet.assert_served("app", 80);
+        quiet.server.delay(late, Duration::from_secs(40));
+        if late.starts_with("POST") {
+            quiet.bed.patch("old", json!({"spec": {"rules": Quiet::to("app", 8080)}})).await;
+            seconds(2).await;
+        }
+        quiet.bed.delete("old").await;
+        seconds(2).await;
+        // It knows all of its own resources, and has no reason to doubt them.
+        let mut both = Quiet::to("api", 9000);
+        both.as_array_mut().unwrap().push(rules(&["other.ns.test"])[0].clone());
+        quiet.bed.patch("new", json!({"spec": {"rules": both}})).await;
+        seconds(150).await;
+        quiet.assert_served("api", 9000);
+    }
+}
+
+/// A doubt about a late write survives a pass that could not read anything.
+#[tokio::test(start_paused = true)]
+async fn a_late_write_is_found_after_the_ingress_was_refused_for_a_while() {
+    let quiet = Quiet::new().await;
+    let spec = |at: &str| {
+        json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [
+            path("/", "Prefix", "app", 80), path(at, "Prefix", "api", 9000)]}}]}})
+    };
+    quiet.create("app", "app", 80).await;
+    quiet.bed.patch("app", spec("/one")).await;
+    seconds(120).await;
+    quiet.server.delay("POST /v1/target/", Duration::from_secs(80));
+    quiet.bed.patch("app", spec("/two")).await;
+    seconds(5).await;
+    quiet.bed.patch("app", spec("/one")).await;
+    seconds(40).await;
+    quiet.bed.annotate("app", "sso", Some("ture")).await;
+    seconds(60).await;
+    quiet.bed.annotate("app", "sso", None).await;
+    seconds(30).await;
+    let served = |service: &str, port: u16| {
+        Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", quiet.bed.namespace)])
+    };
+    assert_eq!(quiet.server.state().answer("app.ns.test", "/one"), served("api", 9000));
+    assert_eq!(quiet.server.state().answer("app.ns.test", "/two"), served("app", 80));
+}
+
+/// One object that the server fails at does not stop the others, and does not make the process unready.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_server_fails_at_does_not_stop_its_neighbours() {
+    let quiet = Quiet::new().await;
+    quiet.create("app", "app", 80).await;
+    seconds(20).await;
+    quiet.server.fail("POST /v1/target/");
+    quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("app", 8080)}})).await;
+    for number in 0..10 {
+        let name = format!("next-{number}");
+        quiet.bed.expose(&name, &[&format!("{name}.ns.test")]).await;
+        seconds(5).await;
+        let host = format!("{name}.ns.test");
+        assert!(matches!(quiet.server.state().answer(&host, "/"), Answer::Served(_)), "{host}");
+        assert_eq!(quiet.running.health.checks().get("pangolin"), Some(&Check::Ok));
+    }
+    let events = quiet.bed.events().await;
+    let warnings: Vec<_> =
+        events.iter().filter(|event| event.0 == "Warning" && !event.2.contains("app.ns.test")).collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+/// A paused Ingress keeps its resource, which answers nothing; what changes meanwhile is there when it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_paused_ingress_keeps_its_resource_and_answers_nothing() {
+    let quiet = Quiet::new().await;
+    quiet.create("app", "app", 80).await;
+    seconds(20).await;
+    let marks = || {
+        let state = quiet.server.state();
+        state.resources.values().map(|row| (row.id, row.nice_id.clone())).collect::<Vec<_>>()
+    };
+    let before = marks();
+    let unanswered = || assert_eq!(quiet.server.state().answer("app.ns.test", "/"), Answer::NoRouter);
+    quiet.bed.annotate("app", "paused", Some("true")).await;
+    seconds(20).await;
+    unanswered();
+    quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("app", 8080)}})).await;
+    seconds(600).await;
+    unanswered();
+    assert_eq!(marks(), before);
+    quiet.bed.annotate("app", "paused", None).await;
+    seconds(20).await;
+    quiet.assert_served("app", 8080);
+    assert_eq!(marks(), before);
+    // It is paused at once, also while its Service is missing.
+    quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("absent", 80)}})).await;
+    seconds(20).await;
+    quiet.assert_served("app", 8080);
+    quiet.bed.annotate("app", "paused", Some("true")).await;
+    seconds(20).await;
+    unanswered();
+    // A value that cannot be read changes nothing.
+    quiet.bed.annotate("app", "paused", Some("ture")).await;
+    seconds(20).await;
+    unanswered();
+}
+
+/// The annotation `domain-name` alone moves a host into another domain, which is reported once.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_moved_to_another_domain_is_reported_once() {
+    let quiet = Quiet::new().await;
+    let domain = json!({"pangolin.ingress.k8s.io/domain-name": "ns.test"});
+    let spec = |host: &str| json!({"ingressClassName": "pangolin", "rules": rules(&[host])});
+    quiet.bed.create("moved", &domain, spec("shop.example.com")).await;
+    quiet.bed.create("below", &domain, spec("below.ns.test")).await;
+    seconds(1200).await;
+    let events = quiet.bed.events().await;
+    let reported: Vec<_> = events.iter().filter(|event| event.1 == "HostOverridden").collect();
+    let [(kind, _, note)] = &reported[..] else { panic!("{events:?}") };
+    assert_eq!(kind, "Normal");
+    assert!(note.contains("shop.example.com") && note.contains("so shop.ns.test is exposed"), "{note}");
+}
+
+/// An Ingress of a namespace that may not use a tunnel is refused, and keeps what it has.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_is_used_only_by_the_namespaces_that_may() {
+    let bed = Bed::bare(sandbox_cluster().await).await;
+    let server = Arc::new(InProcess::default());
+    let allowed = TunnelAllowance::parse(&format!("cluster={}, home=other", bed.namespace)).unwrap();
+    let running = Quiet::start_with(&bed, &server, Policy { allowed, ..policy(&bed) });
+    let quiet = Quiet { bed, server, running };
+    quiet.create("app", "app", 80).await;
+    seconds(20).await;
+    quiet.assert_served("app", 80);
+    let sites =
+        || quiet.server.state().targets.values().map(|target| target.field("siteId").clone()).collect::<Vec<_>>();
+    let before = sites();
+    quiet.bed.annotate("app", "tunnel-name", Some("home")).await;
+    seconds(20).await;
+    let note = quiet.bed.event("Warning", "TunnelNotAllowed").await;
+    assert!(note.contains("may not use the tunnel \"home\"") && note.contains(&quiet.bed.namespace), "{note}");
+    quiet.assert_served("app", 80);
+    assert_eq!(sites(), before);
+}
+
+/// Whoever deletes an Ingress while Pangolin is down gets an event: its host is still public.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_waits_for_pangolin_is_reported() {
+    let quiet = Quiet::new().await;
+    quiet.create("app", "app", 80).await;
+    seconds(20).await;
+    quiet.server.fail("");
+    quiet.bed.delete("app").await;
+    seconds(120).await;
+    let events = quiet.bed.events().await;
+    let reported: Vec<_> = events.iter().filter(|event| event.1 == "StillExposed").collect();
+    assert!(reported.len() == 1 && reported[0].2.contains("app.ns.test"), "{events:?}");
+    quiet.server.mend();
+    seconds(120).await;
+    assert_eq!(quiet.server.state().answer("app.ns.test", "/"), Answer::NoRouter);
+}
+
+/// The process that gets the deletion has not written the resource itself: a start believes the digest.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_after_a_restart_is_reported_while_pangolin_is_down() {
+    for listed in [true, false] {
+        let quiet = Quiet::new().await;
+        quiet.create("app", "app", 80).await;
+        seconds(20).await;
+        let quiet = if listed {
+            let quiet = quiet.restarted().await;
+            seconds(20).await;
+            quiet.server.fail("");
+            quiet
+        } else {
+            // Pangolin is down before the start, and nothing is listed at all.
+            quiet.server.fail("");
+            quiet.restarted().await
+        };
+        seconds(600).await;
+        quiet.bed.delete("app").await;
+        seconds(120).await;
+        let events = quiet.bed.events().await;
+        let reported: Vec<_> = events.iter().filter(|event| event.1 == "StillExposed").collect();
+        assert!(reported.len() == 1 && reported[0].2.starts_with("app.ns.test stays public"), "{listed}: {events:?}");
+        quiet.server.mend();
+        seconds(120).await;
+        assert_eq!(quiet.server.state().answer("app.ns.test", "/"), Answer::NoRouter);
+    }
+}
+
+/// The strict stand-in fails for an hour: nothing is lost meanwhile, and everything is caught up with.
+#[tokio::test(start_paused = true)]
+async fn a_pangolin_that_fails_for_an_hour_is_caught_up_with() {
+    let quiet = Quiet::new().await;
+    for name in ["kept", "changed", "doomed"] {
+        quiet.bed.expose(name, &[&format!("{name}.ns.test")]).await;
+    }
+    seconds(20).await;
+    let hosts = || {
+        let mut hosts: Vec<String> =
+            quiet.server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+        hosts.sort();
+        hosts
+    };
+    quiet.server.fail("");
+    quiet.bed.delete("doomed").await;
+    quiet.bed.expose("late", &["late.ns.test"]).await;
+    let backend = json!([{"host": "changed.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]);
+    quiet.bed.patch("changed", json!({"spec": {"rules": backend}})).await;
+    seconds(3600).await;
+    assert_eq!(hosts(), ["changed.ns.test", "doomed.ns.test", "kept.ns.test"], "nothing is lost");
+    assert!(quiet.bed.ingresses.get_opt("doomed").await.unwrap().is_none(), "nothing holds it up");
+    quiet.server.mend();
+    seconds(120).await;
+    assert_eq!(hosts(), ["changed.ns.test", "kept.ns.test", "late.ns.test"]);
+    let served = Answer::Served(vec![format!("api.{}.svc.cluster.local:9000", quiet.bed.namespace)]);
+    assert_eq!(quiet.server.state().answer("changed.ns.test", "/"), served);
+}

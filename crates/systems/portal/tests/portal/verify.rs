@@ -1,0 +1,133 @@
+//! The condition `Served` of record sets of `powerdns`: asked of the server they were published to, and of the resolvers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use signpost_apis::powerdns::RRset;
+use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_engine::project::{entry_of, wanted_by};
+use signpost_engine::{Identity, ObjectId};
+use signpost_inventory::{Entry, Owner};
+use signpost_planning::{Reason, Refusal};
+use signpost_provider_resolver::{Lookup, Memory};
+use signpost_system_portal::Lookups;
+use signpost_testkit::{eventually, on_both};
+
+use crate::bed::{Bed, PATIENCE};
+
+impl Bed {
+    /// With record sets that are verified; `server` is the one that they are published to.
+    fn start_verifying(&self, server: &Arc<Memory>) {
+        let servers = BTreeMap::from([("powerdns".into(), server.clone() as Arc<dyn Lookup>)]);
+        let lookups = Lookups { resolvers: self.resolver.clone(), servers };
+        self.start_at(self.cluster.client(), self.options(), lookups, |pace| pace.verify = true);
+    }
+
+    async fn rrset(&self, name: &str) -> RRset {
+        let object: RRset = serde_json::from_value(json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset", "metadata": { "name": name },
+            "spec": { "type": "A", "name": name, "ttl": 60, "records": ["192.0.2.1"],
+                "zoneRef": { "name": "example.org", "kind": "Zone" } },
+        }))
+        .unwrap();
+        self.api::<RRset>().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// As `powerdns` projects it, published or refused.
+    fn project(&self, rrset: &RRset, refusal: Option<Refusal>) {
+        let identity = Identity::of(rrset);
+        let id = ObjectId::new::<RRset>(Some(&self.namespace), rrset.metadata.name.as_deref().unwrap());
+        let name = Fqdn::parse(&format!("{}.example.org", rrset.spec.name)).unwrap();
+        let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, "powerdns"));
+        entry.targets = ["192.0.2.1"].into_iter().collect();
+        let entry = entry_of(entry, &identity, refusal.is_none(), refusal.as_ref());
+        self.inventory.replace(&Owner::new("powerdns", "example.org"), vec![entry], jiff::Timestamp::now());
+    }
+
+    /// `status/reason: message` of the condition, and the other conditions.
+    async fn conditions(&self, name: &str) -> (Option<String>, Vec<String>) {
+        let status = self.api::<RRset>().get(name).await.unwrap().status.unwrap_or_default();
+        let (served, others): (Vec<_>, Vec<_>) = status.conditions.into_iter().partition(|c| c.type_ == "Served");
+        let served = served.first().map(|c| format!("{}/{}: {}", c.status, c.reason, c.message));
+        (served, others.into_iter().map(|condition| condition.type_).collect())
+    }
+
+    async fn is_served(&self, name: &str, expected: Option<&str>) {
+        eventually(&format!("{name} has {expected:?}"), PATIENCE, || async {
+            let (served, _) = self.conditions(name).await;
+            if served.as_deref() == expected { Ok(()) } else { Err(served) }
+        })
+        .await;
+    }
+}
+
+fn set(resolver: &Memory, address: &str) {
+    let value = Rdata::parse(&RecordType::A, address).unwrap();
+    resolver.set(&Fqdn::parse("www.example.org").unwrap(), RecordType::A, vec![value]);
+}
+
+/// Waits for more lookups: three refreshes at least.
+async fn asked_again(resolver: &Memory) {
+    let before = resolver.asked();
+    eventually("more lookups", PATIENCE, || async {
+        let more = resolver.asked() - before;
+        if more >= 3 { Ok(()) } else { Err(more) }
+    })
+    .await;
+}
+
+on_both! {
+    async fn a_record_set_reports_whether_its_server_and_the_resolvers_answer_as_published(cluster) {
+        cluster.install(&signpost_apis::powerdns::crds()).await;
+        let (bed, server) = (Bed::without_operator(cluster).await, Arc::<Memory>::default());
+        let rrset = bed.rrset("www").await;
+        // `powerdns` owns its own conditions.
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "Synced", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let status = json!({ "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset", "status": { "conditions": [ready] } });
+        bed.api::<RRset>().patch_status("www", &PatchParams::apply("signpost").force(), &Patch::Apply(status)).await.unwrap();
+        bed.start_verifying(&server);
+        bed.project(&rrset, None);
+        bed.is_served("www", Some("False/NoSuchName: memory has no such record")).await;
+        // The server has it, the resolvers do not.
+        set(&server, "192.0.2.1");
+        asked_again(&server).await;
+        bed.is_served("www", Some("False/NoSuchName: memory has no such record")).await;
+        set(&bed.resolver, "192.0.2.1");
+        bed.is_served("www", Some("True/Match: 192.0.2.1")).await;
+        // The resolvers have it, and the server does not any more.
+        set(&server, "192.0.2.9");
+        bed.is_served("www", Some("False/Mismatch: memory: 192.0.2.9")).await;
+        // Its silence is not a better answer.
+        server.set_down(true);
+        asked_again(&server).await;
+        bed.is_served("www", Some("False/Mismatch: memory: 192.0.2.9")).await;
+        server.set_down(false);
+        set(&server, "192.0.2.1");
+        bed.is_served("www", Some("True/Match: 192.0.2.1")).await;
+        assert_eq!(bed.conditions("www").await.1, ["Ready"], "the conditions of others are unchanged");
+
+        // At rest, and after a restart, nothing is written.
+        let version = bed.api::<RRset>().get("www").await.unwrap().metadata.resource_version;
+        asked_again(&server).await;
+        bed.stop();
+        let next = bed.replica();
+        set(&next.resolver, "192.0.2.1");
+        next.start_verifying(&server);
+        next.project(&rrset, None);
+        asked_again(&next.resolver).await;
+        assert_eq!(next.api::<RRset>().get("www").await.unwrap().metadata.resource_version, version);
+        // An outage of all of them keeps the result.
+        next.resolver.set_down(true);
+        server.set_down(true);
+        asked_again(&server).await;
+        next.is_served("www", Some("True/Match: 192.0.2.1")).await;
+        server.set_down(false);
+        // A record set that is refused is not served by its object.
+        next.project(&rrset, Some(Refusal::new(Reason::ClaimedByAnother, "another one is older")));
+        next.is_served("www", None).await;
+        assert_eq!(next.conditions("www").await.1, ["Ready"]);
+    }
+}

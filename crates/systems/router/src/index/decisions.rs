@@ -1,0 +1,133 @@
+//! Stores the decisions of passes, and touches whoever waited for them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use signpost_apis::router::{self, GatewaySpec};
+use signpost_dns::Fqdn;
+use signpost_engine::Identity;
+
+use crate::{
+    index::{
+        RouterKey,
+        facts::{Id, Known, Target, host_digest},
+        world::{Touches, World, key_of},
+    },
+    report::status::{DNS_READY, Decision, ObjectStatus, TargetVerdict},
+};
+
+impl World {
+    /// Stores one decision.
+    pub(crate) fn settle(
+        &mut self,
+        key: &RouterKey,
+        decision: Decision,
+        due: &mut BTreeSet<Id>,
+        touches: &mut Touches,
+    ) {
+        match decision {
+            Decision::Object { judged, verdict } => {
+                let id = judged.id.clone();
+                let place = verdict_of(self, &judged);
+                if let Some(place) = place {
+                    *place = Some(Arc::new(verdict));
+                    due.insert(id);
+                }
+            }
+            Decision::Published { judged, host, published } => {
+                self.settle_published(&judged, &host, published, touches);
+            }
+            Decision::Strays { route, hosts } => {
+                for host in hosts {
+                    if self.is_served_by_another(host, &route) {
+                        touches.touch(RouterKey::Route(route.clone()));
+                    } else {
+                        self.strays.entry(host).or_default().insert(route.clone());
+                    }
+                }
+            }
+            Decision::Delayed { judged, verdict } => {
+                let ready = |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|told| told.status);
+                let place = verdict_of(self, &judged).filter(|place| !place.as_ref().is_some_and(ready));
+                if let Some(place) = place {
+                    *place = Some(Arc::new(verdict));
+                    due.insert(judged.id.clone());
+                }
+            }
+            Decision::DelayedTarget { target, verdict } => self.settle_delayed_target(target, verdict, due),
+            Decision::Target { target, verdict } => {
+                let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
+                due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
+                let told = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
+                if told(&verdict) != self.targets.get(&target).map_or((false, false), told) {
+                    self.touch_rivals(&target, touches);
+                }
+                self.targets.insert(target, verdict);
+            }
+            Decision::TargetGone(target) => {
+                self.targets.remove(&target);
+            }
+            Decision::Taken(ids) => {
+                for id in ids {
+                    // Another object of ours has the name, and the watch was late: the next pass chooses another name.
+                    if self.children.get(&id).is_some_and(|child| key_of(&child.owner) != *key) {
+                        touches.touch(key.clone());
+                    }
+                    self.taken.entry(id).or_default().insert(key.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether the DNSEndpoints of a route are there for a host.
+    fn settle_published(&mut self, judged: &Identity, host: &Fqdn, published: bool, touches: &mut Touches) {
+        let Some(route) = self.routes.get_mut(&judged.id) else { return };
+        let current = route.known.identity.asks_the_same(judged) && route.host.as_ref() == Some(&Ok(host.clone()));
+        if !current || route.published == published {
+            return;
+        }
+        route.published = published;
+        // The former owner of the host may withdraw it now, whether it still asks for the host or not.
+        let others = self.hosts.waiting(host).map(|claim| RouterKey::Route(claim.holder.clone()));
+        touches.now.extend(others);
+        if published {
+            let digest = host_digest(host.undotted());
+            self.served.insert(digest, judged.id.clone());
+            let strays = self.strays.remove(&digest).unwrap_or_default();
+            touches.now.extend(strays.into_iter().map(RouterKey::Route));
+        } else {
+            self.unserve(host, &judged.id);
+        }
+    }
+
+    /// What the address records of gateways wait for, where nothing better is known of them.
+    fn settle_delayed_target(&mut self, target: Target, verdict: TargetVerdict, due: &mut BTreeSet<Id>) {
+        let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
+        let gateways = || self.gateways.values().filter(of_target);
+        let replaces = match self.targets.get(&target) {
+            Some(before) => !before.ready && !before.is_changing(),
+            None => !gateways().any(|gateway| gateway.seen.has_type(DNS_READY)),
+        };
+        if replaces {
+            due.extend(gateways().map(|gateway| gateway.identity.id.clone()));
+            self.targets.insert(target, verdict);
+        }
+    }
+}
+
+fn verdict_of<'a>(world: &'a mut World, judged: &Identity) -> Option<&'a mut Option<Arc<ObjectStatus>>> {
+    fn place<'a, S>(known: &'a mut Known<S>, judged: &Identity) -> Option<&'a mut Option<Arc<ObjectStatus>>> {
+        known.identity.asks_the_same(judged).then_some(&mut known.verdict)
+    }
+    let id = &*judged.id;
+    if id.is::<router::ClusterIdentity>() {
+        place(world.identities.get_mut(id)?, judged)
+    } else if id.is::<router::DNSConfiguration>() {
+        place(world.configurations.get_mut(id)?, judged)
+    } else if id.is::<router::DNSPolicy>() {
+        place(world.policies.get_mut(id)?, judged)
+    } else if id.is::<router::Gateway>() {
+        place(world.gateways.get_mut(id)?, judged)
+    } else {
+        place(&mut world.routes.get_mut(id)?.known, judged)
+    }
+}

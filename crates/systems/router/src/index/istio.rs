@@ -1,0 +1,265 @@
+//! Istio Gateways as the watch shows them: which pods they are for, and the hosts of their HTTPS port.
+//!
+//! A host is added to an Istio Gateway only when no other one of the same pods has it: Istio drops a whole server for one duplicate host.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use signpost_apis::{
+    istio::IstioGateway,
+    router::{self, GatewaySpec},
+};
+use signpost_dns::Fqdn;
+use signpost_engine::{Kind, ObjectId};
+
+use crate::index::{
+    ECHO, RouterKey,
+    facts::{GATEWAY, ISTIO, Id, MANAGED_BY, OPERATOR, host_digest},
+    reserved::End,
+    world::{Touches, World},
+};
+use crate::plan::names;
+
+/// The port of every generated server.
+pub(crate) const HTTPS: u16 = 443;
+
+/// The few facts that are kept of an Istio Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IstioFacts {
+    /// The value of the label `istio` of its pods.
+    selector: Option<Arc<str>>,
+    /// Digests of the hosts of its HTTPS port, in order.
+    hosts: Box<[u64]>,
+    /// The hosts of an Istio Gateway of ours, one per line.
+    written: Box<str>,
+    /// The Secret with the certificate of an Istio Gateway of ours.
+    credential: Box<str>,
+    /// Whether it is labelled as one of ours, or owned by the Gateway of its name.
+    ours: bool,
+    /// Whether its labels show that it was generated for the Gateway of its name.
+    generated: bool,
+}
+
+/// What an Istio Gateway of ours has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The value of the label `istio` of its pods.
+    pub(crate) controller: String,
+    /// The Secret with its certificate.
+    pub(crate) credential: String,
+    /// Its hosts.
+    pub(crate) hosts: Vec<Fqdn>,
+}
+
+impl IstioFacts {
+    pub(crate) fn of(gateway: &IstioGateway) -> Self {
+        let servers = gateway.spec.servers.iter().filter(|server| server.port.number == Some(HTTPS.into()));
+        // A host may be preceded by the namespaces that it is for.
+        let name = |host: &String| host_digest(host.rsplit('/').next().unwrap_or(host));
+        let written: Vec<&str> = servers.clone().flat_map(|server| &server.hosts).map(String::as_str).collect();
+        let labels = gateway.metadata.labels.as_ref();
+        let labelled = labels.and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|value| value == OPERATOR);
+        let is_owner = |owner: &OwnerReference| {
+            let kind = Kind::of::<router::Gateway>();
+            (&owner.api_version, &owner.kind) == (&kind.api_version(), &kind.name)
+                && Some(&owner.name) == gateway.metadata.name.as_ref()
+        };
+        // One without its label is still ours by its owner.
+        let ours = labelled || gateway.metadata.owner_references.iter().flatten().any(is_owner);
+        let written = if ours { written.join("\n").into() } else { Box::default() };
+        let credential = servers.clone().next().filter(|_| ours).map(|server| server.tls.credential_name.as_str());
+        let credential = credential.unwrap_or_default().into();
+        let mut hosts: Vec<u64> = servers.flat_map(|server| &server.hosts).map(name).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let selector = gateway.spec.selector.get(ISTIO).map(|value| value.as_str().into());
+        let name = names::label_value(gateway.metadata.name.as_deref().unwrap_or_default());
+        let generated = labelled && labels.and_then(|labels| labels.get(GATEWAY)).is_some_and(|value| *value == name);
+        Self { selector, hosts: hosts.into(), written, credential, ours, generated }
+    }
+
+    fn is_for(&self, controller: &str) -> bool {
+        self.selector.as_deref() == Some(controller)
+    }
+
+    fn has(&self, host: u64) -> bool {
+        self.hosts.binary_search(&host).is_ok()
+    }
+
+    /// Whether pods lose a host of it with this change.
+    fn frees_hosts(&self, new: Option<&Self>) -> bool {
+        new.is_none_or(|new| new.selector != self.selector || self.hosts.iter().any(|host| !new.has(*host)))
+    }
+}
+
+impl World {
+    pub(crate) fn put_istio(&mut self, id: ObjectId, new: Option<IstioFacts>, touches: &mut Touches) {
+        for key in self.taken.remove(&id).into_iter().flatten() {
+            touches.touch(key);
+        }
+        let gateway = Arc::new(ObjectId::new::<router::Gateway>(id.namespace.as_deref(), &id.name));
+        let delay = if new.is_some() { ECHO } else { Duration::ZERO };
+        let before = self.istio.remove(&id);
+        self.touch_routes_of_foreign(before.as_ref(), new.as_ref(), touches);
+        if let Some(before) = before.filter(|before| before.frees_hosts(new.as_ref())) {
+            // Another Gateway may wait for a host that this one had.
+            let of_pods = self.gateways.values().filter(|other| before.is_for(&other.spec.controller));
+            let others = of_pods.map(|other| &other.identity.id).filter(|other| **other != gateway);
+            touches.now.extend(others.cloned().map(RouterKey::Gateway));
+        }
+        // One that was generated for a Gateway that is deleted is to be deleted too.
+        let orphaned = new.as_ref().is_some_and(|new| new.generated);
+        if let Some(new) = new {
+            self.istio.insert(id, new);
+        }
+        if orphaned || self.gateways.contains_key(&gateway) {
+            touches.later.push((RouterKey::Gateway(gateway), delay));
+        }
+    }
+
+    /// A foreign Istio Gateway has changed: routes report whether it has their host.
+    fn touch_routes_of_foreign(&self, before: Option<&IstioFacts>, new: Option<&IstioFacts>, touches: &mut Touches) {
+        let foreign =
+            |facts: Option<&IstioFacts>| facts.filter(|facts| !facts.ours && !facts.hosts.is_empty()).cloned();
+        let (before, new) = (foreign(before), foreign(new));
+        if before == new {
+            return;
+        }
+        for gateway in self.gateways.values() {
+            let has = |facts: &Option<IstioFacts>, host: u64| {
+                facts.as_ref().is_some_and(|facts| facts.is_for(&gateway.spec.controller) && facts.has(host))
+            };
+            let concerned = |route: &&Id| {
+                let host = self.routes.get(*route).and_then(|route| route.host.as_ref()?.as_ref().ok());
+                let host = host.map(|host| host_digest(host.undotted()));
+                host.is_some_and(|host| has(&before, host) != has(&new, host))
+            };
+            let routes = self.by_gateway.get(&gateway.identity.id).into_iter().flatten().filter(concerned);
+            touches.now.extend(routes.cloned().map(RouterKey::Route));
+        }
+    }
+
+    /// A foreign Istio Gateway of the same pods that has a host.
+    pub(crate) fn foreign_istio_of(&self, spec: &GatewaySpec, host: &Fqdn) -> Option<&ObjectId> {
+        let digest = host_digest(host.undotted());
+        let has = |facts: &IstioFacts| !facts.ours && facts.is_for(&spec.controller) && facts.has(digest);
+        self.istio.iter().find(|(_, facts)| has(facts)).map(|(id, _)| id)
+    }
+
+    /// Whether an Istio Gateway was generated for a Gateway that is deleted. One that exists and cannot be read counts as existing.
+    pub(crate) fn is_orphaned(&self, istio: &ObjectId) -> bool {
+        let gateway = ObjectId::new::<router::Gateway>(istio.namespace.as_deref(), &istio.name);
+        let generated = self.istio.get(istio).is_some_and(|facts| facts.generated);
+        generated && !self.gateways.contains_key(&gateway) && !self.is_unreadable(&gateway)
+    }
+
+    /// What an Istio Gateway of ours has, where it exists.
+    pub(crate) fn written(&self, istio: &ObjectId) -> Option<Written> {
+        let facts = self.istio.get(istio).filter(|facts| !facts.written.is_empty())?;
+        Some(Written {
+            controller: facts.selector.as_deref().unwrap_or_default().to_owned(),
+            credential: facts.credential.to_string(),
+            hosts: facts.written.lines().filter_map(|host| Fqdn::parse(host).ok()).collect(),
+        })
+    }
+
+    /// The hosts of an Istio Gateway of ours that no route asks for, and that a route that cannot be read has published. While DNSEndpoints are
+    /// not installed, any of them may be such a host.
+    pub(crate) fn unread_hosts(&self, istio: &ObjectId, endpoints_installed: bool) -> impl Iterator<Item = Fqdn> {
+        let hosts = self.istio.get(istio).filter(|_| self.has_unreadable::<router::ServiceRoute>());
+        let hosts = hosts.into_iter().flat_map(|facts| facts.written.lines());
+        let hosts = hosts.filter_map(|host| Fqdn::parse(host).ok()).filter(|host| !self.is_host(host));
+        hosts.filter(move |host| !endpoints_installed || self.is_published_unread(host))
+    }
+
+    /// A pass is going to write these hosts into an Istio Gateway.
+    pub(crate) fn reserve_hosts(&mut self, istio: &ObjectId, controller: &str, hosts: &[Fqdn]) {
+        let hosts = hosts.iter().map(|host| host_digest(host.undotted())).collect();
+        self.reserved.begin(istio, controller, hosts);
+    }
+
+    /// That pass has ended. Other Gateways of the pods may wait for a host that it gave up.
+    pub(crate) fn release_hosts(&mut self, gateway: &ObjectId, end: End, touches: &mut Touches) {
+        let istio = ObjectId::new::<IstioGateway>(gateway.namespace.as_deref(), &gateway.name);
+        let freed = self.reserved.end(&istio, end);
+        let of_pods = self.gateways.values().filter(|other| freed.contains(&other.spec.controller));
+        let others = of_pods.map(|other| &other.identity.id).filter(|other| ***other != *gateway);
+        touches.now.extend(others.cloned().map(RouterKey::Gateway));
+    }
+
+    /// The hosts that a Gateway must not add yet, each with another Istio Gateway of the same pods that has it, or is about to.
+    pub(crate) fn hosts_elsewhere<'a>(
+        &self,
+        istio: &ObjectId,
+        spec: &GatewaySpec,
+        hosts: impl Iterator<Item = &'a Fqdn>,
+    ) -> Vec<(Fqdn, ObjectId)> {
+        let of_pods = self.istio.iter().filter(|(_, facts)| facts.is_for(&spec.controller));
+        let (own, others): (Vec<_>, Vec<_>) = of_pods.partition(|(id, _)| *id == istio);
+        let elsewhere = |host: &Fqdn| {
+            let digest = host_digest(host.undotted());
+            let shown = others.iter().find(|(_, facts)| facts.has(digest)).map(|(id, _)| *id);
+            let other = shown.or_else(|| self.reserved.elsewhere(istio, &spec.controller, digest))?;
+            let has_it = own.iter().any(|(_, facts)| facts.has(digest));
+            (!has_it).then(|| (host.clone(), other.clone()))
+        };
+        hosts.filter_map(elsewhere).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn facts(selector: &str, port: u16, hosts: &[&str]) -> IstioFacts {
+        let gateway: IstioGateway = serde_json::from_value(json!({
+            "metadata": { "name": "gw", "namespace": "infra" },
+            "spec": { "selector": { "istio": selector }, "servers": [{ "port": { "number": port }, "hosts": hosts }] },
+        }))
+        .unwrap();
+        IstioFacts::of(&gateway)
+    }
+
+    #[test]
+    fn a_host_is_added_only_when_no_other_istio_gateway_of_the_pods_has_it() {
+        let id = |name: &str| ObjectId::new::<IstioGateway>(Some("infra"), name);
+        let spec: GatewaySpec =
+            serde_json::from_value(json!({ "controller": "x", "credentialName": "c", "targetPostfix": "p" })).unwrap();
+        let host = Fqdn::parse("a.example.com").unwrap();
+        let waits = |others: &[(&str, IstioFacts)]| {
+            let mut world = World::new("infra");
+            for (name, facts) in others {
+                world.put_istio(id(name), Some(facts.clone()), &mut Touches::default());
+            }
+            world.hosts_elsewhere(&id("mine"), &spec, std::iter::once(&host)).len() == 1
+        };
+        assert!(waits(&[("other", facts("x", 443, &["A.example.com"]))]));
+        assert!(waits(&[("other", facts("x", 443, &["team/a.example.com"]))]), "after a namespace");
+        assert!(!waits(&[("other", facts("y", 443, &["a.example.com"]))]), "of other pods");
+        assert!(!waits(&[("other", facts("x", 80, &["a.example.com"]))]), "at another port");
+        assert!(!waits(&[("mine", facts("x", 443, &["a.example.com"]))]), "its own");
+        let both = [("mine", facts("x", 443, &["a.example.com"])), ("other", facts("x", 443, &["a.example.com"]))];
+        assert!(!waits(&both), "what it has is not taken from it");
+    }
+
+    #[test]
+    fn an_istio_gateway_without_its_label_is_ours_by_its_owner() {
+        let id = ObjectId::new::<IstioGateway>(Some("infra"), "gw");
+        let written = |kind: &str, owner: &str| {
+            let owner =
+                json!([{ "apiVersion": "routing.router.io/v1alpha1", "kind": kind, "name": owner, "uid": "1" }]);
+            let gateway: IstioGateway = serde_json::from_value(json!({
+                "metadata": { "name": "gw", "namespace": "infra", "ownerReferences": owner },
+                "spec": { "servers": [{ "port": { "number": HTTPS }, "hosts": ["a.example.com"] }] },
+            }))
+            .unwrap();
+            let mut world = World::new("infra");
+            world.put_istio(id.clone(), Some(IstioFacts::of(&gateway)), &mut Touches::default());
+            world.written(&id).map(|written| written.hosts.len())
+        };
+        assert_eq!(written("Gateway", "gw"), Some(1));
+        assert_eq!(written("Gateway", "other"), None);
+        assert_eq!(written("ServiceRoute", "gw"), None);
+    }
+}
