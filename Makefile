@@ -48,8 +48,9 @@ simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM
 	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) FILE=$(FILE) TRACE=$(TRACE) target/simulation/simulate
 
 # With the features of the whole workspace, `simulate` and `scale` share their dependencies.
-scale: ## 10,000 record sets that arrive while the operator runs, on the real servers, in a fast build
+scale: ## What needs a fast build: 10,000 record sets that arrive on the real servers; the memory of deleted objects
 	cargo test --locked --profile simulation --workspace --test powerdns scale
+	cargo test --locked --profile simulation --workspace --bench memory
 
 once: ## The demo as CI runs it: exits 0 when everything converged within ten seconds
 	cargo build --locked --quiet --package signpost

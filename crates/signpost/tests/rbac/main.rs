@@ -178,6 +178,21 @@ impl Objects {
     }
 }
 
+/// An Ingress of this class and host, with its Service and a tunnel that is ready.
+async fn make_shop(client: &Client, namespace: &str, class: &str, host: &str) {
+    let tunnels = api(client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
+    put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
+    let ready = json!({"status": {"status": "Ready"}});
+    tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    let services = api(client, namespace, "", "v1", "Service", "services");
+    put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
+    let ingresses = api(client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses");
+    let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
+        "spec": {"ingressClassName": class, "rules": [{"host": host}],
+            "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}});
+    put(&ingresses, &ingress).await;
+}
+
 async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
     let client = cluster.client();
     cluster.install(&signpost::crds::all()).await;
@@ -191,19 +206,7 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
         endpoints: api(&client, namespace, externaldns::GROUP, externaldns::VERSION, "DNSEndpoint", "dnsendpoints"),
         resources: api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinResource", "pangolinresources"),
     };
-    let tunnels = api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
-    put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
-    let ready = json!({"status": {"status": "Ready"}});
-    tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-    let services = api(&client, namespace, "", "v1", "Service", "services");
-    put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
-    put(
-        &objects.ingresses,
-        &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
-        "spec": {"ingressClassName": "pangolin", "rules": [{"host": "shop.rbac.example"}],
-            "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}}),
-    )
-    .await;
+    make_shop(&client, namespace, "pangolin", "shop.rbac.example").await;
     let version = "dns.cav.enablers.ob/v1alpha2";
     put(&objects.zones, &json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": zone}, "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}})).await;
     for (name, host) in [("www", "www"), ("again", "WWW")] {
@@ -576,7 +579,7 @@ fn spec_of(name: &str) -> SystemSpec {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used() {
+async fn every_request_has_a_rule_of_its_system_and_every_rule_is_used() {
     let cluster = signpost_testkit::sandbox_cluster().await;
     let namespace = cluster.namespace("rbac").await;
     let objects = make(&cluster, &namespace, "rbac.example").await;

@@ -13,7 +13,7 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 use crate::PangolinSystem;
 use crate::index::{IngressId, Key};
 use crate::plan::api::ingress_mark;
-use crate::plan::crd::{CrdPlan, owner_reference};
+use crate::plan::crd::CrdPlan;
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
@@ -265,7 +265,7 @@ impl PangolinSystem {
             return;
         }
         for (name, uid, host) in delete {
-            let mut owner = applied.identity.as_ref().map(owner_reference).unwrap_or_default();
+            let mut owner = applied.identity.as_ref().map(Identity::owner_reference).unwrap_or_default();
             owner.uid = uid;
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));
             match self.writer.delete_child(&child).await {

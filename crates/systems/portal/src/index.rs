@@ -283,8 +283,8 @@ impl Objects {
     /// The main portal of discovered objects.
     fn main(&self, table: &Table) -> Option<(String, PortalFacts)> {
         let mains = table.portals().filter(|(_, portal)| portal.main && !portal.remote);
-        let age = |id: &Arc<ObjectId>| table.get(id).map(|known| known.identity.created);
-        let found = mains.min_by_key(|(id, _)| (id.namespace.as_deref() != Some(&*self.namespace), age(id)));
+        let claim = |id: &Arc<ObjectId>| table.get(id).map(|known| known.identity.claim());
+        let found = mains.min_by_key(|(id, _)| (id.namespace.as_deref() != Some(&*self.namespace), claim(id)));
         found.map(|(id, portal)| (id.name.clone(), *portal))
     }
 

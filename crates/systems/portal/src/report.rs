@@ -161,7 +161,7 @@ fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) ->
     // An object without a status of ours gets events, each once.
     let mut told = plan.tell.clone();
     if let Some(error) = component_error.as_ref().filter(|_| !reported) {
-        told.insert("ComponentFailed", format!("the component cannot be written: {error}"));
+        told.insert(Reason::ComponentFailed.as_str(), format!("the component cannot be written: {error}"));
     }
     let events = events(&plan, &told);
     let statuses = if reported { vec![dns_status(&plan, component_error, now)] } else { Vec::new() };
@@ -270,19 +270,22 @@ fn dns_conditions(
         (Some(portal), _) if !portal.dns => {
             ("Ready", true, "FeatureDisabled", "the portal shows no names (spec.features.dns is false)".to_owned())
         }
-        (Some(_), Some(error)) => ("Ready", false, "ComponentFailed", format!("{message}; the component: {error}")),
+        (Some(_), Some(error)) => {
+            ("Ready", false, Reason::ComponentFailed.as_str(), format!("{message}; the component: {error}"))
+        }
         (Some(_), None) => ("Ready", true, "ReconcileSucceeded", message),
     };
     let whole = plan.outages.values().find(|outage| matches!(outage, Outage::Whole(_)));
     let resolved = match whole.or(plan.outages.values().next()) {
         _ if !plan.check => None,
         Some(Outage::Whole(why)) => {
-            Some(("Resolved", false, "ResolverUnavailable", format!("the last verdicts are kept: {why}")))
+            let note = format!("the last verdicts are kept: {why}");
+            Some(("Resolved", false, Reason::ResolverUnavailable.as_str(), note))
         }
         Some(Outage::Partial(why)) => {
             let note =
                 format!("the verdicts of a resolver that does not work are kept, unless others are worse: {why}");
-            Some(("Resolved", false, "PartlyAnswered", note))
+            Some(("Resolved", false, Reason::PartlyAnswered.as_str(), note))
         }
         None => Some(("Resolved", true, "Answered", String::new())),
     };

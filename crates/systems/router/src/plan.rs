@@ -195,17 +195,5 @@ fn proof<const N: usize>(labels: [(&str, &str); N], owner: Option<OwnerReference
     }
 }
 
-fn owner_of(identity: &Identity) -> OwnerReference {
-    OwnerReference {
-        api_version: identity.id.kind.api_version(),
-        kind: identity.id.kind.name.clone(),
-        name: identity.id.name.clone(),
-        uid: identity.uid.to_string(),
-        controller: Some(true),
-        // Some clusters let only those set it who may change the owner's finalizers.
-        block_owner_deletion: None,
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -121,7 +121,8 @@ pub(crate) struct Input<'a> {
 /// Decides about the children of an Ingress.
 pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
     let Input { id, identity, exposures, shape, children, .. } = *input;
-    let mut plan = CrdPlan { owner: identity.map(owner_reference), managed: children.len(), ..CrdPlan::default() };
+    let mut plan =
+        CrdPlan { owner: identity.map(Identity::owner_reference), managed: children.len(), ..CrdPlan::default() };
     let mut keep: BTreeSet<String> = BTreeSet::new();
     let object = |host: &str| object_name(id, identity, children, host);
     if let (Some(shape), Some(tunnel), Some(options), false) = (shape, input.tunnel, input.options, exposures.blocked) {
@@ -311,18 +312,6 @@ fn leftovers(
         }
     }
     memory.left = left;
-}
-
-/// The owner reference: it lets the cluster delete the child, and does not hold up the deletion of the Ingress.
-pub(crate) fn owner_reference(identity: &Identity) -> OwnerReference {
-    OwnerReference {
-        api_version: identity.id.kind.api_version(),
-        kind: identity.id.kind.name.clone(),
-        name: identity.id.name.clone(),
-        uid: identity.uid.to_string(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }
 
 fn content(

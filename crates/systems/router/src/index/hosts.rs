@@ -56,7 +56,7 @@ impl World {
         let Owner::Route(id) = owner else { return };
         let Some(Some(Ok(host))) = self.routes.get(id).map(|route| route.host.clone()) else { return };
         if self.hosts.waiting(&host).next().is_some() {
-            let claimants = self.hosts.line(&host).filter_map(|claim| self.routes.get(&claim.holder));
+            let claimants = self.hosts.queue(&host).filter_map(|claim| self.routes.get(&claim.holder));
             let gateways: BTreeSet<Id> = claimants.map(|route| route.gateway.clone()).collect();
             for gateway in gateways {
                 self.hosts_changed(&gateway, touches);

@@ -305,7 +305,7 @@ impl World {
     /// Everybody who asks for this host is judged again, with the gateway that would serve it.
     fn claims_changed(&mut self, host: &Fqdn, touches: &mut Touches) {
         self.touch_aliases(host, touches);
-        let claimants: Vec<Id> = self.hosts.line(host).map(|claim| claim.holder.clone()).collect();
+        let claimants: Vec<Id> = self.hosts.queue(host).map(|claim| claim.holder.clone()).collect();
         for id in claimants {
             if let Some(gateway) = self.routes.get(&id).map(|route| route.gateway.clone()) {
                 self.hosts_changed(&gateway, touches);
@@ -371,9 +371,9 @@ fn put<S: PartialEq>(map: &mut BTreeMap<Id, Known<S>>, new: Known<S>, key: Route
     true
 }
 
-/// The oldest, then the first by name.
+/// The oldest, then the first by name, as with the controller that this system replaces.
 pub(crate) fn oldest<'a, S: 'a>(objects: impl Iterator<Item = &'a Known<S>>) -> Option<&'a Known<S>> {
-    objects.min_by(|a, b| (a.identity.created, &a.identity.id).cmp(&(b.identity.created, &b.identity.id)))
+    objects.min_by_key(|object| object.identity.claim_by_name())
 }
 
 fn used<S>(
@@ -397,8 +397,8 @@ fn used<S>(
 fn claim_of(route: &Route) -> Option<(Fqdn, Claim<Id>)> {
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok().filter(|_| !identity.is_deleting())?;
-    // Of two routes of one second the first by name is the owner, as with everything else here: a UID is another one after a restore.
-    Some((host.clone(), Claim::new(identity.id.clone(), identity.created, "")))
+    // As with the singletons: the first by name of one second.
+    Some((host.clone(), identity.claim_by_name()))
 }
 
 fn policies_of(id: &ObjectId) -> RouterKey {

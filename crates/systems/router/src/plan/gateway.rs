@@ -18,7 +18,7 @@ use crate::{
         facts::{GATEWAY, ISTIO, Id},
         istio::{HTTPS, Written},
     },
-    plan::{Base, Blame, Memory, Plan, names, owner_of, proof},
+    plan::{Base, Blame, Memory, Plan, names, proof},
     report::{
         states::State,
         status::{Decision, Detail, ObjectStatus, READY, Reported},
@@ -60,7 +60,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         return plan;
     };
     plan.about = Some(identity.clone());
-    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(owner_of(identity)));
+    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(identity.owner_reference()));
     let child = Child::new::<IstioGateway>(view.id.namespace.as_deref(), &view.id.name, owner);
     if identity.is_deleting() {
         give_up(view, child, &mut plan);

@@ -22,7 +22,7 @@ use crate::{
         facts::{Id, SERVICE_ROUTE, SOURCE_NAMESPACE, source_digest},
     },
     plan::{
-        Base, Blame, Plan, endpoint, names, owner_of,
+        Base, Blame, Plan, endpoint, names,
         policy::{self, Selection},
         proof,
     },
@@ -291,7 +291,7 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
-        let proof = proof([(SERVICE_ROUTE, &value)], Some(owner_of(&route.identity)));
+        let proof = proof([(SERVICE_ROUTE, &value)], Some(route.identity.owner_reference()));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));
         wanted.push((name, controller.name.clone()));
     }
@@ -308,7 +308,7 @@ fn controller_of(view: &View, child: &ChildView) -> String {
 fn child_to_delete(view: &View, name: &str) -> Child {
     let id = &view.id;
     // A child belongs to the route by its owner, even when its label was edited.
-    let owner = view.route.as_ref().map(|route| owner_of(&route.identity));
+    let owner = view.route.as_ref().map(|route| route.identity.owner_reference());
     let proof = proof([(SERVICE_ROUTE, &names::label_value(&id.name))], owner);
     Child::new::<DnsEndpoint>(id.namespace.as_deref(), name, proof)
 }

@@ -25,7 +25,7 @@ use crate::{
         RouterKey,
         facts::{Class, GATEWAY_SERVICE, ISTIO_CONTROLLER, Id, Points, RESOURCE_TYPE, TARGET_POSTFIX, Target},
     },
-    plan::{Base, Blame, Memory, Plan, endpoint, names, owner_of, proof},
+    plan::{Base, Blame, Memory, Plan, endpoint, names, proof},
     report::{
         states::{State, Why},
         status::{Decision, TargetVerdict},
@@ -433,7 +433,7 @@ fn wanted_child(
 
 /// A Service as an owner. Another Service of the label may take over, and an object has one controller at most.
 fn owner(service: &Identity) -> OwnerReference {
-    OwnerReference { controller: None, ..owner_of(service) }
+    OwnerReference { controller: None, ..service.owner_reference() }
 }
 
 fn labels(target: &Target) -> [(&str, &str); 3] {
