@@ -96,7 +96,7 @@ impl Server {
         }
     }
 
-    /// Whether the server was asked for names of several domains, so that one that is slow can be told from a server that is.
+    /// Whether the server was asked for names of several domains, so that a slow name and a slow server can be told apart.
     pub(crate) fn knows_domains(&self) -> bool {
         self.control().domains.len() > 1
     }

@@ -91,7 +91,11 @@ impl TestOperator {
         let name = Fqdn::parse("www.rbac.example").unwrap();
         let published = Entry {
             stage: Stage::Published,
-            ..Entry::new(name, Some(RecordType::A), signpost_engine::project::wanted_by(&id, "powerdns"))
+            ..Entry::new(
+                name,
+                Some(RecordType::A),
+                signpost_engine::project::wanted_by(&id, &Arc::default(), "powerdns"),
+            )
         };
         inventory.replace(&Owner::new("powerdns", "rbac.example"), vec![published], jiff::Timestamp::UNIX_EPOCH);
         let router =

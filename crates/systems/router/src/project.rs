@@ -49,7 +49,7 @@ fn route(world: &World, id: &Id) -> Option<Entry> {
     let gateway = world.gateways.get(&route.gateway);
     let target = gateway.and_then(|gateway| target_host(world, &gateway.spec.target_postfix));
     let refusal = route.known.verdict.as_ref().and_then(|verdict| verdict.refusal.as_ref());
-    let mut entry = Entry::new(host, Some(RecordType::Cname), wanted_by(id, PUBLISHER));
+    let mut entry = Entry::new(host, Some(RecordType::Cname), wanted_by(id, &identity.uid, PUBLISHER));
     entry.targets = target.iter().map(ToString::to_string).collect();
     Some(entry_of(entry, identity, published, refusal))
 }
@@ -62,7 +62,7 @@ fn gateways(world: &World, target: &Target) -> Vec<Entry> {
     let published = has_records(world, &Owner::Target(target.clone()));
     let refusal = world.targets.get(target).and_then(|verdict| verdict.refusal.as_ref());
     let points = world.balancers_of(target).first.map(|service| service.points.texts());
-    let provenance = wanted_by(&gateway.identity.id, PUBLISHER);
+    let provenance = wanted_by(&gateway.identity.id, &gateway.identity.uid, PUBLISHER);
     let mut by_type: Vec<(RecordType, Vec<String>)> = Vec::new();
     for point in points.unwrap_or_default() {
         let rtype = match point.parse() {

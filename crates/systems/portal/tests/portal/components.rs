@@ -163,7 +163,11 @@ async fn a_component_exists_where_a_system_publishes_every_name_of_its_object() 
     bed.annotated("app", json!({ TITLE: "Shop" })).await;
     bed.has_components(&["Shop"]).await;
     let id = ObjectId::new::<Ingress>(Some(&bed.namespace), "app");
-    let entry = Entry::new(Fqdn::parse("app.example.org").unwrap(), Some(RecordType::A), wanted_by(&id, "pihole home"));
+    let entry = Entry::new(
+        Fqdn::parse("app.example.org").unwrap(),
+        Some(RecordType::A),
+        wanted_by(&id, &std::sync::Arc::default(), "pihole home"),
+    );
     bed.inventory.replace(&Owner::new("pihole", "home"), vec![entry], jiff::Timestamp::now());
     bed.discovers(&[]).await;
     bed.annotated("app", json!({ TITLE: "Shop", "sreportal.io/component-group": "Customers" })).await;

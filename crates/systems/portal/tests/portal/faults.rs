@@ -17,7 +17,6 @@ use signpost_engine::lease::LeaseOptions;
 use signpost_inventory::SyncStatus;
 use signpost_provider_resolver::{Lookup, Memory, Options, Reply, Resolvers, Upstream};
 use signpost_sandbox::{Fault, FaultPlan, Session};
-use signpost_system_portal::Lookups;
 use signpost_testkit::{eventually, on_both, sandbox_cluster};
 use tokio::net::UdpSocket;
 
@@ -68,9 +67,8 @@ impl Lookup for Both {
 async fn an_outage_of_one_of_two_resolvers_is_reported_and_keeps_its_verdict() {
     let bed = Bed::without_operator(sandbox_cluster().await).await;
     let second = Arc::<Memory>::default();
-    let both: Arc<dyn Lookup> = Arc::new(Both(bed.resolver.clone(), second.clone()));
-    let lookups = Lookups { resolvers: both, servers: BTreeMap::new() };
-    bed.start_with(bed.cluster.client(), bed.options(), lookups);
+    let both = Arc::new(Both(bed.resolver.clone(), second.clone()));
+    bed.start_with(bed.cluster.client(), bed.options(), both);
     bed.answers(NAME, "A", &["192.0.2.1"]);
     bed.dns("team", one(NAME, "192.0.2.1"), json!({})).await;
     bed.shows("team", &[(NAME, "notFound/NoSuchName")]).await;
