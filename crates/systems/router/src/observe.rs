@@ -20,6 +20,7 @@ use crate::{
         RouterIndex, RouterKey,
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target, host_digest},
         services::{self, Balancers},
+        singletons::first,
         world::{World, in_namespace, oldest},
     },
     plan::{Base, Memory, Observed, cluster, gateway, names, policy, route, target},
@@ -28,6 +29,7 @@ use crate::{
 
 /// The input of a plan.
 pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) -> Observed {
+    system.index.end_vacancies(key);
     let mut world = system.index.lock();
     let base = Base {
         identity: world.identity.clone(),
@@ -38,11 +40,11 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
         RouterKey::Cluster => Observed::Cluster(cluster::View {
             identities: world.identities.values().map(plain).collect(),
             configurations: world.configurations.values().map(plain).collect(),
-            unreadable_identity: unreadable::<ClusterIdentity, _>(&world, None, oldest(world.identities.values())),
-            unreadable_configuration: unreadable::<DNSConfiguration, _>(
-                &world,
+            identity_place: world.place(Kind::of::<ClusterIdentity>(), None, first(world.identities.values())),
+            configuration_place: world.place(
+                Kind::of::<DNSConfiguration>(),
                 None,
-                oldest(world.configurations.values()),
+                first(world.configurations.values()),
             ),
             configuration: base.configuration,
         }),
@@ -51,7 +53,7 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
                 let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
                 policies.map(|(_, policy)| policy)
             };
-            let unreadable = unreadable::<DNSPolicy, _>(&world, Some(namespace), oldest(policies()));
+            let place = world.place(Kind::of::<DNSPolicy>(), Some(namespace), first(policies()));
             let policies = policies().map(|policy| {
                 let decided = policy.verdict.as_ref().and_then(|verdict| match &verdict.detail {
                     Detail::Policy(selected) => selected.clone(),
@@ -61,7 +63,7 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
                 policy::PolicyView { identity, spec, before: decided.or_else(|| policy.seen.selected.clone()) }
             });
             let policies = policies.collect();
-            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, unreadable })
+            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, place })
         }
         RouterKey::Gateway(id) => {
             let view = of_gateway(system, &world, id, base, memory);
@@ -76,15 +78,6 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
         RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),
         RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
     }
-}
-
-/// The name of the object of a kind that would be used, where that cannot be read.
-fn unreadable<K: kube::Resource<DynamicType = ()> + 'static, S>(
-    world: &World,
-    namespace: Option<&str>,
-    readable: Option<&Known<S>>,
-) -> Option<String> {
-    world.older_unreadable(Kind::of::<K>(), namespace, readable).map(|id| id.name.clone())
 }
 
 fn plain<S>(known: &Known<S>) -> (Identity, Arc<S>) {
@@ -120,9 +113,9 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     let occupied = names.filter(|name| world.is_occupied(&ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
     let route = world.routes.get(id).map(|route| {
         let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), namespace).map(|(_, policy)| policy);
-        let policy = oldest(policies);
-        let unreadable_policy = unreadable::<DNSPolicy, _>(world, namespace, policy);
-        let policy = policy.filter(|_| unreadable_policy.is_none());
+        let policy = first(policies);
+        let no_policy = world.place(Kind::of::<DNSPolicy>(), namespace, policy).unknown("DNSPolicy");
+        let policy = policy.filter(|_| no_policy.is_none());
         let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
         let holder = host.and_then(|host| world.hosts.holder_of(host)).filter(|claim| claim.holder != *id);
         let gateway = world.gateways.get(&route.gateway).filter(|gateway| !gateway.identity.is_deleting());
@@ -139,7 +132,7 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
                 (claim.holder.clone(), published)
             }),
             policy: policy.map(|policy| (policy.identity.id.name.clone(), policy.spec.clone())),
-            unreadable_policy,
+            no_policy,
             gateway: route.gateway.clone(),
             foreign_istio: gateway
                 .zip(host)

@@ -116,11 +116,11 @@ mod tests {
     }
 
     fn known<K: kube::Resource<DynamicType = ()> + 'static, S>(object: &K, spec: S) -> Known<S> {
-        Known { identity: Identity::of(object), spec: spec.into(), seen: Seen::default(), verdict: None }
+        Known { identity: Identity::of(object), spec: spec.into(), seen: Seen::default(), verdict: None, surplus: None }
     }
 
     fn world() -> World {
-        let mut world = World::new("infra");
+        let mut world = World::of_tests();
         let mut touches = Touches::default();
         let spec = json!({ "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" });
         let identity: router::ClusterIdentity =

@@ -228,7 +228,7 @@ mod tests {
             serde_json::from_value(json!({ "controller": "x", "credentialName": "c", "targetPostfix": "p" })).unwrap();
         let host = Fqdn::parse("a.example.com").unwrap();
         let waits = |others: &[(&str, IstioFacts)]| {
-            let mut world = World::new("infra");
+            let mut world = World::of_tests();
             for (name, facts) in others {
                 world.put_istio(id(name), Some(facts.clone()), &mut Touches::default());
             }
@@ -254,7 +254,7 @@ mod tests {
                 "spec": { "servers": [{ "port": { "number": HTTPS }, "hosts": ["a.example.com"] }] },
             }))
             .unwrap();
-            let mut world = World::new("infra");
+            let mut world = World::of_tests();
             world.put_istio(id.clone(), Some(IstioFacts::of(&gateway)), &mut Touches::default());
             world.written(&id).map(|written| written.hosts.len())
         };

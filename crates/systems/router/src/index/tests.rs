@@ -82,7 +82,7 @@ fn settle(world: &mut World, controller: &str, ready: bool) -> BTreeSet<RouterKe
 
 #[test]
 fn a_published_name_is_told_to_those_who_had_it() {
-    let mut world = World::new("infra");
+    let mut world = World::of_tests();
     put_gateway(&mut world, "old", "winner");
     put_gateway(&mut world, "young", "loser");
     put_addresses(&mut world, "former");
@@ -94,7 +94,7 @@ fn a_published_name_is_told_to_those_who_had_it() {
 
 #[test]
 fn a_deleted_gateway_touches_what_its_former_controller_published() {
-    let mut world = World::new("infra");
+    let mut world = World::of_tests();
     put_addresses(&mut world, "former");
     put_gateway(&mut world, "gw", "new");
     let mut touches = Touches::default();
@@ -106,7 +106,7 @@ fn a_deleted_gateway_touches_what_its_former_controller_published() {
 
 #[test]
 fn what_an_unreadable_route_published_is_kept_until_it_is_deleted() {
-    let mut world = World::new("infra");
+    let mut world = World::of_tests();
     put_child(&mut world, "api-dns", json!({ SERVICE_ROUTE: "api" }));
     let id = ObjectId::new::<ServiceRoute>(Some("app"), "api");
     let owner = Owner::Route(Arc::new(id.clone()));
@@ -122,7 +122,7 @@ fn what_an_unreadable_route_published_is_kept_until_it_is_deleted() {
 
 #[test]
 fn the_addresses_of_an_unreadable_gateway_are_kept() {
-    let mut world = World::new("infra");
+    let mut world = World::of_tests();
     put_gateway(&mut world, "other", "other");
     for controller in ["istio", "other"] {
         put_addresses(&mut world, controller);
@@ -150,7 +150,7 @@ fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothin
         adopts_regions: Vec::new(),
     };
     let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
-    let mut world = World::new("infra");
+    let mut world = World::of_tests();
     world.put_identity(known(made(&id("readable"), 20), spec, Seen::default()), &mut Touches::default());
     assert!(world.identity.is_ok());
     world.note_unreadable(&made(&id("younger"), 30), &mut Touches::default());

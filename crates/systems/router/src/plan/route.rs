@@ -73,8 +73,8 @@ pub(crate) struct RouteView {
     pub(crate) replaced: BTreeSet<Arc<str>>,
     /// The DNSPolicy of the namespace.
     pub(crate) policy: Option<(String, Arc<DNSPolicySpec>)>,
-    /// A DNSPolicy of the namespace that would be used, and cannot be read.
-    pub(crate) unreadable_policy: Option<String>,
+    /// Why no DNSPolicy of the namespace is used, where none is.
+    pub(crate) no_policy: Option<String>,
     pub(crate) gateway: Id,
     /// A foreign Istio Gateway of the pods of the Gateway that has the host.
     pub(crate) foreign_istio: Option<ObjectId>,
@@ -240,12 +240,10 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
         }
         (None, _) | (_, None) => {
             let namespace = view.id.namespace.as_deref().unwrap_or_default();
-            let message = match &route.unreadable_policy {
-                Some(policy) => format!(
-                    "DNSPolicy {policy} is the oldest of the namespace {namespace} and cannot be read. Apply it again in a valid form, or delete it; what is published is kept"
-                ),
-                None => format!("the namespace {namespace} has no DNSPolicy. Create one; what is published is kept"),
-            };
+            let why = route.no_policy.as_deref().unwrap_or("there is no DNSPolicy");
+            let message = format!(
+                "{why}. Create a DNSPolicy in the namespace {namespace}, or correct it; what is published is kept"
+            );
             return Err(obstacle("Pending", Reason::DNSPolicyNotFound, message));
         }
     };

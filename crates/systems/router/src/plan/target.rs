@@ -204,7 +204,7 @@ fn published(view: &View, service: &ServiceView, changing: &[String]) -> Told {
         return Told { ready: true, reason: State::DNSEndpointsCreated.into(), message, refusal: None };
     }
     let message = format!(
-        "the record type changes: the old records are withdrawn, and the new ones follow {:?} after external-dns has read that ({})",
+        "the record type changes: the old records are withdrawn, and the new ones follow {:?} after external-dns has read that, or after the withdrawal if it reports nothing ({})",
         view.base.settings.type_change_after,
         changing.join(", ")
     );
@@ -356,8 +356,10 @@ fn publish(
             }
             continue;
         }
-        if before.is_some_and(|before| before.read && !before.ours) {
-            plan.memory.traces.insert(publisher, Trace { class: *class, withdrawn: None });
+        // What is written now may be read before the watch shows anything of it.
+        if before.is_none_or(|before| !before.ours) {
+            let read = before.is_some_and(|before| before.read) || trace.is_some_and(|trace| trace.read);
+            plan.memory.traces.insert(publisher, Trace { class: *class, withdrawn: None, read });
         }
         plan.apply.push((child, endpoint(dns, annotation, BTreeMap::new(), &json!(records))));
     }

@@ -244,6 +244,7 @@ mod tests {
             spec: gateway.spec.into(),
             seen: Seen::default(),
             verdict: Some(verdict.into()),
+            surplus: None,
         };
         let wanted = of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap();
         let reasons: Vec<Reason> = wanted.refusals.iter().map(|refusal| refusal.reason).collect();

@@ -73,7 +73,7 @@ struct Seen {
     deleted: Vec<String>,
     /// Names that a DNSEndpoint had and lost, and hosts that an Istio Gateway had and lost: object and name.
     lost: Vec<(&'static str, String, String)>,
-    /// DNSEndpoints whose addresses became an alias, or the reverse, in one step after they had been read.
+    /// DNSEndpoints whose addresses became an alias, or the reverse, in one step.
     one_step: Vec<String>,
 }
 
@@ -89,9 +89,8 @@ impl Seen {
         self.lost.extend(lost.map(|lost| (kind, name.clone(), lost)));
         let alias =
             |object: &DynamicObject| Some(object.data["spec"]["endpoints"][0]["recordType"].as_str()? == "CNAME");
-        let read = !before.data["status"]["observedGeneration"].is_null();
         let changed = alias(before).zip(now.and_then(alias)).is_some_and(|(before, now)| before != now);
-        if kind == "DNSEndpoint" && read && changed {
+        if kind == "DNSEndpoint" && changed {
             self.one_step.push(name);
         }
     }
@@ -300,7 +299,7 @@ impl Rig {
             .collect()
     }
 
-    /// The DNSEndpoints whose record type changed in one step, although they had been read.
+    /// The DNSEndpoints whose record type changed in one step.
     pub fn one_step_changes(&self) -> Vec<String> {
         self.seen.lock().unwrap().one_step.clone()
     }
