@@ -94,7 +94,7 @@ pub(crate) struct Plan {
 }
 
 /// Bytes that the lines of endpoints may take of a zone object; the rest is for what is in flight.
-const MAX_ENDPOINTS: usize = 700_000;
+pub(crate) const MAX_ENDPOINTS: usize = 700_000;
 
 /// How much of a zone a pass is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
