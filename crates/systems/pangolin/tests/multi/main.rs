@@ -9,6 +9,8 @@ mod common;
 mod crd;
 #[path = "../shapes/requirements.rs"]
 mod requirements;
+#[path = "../shapes/targets.rs"]
+mod targets;
 
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
