@@ -143,7 +143,7 @@ impl PangolinIndex {
         self.lock().claimants.get(id).filter(|claimant| claimant.class != Class::Foreign).cloned()
     }
 
-    /// The Ingress that exists, whosever it is, where it is known.
+    /// The Ingress that exists, of any class, where it is known.
     pub(crate) fn identity(&self, id: &IngressId) -> Option<Identity> {
         self.lock().claimants.get(id).map(|claimant| claimant.identity.clone())
     }

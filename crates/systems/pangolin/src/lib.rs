@@ -169,7 +169,7 @@ pub struct PangolinSystem {
     turns: std::sync::Mutex<std::collections::BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When a write to a host was last sent whose effect is not known (direct mode).
     doubts: std::sync::Mutex<std::collections::BTreeMap<String, tokio::time::Instant>>,
-    /// When the next pass that is limited may go on.
+    /// When the next pass that is limited may continue.
     next: tokio::sync::Mutex<tokio::time::Instant>,
 }
 

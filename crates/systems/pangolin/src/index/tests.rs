@@ -8,7 +8,7 @@ use signpost_dns::Fqdn;
 use signpost_engine::{Index, ObjectId, Queue};
 use signpost_exposure::BaseDomain;
 
-use super::{FoundTunnel, Key, Keys, PangolinIndex, Reach};
+use super::{ChildState, FoundTunnel, Key, Keys, PangolinIndex, Reach};
 use crate::settings::{Mode, Policy, TargetMode};
 
 struct Folded {
@@ -280,7 +280,7 @@ async fn a_resource_keeps_its_domain_while_the_organisation_is_not_known() {
     }
 }
 
-/// Without an address mode, an address is no part of what is known: its change touches nobody.
+/// In the mode `service` addresses are not stored, so that a changed address touches no Ingress.
 #[tokio::test(start_paused = true)]
 async fn c35_a_service_is_reached_by_its_name_or_by_an_address() {
     let not = |why: &'static str| Reach::Not(why);
@@ -323,4 +323,39 @@ async fn c35_a_service_is_reached_by_its_name_or_by_an_address() {
     folded.touched().await;
     folded.index.applied(&service("10.0.0.2"));
     assert_eq!(folded.touched().await, [""; 0]);
+}
+
+/// C10: the fields that pangolin-operator writes count, then those of the seed; a report about an older generation counts for nothing.
+#[test]
+fn c10_the_state_of_a_resource_is_read_from_the_real_fields_then_from_those_of_the_seed() {
+    let ready = || ChildState::Ready { host: None, targets: true };
+    for (status, expected) in [
+        (json!({"status": "Ready", "targetIds": ["1"]}), ready()),
+        (json!({"phase": "Ready", "targetIds": ["1"]}), ready()),
+        (json!({"status": "Waiting", "phase": "Ready", "targetIds": ["1"]}), ChildState::Waiting),
+        (json!({"phase": "Failed"}), ChildState::Failed("no message".to_owned())),
+        (json!({"phase": "Pending"}), ChildState::Waiting),
+        (json!({}), ChildState::Waiting),
+        (json!({"status": "Ready", "targetIds": ["1"], "observedGeneration": 2}), ready()),
+        (json!({"status": "Ready", "targetIds": ["1"], "observedGeneration": 1}), ChildState::Waiting),
+        (json!({"status": "Error", "observedGeneration": 1}), ChildState::Waiting),
+        (
+            json!({"status": "Ready", "targetIds": ["1"], "conditions": [{"type": "Ready", "status": "False"}]}),
+            ChildState::Waiting,
+        ),
+    ] {
+        let child: PangolinResource = serde_json::from_value(json!({
+            "metadata": {"name": "pic", "namespace": "prod", "generation": 2, "labels": {super::UID_LABEL: "uid-app"},
+                "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "app", "uid": "uid-app"}]},
+            "spec": {"httpConfig": {"domainName": "example.com", "subdomain": "app"}},
+            "status": status,
+        }))
+        .unwrap();
+        let (owner, facts) = super::read::child(&child).unwrap();
+        assert_eq!(
+            (owner.as_str(), facts.host.as_deref(), facts.state),
+            ("app", Some("app.example.com"), expected),
+            "{status}"
+        );
+    }
 }

@@ -422,3 +422,18 @@ async fn r087_pauses_after_failed_writes_grow_up_to_five_minutes_at_most() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(bed.hosts().await, ["app.example.com"]);
 }
+
+/// A class without an IngressClass object is served, which is logged once for the class and not for each Ingress.
+#[tokio::test(start_paused = true)]
+async fn c29_a_class_without_an_object_is_served_and_logged_once() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    bed.expose("one", &["one.example.com"]).await;
+    bed.expose("two", &["two.example.com"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(bed.hosts().await, ["one.example.com", "two.example.com"]);
+    let mut lines = logs::of_this_thread();
+    lines.retain(|line| line.field("message").starts_with("no IngressClass of this name exists"));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((line.level, line.field("class")), (Level::WARN, "pangolin"));
+}

@@ -229,7 +229,7 @@ async fn an_object_that_the_server_fails_at_does_not_stop_its_neighbours() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-/// A paused Ingress keeps its resource, which answers nothing; what changes meanwhile is there when it goes on.
+/// A paused Ingress keeps its resource, which answers nothing; a change in the meantime is there when it continues.
 #[tokio::test(start_paused = true)]
 async fn a_paused_ingress_keeps_its_resource_and_answers_nothing() {
     let quiet = Quiet::new().await;
@@ -408,4 +408,16 @@ async fn r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set() {
     seconds(5).await;
     let created = created_each_second(&unlimited, 60, 1).await;
     assert_eq!(unlimited.server.state().targets.len(), 60, "{created:?}");
+}
+
+/// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.
+#[tokio::test(start_paused = true)]
+async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
+    let quiet = Quiet::new().await;
+    for (name, host) in [("one", "ns.test"), ("two", "wild.test")] {
+        quiet.bed.expose(name, &[host]).await;
+        seconds(5).await;
+        let expected = Answer::Served(vec![format!("app.{}.svc.cluster.local:80", quiet.bed.namespace)]);
+        assert_eq!(quiet.server.state().answer(host, "/"), expected, "{host}");
+    }
 }
