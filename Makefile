@@ -12,7 +12,7 @@ FROM ?= 0
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
 .PHONY: help demo test check setup lint unit quick scale simulate once deny fuzz bench generate
-.PHONY: test-integration build docker-build docker-push manifests
+.PHONY: test-integration build docker-build docker-push manifests coverage
 # Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
 
@@ -63,6 +63,9 @@ deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing
 fuzz: ## Check that the fuzz targets build (fuzz/README.md explains how to run them)
 	@# cargo check does not link, so libfuzzer itself is not needed.
 	CUSTOM_LIBFUZZER_PATH=/unused cargo check --locked --manifest-path fuzz/Cargo.toml
+
+coverage: ## Fail when the tests of pangolin execute less than 80 % of its lines, or not all lines of its decisions
+	@dev/coverage --gate
 
 bench: ## Benchmarks on the real servers, as ratios in one run (ONLY=name for one)
 	@dev/setup

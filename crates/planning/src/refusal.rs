@@ -169,7 +169,7 @@ closed_list! {
     BackendNotFound,
     /// The Service of a backend does not have the port.
     BackendPortNotFound,
-    /// A backend is not a Service.
+    /// A backend is not a Service, or is one that has no address of the kind that is asked for.
     BackendNotSupported,
     /// The organisation has no verified domain for the host.
     DomainNotFound,

@@ -18,6 +18,10 @@ use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
+/// How many passes per second may call Pangolin about their Ingress, where no rate was set: each call costs the server a password hash. A pass
+/// that finds everything in the list calls nothing and does not wait.
+const USUAL_RATE: u32 = 10;
+
 /// The result of a plan.
 #[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
 #[derive(Debug)]
@@ -194,6 +198,9 @@ impl PangolinSystem {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
             Delivery::Api(plan) => {
+                if self.policy.rate.is_none() && plan.calls() {
+                    self.pace(USUAL_RATE).await;
+                }
                 let failed = self.apply_resources(plan, blocked, &mut applied).await;
                 if let Some(abandoned) = abandoned.filter(|_| !failed.is_empty()) {
                     self.abandon(&applied.key, &abandoned, failed);

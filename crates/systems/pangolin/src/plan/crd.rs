@@ -97,7 +97,7 @@ pub(crate) struct Judged {
     pub(crate) refusals: Vec<HostRefusal>,
     /// Hosts that pangolin-operator reports as exposed.
     pub(crate) ready: Vec<String>,
-    /// When to look again.
+    /// When to check again.
     pub(crate) again: Option<RetryClass>,
 }
 
@@ -137,8 +137,8 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
     keep.extend(plan.apply.iter().map(|(name, ..)| name.clone()));
     keep.extend(exposures.waiting.iter().map(|host| object(host)));
     // A host that an older Ingress owns stays until that one has it.
-    let held = exposures.lost.iter().filter(|host| !input.handed_over.contains(host));
-    keep.extend(held.map(|host| object(host)));
+    let kept = exposures.lost.iter().filter(|host| !input.handed_over.contains(host));
+    keep.extend(kept.map(|host| object(host)));
     let mut known: BTreeMap<String, String> =
         plan.apply.iter().map(|(name, host, _)| (name.clone(), host.clone())).collect();
     known.extend(exposures.waiting.iter().chain(&exposures.lost).map(|host| (object(host), host.clone())));
@@ -370,7 +370,7 @@ fn content(
 
 fn target(route: &Route<Address>, paths: bool) -> Value {
     let Address { host, port, scheme } = &route.backend;
-    // There is no word for HTTP/2 without TLS.
+    // The field has no value for HTTP/2 without TLS.
     let scheme = if *scheme == BackendScheme::H2c { BackendScheme::Http } else { *scheme };
     let mut target = json!({ "ip": host, "port": port, "method": scheme.as_str() });
     if paths && let Some((matching, path)) = &route.path {

@@ -48,10 +48,10 @@ impl Direct {
 
     /// Waits until a Service answers a URL.
     pub(crate) async fn answers(&self, host: &str, path: &str, service: &str, port: u16) {
-        self.says(host, path, self.served(service, port)).await;
+        self.answers_with(host, path, self.served(service, port)).await;
     }
 
-    pub(crate) async fn says(&self, host: &str, path: &str, expected: Answer<String>) {
+    pub(crate) async fn answers_with(&self, host: &str, path: &str, expected: Answer<String>) {
         eventually(&format!("{host}{path} is answered by {expected:?}"), PATIENCE, || async {
             let seen = self.server.get(host, path);
             if seen == expected { Ok(()) } else { Err((seen, self.bed.events().await)) }
