@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use signpost_testkit::{Lines, eventually};
 
 /// Longest wait for anything.
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 fn signpost(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_signpost"))

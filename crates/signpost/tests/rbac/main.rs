@@ -121,7 +121,7 @@ impl TestOperator {
 
     async fn served(&self, zone: &str) {
         let zone = ZoneName::parse(zone).unwrap();
-        eventually("the record set, the endpoint and both Pi-holes", Duration::from_secs(30), || async {
+        eventually("the record set, the endpoint and both Pi-holes", Duration::from_mins(2), || async {
             let sets = self.powerdns.contents(&zone).map_or(0, |contents| contents.sets.len());
             let seen =
                 (sets, self.pihole.listing().hosts.len(), self.spec.records().len(), self.pangolin.stored().len());
@@ -169,12 +169,12 @@ struct Objects {
 
 impl Objects {
     async fn observed(&self) {
-        eventually("the DNSEndpoint is observed", Duration::from_secs(30), || async {
+        eventually("the DNSEndpoint is observed", Duration::from_mins(2), || async {
             let status = self.endpoints.get("app").await.unwrap().data["status"].clone();
             if status["observedGeneration"] == 1 { Ok(()) } else { Err(status) }
         })
         .await;
-        eventually("the record set is verified", Duration::from_secs(30), || async {
+        eventually("the record set is verified", Duration::from_mins(2), || async {
             let status = self.rrsets.get("www").await.unwrap().data["status"].to_string();
             if status.contains("\"Served\"") { Ok(()) } else { Err(status) }
         })
@@ -257,14 +257,14 @@ async fn read_and_forget_remote_portal(client: &Client, namespace: &str) {
     )
     .await;
     let copies = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
-    eventually("the names of the other cluster", Duration::from_secs(30), || async {
+    eventually("the names of the other cluster", Duration::from_mins(2), || async {
         let copy = copies.get_opt("remote-east").await.unwrap().map(|copy| copy.data["status"]["total"].clone());
         if copy == Some(json!(1)) { Ok(()) } else { Err(copy) }
     })
     .await;
     let patch = json!({"spec": {"remote": null}});
     portals.patch("east", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    eventually("the copy is deleted", Duration::from_secs(30), || async {
+    eventually("the copy is deleted", Duration::from_mins(2), || async {
         if copies.get_opt("remote-east").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
@@ -278,11 +278,11 @@ async fn create_and_delete_component(client: &Client, namespace: &str) {
         let seen = all.iter().filter(|component| component.data["status"]["computedStatus"].is_string()).count();
         if seen == reported && all.len() == reported { Ok(()) } else { Err(all) }
     };
-    eventually("the component is reported", Duration::from_secs(30), || count(1)).await;
+    eventually("the component is reported", Duration::from_mins(2), || count(1)).await;
     let dns = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
     let patch = json!({"metadata": {"annotations": {"sreportal.io/component": null}}});
     dns.patch("names", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    eventually("the component is deleted", Duration::from_secs(30), || count(0)).await;
+    eventually("the component is deleted", Duration::from_mins(2), || count(0)).await;
 }
 
 /// A route and its gateway, and what the operator has to delete: a DNSEndpoint of a removed controller, an Istio Gateway without routes.
@@ -402,12 +402,12 @@ async fn routed(cluster: &Cluster, namespace: &str) {
 async fn exposed(objects: &Objects) {
     let resources = async || objects.resources.list(&kube::api::ListParams::default()).await.unwrap().items;
     let made =
-        eventually("the PangolinResource", Duration::from_secs(30), || async { resources().await.pop().ok_or("none") })
+        eventually("the PangolinResource", Duration::from_mins(2), || async { resources().await.pop().ok_or("none") })
             .await;
     let ready = json!({"status": {"status": "Ready", "targetIds": ["1"]}});
     let name = made.metadata.name.unwrap();
     objects.resources.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-    eventually("the status of the Ingress", Duration::from_secs(30), || async {
+    eventually("the status of the Ingress", Duration::from_mins(2), || async {
         let ingress = objects.ingresses.get("shop").await.unwrap();
         let host = ingress.data["status"]["loadBalancer"]["ingress"][0]["hostname"].clone();
         if host == "shop.rbac.example" { Ok(()) } else { Err(host) }
@@ -416,7 +416,7 @@ async fn exposed(objects: &Objects) {
     // It is deleted by the operator, not by the cluster.
     let class = json!({"spec": {"ingressClassName": "other"}});
     objects.ingresses.patch("shop", &PatchParams::default(), &Patch::Merge(&class)).await.unwrap();
-    eventually("the PangolinResource is deleted", Duration::from_secs(30), || async {
+    eventually("the PangolinResource is deleted", Duration::from_mins(2), || async {
         let left = resources().await.len();
         if left == 0 { Ok(()) } else { Err(left) }
     })
@@ -435,7 +435,7 @@ async fn delete_all(objects: &Objects, zone: &str) {
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
     for (api, name) in all {
-        eventually("the object to go", Duration::from_secs(30), || async {
+        eventually("the object to go", Duration::from_mins(2), || async {
             api.get_opt(name).await.unwrap().map_or(Ok(()), Err)
         })
         .await;
@@ -543,7 +543,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
-    eventually("an event", Duration::from_secs(30), || async {
+    eventually("an event", Duration::from_mins(2), || async {
         events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event")
     })
     .await;
@@ -594,7 +594,7 @@ async fn every_request_has_a_rule_of_its_system_and_every_rule_is_used() {
     create_and_delete_component(&cluster.client(), &namespace).await;
     read_and_forget_remote_portal(&cluster.client(), &namespace).await;
     routed(&cluster, &namespace).await;
-    eventually("an event", Duration::from_secs(30), || async {
+    eventually("an event", Duration::from_mins(2), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
     .await;

@@ -161,7 +161,6 @@ pub(crate) enum Waiting {
 /// Makes the plan.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, snapshot, server, mut memory, pace } = observed;
-    memory.ledger.expire(now, pace.grace);
     memory.prune(&snapshot.durable);
     if snapshot.full {
         // A name that has no object any more needs no memory.

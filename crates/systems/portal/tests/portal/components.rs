@@ -130,6 +130,12 @@ on_both! {
         bed.has_components(&["Shop"]).await;
         let features = |on: bool| json!({ "spec": { "features": { "statusPage": on } } });
         bed.api::<Portal>().patch("main", &PatchParams::default(), &Patch::Merge(features(false))).await.unwrap();
+        // A portal that was created later is known to the operator, and therefore the change is: both come from one watch.
+        bed.put("Portal", "later", json!({ "spec": { "title": "Later" } })).await;
+        eventually("the later portal is ready", PATIENCE, || async {
+            let status = bed.api::<Portal>().get("later").await.unwrap().status.unwrap_or_default();
+            if status.ready == Some(true) { Ok(()) } else { Err(status) }
+        }).await;
         bed.dns("team", one("www.example.org", "192.0.2.1"), json!({ TITLE: "Search" })).await;
         bed.annotated("app", json!({ TITLE: "Store" })).await;
         bed.annotated("later", json!({})).await;
