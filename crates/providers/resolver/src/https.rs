@@ -145,41 +145,48 @@ impl Https {
         sent: &[u8],
         deadline: Instant,
     ) -> Result<Vec<u8>, Failure> {
+        let broken = |error: h2::Error| Err(network(error.to_string()));
         if new {
-            return self.send(session, sent).await;
+            return self.send(session, sent).await.unwrap_or_else(broken);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        match timeout_at(deadline - left * 3 / 4, self.send(session, sent)).await {
-            Ok(Ok(octets)) => return Ok(octets),
-            Ok(Err(Failure::Network(_))) | Err(_) => {}
-            Ok(Err(failure)) => return Err(failure),
+        if let Ok(Ok(answer)) = timeout_at(deadline - left * 3 / 4, self.send(session, sent)).await {
+            return answer;
         }
         *self.session.lock().await = None;
         match self.session().await? {
-            Some((session, _)) => self.send(session, sent).await,
+            Some((session, _)) => self.send(session, sent).await.unwrap_or_else(broken),
             None => self.ask_older(sent.to_vec()).await,
         }
     }
 
-    async fn send(&self, mut session: Session, sent: &[u8]) -> Result<Vec<u8>, Failure> {
-        let failed = |error: h2::Error| network(error.to_string());
+    /// The answer to a question over a connection, or what is wrong with the connection.
+    async fn send(&self, mut session: Session, sent: &[u8]) -> Result<Result<Vec<u8>, Failure>, h2::Error> {
         let request = http::Request::post(self.url.as_str())
             .header("content-type", MEDIA_TYPE)
             .header("accept", MEDIA_TYPE)
             .header("content-length", sent.len())
-            .body(())
-            .map_err(|error| network(error.to_string()))?;
-        let (response, mut body) = session.send_request(request, false).map_err(failed)?;
-        body.send_data(Cursor::new(sent.to_vec()), true).map_err(failed)?;
-        let (head, mut body) = response.await.map_err(failed)?.into_parts();
-        is_message(head.status.as_u16(), head.headers.get("content-type").map(http::HeaderValue::as_bytes))?;
+            .body(());
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(network(error.to_string()))),
+        };
+        let (response, mut body) = session.send_request(request, false)?;
+        body.send_data(Cursor::new(sent.to_vec()), true)?;
+        let (head, mut body) = response.await?.into_parts();
+        let media_type = head.headers.get("content-type").map(http::HeaderValue::as_bytes);
+        if let Err(failure) = is_message(head.status.as_u16(), media_type) {
+            return Ok(Err(failure));
+        }
         let mut octets = Vec::new();
         while let Some(part) = body.data().await {
-            let part = part.map_err(failed)?;
-            body.flow_control().release_capacity(part.len()).map_err(failed)?;
-            append(&mut octets, &part)?;
+            let part = part?;
+            body.flow_control().release_capacity(part.len())?;
+            if let Err(failure) = append(&mut octets, &part) {
+                return Ok(Err(failure));
+            }
         }
-        Ok(octets)
+        Ok(Ok(octets))
     }
 
     /// Asks over HTTP/1.1. After a failure, the next question finds out again what the server speaks.

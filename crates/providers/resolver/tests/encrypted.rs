@@ -201,6 +201,8 @@ enum Mood {
     Forgets,
     /// Answers with a message that does not end.
     Endless,
+    /// Answers with an error of HTTP.
+    Overloaded,
 }
 
 const LOCAL_CA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testkit/src/pihole/tls/local-ca.crt");
@@ -249,7 +251,8 @@ async fn serve_http2(acceptor: TlsAcceptor, stream: TcpStream, mood: Mood) -> Op
             while let Some(Ok(part)) = body.data().await {
                 question.extend_from_slice(&part);
             }
-            let head = http::Response::builder().header("content-type", "application/dns-message");
+            let status = if mood == Mood::Overloaded { 503 } else { 200 };
+            let head = http::Response::builder().status(status).header("content-type", "application/dns-message");
             let mut sending = respond.send_response(head.body(()).unwrap(), false).unwrap();
             if mood == Mood::Endless {
                 for _ in 0..1_000 {
@@ -295,6 +298,16 @@ async fn a_connection_over_http_2_that_ended_is_replaced() {
         }
         assert_eq!(connections.load(Ordering::SeqCst), 2, "{mood:?}");
     }
+}
+
+#[tokio::test]
+async fn an_error_of_http_is_an_outage_and_keeps_the_connection() {
+    let (url, connections) = over_http2(Mood::Overloaded).await;
+    let resolvers = resolvers(&url, Some(LOCAL_CA.into()));
+    for _ in 0..2 {
+        is_outage(&ask(&resolvers).await, "HTTP status 503");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject};
-use serde_json::json;
+use serde_json::{Value, json};
 use signpost_apis::{externaldns, istio, portal, powerdns, router};
 use signpost_dns::{Fqdn, RecordSet, RecordType, Ttl, ZoneName};
 use signpost_engine::{Operator, OperatorOptions};
@@ -49,7 +49,7 @@ fn answer(server: &NameServer, name: &str, record: Option<(&str, &str)>) {
         records.remove(&name, &rtype);
     }
     if let Some((rtype, value)) = record {
-        records.set(&RecordSet::parse(name, rtype.parse().unwrap(), Ttl::new(1).unwrap(), &[value]).unwrap());
+        records.set(&RecordSet::parse(name, rtype.parse().unwrap(), Ttl::new(1).unwrap(), [value]).unwrap());
     }
 }
 
@@ -94,17 +94,17 @@ impl Bed {
         };
         signpost_system_portal::install_with(&mut operator, lookups, &inventory, pace);
         let stop = CancellationToken::new();
-        let _stop = stop.clone().drop_guard();
+        let guard = stop.clone().drop_guard();
         tokio::spawn(operator.run(stop));
-        Self { client: cluster.client(), namespace, inventory, resolver, _stop }
-    }
-
-    fn here(&self) -> Option<&str> {
-        Some(&self.namespace)
+        Self { client: cluster.client(), namespace, inventory, resolver, _stop: guard }
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
-        api(&self.client, self.here(), kind)
+        api(&self.client, Some(&self.namespace), kind)
+    }
+
+    async fn put(&self, kind: &str, name: &str, body: Value) {
+        put(&self.client, Some(&self.namespace), kind, name, body).await;
     }
 
     /// Waits until the only view of a name has this result, as `system status/reason [answer]`; `None` for no view.
@@ -154,7 +154,7 @@ async fn a_host_of_a_pi_hole_is_asked_of_the_pi_hole_and_of_the_resolvers() {
             let address = parts.ip.unwrap().to_string();
             for name in &parts.names {
                 let (name, ttl) = (Fqdn::parse(name).unwrap(), Ttl::new(1).unwrap());
-                records.set(&RecordSet::parse(name, RecordType::A, ttl, &[&address]).unwrap());
+                records.set(&RecordSet::parse(name, RecordType::A, ttl, [&address]).unwrap());
             }
         }
     });
@@ -166,7 +166,7 @@ async fn a_host_of_a_pi_hole_is_asked_of_the_pi_hole_and_of_the_resolvers() {
     })
     .await;
     let name = "photos.home.arpa";
-    put(&bed.client, bed.here(), "Ingress", "photos", ingress(("pihole.io/register", "true"), None, name)).await;
+    bed.put("Ingress", "photos", ingress(("pihole.io/register", "true"), None, name)).await;
     // The Pi-hole has it, and the resolver does not.
     bed.shows(name, Some("pihole notFound/NoSuchName []")).await;
     answer(&bed.resolver, name, Some(("A", "192.0.2.80")));
@@ -190,7 +190,7 @@ async fn a_route_is_asked_of_the_server_of_external_dns_and_of_the_resolvers() {
         signpost_system_router::install(operator, config);
     })
     .await;
-    create_route(&bed.client, bed.here()).await;
+    create_route(&bed.client, Some(&bed.namespace)).await;
     let name = "api-ns-p-prod-myapp.example.com";
     bed.shows(name, Some("router notFound/NoSuchName []")).await;
     let answers = [
@@ -211,9 +211,9 @@ async fn a_host_behind_pangolin_is_asked_of_its_domain_and_of_the_resolvers() {
         signpost_system_pangolin::install_api(operator, policy, Arc::new(pangolin()));
     })
     .await;
-    put(&bed.client, bed.here(), "Service", "shop", json!({ "spec": { "ports": [{ "port": 80 }] } })).await;
+    bed.put("Service", "shop", json!({ "spec": { "ports": [{ "port": 80 }] } })).await;
     let name = "shop.apps.example.org";
-    put(&bed.client, bed.here(), "Ingress", "shop", ingress(("a", "b"), Some("pangolin"), name)).await;
+    bed.put("Ingress", "shop", ingress(("a", "b"), Some("pangolin"), name)).await;
     bed.shows(name, Some("pangolin notFound/NoSuchName []")).await;
     // Pangolin expects no values: any answer will do, and an alias that leads nowhere is not an answer.
     let answers = [
@@ -266,7 +266,7 @@ on_both! {
         .await;
         let zone = json!({ "spec": { "kind": "Native", "nameservers": ["ns1.example.org"] } });
         put(&bed.client, None, "ClusterZone", "example.org", zone).await;
-        put(&bed.client, bed.here(), "RRset", "www", rrset("www", "A", "192.0.2.1")).await;
+        bed.put("RRset", "www", rrset("www", "A", "192.0.2.1")).await;
         let (rrsets, name) = (bed.api("RRset"), "www.example.org");
         let (dns, resolver) = (server.dns_addr(), bed.resolver.addr());
         let served = async |expected: &str| is_served(&rrsets, "www", Some(expected)).await;
@@ -292,7 +292,7 @@ on_both! {
         served("True/Match: 192.0.2.1").await;
         server.resume();
         // Another value is looked up as soon as it is published.
-        put(&bed.client, bed.here(), "RRset", "www", rrset("www", "A", "192.0.2.2")).await;
+        bed.put("RRset", "www", rrset("www", "A", "192.0.2.2")).await;
         served(&format!("False/Mismatch: {resolver}: 192.0.2.1")).await;
         answer(&bed.resolver, name, Some(("A", "192.0.2.2")));
         served("True/Match: 192.0.2.2").await;

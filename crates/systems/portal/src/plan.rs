@@ -322,7 +322,7 @@ fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
     };
     let turns = names.iter().zip(views).filter_map(turned).collect();
     let (verdicts, outages) = (Arc::new(judged.verdicts), Arc::new(judged.outages));
-    NamesPlan { owner, records, turns, verdicts, outages, next }
+    NamesPlan { owner, verdicts, outages, records, turns, next }
 }
 
 /// The verdicts of a pass.

@@ -26,8 +26,10 @@ use crate::plan::{Checked, DnsPlan, MainPortal, Memory, NamesPlan, Notices, Outa
 
 /// An object of this size is accepted by every API server. The spec and the metadata are part of it.
 const MOST_BYTES: usize = 1_200_000;
-/// The size that a status may always have.
+/// The size that the names in a status may have beside a spec that is larger.
 const LEAST_BYTES: usize = 100_000;
+/// An object of this size is still accepted by an API server with the default limits, which are 1.5 MiB.
+const LIMIT: usize = 1_520_000;
 /// Events about names of one pass; more are summed up in one, with this reason.
 const MOST_EVENTS: usize = 10;
 const MORE: &str = "MoreChanges";
@@ -210,7 +212,7 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
         let (name, description) = (group.name.to_string(), group.description.clone());
         groups.push(FqdnGroupStatus { name, description, source: "manual".into(), fqdns });
     }
-    let omitted = fit(&mut groups, MOST_BYTES.saturating_sub(plan.facts.size).max(LEAST_BYTES));
+    let omitted = fit(&mut groups, room(plan.facts.size));
     let mut fields = json!({
         "groups": groups,
         "total": counts.total,
@@ -301,6 +303,11 @@ fn dns_conditions(
         None => Some(("Resolved", true, "Answered", String::new())),
     };
     [Some(ready), resolved].into_iter().flatten().collect()
+}
+
+/// The size that the names in a status may have beside so many bytes.
+fn room(beside: usize) -> usize {
+    MOST_BYTES.saturating_sub(beside).max(LIMIT.saturating_sub(beside).min(LEAST_BYTES))
 }
 
 /// Removes names until the groups fit into so many bytes: those in sync first, then the others. Where the groups alone are too large, their
@@ -456,6 +463,12 @@ mod tests {
         };
         let fqdns = statuses.iter().enumerate().map(fqdn).collect();
         FqdnGroupStatus { name: name.into(), source: "manual".into(), fqdns, ..FqdnGroupStatus::default() }
+    }
+
+    #[test]
+    fn names_have_less_room_beside_a_large_spec() {
+        let sizes = [0, 500_000, 1_150_000, 1_400_000, 1_500_000, 1_520_000, 2_000_000];
+        assert_eq!(sizes.map(room), [1_200_000, 700_000, 100_000, 100_000, 20_000, 0, 0]);
     }
 
     #[test]

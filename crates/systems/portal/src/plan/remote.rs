@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_portal_is_visited_again_after_its_pause_and_when_the_clock_was_set_back() {
         let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
-        let pauses = Pauses { refresh: Duration::from_secs(60), again: Duration::from_secs(5) };
+        let pauses = Pauses { refresh: Duration::from_mins(1), again: Duration::from_secs(5) };
         let visit = |failures| Visit {
             at: at(0),
             generation: 1,

@@ -369,7 +369,7 @@ fn a_pass_that_comes_a_tenth_early_looks_names_up() {
 #[test]
 fn a_name_that_was_looked_up_in_the_future_is_due() {
     let (wanted, now) = (read(entry("www.example.org", "A", &["192.0.2.1"])), Timestamp::UNIX_EPOCH);
-    let pauses = Pauses { refresh: Duration::from_secs(60), again: Duration::from_secs(5) };
+    let pauses = Pauses { refresh: Duration::from_mins(1), again: Duration::from_secs(5) };
     let in_sync = Verdict::new(Status::Sync, Reason::Match, ["192.0.2.1"].iter().collect());
     let is_due = |looked_up: Timestamp| {
         let checked = judged(in_sync.clone(), 0, pauses, looked_up);

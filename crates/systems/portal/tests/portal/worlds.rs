@@ -1,5 +1,5 @@
 //! Drawn worlds: DNS objects, portals, also of another cluster, Ingresses, DNSEndpoints, names that another system published, answers, outages, API
-//! faults and restarts, on a paused clock. Answers may come late, when the object that they were asked for has changed, and steps may overlap. After every step the inventory equals what is computed from scratch from the objects and the answers, and it
+//! faults, restarts and clocks that are set, in simulated time. Answers may come late, when the object that they were asked for has changed, and steps may overlap. After every step the inventory equals what is computed from scratch from the objects and the answers, and it
 //! stays so over a refresh. A thread reads all the time and never sees an owner in two states.
 //!
 //! ```text
@@ -91,6 +91,7 @@ impl Lookup for Late {
 /// A process of the operator.
 struct Process {
     session: Session,
+    clock: Arc<ManualClock>,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -151,10 +152,10 @@ impl World {
         self.inventory = Arc::new(Inventory::new());
         self.reader.reads(&self.inventory);
         let session = Session::new(self.faults());
-        let clock = ManualClock::starting_at(self.now());
+        let clock = Arc::new(ManualClock::starting_at(self.now()));
         let options = OperatorOptions {
             namespace: Some(NAMESPACE.to_owned()),
-            clock: Arc::new(clock),
+            clock: clock.clone(),
             ..OperatorOptions::default()
         };
         let mut operator = Operator::new(self.sandbox.session_client(&session), options);
@@ -164,7 +165,7 @@ impl World {
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { drop(operator.run(token).await) });
-        self.process = Some(Process { session, stop, running });
+        self.process = Some(Process { session, clock, stop, running });
         for slot in 0..model::PUBLISHERS {
             self.publish(model, slot);
         }
@@ -172,7 +173,7 @@ impl World {
 
     /// Ends the process, in order or at once.
     async fn end(&mut self, crash: bool) {
-        let Some(Process { session, stop, running }) = self.process.take() else { return };
+        let Some(Process { session, stop, running, .. }) = self.process.take() else { return };
         if crash {
             session.crash();
             running.abort();
@@ -249,6 +250,9 @@ impl World {
             What::Answer(name, answer) => self.answer(*name, answer),
             What::Elsewhere(_) => self.portals.set(elsewhere::URL, model.elsewhere.answer()),
             What::Down(down) => self.late.resolver.set_down(*down),
+            What::Clock(hours) => {
+                self.process.as_ref().unwrap().clock.skew_by(jiff::SignedDuration::from_hours(*hours));
+            }
             What::Restart { crash } => {
                 self.end(*crash).await;
                 self.start(model);

@@ -103,6 +103,8 @@ pub enum What {
     /// The names of the portal of another cluster.
     Elsewhere(elsewhere::Names),
     Down(bool),
+    /// The operator's clock is set, by so many hours.
+    Clock(i64),
     Restart {
         crash: bool,
     },
@@ -123,7 +125,7 @@ impl What {
     fn is_repeatable(&self) -> bool {
         match self {
             Self::Object(object) => !matches!(object, Object::Remote(_)),
-            Self::Publish(..) | Self::Answer(..) => true,
+            Self::Publish(..) | Self::Answer(..) | Self::Clock(_) => true,
             // These keep what was known.
             Self::Elsewhere(_) | Self::Down(_) | Self::Restart { .. } => false,
         }
@@ -224,6 +226,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         5 => (0..NAMES, answer()).prop_map(|(name, answer)| What::Answer(name, answer)),
         2 => elsewhere::names().prop_map(What::Elsewhere),
         2 => any::<bool>().prop_map(What::Down),
+        1 => (-48..48_i64).prop_map(What::Clock),
         2 => any::<bool>().prop_map(|crash| What::Restart { crash }),
     ];
     let late = prop_oneof![2 => Just(0), 1 => 1..5_u64];
@@ -344,6 +347,7 @@ impl Model {
                 self.answers.insert(name, answer);
             }
             What::Down(down) => self.down = down,
+            What::Clock(_) => {}
             // Only the verdicts on DNS objects are in a status.
             What::Restart { .. } => self.verdicts.retain(|(object, ..), _| object.starts_with("DNS ")),
         }
