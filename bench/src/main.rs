@@ -4,6 +4,7 @@
 //! is 1 when a measurement is short of its goal. With `--before FILE` every benchmark runs with that operator first, and the end shows both
 //! side by side. With `--rounds NUMBER` each of them runs so often, by turns, and the medians are compared.
 
+mod answered;
 mod change;
 mod converge;
 mod cutter;
