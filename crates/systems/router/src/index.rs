@@ -42,7 +42,7 @@ use crate::{
         facts::{ChildFacts, Id, Known, Seen, ServiceFacts, Target},
         istio::IstioFacts,
         reserved::End,
-        world::{Touches, World},
+        world::{ClusterState, Touches},
     },
     report::status::{self, Decision},
     settings::RouterConfig,
@@ -80,20 +80,20 @@ pub(crate) type Keys = Queue<RouterKey, ()>;
 /// The index.
 #[derive(Debug)]
 pub(crate) struct RouterIndex {
-    world: Mutex<World>,
+    world: Mutex<ClusterState>,
     queue: Keys,
 }
 
 impl RouterIndex {
     pub(crate) fn new(queue: Keys, config: &RouterConfig) -> Self {
-        Self { world: Mutex::new(World::new(config)), queue }
+        Self { world: Mutex::new(ClusterState::new(config)), queue }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut World, &mut Touches)) {
+    fn change(&self, change: impl FnOnce(&mut ClusterState, &mut Touches)) {
         let mut touches = Touches::default();
         change(&mut self.lock(), &mut touches);
         let Touches { now, later, statuses } = touches;

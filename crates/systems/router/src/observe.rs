@@ -21,7 +21,7 @@ use crate::{
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target, host_digest},
         services::{self, Balancers},
         singletons::first,
-        world::{World, in_namespace, oldest},
+        world::{ClusterState, in_namespace, oldest},
     },
     plan::{Base, Memory, Observed, cluster, gateway, names, policy, route, target},
     report::status::{Detail, TargetVerdict},
@@ -105,7 +105,7 @@ pub(crate) async fn follow_kinds(index: Arc<RouterIndex>, mut kinds: watch::Rece
     std::future::pending::<()>().await;
 }
 
-fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route::View {
+fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) -> route::View {
     let owner = Owner::Route(id.clone());
     let namespace = id.namespace.as_deref();
     let names = base.configuration.iter().flat_map(|spec| &spec.external_dns_controllers);
@@ -165,13 +165,13 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     }
 }
 
-fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base, memory: Memory) -> gateway::View {
+fn of_gateway(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base, memory: Memory) -> gateway::View {
     let routes: Vec<_> = world.by_gateway.get(id).into_iter().flatten().filter_map(|id| world.routes.get(id)).collect();
-    let held = routes.iter().filter_map(|route| {
+    let owned = routes.iter().filter_map(|route| {
         let host = route.host.as_ref()?.as_ref().ok()?;
         (world.server_of(host) == Some(&route.known.identity.id)).then(|| host.clone())
     });
-    let mut hosts: BTreeSet<_> = held.collect();
+    let mut hosts: BTreeSet<_> = owned.collect();
     let leaving = routes.iter().filter(|route| route.known.identity.is_deleting()).count();
     let left_out = routes.len().saturating_sub(hosts.len() + leaving);
     let istio = ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name);
@@ -199,7 +199,7 @@ fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base, memory:
     }
 }
 
-fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, memory: Memory) -> target::View {
+fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base: Base, memory: Memory) -> target::View {
     let ours: Vec<_> = world.living_gateways().filter(|gateway| Target::of(&gateway.spec) == *target).collect();
     let written = ours.first().map(|gateway| (gateway.spec.controller.clone(), gateway.spec.target_postfix.clone()));
     let (controller, postfix) = written.unzip();
@@ -265,7 +265,7 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
 }
 
 /// A load balancer, without names that lead back to it.
-fn of_service(world: &World, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
+fn of_service(world: &ClusterState, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
     let mut points = service.points.clone();
     let leads_back = |name: &Fqdn| Some(name) == host || world.is_host(name);
     let (loops, names) = points.names.into_iter().partition(leads_back);
@@ -274,7 +274,7 @@ fn of_service(world: &World, service: &ServiceFacts, host: Option<&Fqdn>) -> tar
 }
 
 /// A DNSEndpoint of gateways.
-fn of_child(world: &World, target: &Target, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
+fn of_child(world: &ClusterState, target: &Target, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
     let gateway = world.living_gateways().find(|gateway| Target::of(&gateway.spec) == *target);
     let (controller, postfix) = match gateway {
         Some(gateway) => (&*gateway.spec.controller, &*gateway.spec.target_postfix),

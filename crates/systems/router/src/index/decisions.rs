@@ -11,12 +11,12 @@ use crate::{
         RouterKey,
         facts::{Id, Known, Target, host_digest},
         singletons,
-        world::{Touches, World, key_of},
+        world::{ClusterState, Touches, key_of},
     },
     report::status::{DNS_READY, Decision, ObjectStatus, TargetVerdict},
 };
 
-impl World {
+impl ClusterState {
     /// Stores one decision.
     pub(crate) fn settle(
         &mut self,
@@ -49,7 +49,8 @@ impl World {
                 }
             }
             Decision::Delayed { judged, verdict } => {
-                let ready = |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|told| told.status);
+                let ready =
+                    |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|reported| reported.status);
                 let known = decided(self, &judged).filter(|known| !known.verdict.as_ref().is_some_and(ready));
                 if let Some(known) = known {
                     *known.verdict = Some(Arc::new(verdict));
@@ -60,8 +61,8 @@ impl World {
             Decision::Target { target, verdict } => {
                 let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
                 due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
-                let told = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
-                if told(&verdict) != self.targets.get(&target).map_or((false, false), told) {
+                let reported = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
+                if reported(&verdict) != self.targets.get(&target).map_or((false, false), reported) {
                     self.touch_rivals(&target, touches);
                 }
                 self.targets.insert(target, verdict);
@@ -123,7 +124,7 @@ struct Decided<'a> {
     surplus: &'a mut Option<bool>,
 }
 
-fn decided<'a>(world: &'a mut World, judged: &Identity) -> Option<Decided<'a>> {
+fn decided<'a>(world: &'a mut ClusterState, judged: &Identity) -> Option<Decided<'a>> {
     fn place<'a, S>(known: &'a mut Known<S>, judged: &Identity) -> Option<Decided<'a>> {
         let Known { identity, verdict, surplus, .. } = known;
         identity.asks_the_same(judged).then_some(Decided { verdict, surplus })

@@ -7,10 +7,10 @@ use signpost_dns::Fqdn;
 use crate::index::{
     RouterKey,
     facts::{Id, Owner, host_digest},
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 
-impl World {
+impl ClusterState {
     /// The route whose gateway serves a host: its owner. While that has not published the host, a younger route that has published it keeps it,
     /// because clients still have that answer.
     pub(crate) fn server_of(&self, host: &Fqdn) -> Option<&Id> {

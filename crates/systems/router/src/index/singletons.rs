@@ -20,7 +20,7 @@ use crate::{
     index::{
         RouterKey,
         facts::{Id, Known},
-        world::{Touches, World},
+        world::{ClusterState, Touches},
     },
     plan::singleton::{Place, Vacant},
     report::status::{ObjectStatus, READY},
@@ -41,7 +41,7 @@ impl<S> Known<S> {
     }
 }
 
-/// How an object stands to its place. The first of these has it.
+/// The claim of an object to its place. The first of these has it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// It was judged, and not refused because of another one.
@@ -80,7 +80,7 @@ fn place_of(kind: &'static Kind, namespace: Option<&str>) -> ObjectId {
     ObjectId::of_kind(kind, namespace, "")
 }
 
-impl World {
+impl ClusterState {
     /// The used object of a place, or why there is none.
     pub(crate) fn place<S>(&self, kind: &'static Kind, namespace: Option<&str>, first: Option<&Known<S>>) -> Place {
         let unreadable = self.older_unreadable(kind, namespace, first).map(|id| id.name.clone());

@@ -10,10 +10,10 @@ use signpost_planning::Claim;
 
 use crate::index::{
     facts::{Known, Owner, Target},
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 
-impl World {
+impl ClusterState {
     /// An object cannot be read. What was known of it before stays.
     pub(crate) fn note_unreadable(&mut self, object: &Identity, touches: &mut Touches) {
         let id = &*object.id;

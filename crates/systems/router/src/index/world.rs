@@ -61,7 +61,7 @@ pub(crate) struct Route {
 
 /// Everything.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ClusterState {
     gateway_namespace: String,
     /// How long a place is vacant before another object has it.
     pub(super) withdraw_after: Duration,
@@ -102,7 +102,7 @@ pub(crate) struct World {
     changed: BTreeMap<Id, Instant>,
 }
 
-impl World {
+impl ClusterState {
     pub(crate) fn new(config: &RouterConfig) -> Self {
         Self {
             gateway_namespace: config.gateway_namespace.clone(),

@@ -129,14 +129,20 @@ fn judge<S>(
                 }
                 Ok((more, refusal, notice)) => {
                     let ready = Reported::new(READY, true, valid, format!("{kind} is valid (ReconciliationSucceeded)"));
-                    let mut told = vec![ready];
-                    told.extend(more);
+                    let mut reported = vec![ready];
+                    reported.extend(more);
                     let mut notices: Vec<Refusal> = notice.into_iter().collect();
                     if identity.id.name != expected {
                         let message = format!("{kind} is used, but other tools expect the name {expected}. Rename it");
                         notices.push(Refusal::new(Reason::UnusualName, message));
                     }
-                    ObjectStatus { phase: phase("Active"), conditions: told, refusal, notices, detail: Detail::None }
+                    ObjectStatus {
+                        phase: phase("Active"),
+                        conditions: reported,
+                        refusal,
+                        notices,
+                        detail: Detail::None,
+                    }
                 }
             },
         };
@@ -155,8 +161,9 @@ fn adopted(spec: &ClusterIdentitySpec, configuration: &Used<DNSConfigurationSpec
     let has_controller = |region: &&String| !controllers.iter().any(|controller| controller.region == **region);
     let missing: Vec<&str> = spec.adopts_regions.iter().filter(has_controller).map(String::as_str).collect();
     if missing.is_empty() {
-        let told = Reported::new(TYPE, true, State::AllAdoptedRegionsValid, "every adopted region has a controller");
-        return (Some(told), None, None);
+        let reported =
+            Reported::new(TYPE, true, State::AllAdoptedRegionsValid, "every adopted region has a controller");
+        return (Some(reported), None, None);
     }
     let message = match configuration {
         Ok(_) => format!(

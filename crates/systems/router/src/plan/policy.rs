@@ -102,14 +102,14 @@ fn judge(selection: Selection, before: Option<&Selected>) -> ObjectStatus {
             } else {
                 "DNSPolicy is active for this cluster (ReconciliationSucceeded)".to_owned()
             };
-            let told = vec![Reported::new(READY, true, State::PolicyActive, message)];
+            let reported = vec![Reported::new(READY, true, State::PolicyActive, message)];
             let detail = Detail::Policy(Some((true, controllers)));
-            ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices: Vec::new(), detail }
+            ObjectStatus { phase: Some("Active"), conditions: reported, refusal: None, notices: Vec::new(), detail }
         }
         Selection::Inactive(why) => {
-            let told = vec![Reported::new(READY, false, State::PolicyInactive, why)];
+            let reported = vec![Reported::new(READY, false, State::PolicyInactive, why)];
             let detail = Detail::Policy(Some((false, Vec::new())));
-            ObjectStatus { phase: Some("Inactive"), conditions: told, refusal: None, notices: Vec::new(), detail }
+            ObjectStatus { phase: Some("Inactive"), conditions: reported, refusal: None, notices: Vec::new(), detail }
         }
         // What is published is kept, and so is the report of it.
         Selection::Unknown(refusal) => ObjectStatus::refused(Some("Pending"), refusal, Detail::Policy(before.cloned())),

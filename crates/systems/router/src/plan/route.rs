@@ -127,7 +127,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             plan.decisions = published(view, route, publication, detail);
         }
-        Err((phase, told, refusal)) => {
+        Err((phase, reported, refusal)) => {
             let is_withdrawn = withdraws(view, route, selection.as_ref());
             let (withdrawn, kept): (Vec<_>, Vec<_>) = view.children.iter().partition(|child| is_withdrawn(child));
             plan.withdraw = withdrawn.iter().map(|child| child_to_delete(view, &child.name)).collect();
@@ -135,7 +135,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             let detail = detail(None, endpoints);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             let verdict =
-                ObjectStatus { phase: Some(phase), conditions: vec![told], refusal, notices: Vec::new(), detail };
+                ObjectStatus { phase: Some(phase), conditions: vec![reported], refusal, notices: Vec::new(), detail };
             plan.decisions.push(Decision::Object { judged: route.identity.clone(), verdict });
             // An older route must not wait for a younger one that is withdrawn.
             if let Some(host) = host.filter(|_| kept.is_empty()) {
@@ -313,7 +313,7 @@ fn child_to_delete(view: &View, name: &str) -> Child {
 
 fn published(view: &View, route: &RouteView, publication: Publication, detail: Detail) -> Vec<Decision> {
     let host = publication.host;
-    let told = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
+    let reported = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
     let mut notices = Vec::new();
     if let Some(excess) = names::txt_excess(&host, "CNAME", view.base.settings.txt_prefix_length) {
         let message = format!(
@@ -330,7 +330,7 @@ fn published(view: &View, route: &RouteView, publication: Publication, detail: D
         );
         notices.push(Refusal::new(Reason::HostConflict, message));
     }
-    let verdict = ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices, detail };
+    let verdict = ObjectStatus { phase: Some("Active"), conditions: reported, refusal: None, notices, detail };
     let judged = route.identity.clone();
     vec![Decision::Object { judged: judged.clone(), verdict }, Decision::Published { judged, host, published: true }]
 }

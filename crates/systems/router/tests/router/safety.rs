@@ -74,7 +74,7 @@ on_both! {
         rig.kept().await;
     }
 
-    async fn a_second_singleton_changes_nothing_and_is_told_which_one_is_used(cluster) {
+    async fn a_second_singleton_changes_nothing_and_reports_which_one_is_used(cluster) {
         let rig = Rig::new(cluster).await;
         rig.published().await;
         // Creation times have a resolution of one second, and then the name decides: these come after the first ones.

@@ -8,7 +8,7 @@
 //! | S01 | ClusterIdentity, fields: region, cluster, domain, environmentLetter, adoptsRegions | `triggers::a_changed_identity_changes_every_route_and_gateway_of_the_cluster`, `contract::adopted_regions_follow_the_own_one_without_duplicates` |
 //! | S02 | ClusterIdentity: validated, phase and Ready | `contract::the_first_statuses_are_those_of_the_documentation`, `refusals::a_stored_identity_or_configuration_that_cannot_be_used_keeps_what_is_published` |
 //! | S03 | ClusterIdentity, both examples | `roles::every_example_of_an_identity_is_used_as_it_is` |
-//! | S04 | DNSConfiguration: one per cluster, list of controllers, Ready | `safety::a_second_singleton_changes_nothing_and_is_told_which_one_is_used`, `contract::the_first_statuses_are_those_of_the_documentation` |
+//! | S04 | DNSConfiguration: one per cluster, list of controllers, Ready | `safety::a_second_singleton_changes_nothing_and_reports_which_one_is_used`, `contract::the_first_statuses_are_those_of_the_documentation` |
 //! | S05 | DNSConfiguration: at least one controller, unique names | `refusals::the_schema_rejects_what_can_never_work`, `refusals::duplicate_controllers_are_refused_and_what_is_published_is_kept` |
 //! | S06 | DNSConfiguration, the example of three zones | `roles::every_example_is_published_as_its_comments_promise` |
 //! | S07 | Gateway, fields and status: GatewayCreated, loadBalancerIP | `contract::the_first_statuses_are_those_of_the_documentation`, `addresses::an_address_is_published_for_every_controller_with_both_selectors` |
@@ -62,7 +62,7 @@
 //! | row | what | tests |
 //! |---|---|---|
 //! | P01 | three states of a policy; only a decision withdraws | `safety::a_new_policy_without_a_status_withdraws_nothing_at_a_start`, `only_a_decision_withdraws` |
-//! | P02 | a singleton conflict, and a replacement beside a surplus object | `safety::a_second_singleton_changes_nothing_and_is_told_which_one_is_used`, `safety::a_used_singleton_that_is_replaced_beside_a_surplus_one_withdraws_nothing`, `safety::a_surplus_singleton_takes_over_when_the_used_one_stays_away`, `safety::a_restart_with_two_identities_keeps_the_first_one` |
+//! | P02 | a singleton conflict, and a replacement beside a surplus object | `safety::a_second_singleton_changes_nothing_and_reports_which_one_is_used`, `safety::a_used_singleton_that_is_replaced_beside_a_surplus_one_withdraws_nothing`, `safety::a_surplus_singleton_takes_over_when_the_used_one_stays_away`, `safety::a_restart_with_two_identities_keeps_the_first_one` |
 //! | P03 | a DNSConfiguration or ClusterIdentity that is replaced | `safety::a_configuration_that_is_replaced_withdraws_nothing`, `safety::an_identity_that_is_replaced_withdraws_nothing`, `safety::a_singleton_that_is_deleted_while_the_operator_is_down_withdraws_nothing` |
 //! | P04 | a Gateway that is briefly missing; an address that flaps | `safety::a_gateway_that_is_briefly_missing_withdraws_nothing`, `safety::an_address_that_vanishes_withdraws_nothing`, `moves::an_address_that_flaps_does_not_move_the_name_to_another_service` |
 //! | P05 | one owner per host, over namespaces and Gateways | `ownership::the_older_of_two_routes_keeps_the_host_over_namespaces_and_gateways`, `ownership::gateways_of_one_postfix_and_two_controllers_do_not_share_a_name` |
@@ -84,7 +84,7 @@
 //! | B04 | a Gateway in a namespace that does not exist | `refusals::a_gateway_of_a_namespace_that_does_not_exist_is_not_found` |
 //! | B05 | duplicate controller names | `refusals::duplicate_controllers_are_refused_and_what_is_published_is_kept` |
 //! | B06 | an empty environment | `refusals::the_schema_rejects_what_can_never_work`, `refusals::what_an_older_definition_allowed_is_reported` |
-//! | B07 | two identities | `safety::a_second_singleton_changes_nothing_and_is_told_which_one_is_used` |
+//! | B07 | two identities | `safety::a_second_singleton_changes_nothing_and_reports_which_one_is_used` |
 //! | B08 | a CRD that is not installed | `input::a_kind_that_is_not_installed_is_named_by_readiness_and_followed` |
 //! | B09 | a foreign object with the name that is needed | `ownership::a_foreign_endpoint_of_the_name_is_not_touched`, `ownership::a_foreign_istio_gateway_of_the_name_is_not_touched`, `input::a_foreign_endpoint_of_a_gateways_name_is_not_touched` |
 //! | B10 | a hundred ingress points | `input::a_hundred_mixed_entrances_are_published_by_their_kind`, `addresses::entrances_that_are_left_out_are_reported_and_the_others_are_published` |
