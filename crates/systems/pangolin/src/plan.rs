@@ -345,7 +345,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
             plan.identity.clone_from(&memory.identity);
             // Deleted before its first pass: only its name is known, which is enough for an event.
             plan.identity.get_or_insert_with(|| Identity::of_meta(id.clone(), &ObjectMeta::default()));
-            decide(&id, wanted.as_deref(), view, full, &mut plan, &mut memory, now);
+            decide(&id, wanted.as_deref(), &view, full, &mut plan, &mut memory, now);
         }
     }
     plan.memory = memory;
@@ -356,14 +356,14 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
 fn decide(
     id: &IngressId,
     wanted: Option<&Wanted>,
-    view: View,
+    view: &View,
     full: bool,
     plan: &mut Plan,
     memory: &mut Memory,
     now: Timestamp,
 ) {
     let policy = Arc::clone(&plan.policy);
-    let made = match &view {
+    let made = match view {
         View::Down(error) => {
             down(wanted, full, error, plan, memory);
             plan.delivery = Delivery::Down(error.clone());
@@ -379,7 +379,7 @@ fn decide(
     plan.refusals.append(&mut exposures.refusals);
     plan.again = exposures.again;
     let options = wanted.map(|wanted| &wanted.claimant.annotations.options);
-    if let View::Crd { shape, tunnel, children, handed_over } = &view {
+    if let View::Crd { shape, tunnel, children, handed_over } = view {
         let tunnel = match tunnel {
             FoundTunnel::One { namespace, name, .. } => Some((namespace.as_str(), name.as_str())),
             FoundTunnel::None | FoundTunnel::Several(_) => None,
@@ -403,7 +403,7 @@ fn decide(
         plan.refusals.extend(refusals);
         plan.hosts = Some(ready);
         plan.delivery = Delivery::Crd(delivery);
-    } else if let View::Api(view) = &view {
+    } else if let View::Api(view) = view {
         let input = api::Input { full, ..api::Input::new(id, &exposures, options, view, &policy) };
         decide_resources(input, wanted, plan, memory, now);
     }

@@ -252,9 +252,10 @@ impl Reach {
                 address(given.map(String::as_str)).map_or(Self::Not(why), Self::At)
             }
             (TargetMode::LoadBalancer, None) => {
-                let why = match service.is_load_balancer() {
-                    false => "is not of type LoadBalancer and has no address outside the cluster",
-                    true => "has no address of a load balancer yet",
+                let why = if service.is_load_balancer() {
+                    "has no address of a load balancer yet"
+                } else {
+                    "is not of type LoadBalancer and has no address outside the cluster"
                 };
                 let given = || status.load_balancer.ingress.iter().filter(|_| service.is_load_balancer());
                 let name = || given().find_map(|one| one.hostname.as_deref().filter(|name| !name.is_empty()));

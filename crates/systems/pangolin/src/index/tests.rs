@@ -283,7 +283,6 @@ async fn a_resource_keeps_its_domain_while_the_organisation_is_not_known() {
 /// In the mode `service` addresses are not stored, so that a changed address touches no Ingress.
 #[tokio::test(start_paused = true)]
 async fn c35_a_service_is_reached_by_its_name_or_by_an_address() {
-    let not = |why: &'static str| Reach::Not(why);
     let at = |address: &str| Reach::At(address.into());
     let balanced = |addresses: serde_json::Value| json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}, "status": {"loadBalancer": {"ingress": addresses}}});
     let (cluster, balancer) = (TargetMode::ClusterIp, TargetMode::LoadBalancer);
@@ -293,20 +292,20 @@ async fn c35_a_service_is_reached_by_its_name_or_by_an_address() {
         (cluster, json!({"spec": {"clusterIP": "10.0.0.1"}}), at("10.0.0.1")),
         (cluster, json!({"spec": {"clusterIP": "fd00::1", "clusterIPs": ["fd00::1", "10.0.0.1"]}}), at("10.0.0.1")),
         (cluster, json!({"spec": {"clusterIP": "FD00:0::1", "clusterIPs": ["FD00:0::1"]}}), at("fd00::1")),
-        (cluster, json!({"spec": {"clusterIP": "None"}}), not("is headless and has no cluster IP")),
-        (cluster, json!({"spec": {"clusterIP": ""}}), not("has no cluster IP yet")),
-        (cluster, json!({}), not("has no cluster IP yet")),
-        (cluster, json!({"spec": {"clusterIP": "elsewhere"}}), not("has no cluster IP yet")),
+        (cluster, json!({"spec": {"clusterIP": "None"}}), Reach::Not("is headless and has no cluster IP")),
+        (cluster, json!({"spec": {"clusterIP": ""}}), Reach::Not("has no cluster IP yet")),
+        (cluster, json!({}), Reach::Not("has no cluster IP yet")),
+        (cluster, json!({"spec": {"clusterIP": "elsewhere"}}), Reach::Not("has no cluster IP yet")),
         (cluster, json!({"spec": {"type": "ExternalName", "externalName": "db.example.net."}}), at("db.example.net")),
         (balancer, json!({"spec": {"type": "ExternalName", "externalName": "db.example.net"}}), at("db.example.net")),
         (balancer, balanced(json!([{"ip": "2001:db8::1"}, {"ip": "192.0.2.1"}])), at("192.0.2.1")),
         (balancer, balanced(json!([{"hostname": "lb.example.net", "ip": "2001:db8::1"}])), at("2001:db8::1")),
         (balancer, balanced(json!([{"hostname": ""}, {"hostname": "lb.example.net"}])), at("lb.example.net")),
-        (balancer, balanced(json!([])), not("has no address of a load balancer yet")),
+        (balancer, balanced(json!([])), Reach::Not("has no address of a load balancer yet")),
         (
             balancer,
             json!({"spec": {"type": "NodePort"}, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}),
-            not("is not of type LoadBalancer and has no address outside the cluster"),
+            Reach::Not("is not of type LoadBalancer and has no address outside the cluster"),
         ),
     ] {
         let read: Service = serde_json::from_value(service.clone()).unwrap();

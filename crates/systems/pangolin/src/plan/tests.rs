@@ -7,7 +7,7 @@ use signpost_apis::ingress::Ingress;
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Index as _, ObjectId, Queue, RetryClass};
-use signpost_exposure::{BaseDomain, Options};
+use signpost_exposure::{BaseDomain, Options, TunnelAllowance};
 use signpost_planning::Reason;
 use signpost_provider_pangolin::{Listed, ResourceId, Site, SiteId, SiteKind};
 
@@ -455,6 +455,10 @@ async fn a_shape_or_tunnel_that_is_not_known_changes_nothing() {
     let unknown = planned(crd(Err("no schema".to_owned()), FoundTunnel::None), Policy::default(), |_| {});
     assert_eq!((reasons(&unknown.refusals), unknown.again), (vec![Reason::Unsupported], Some(RetryClass::Transient)));
     assert!(unknown.refusals[0].refusal.message.ends_with("is not known: no schema"));
+    let allowed = TunnelAllowance::parse("default=other").unwrap();
+    let not_allowed =
+        planned(crd(Ok(Shape::MULTI), FoundTunnel::None), Policy { allowed, ..Policy::default() }, |_| {});
+    assert_eq!(reasons(&not_allowed.refusals), [Reason::TunnelNotAllowed]);
     let named = Policy {
         default_tunnel: Some("infra/edge".to_owned()),
         namespaces: vec!["prod".to_owned()],

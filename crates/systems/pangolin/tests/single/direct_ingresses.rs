@@ -50,6 +50,7 @@ struct Path {
 }
 
 /// Everything that an Ingress asks for.
+#[allow(clippy::struct_excessive_bools)] // Each is an annotation.
 #[derive(Clone, Debug)]
 struct Wish {
     rules: Vec<(&'static str, Vec<Path>)>,
@@ -150,16 +151,11 @@ impl Wish {
 
 /// The elements of a path; a slash at the end adds none.
 fn elements(path: &str) -> Vec<&str> {
-    path.split('/')
-        .skip(1)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .rev()
-        .skip_while(|part| part.is_empty())
-        .collect::<Vec<_>>()
-        .into_iter()
-        .rev()
-        .collect()
+    let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+    while parts.last().is_some_and(|part| part.is_empty()) {
+        parts.pop();
+    }
+    parts
 }
 
 /// "Exact: matches the URL path exactly and with case sensitivity. Prefix: matches based on a URL path prefix split by /. Matching is done on a
