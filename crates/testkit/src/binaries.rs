@@ -100,7 +100,7 @@ pub fn foreign_crds(name: &str) -> Option<Vec<CustomResourceDefinition>> {
 }
 
 /// `SIGNPOST_CACHE`, or `.cache/signpost` in the home directory.
-fn cache_dir() -> Option<PathBuf> {
+pub(crate) fn cache_dir() -> Option<PathBuf> {
     std::env::var_os("SIGNPOST_CACHE")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/signpost")))

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
 
+use crate::binaries::cache_dir;
+
 /// Starts "$@", prints its pid, and stops it when stdin closes. `$1` is its directory, which is then removed: completely, or without the
 /// log (`keep`), or not at all (`reuse`). The files of a server that ends by itself are kept for inspection.
 const WATCHDOG: &str = r#"
@@ -180,19 +182,61 @@ fn keep_logs_on_panic(dir: &Path) {
     }
 }
 
-/// A TCP and UDP port on loopback that is not in use.
-///
-/// Below the range that the kernel uses for outgoing connections, so that none of those takes it before the server does.
+/// The ports that tests use. Below the range that the kernel uses for outgoing connections, so that none of those takes one before the server
+/// does.
+const PORTS: std::ops::Range<u16> = 15_000..31_960;
+/// Ports that a test process takes at once.
+const BLOCK: u16 = 40;
+
+/// The ports of this process: each block of them is locked by a file until the process ends.
+struct Ports {
+    locks: Vec<File>,
+    next: std::ops::Range<u16>,
+}
+
+static OWN_PORTS: Mutex<Ports> = Mutex::new(Ports { locks: Vec::new(), next: 0..0 });
+
+impl Ports {
+    /// Locks a block that no other test process has. A port that was only found to be free could be given to another process before its
+    /// server listens on it.
+    fn take_block(&mut self) {
+        let folder = port_locks();
+        std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));
+        let blocks = (PORTS.end - PORTS.start) / BLOCK;
+        let first = rand::random_range(0..blocks);
+        for block in (0..blocks).map(|block| (first + block) % blocks) {
+            let start = PORTS.start + block * BLOCK;
+            let path = folder.join(start.to_string());
+            let file = File::create(&path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
+            if file.try_lock().is_ok() {
+                self.locks.push(file);
+                self.next = start..start + BLOCK;
+                return;
+            }
+        }
+        panic!("every block of ports has a lock in {}", folder.display());
+    }
+}
+
+/// The folder of the locks, one for all test processes of a user.
+fn port_locks() -> PathBuf {
+    cache_dir().unwrap_or_else(std::env::temp_dir).join("ports")
+}
+
+/// A TCP and UDP port on loopback that is not in use, and that no other call returns while a test process that called it runs.
 pub fn free_port() -> u16 {
-    for _ in 0..1000 {
-        let port = rand::random_range(15_000..32_000);
+    let mut ports = OWN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let Some(port) = ports.next.next() else {
+            ports.take_block();
+            continue;
+        };
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
             && UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
         if free {
             return port;
         }
     }
-    panic!("no free port between 15000 and 32000 on 127.0.0.1")
 }
 
 #[cfg(test)]
@@ -203,6 +247,20 @@ mod tests {
 
     fn sleeper(dir: &Path) -> Spec {
         Spec { name: "sleep", program: "sleep".into(), args: vec!["600".into()], dir: dir.to_owned() }
+    }
+
+    #[test]
+    fn no_port_is_returned_twice() {
+        let threads: Vec<_> =
+            (0..4).map(|_| std::thread::spawn(|| (0..BLOCK).map(|_| free_port()).collect::<Vec<_>>())).collect();
+        let all: Vec<u16> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        assert!(all.iter().all(|port| PORTS.contains(port)));
+        // The block of a port is locked until the process ends.
+        let start = all[0] - (all[0] - PORTS.start) % BLOCK;
+        let file = File::open(port_locks().join(start.to_string())).unwrap();
+        assert!(file.try_lock().is_err());
     }
 
     fn runs(pid: u32) -> bool {

@@ -32,16 +32,14 @@ on_both! {
         rig.basics(&["weu", "neu"]).await;
         rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
         rig.until("Gateway", "gw", "NoServiceRoutes").await;
-        let (count, began) = (150, std::time::Instant::now());
+        let count = 150;
         rig.many(count).await;
         rig.until_active(count).await;
         let hosts: Vec<String> = (0..count).map(|n| host(&format!("s{n:04}"))).collect();
         rig.until_hosts("gw", &hosts.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(rig.endpoints(&rig.app).await.len(), 2 * count);
         let istio = rig.proxy.count(&http::Method::PATCH, "networking.istio.io");
-        // Hosts that keep changing are written once a second, others 50 ms after a change: two writes a second at most, however long the burst takes.
-        let most = 4 + 2 * usize::try_from(began.elapsed().as_secs()).unwrap();
-        assert!(istio <= most, "{istio} writes of the Istio Gateway in {:?}", began.elapsed());
+        assert!(istio <= 20, "{istio} writes of the Istio Gateway");
     }
 
     async fn one_changed_route_costs_its_own_objects_only(cluster) {

@@ -54,7 +54,7 @@
 //! | S47 | the role of the platform team | not on both, because the sandbox has no authorization: `roles::each_team_can_do_its_part_of_the_examples_and_not_that_of_another` |
 //! | S48 | the role of the application team | not on both: `roles::each_team_can_do_its_part_of_the_examples_and_not_that_of_another` |
 //! | S49 | a Gateway of another namespace, and the permission to read it | `contract::the_gateway_of_another_namespace_and_the_default_one_are_both_found` |
-//! | S50 | the operator's own permissions | not on both: `crates/signpost/tests/rbac` (`every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used`, `the_service_account_has_enough_permissions_on_a_real_cluster`) |
+//! | S50 | the operator's own permissions | not on both: `crates/signpost/tests/rbac` (`every_request_has_a_rule_of_its_system_and_every_rule_is_used`, `the_service_account_has_enough_permissions_on_a_real_cluster`) |
 //! | S51 | a DNSPolicy is about its own namespace | `triggers::a_changed_policy_changes_every_route_of_its_namespace_and_no_other` |
 //!
 //! ## The points where names were lost before, and the behaviour that is promised instead (P)
