@@ -35,6 +35,9 @@ impl ClusterState {
                     }
                     due.insert(judged.id);
                 }
+                if *key == RouterKey::Cluster {
+                    self.choose_singletons(touches);
+                }
             }
             Decision::Published { judged, host, published } => {
                 self.settle_published(&judged, &host, published, touches);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
@@ -161,4 +161,48 @@ fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothin
     assert!(touches.now.contains(&RouterKey::Cluster));
     world.resolve_unreadable(&id("older"), &mut touches);
     assert!(world.identity.is_ok(), "it was deleted");
+}
+
+#[test]
+fn a_status_decides_which_identity_is_used_on_a_replica_that_does_not_lead() {
+    let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
+    let put = |world: &mut ClusterState, name: &str, reason: Option<&str>| {
+        let spec = ClusterIdentitySpec {
+            region: name.into(),
+            cluster: "aks01".into(),
+            domain: "example.com".into(),
+            environment_letter: "p".into(),
+            adopts_regions: Vec::new(),
+        };
+        let conditions: Vec<_> = reason.into_iter().map(ready).collect();
+        let mut touches = Touches::default();
+        world.put_identity(known(made(&id(name), 10), spec, Seen::of(&conditions)), &mut touches);
+        touches
+    };
+    let region = |world: &ClusterState| world.identity.as_ref().map(|identity| identity.region.clone()).ok();
+    let mut world = ClusterState::of_tests();
+    // Both were created in the same second. The leader knew of the second one by name first, and uses it.
+    put(&mut world, "b", None);
+    put(&mut world, "a", None);
+    assert_eq!(region(&world).as_deref(), Some("a"));
+    put(&mut world, "a", Some("SingletonViolation"));
+    put(&mut world, "b", Some("ValidationSucceeded"));
+    assert_eq!(region(&world).as_deref(), Some("b"));
+    // It is deleted, and the leader uses the other one after a while.
+    world.remove_identity(&id("b"), &mut Touches::default());
+    assert_eq!(region(&world), None, "the place is vacant");
+    put(&mut world, "a", Some("ValidationSucceeded"));
+    assert_eq!(region(&world).as_deref(), Some("a"));
+}
+
+/// The condition Ready of an object that is, or is not, used.
+fn ready(reason: &str) -> Condition {
+    Condition {
+        type_: "Ready".to_owned(),
+        status: if reason == "SingletonViolation" { "False" } else { "True" }.to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+        last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+        observed_generation: None,
+    }
 }

@@ -140,8 +140,10 @@ impl ClusterState {
 
     pub(crate) fn put_identity(&mut self, new: Known<ClusterIdentitySpec>, touches: &mut Touches) {
         if put(&mut self.identities, new, RouterKey::Cluster, touches) {
-            self.cluster_changed(touches);
+            touches.touch(RouterKey::Cluster);
         }
+        // A status alone may decide which object is used: on a replica that does not lead, it is how the decision is known.
+        self.places_changed(touches);
     }
 
     pub(crate) fn remove_identity(&mut self, id: &ObjectId, touches: &mut Touches) {
@@ -152,8 +154,10 @@ impl ClusterState {
 
     pub(crate) fn put_configuration(&mut self, new: Known<DNSConfigurationSpec>, touches: &mut Touches) {
         if put(&mut self.configurations, new, RouterKey::Cluster, touches) {
-            self.cluster_changed(touches);
+            touches.touch(RouterKey::Cluster);
         }
+        // A status alone may decide which object is used: on a replica that does not lead, it is how the decision is known.
+        self.places_changed(touches);
     }
 
     pub(crate) fn remove_configuration(&mut self, id: &ObjectId, touches: &mut Touches) {
@@ -164,6 +168,11 @@ impl ClusterState {
 
     pub(super) fn cluster_changed(&mut self, touches: &mut Touches) {
         touches.touch(RouterKey::Cluster);
+        self.places_changed(touches);
+    }
+
+    /// Which of the identities and configurations is used is decided again; a place may have become vacant, or have an object again.
+    fn places_changed(&mut self, touches: &mut Touches) {
         let is_vacant = first(self.identities.values()).is_some_and(Known::is_surplus);
         self.note_vacancy(Kind::of::<router::ClusterIdentity>(), None, is_vacant);
         let is_vacant = first(self.configurations.values()).is_some_and(Known::is_surplus);
