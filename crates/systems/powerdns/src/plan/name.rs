@@ -351,8 +351,10 @@ impl<'a> Place<'a> {
             let endpoint = record.endpoint.is_some();
             let ledger = &plan.memory.ledger;
             let unlisted = endpoint && !ledger.lists_endpoint(&key, digest);
-            // A name that has a line may change: the old line is taken off, and there is room for what is in flight.
-            let is_new = unlisted && !ledger.at(&key.name).iter().any(|key| ledger.has_endpoint(key));
+            // A line that replaces another one needs no room: the old line is taken off, and there is room for what is in flight.
+            let deleted = |line: &RecordKey| self.unwanted.contains(line) || orphans.contains(line);
+            let replaces = |line: &RecordKey| ledger.has_endpoint(line) && (*line == key || deleted(line));
+            let is_new = unlisted && !ledger.at(&key.name).iter().any(replaces);
             if is_new && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
                 plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
                 // It may be the old type of the same object.

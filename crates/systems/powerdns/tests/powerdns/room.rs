@@ -68,6 +68,18 @@ on_both! {
         rig.publish("many00", json!(changed)).await;
         rig.until_served(&Rig::long(0, 7), "A", &["192.0.2.2"]).await;
 
+        // A further type of a listed name is a further line, so it is refused too.
+        let both = (0..EACH).flat_map(|number| {
+            let name = Rig::long(2, number);
+            [rig.endpoint(&name, "A", &["192.0.2.1"]), rig.endpoint(&name, "AAAA", &["2001:db8::1"])]
+        });
+        rig.publish("many02", Value::Array(both.collect())).await;
+        rig.until_told("many02", "Unsupported", &["n02-", "AAAA", "is full"]).await;
+        rig.until_served(&Rig::long(2, 7), "A", &["192.0.2.1"]).await;
+        assert_eq!((rig.on_server().await, rig.listed().await.len()), (full, full));
+        rig.publish_many(2).await;
+        rig.until_observed("many02").await;
+
         // A new process finds everything as it was, and deletes nothing.
         rig.restart().await;
         rig.after_a_resync().await;
