@@ -8,7 +8,7 @@
 use std::io::{self, Cursor};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use h2::client::SendRequest;
 use hickory_proto::op::Message;
@@ -25,6 +25,8 @@ use crate::wire;
 
 /// The longest message of DNS.
 const MOST_OCTETS: usize = 65_535;
+/// The most octets of the headers of a response.
+const MOST_HEADERS: u32 = 16 << 10;
 /// The type of a message over HTTPS.
 const MEDIA_TYPE: &str = "application/dns-message";
 /// The protocols in a TLS handshake, in the order of preference.
@@ -34,14 +36,23 @@ const HTTP1: &[u8] = b"http/1.1";
 /// Sends questions over one connection.
 type Session = SendRequest<Cursor<Vec<u8>>>;
 
+/// A session that is used now, its number, and whether it was made for this.
+struct Used {
+    session: Session,
+    number: u64,
+    new: bool,
+}
+
 /// A server behind HTTPS.
 #[derive(Debug)]
 pub(crate) struct Https {
     url: Url,
     name: ServerName<'static>,
     connector: Connector,
-    /// The connection over HTTP/2, and when it was last used.
-    session: Mutex<Option<(Session, Instant)>>,
+    /// The connection over HTTP/2, its number, and when it was last used.
+    session: Mutex<Option<(Session, u64, Instant)>>,
+    /// How many connections were made.
+    made: AtomicU64,
     /// The client over HTTP/1.1, and whether the server speaks nothing else.
     client: reqwest::Client,
     older: AtomicBool,
@@ -78,14 +89,15 @@ impl Https {
         let mut config = client_config(ca)?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         let connector = Connector(TlsConnector::from(Arc::new(config)));
-        Ok(Self { url, name, connector, session: Mutex::default(), client, older: AtomicBool::new(false) })
+        let (session, made, older) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { url, name, connector, session, made, client, older })
     }
 
     /// Asks, until the deadline.
     pub(crate) async fn ask(&self, question: &Message, deadline: Instant) -> Result<Message, Failure> {
         let sent = question.to_vec().map_err(|error| Failure::Unreadable(error.to_string()))?;
         let received = match self.session().await? {
-            Some((session, new)) => self.ask_session(session, new, &sent, deadline).await?,
+            Some(used) => self.ask_session(used, &sent, deadline).await?,
             None => self.ask_older(sent).await?,
         };
         let answer = Message::from_vec(&received).map_err(|error| Failure::Unreadable(error.to_string()))?;
@@ -97,23 +109,24 @@ impl Https {
     }
 
     /// The open connection, or a new one, and which of both it is. `None` where the server speaks HTTP/1.1 only.
-    async fn session(&self) -> Result<Option<(Session, bool)>, Failure> {
+    async fn session(&self) -> Result<Option<Used>, Failure> {
         if self.older.load(Ordering::Relaxed) {
             return Ok(None);
         }
         // One connection is made at a time: the others wait for it.
         let mut open = self.session.lock().await;
         // A firewall may have dropped an older one without a word.
-        if let Some((session, _)) = open.take().filter(|(_, used)| used.elapsed() < LONGEST_IDLE)
+        if let Some((session, number, _)) = open.take().filter(|(.., used)| used.elapsed() < LONGEST_IDLE)
             && let Ok(session) = session.ready().await
         {
-            *open = Some((session.clone(), Instant::now()));
-            return Ok(Some((session, false)));
+            *open = Some((session.clone(), number, Instant::now()));
+            return Ok(Some(Used { session, number, new: false }));
         }
         let session = self.connect().await?;
-        *open = session.clone().map(|session| (session, Instant::now()));
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        *open = session.clone().map(|session| (session, number, Instant::now()));
         self.older.store(session.is_none(), Ordering::Relaxed);
-        Ok(session.map(|session| (session, true)))
+        Ok(session.map(|session| Used { session, number, new: true }))
     }
 
     /// A new connection; `None` where the server does not speak HTTP/2.
@@ -130,21 +143,17 @@ impl Https {
         if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
             return Ok(None);
         }
-        let (session, connection) =
-            h2::client::Builder::new().handshake(stream).await.map_err(|error| network(error.to_string()))?;
+        let mut builder = h2::client::Builder::new();
+        builder.enable_push(false).max_header_list_size(MOST_HEADERS);
+        let (session, connection) = builder.handshake(stream).await.map_err(|error| network(error.to_string()))?;
         // It ends with the last handle to the session.
         tokio::spawn(connection);
         Ok(Some(session))
     }
 
     /// Asks over HTTP/2. The server may not hear an open connection any more: then a new one is made, while there is time.
-    async fn ask_session(
-        &self,
-        session: Session,
-        new: bool,
-        sent: &[u8],
-        deadline: Instant,
-    ) -> Result<Vec<u8>, Failure> {
+    async fn ask_session(&self, used: Used, sent: &[u8], deadline: Instant) -> Result<Vec<u8>, Failure> {
+        let Used { session, number, new } = used;
         let broken = |error: h2::Error| Err(network(error.to_string()));
         if new {
             return self.send(session, sent).await.unwrap_or_else(broken);
@@ -153,9 +162,14 @@ impl Https {
         if let Ok(Ok(answer)) = timeout_at(deadline - left * 3 / 4, self.send(session, sent)).await {
             return answer;
         }
-        *self.session.lock().await = None;
+        // Another question may have replaced it already.
+        let mut open = self.session.lock().await;
+        if open.as_ref().is_some_and(|(_, at, _)| *at == number) {
+            *open = None;
+        }
+        drop(open);
         match self.session().await? {
-            Some((session, _)) => self.send(session, sent).await.unwrap_or_else(broken),
+            Some(used) => self.send(used.session, sent).await.unwrap_or_else(broken),
             None => self.ask_older(sent.to_vec()).await,
         }
     }

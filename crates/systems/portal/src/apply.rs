@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use signpost_apis::portal::{Component, ComponentState, DNS, Portal};
 use signpost_engine::{Child, ChildError, Identity, Proof, WriteError};
@@ -107,6 +107,7 @@ async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(
         }
         let content = json!({ "metadata": { "labels": labels }, "spec": spec });
         system.writer.apply_child_keeping(&child(&wish.name), &content, &[DECLARED]).await?;
+        system.objects.wrote(&plan.identity, &wish.name);
     }
     for name in &plan.component.delete {
         system.writer.delete_child(&child(name)).await?;
@@ -114,8 +115,8 @@ async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(
     Ok(())
 }
 
-/// The state of a component that is written now. A component that replaces another one has its state; that is read from the API server, because
-/// a user may have declared it a moment ago.
+/// The state of a component that is written now. A component that replaces another one has the state of the youngest before it, which may be one that
+/// the watch has not delivered. The state is read from the API server, because a user may have declared it a moment ago.
 async fn declared(
     system: &PortalSystem,
     identity: &Identity,
@@ -123,16 +124,34 @@ async fn declared(
     planned: ComponentState,
 ) -> Result<ComponentState, ChildError> {
     let owned = system.objects.owned_by(identity);
-    if let Some((_, state)) = owned.iter().find(|(id, _)| id.name == wish.name) {
-        return Ok(*state);
+    if let Some(same) = owned.iter().find(|component| component.id.name == wish.name) {
+        system.objects.delivered(identity);
+        return Ok(same.state);
     }
-    let Some((before, _)) = owned.first() else { return Ok(planned) };
-    let api: Api<Component> = Api::namespaced(system.client.clone(), before.namespace.as_deref().unwrap_or_default());
-    let failed = |why: String| ChildError::Write(WriteError::Transient(format!("{before} cannot be read: {why}")));
-    let read = tokio::time::timeout(PATIENCE, api.get_opt(&before.name)).await;
-    let live = read.map_err(|_| failed("the API server does not answer".into()))?;
-    let live = live.map_err(|error| failed(error.to_string()))?;
-    Ok(live.map_or(planned, |component| component.spec.status))
+    let written = system.objects.written(identity).filter(|name| *name != wish.name);
+    let mut names: Vec<String> = written.into_iter().collect();
+    names.extend(owned.iter().filter(|it| !it.leaving).map(|it| it.id.name.clone()));
+    let namespace = identity.id.namespace.as_deref().unwrap_or_default();
+    let api: Api<Component> = Api::namespaced(system.client.clone(), namespace);
+    for name in &names {
+        let failed = |why: String| {
+            let why = format!("Component {namespace}/{name} cannot be read: {why}");
+            ChildError::Write(WriteError::Transient(why))
+        };
+        let read = tokio::time::timeout(PATIENCE, api.get_opt(name)).await;
+        let live = read.map_err(|_| failed("the API server does not answer".into()))?;
+        let live = live.map_err(|error| failed(error.to_string()))?;
+        if let Some(before) = live.filter(|component| stays(component, identity)) {
+            return Ok(before.spec.status);
+        }
+    }
+    Ok(planned)
+}
+
+/// Whether a component belongs to an object, and is not being deleted.
+fn stays(component: &Component, owner: &Identity) -> bool {
+    component.metadata.deletion_timestamp.is_none()
+        && component.owner_references().iter().any(|reference| *reference.uid == *owner.uid)
 }
 
 async fn create_main(system: &PortalSystem, namespace: &str) -> Result<(), ChildError> {

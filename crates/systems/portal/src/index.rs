@@ -5,12 +5,15 @@ mod changed;
 mod fold;
 mod known;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use signpost_apis::portal::{ComponentState, ComponentStatus, FqdnGroupStatus, Portal, RemotePortal, RemoteSync};
+use signpost_apis::portal::{
+    Component, ComponentState, ComponentStatus, FqdnGroupStatus, Portal, RemotePortal, RemoteSync,
+};
 use signpost_apis::{gatewayapi, istio};
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, ObjectId, Place, Queue, Touch};
@@ -122,6 +125,19 @@ pub struct ComponentFacts {
     pub status: ComponentStatus,
 }
 
+/// A component that the annotations of an object asked for.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    /// Which.
+    pub id: Arc<ObjectId>,
+    /// The declared state.
+    pub state: ComponentState,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it is being deleted.
+    pub leaving: bool,
+}
+
 /// Names of portals and groups that are remembered.
 const MOST_WORDS: usize = 10_000;
 
@@ -132,6 +148,8 @@ pub struct Objects {
     changed: Mutex<BTreeMap<Arc<ObjectId>, BTreeSet<Fqdn>>>,
     /// The objects with names, by the key of the owner of their views.
     owners: Mutex<BTreeMap<String, Arc<ObjectId>>>,
+    /// The component that was created last for an object with this UID, until the watch has delivered it.
+    written: Mutex<BTreeMap<Arc<ObjectId>, (Arc<str>, String)>>,
     queue: Keys,
     /// Who knows the objects that are read for their names.
     discovery: OnceLock<Weak<Discovery>>,
@@ -157,6 +175,7 @@ impl Objects {
             known: Mutex::default(),
             changed: Mutex::default(),
             owners: Mutex::default(),
+            written: Mutex::default(),
             queue,
             discovery: OnceLock::new(),
             served: Notify::new(),
@@ -281,6 +300,7 @@ impl Objects {
         let key = Key::Object(id.clone()).to_string();
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// An object has no names any more.
@@ -296,12 +316,41 @@ impl Objects {
         self.lock().portals().any(|(id, portal)| portal.main && id.namespace.as_deref() == Some(namespace))
     }
 
-    /// The components that the annotations of an object asked for. One that a user made belongs to the user, whoever its owner is.
-    pub(crate) fn owned_by(&self, owner: &Identity) -> Vec<(Arc<ObjectId>, ComponentState)> {
+    /// The components that the annotations of an object asked for, the youngest first. One that a user made belongs to the user, whoever its owner is.
+    pub(crate) fn owned_by(&self, owner: &Identity) -> Vec<Owned> {
         let table = self.lock();
         let of_owner = table.components_of(&owner.uid);
         let ours = of_owner.filter(|(id, facts)| facts.managed && id.namespace == owner.id.namespace);
-        ours.map(|(id, facts)| (id.clone(), facts.state)).collect()
+        let read = |(id, facts): (&Arc<ObjectId>, &ComponentFacts)| {
+            let identity = &table.get(id)?.identity;
+            let (created, leaving) = (identity.created, identity.is_deleting());
+            Some(Owned { id: id.clone(), state: facts.state, created, leaving })
+        };
+        let mut owned: Vec<Owned> = ours.filter_map(read).collect();
+        owned.sort_by_key(|component| Reverse(component.created));
+        owned
+    }
+
+    /// A component of an object was written. It is remembered until the watch delivers it.
+    pub(crate) fn wrote(&self, owner: &Identity, name: &str) {
+        let table = self.lock();
+        let exists = table.get(&owner.id).is_some_and(|known| known.identity.uid == owner.uid);
+        let component = ObjectId::new::<Component>(owner.id.namespace.as_deref(), name);
+        if exists && table.get(&component).is_none() {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.insert(owner.id.clone(), (owner.uid.clone(), name.to_owned()));
+        }
+    }
+
+    /// The component that was created last for an object, unless the watch has delivered it.
+    pub(crate) fn written(&self, owner: &Identity) -> Option<String> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.get(&owner.id).filter(|(uid, _)| *uid == owner.uid).map(|(_, name)| name.clone())
+    }
+
+    /// The watch has delivered the component of an object.
+    pub(crate) fn delivered(&self, owner: &Identity) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner.id);
     }
 
     /// Takes the verdicts of a pass, unless the object was deleted or replaced meanwhile.
@@ -406,6 +455,41 @@ mod tests {
     use super::*;
     use signpost_apis::gatewayapi::{Gateway, TlsRoute, TlsRouteAlpha};
     use signpost_apis::istio::IstioGateway;
+    use signpost_apis::portal::DNS;
+    use signpost_engine::Index;
+
+    #[test]
+    fn the_youngest_component_is_the_first_and_one_that_leaves_is_marked() {
+        let objects = Objects::new(Keys::default(), "");
+        let owner: DNS = serde_json::from_value(serde_json::json!({
+            "apiVersion": "sreportal.io/v1alpha1", "kind": "DNS", "metadata": { "name": "team", "namespace": "a", "uid": "u" },
+            "spec": { "portalRef": "main" },
+        }))
+        .unwrap();
+        Index::<DNS>::applied(&objects, &owner);
+        let owner = Identity::of(&owner);
+        objects.wrote(&owner, "b");
+        assert_eq!(objects.written(&owner).as_deref(), Some("b"));
+        for (name, created, deleted) in [("a", 1, Some("2026-01-01T00:00:09Z")), ("b", 2, None), ("c", 1, None)] {
+            let component: Component = serde_json::from_value(serde_json::json!({
+                "apiVersion": "sreportal.io/v1alpha1", "kind": "Component",
+                "metadata": {
+                    "name": name, "namespace": "a", "uid": name, "labels": { "sreportal.io/managed-by": "dns-controller" },
+                    "creationTimestamp": format!("2026-01-01T00:00:0{created}Z"), "deletionTimestamp": deleted,
+                    "ownerReferences": [{ "apiVersion": "sreportal.io/v1alpha1", "kind": "DNS", "name": "team", "uid": "u" }],
+                },
+                "spec": { "displayName": name, "group": "apps", "portalRef": "main", "status": "operational" },
+            }))
+            .unwrap();
+            Index::<Component>::applied(&objects, &component);
+        }
+        let owned = objects.owned_by(&owner);
+        let seen: Vec<(&str, bool)> = owned.iter().map(|it| (it.id.name.as_str(), it.leaving)).collect();
+        assert_eq!(seen, [("b", false), ("a", true), ("c", false)]);
+        objects.delivered(&owner);
+        objects.wrote(&owner, "b");
+        assert_eq!(objects.written(&owner), None, "the watch has delivered it already");
+    }
 
     #[test]
     fn objects_of_two_groups_or_versions_have_different_keys() {

@@ -3,12 +3,13 @@
 pub(crate) mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::join;
 use jiff::Timestamp;
-use signpost_dns::{Fqdn, RecordType};
+use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_engine::Job;
 use signpost_inventory::{Owner, Stage, SyncStatus, View};
 use signpost_provider_resolver::Reply;
@@ -94,7 +95,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         check: system.pace.check,
         answers,
         changed,
-        owned: owned.into_iter().map(|(id, state)| (id.name.clone(), state)).collect(),
+        owned,
         pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
         facts,
     }))
@@ -174,11 +175,14 @@ fn questions_of(
     asked
 }
 
-/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over. The server that a name was published to is asked
-/// beside the resolvers, and its answer is the first one.
+/// Octets of values that a pass keeps. A message of 64 KiB can have values of some MiB, because names in it are compressed.
+const MOST_OCTETS: usize = 8 << 20;
+
+/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over or its answers are too large. The
+/// server that a name was published to is asked beside the resolvers, and its answer is the first one.
 async fn look_up(system: &PortalSystem, asked: Vec<((Fqdn, RecordType), Option<Server>)>) -> Answers {
     let until = Instant::now() + system.pace.budget;
-    let mut answers = Answers::new();
+    let (mut answers, mut octets) = (Answers::new(), 0);
     let mut replies = futures::stream::iter(asked)
         .map(|((name, rtype), server)| async move {
             let replies = ask(system, &name, rtype, server).await;
@@ -188,9 +192,40 @@ async fn look_up(system: &PortalSystem, asked: Vec<((Fqdn, RecordType), Option<S
         .buffer_unordered((system.pace.lookups * 4 / 5).max(1));
     while let Ok(Some((question, replies))) = timeout_at(until, replies.next()).await {
         system.metrics.looked_up(&replies);
+        octets += octets_of(&replies);
         answers.insert(question, replies);
+        // The others are asked by the next pass.
+        if octets >= MOST_OCTETS {
+            break;
+        }
     }
     answers
+}
+
+/// Counts what is written.
+struct Written(usize);
+
+impl fmt::Write for Written {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}
+
+/// About how much memory the values of replies take.
+fn octets_of(replies: &[Reply]) -> usize {
+    let mut written = Written(0);
+    for answer in replies.iter().filter_map(|reply| reply.result.as_ref().ok()) {
+        // Counting does not fail.
+        for value in &answer.values {
+            let _ = write!(written, "{value}");
+        }
+        for hop in &answer.chain {
+            let _ = write!(written, "{hop}");
+        }
+        written.0 += (answer.values.len() + answer.chain.len()) * size_of::<Rdata>();
+    }
+    written.0
 }
 
 async fn ask(system: &PortalSystem, name: &Fqdn, rtype: RecordType, server: Option<Server>) -> Vec<Reply> {
@@ -203,10 +238,28 @@ async fn ask(system: &PortalSystem, name: &Fqdn, rtype: RecordType, server: Opti
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use signpost_apis::portal::DnsEntry;
+    use signpost_provider_resolver::{Answer, LookupError, Rcode};
 
     use super::*;
     use crate::plan::entries;
+
+    #[test]
+    fn the_values_of_every_reply_count() {
+        let server: Arc<str> = "192.0.2.53".into();
+        let long = format!("10 {}example.org.", "a23456789.".repeat(20));
+        let values = vec![Rdata::parse(&RecordType::Mx, &long).unwrap(); 100];
+        let (chain, took) = (Vec::new(), Duration::ZERO);
+        let answer = Answer { rcode: Rcode::NoError, chain, values, ttl: None, server: server.clone(), took };
+        let answered = Reply { resolver: server.clone(), result: Ok(answer) };
+        let one = octets_of(std::slice::from_ref(&answered));
+        assert!((20_000..40_000).contains(&one), "{one}");
+        let after = Duration::from_secs(5);
+        let silent = Reply { resolver: server.clone(), result: Err(LookupError::Timeout { server, after }) };
+        assert_eq!(octets_of(&[answered.clone(), silent, answered]), 2 * one);
+    }
 
     #[test]
     fn a_record_that_is_the_target_of_an_alias_is_asked_of_its_server() {

@@ -25,7 +25,7 @@ use signpost_inventory::{Owner, Source, SyncReason, SyncStatus, View};
 use signpost_planning::{Reason, doubled};
 
 use crate::discover::read::{MOST as MOST_NAMES, PORTAL};
-use crate::index::{ComponentFacts, DnsFacts, PortalFacts};
+use crate::index::{ComponentFacts, DnsFacts, Owned, PortalFacts};
 use component::Wish;
 use entries::{Subject, Wanted};
 use judge::{Answers, Judged, Verdict, judge};
@@ -111,8 +111,8 @@ pub struct ObservedDns {
     pub changed: BTreeSet<Fqdn>,
     /// How many names should have been looked up and were not, because the pass took too long.
     pub left: usize,
-    /// The components that it owns.
-    pub owned: Vec<(String, ComponentState)>,
+    /// The components that it owns, the youngest first.
+    pub owned: Vec<Owned>,
     /// The times between lookups.
     pub pauses: Pauses,
 }
@@ -411,7 +411,7 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
     let all = judge_all(&names, (&before, &outages), (&answers, &changed), pauses, now);
     let next = all.next(&names, left, pauses, now);
     let JudgedAll { verdicts, turns, outages } = all;
-    let component = plan_component(&facts, shown_by.as_deref(), portal, owned);
+    let component = plan_component(&facts, shown_by.as_deref(), portal, &owned);
     let notices =
         if facts.source == Source::ExternalDns { notices(&facts, shown_by.as_deref()) } else { Notices::new() };
     let (verdicts, outages) = (Arc::new(verdicts), Arc::new(outages));
@@ -473,7 +473,7 @@ fn plan_component(
     facts: &DnsFacts,
     shown_by: Option<&str>,
     portal: Option<PortalFacts>,
-    owned: Vec<(String, ComponentState)>,
+    owned: &[Owned],
 ) -> ComponentPlan {
     let wish = component::wish(&facts.annotations, shown_by.unwrap_or(&facts.portal), &facts.groups);
     if wish.is_some() && !portal.is_some_and(|portal| portal.status_page) {
@@ -481,12 +481,14 @@ fn plan_component(
     }
     // A state that a user declared is kept, also when the component gets another name.
     let apply = wish.map(|wish| {
-        let same = owned.iter().find(|(name, _)| *name == wish.name).or(owned.first());
-        let state = same.map_or(wish.state, |(_, state)| *state);
+        let same = owned.iter().find(|component| component.id.name == wish.name);
+        let before = || owned.iter().find(|component| !component.leaving);
+        let state = same.or_else(before).map_or(wish.state, |component| component.state);
         (wish, state)
     });
     let kept = apply.as_ref().map(|(wish, _)| wish.name.clone());
-    let delete = owned.into_iter().map(|(name, _)| name).filter(|name| Some(name) != kept.as_ref()).collect();
+    let names = owned.iter().map(|component| component.id.name.clone());
+    let delete = names.filter(|name| Some(name) != kept.as_ref()).collect();
     ComponentPlan { apply, delete }
 }
 

@@ -69,8 +69,13 @@ pub(crate) fn follow(follower: Follower) -> impl Future<Output = ()> {
                 }
                 Some(Update::Lagged(_)) | None => {
                     let snapshot = inventory.snapshot();
-                    let others = snapshot.iter().filter(|view| is_of_system(view));
-                    owners.extend(others.map(|view| view.owner().clone()));
+                    for view in snapshot.iter().filter(|view| is_of_system(view)) {
+                        owners.insert(view.owner().clone());
+                        // Which of them have changed is not known.
+                        if update.is_some() {
+                            names.insert(view.name().clone());
+                        }
+                    }
                 }
             }
             if !leads {

@@ -5,7 +5,7 @@
 //!    └──► verdicts of its last status                Component ─► its own key, and that of the DNS object that owns it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
@@ -109,7 +109,8 @@ fn taken_over(fqdn: &FqdnStatus) -> DnsEntry {
     DnsEntry { record_type: None, targets: Vec::new(), ..entry }
 }
 
-/// The verdicts in a status, by name, type and targets in canonical form. Those of a remote portal have no reason.
+/// The verdicts in a status, by name, type and targets in canonical form. Those of a remote portal have no reason. A status does not say how an entry is
+/// compared: entries that differ in nothing else have no verdict here when their statuses differ.
 fn seed(status: &DnsStatus, source: Source) -> Seed {
     let fqdns = status.groups.iter().flat_map(|group| &group.fqdns);
     let checked = |fqdn: &FqdnStatus| {
@@ -123,7 +124,18 @@ fn seed(status: &DnsStatus, source: Source) -> Seed {
         let subject = (wanted.shown, rtype, wanted.targets);
         Some((subject, Checked { verdict, at, next: never, from: never, failures: 0 }))
     };
-    fqdns.filter_map(checked).collect()
+    let (mut seed, mut ambiguous) = (Seed::new(), BTreeSet::new());
+    for (subject, checked) in fqdns.filter_map(checked) {
+        let status = checked.verdict.status;
+        if let Some(other) = seed.insert(subject.clone(), checked)
+            && other.verdict.status != status
+            && source != Source::Remote
+        {
+            ambiguous.insert(subject);
+        }
+    }
+    seed.retain(|subject, _| !ambiguous.contains(subject));
+    seed
 }
 
 impl Index<Portal> for Objects {
@@ -237,5 +249,25 @@ impl Objects {
             self.touch(id);
         }
         !found.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn entries_that_differ_in_match_only_have_no_verdict_of_the_status_when_theirs_differ() {
+        let fqdn = |name: &str, status: &str, reason: &str| json!({ "fqdn": name, "recordType": "A", "targets": ["192.0.2.1"], "syncStatus": status, "reason": reason });
+        let (good, bad) = (("sync", "Match"), ("notFound", "Mismatch"));
+        let fqdns = [("one", good), ("one", bad), ("one", good), ("two", good), ("two", good), ("three", bad)];
+        let fqdns: Vec<_> = fqdns.into_iter().map(|(name, (status, reason))| fqdn(name, status, reason)).collect();
+        let groups = json!([{ "name": "apps", "source": "manual", "fqdns": fqdns }]);
+        let status = DnsStatus { groups: serde_json::from_value(groups).unwrap(), ..DnsStatus::default() };
+        let names = |source| seed(&status, source).into_keys().map(|(name, ..)| name).collect::<Vec<String>>();
+        assert_eq!(names(Source::Manual), ["three", "two"]);
+        assert_eq!(names(Source::Remote), ["one", "three", "two"], "entries of a remote portal are all compared alike");
     }
 }

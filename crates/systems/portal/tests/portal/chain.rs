@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use signpost_apis::portal::{Component, ComponentState, DNS, Portal};
-use signpost_dns::Fqdn;
+use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_inventory::{Filter, SyncStatus, View};
 use signpost_provider_resolver::LookupError;
 use signpost_sandbox::{Fault, FaultPlan};
@@ -305,4 +305,25 @@ async fn looked_up(bed: &Bed, expected: u64) {
         if asked >= expected { Ok(()) } else { Err(asked) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_with_huge_answers_are_looked_up_in_several_passes() {
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    // More than the answers that one pass keeps.
+    let host = format!("{}example.org.", "a23456789.".repeat(20));
+    let exchange = Fqdn::parse(&host).unwrap();
+    let values: Vec<Rdata> =
+        (0..3_600).map(|preference| Rdata::Mx { preference, exchange: exchange.clone() }).collect();
+    let names: Vec<String> = (10..24).map(|number| format!("n{number}.example.org")).collect();
+    for name in &names {
+        bed.resolver.set(&Fqdn::parse(name).unwrap(), RecordType::Mx, values.clone());
+    }
+    bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| {
+        pace.refresh = Duration::from_hours(1);
+    });
+    let entries: Vec<Value> = names.iter().map(|name| json!({ "fqdn": name, "recordType": "MX" })).collect();
+    bed.dns("team", json!([{ "name": "apps", "entries": entries }]), json!({})).await;
+    let expected: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "sync/Exists")).collect();
+    bed.shows("team", &expected).await;
 }

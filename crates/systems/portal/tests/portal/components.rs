@@ -244,3 +244,68 @@ async fn a_declared_state_that_the_watch_has_not_delivered_is_kept() {
     let store = bed.has_components(&["Store"]).await.remove(0);
     assert_eq!(store.spec.status, ComponentState::PartialOutage, "a new name has the state of the component before");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_declared_state_of_a_component_that_the_watch_has_not_delivered_is_kept() {
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    let (blind, unread) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_blind, is_unread) = (blind.clone(), unread.clone());
+    let plan = FaultPlan::new(move |info, _| match (info.resource.as_str(), info.verb.as_str()) {
+        ("components", "list" | "watch") if is_blind.load(Ordering::SeqCst) => {
+            is_unread.store(true, Ordering::SeqCst);
+            Fault::Drop
+        }
+        ("components", "watch") => Fault::BreakWatch { after: Duration::from_millis(300) },
+        _ => Fault::None,
+    });
+    bed.start_with(bed.cluster.sandbox().unwrap().client_with(plan), bed.options(), bed.resolver.clone());
+    bed.dns("team", one("www.example.org", "192.0.2.1"), json!({})).await;
+    bed.condition("team", "Ready", "ReconcileSucceeded").await;
+
+    // The operator creates a component, and never sees it.
+    blind.store(true, Ordering::SeqCst);
+    eventually("the watch of components has ended", PATIENCE, || async {
+        if unread.load(Ordering::SeqCst) { Ok(()) } else { Err("still open") }
+    })
+    .await;
+    let name_it = async |title: &str| {
+        let patch = json!({ "metadata": { "annotations": { TITLE: title } } });
+        bed.api::<DNS>().patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    name_it("Shop").await;
+    let shop = bed.has_components(&["Shop"]).await.remove(0);
+    bed.declare(&shop, "degraded").await;
+    name_it("Store").await;
+    bed.has_components(&["Shop", "Store"]).await;
+    assert_eq!(bed.component("Store").await.spec.status, ComponentState::Degraded);
+    blind.store(false, Ordering::SeqCst);
+    bed.has_components(&["Store"]).await;
+    assert_eq!(bed.component("Store").await.spec.status, ComponentState::Degraded);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_that_hangs_in_its_deletion_passes_no_state_on() {
+    let bed = Bed::new(sandbox_cluster().await).await;
+    let name_it = async |title: &str| {
+        let patch = json!({ "metadata": { "annotations": { TITLE: title } } });
+        bed.api::<DNS>().patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    bed.dns("team", one("www.example.org", "192.0.2.1"), json!({ TITLE: "Alpha" })).await;
+    let alpha = bed.has_components(&["Alpha"]).await.remove(0);
+    let held = json!({ "metadata": { "finalizers": ["example.org/held"] } });
+    bed.api::<Component>().patch(&alpha.name_any(), &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    bed.reports("Alpha", "operational").await;
+    name_it("Beta").await;
+    bed.has_components(&["Alpha", "Beta"]).await;
+    eventually("the first one is being deleted", PATIENCE, || async {
+        let since = bed.component("Alpha").await.metadata.deletion_timestamp;
+        if since.is_some() { Ok(()) } else { Err("it is not") }
+    })
+    .await;
+    let beta = bed.component("Beta").await;
+    bed.declare(&beta, "major_outage").await;
+    bed.reports("Beta", "major_outage").await;
+    name_it("Gamma").await;
+    bed.has_components(&["Alpha", "Gamma"]).await;
+    assert_eq!(bed.component("Gamma").await.spec.status, ComponentState::MajorOutage);
+}
