@@ -141,6 +141,9 @@ pub struct Owned {
 /// Names of portals and groups that are remembered.
 const MOST_WORDS: usize = 10_000;
 
+/// The UID of an object, and the name of a component that was created for it.
+type WrittenComponent = (Arc<str>, String);
+
 /// Every object of this system.
 pub struct Objects {
     known: Mutex<Table>,
@@ -149,7 +152,7 @@ pub struct Objects {
     /// The objects with names, by the key of the owner of their views.
     owners: Mutex<BTreeMap<String, Arc<ObjectId>>>,
     /// The component that was created last for an object with this UID, until the watch has delivered it.
-    written: Mutex<BTreeMap<Arc<ObjectId>, (Arc<str>, String)>>,
+    written: Mutex<BTreeMap<Arc<ObjectId>, WrittenComponent>>,
     queue: Keys,
     /// Who knows the objects that are read for their names.
     discovery: OnceLock<Weak<Discovery>>,
