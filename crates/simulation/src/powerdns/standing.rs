@@ -43,7 +43,8 @@ pub fn look(world: &World, twin: &Twin, model: &Model) -> bool {
 
 /// Whether a request has to do with a record set: it names its zone or its object.
 fn concerns(name: &str, standing: &Standing<'_>) -> bool {
-    name.contains(&standing.zone.name) || name.contains(&format!("rrsets/{}", standing.id.2))
+    let object = |plural: &str| name.contains(&format!("{plural}/{}", standing.id.2));
+    name.contains(&standing.zone.name) || object("rrsets") || object("dnsendpoints")
 }
 
 fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
