@@ -2,8 +2,9 @@
 //!
 //! Each measurement is one line, `NAME VALUE UNIT (goal GOAL) ok|short`; all of them are also written to `target/bench.json`. The exit code
 //! is 1 when a measurement is short of its goal. With `--before FILE` every benchmark runs with that operator first, and the end shows both
-//! side by side.
+//! side by side. With `--rounds NUMBER` each of them runs so often, by turns, and the medians are compared.
 
+mod answered;
 mod change;
 mod converge;
 mod cutter;
@@ -31,6 +32,8 @@ use measurement::Measurements;
 
 /// The benchmark that needs neither servers nor an operator.
 const IN_MEMORY: &str = "inventory";
+/// The benchmarks that an operator from before the engine took over statuses, memory and refusals can run, with the same settings and metrics.
+const SINCE_THE_START: [&str; 4] = ["converge", "change", "memory", "pihole"];
 /// `router` is the last: its 50,000 objects are not deleted.
 const BENCHES: [&str; 8] = [IN_MEMORY, "converge", "change", "memory", "pihole", "pangolin", "portal", "router"];
 
@@ -43,9 +46,12 @@ struct Args {
     /// The binary of an older operator to compare with, built for release
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
-    /// Run only this one
-    #[arg(long, value_name = "NAME", value_parser = BENCHES)]
-    only: Option<String>,
+    /// Run only these
+    #[arg(long, value_name = "NAME", value_parser = BENCHES, value_delimiter = ',')]
+    only: Vec<String>,
+    /// How often each benchmark runs; with --before, the medians are compared
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    rounds: usize,
     /// Routes of the router benchmark; fewer show that it works
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     routes: usize,
@@ -156,11 +162,11 @@ fn seconds(duration: Duration) -> f64 {
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let (mut measurements, mut earlier) = (Measurements::default(), Measurements::labelled("before: "));
-    let chosen = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
+    let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     if chosen(IN_MEMORY) {
         inventory::run(&mut measurements).context(IN_MEMORY)?;
     }
-    if args.only.as_deref() == Some(IN_MEMORY) {
+    if args.only == [IN_MEMORY] {
         return conclude(&measurements, &args.json, tempfile::tempdir()?, Ok(()));
     }
     for operator in args.before.iter().chain([&args.operator]) {
@@ -177,9 +183,10 @@ async fn main() -> anyhow::Result<ExitCode> {
     let mut bench = Bench { cluster, powerdns, operator, started, logs, routes };
 
     let mut ending = Ok(());
-    for name in BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name)) {
-        // The operator of --before may be older than these systems.
-        if let Some(before) = args.before.as_ref().filter(|_| !["router", "pangolin", "portal"].contains(&name)) {
+    let names = || BENCHES.into_iter().filter(|name| *name != IN_MEMORY && chosen(name));
+    for name in (0..args.rounds).flat_map(|_| names()) {
+        // The operator of --before may be older than the other systems.
+        if let Some(before) = args.before.as_ref().filter(|_| SINCE_THE_START.contains(&name)) {
             bench.operator.clone_from(before);
             ending = bench.run(name, &mut earlier).await.context("with the operator of --before");
             if ending.is_err() {

@@ -253,6 +253,7 @@ async fn everything(
         ("PIC_ORG_ID", ORG.to_owned()),
         ("PIC_API_KEY", Pangolin::KEY.to_owned()),
         ("PIC_DEFAULT_TUNNEL_NAME", "cluster".to_owned()),
+        ("PIC_RECONCILE_RATE", "0".to_owned()),
     ];
     let settings = [own, bench.powerdns(), pihole_at(&pihole.url())].concat();
     let mut operator = bench.start(namespace, &bench.cluster.kubeconfig(), settings)?;

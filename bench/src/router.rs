@@ -13,6 +13,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
+use crate::answered;
 use crate::measurement::{Goal, Measurement, Measurements};
 use crate::operator::Operator;
 use crate::servers::at_full_speed;
@@ -20,6 +21,10 @@ use crate::{Bench, seconds};
 
 /// External-dns controllers, and so DNSEndpoints per route.
 const CONTROLLERS: usize = 5;
+/// The domain of the cluster.
+pub(crate) const DOMAIN: &str = "router.bench";
+/// The address of its gateway.
+pub(crate) const ADDRESS: &str = "192.0.2.1";
 const ROUNDS: usize = 15;
 /// The pause between two changes, so that each is processed alone.
 const QUIET: Duration = Duration::from_millis(1200);
@@ -29,11 +34,11 @@ const WRITTEN: &str = "signpost_object_writes_total{outcome=\"written\"}";
 const PLANNED: &str = "signpost_step_seconds_sum{system=\"router\",step=\"plan\"}";
 const ACTIVE: &str = "signpost_router_objects{kind=\"ServiceRoute\",phase=\"Active\"}";
 
-struct Apis {
-    routes: Api<DynamicObject>,
-    endpoints: Api<DynamicObject>,
+pub(crate) struct Apis {
+    pub(crate) routes: Api<DynamicObject>,
+    pub(crate) endpoints: Api<DynamicObject>,
     istio: Api<DynamicObject>,
-    namespace: String,
+    pub(crate) namespace: String,
 }
 
 fn api(
@@ -60,6 +65,7 @@ fn api(
 /// Runs the benchmark with this many routes in the end.
 pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements, size: usize) -> anyhow::Result<()> {
     let apis = &prepare(bench).await?;
+    answered::run(bench, measurements, apis).await?;
     let tenth = (size / 10).max(1);
     let per_tenth = tenth * CONTROLLERS;
 
@@ -147,7 +153,7 @@ async fn balancer(bench: &Bench, namespace: &str) -> anyhow::Result<()> {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "istio", "labels": {"istio": "istio"}},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 443}]}});
     services.patch("istio", &PatchParams::apply("bench").force(), &Patch::Apply(&service)).await?;
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}]}}});
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}, {"ip": "2001:db8::1"}]}}});
     services.patch_status("istio", &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }
@@ -168,7 +174,7 @@ async fn prepare(bench: &Bench) -> anyhow::Result<Apis> {
             "clusteridentities",
             "cluster-identity",
             json!({
-            "region": "r0", "cluster": "bench", "domain": "router.bench", "environmentLetter": "p"}),
+            "region": "r0", "cluster": "bench", "domain": DOMAIN, "environmentLetter": "p"}),
         ),
         (
             None,

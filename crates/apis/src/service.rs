@@ -39,6 +39,14 @@ pub struct ServiceSpec {
     /// Its address inside the cluster; `None` as text for a headless one.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
+    /// All its addresses inside the cluster: one of each family for a dual-stack Service. The first one is `cluster_ip`.
+    #[serde(
+        default,
+        rename = "clusterIPs",
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub cluster_ips: Vec<String>,
     /// The labels of the pods behind it.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub selector: BTreeMap<String, String>,
@@ -143,13 +151,14 @@ mod tests {
         let service: Service = serde_json::from_value(serde_json::json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": { "name": "app", "namespace": "demo", "labels": {"a": "b"}, "managedFields": [] },
-            "spec": { "type": "LoadBalancer", "clusterIP": "10.0.0.1", "selector": {"app": "x"},
+            "spec": { "type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"], "selector": {"app": "x"},
                 "ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP", "appProtocol": "https"}] },
             "status": { "loadBalancer": { "ingress": [{"ip": "192.0.2.1"}, {"hostname": "lb.example.com"}] } }
         }))
         .unwrap();
         assert_eq!(service.spec.ports[0].name.as_deref(), Some("web"));
         assert_eq!((service.spec.ports[0].port, service.spec.ports[0].app_protocol.as_deref()), (80, Some("https")));
+        assert_eq!(service.spec.cluster_ips, ["10.0.0.1", "fd00::1"]);
         assert_eq!(service.status.load_balancer.ingress[1].hostname.as_deref(), Some("lb.example.com"));
         assert!(service.is_load_balancer() && service.metadata.managed_fields.is_none());
         assert_eq!((service.label("a"), service.label("b")), (Some("b"), None));

@@ -1,7 +1,7 @@
 //! The objects that a system has created, as the watch shows them.
 //!
-//! In: watch events of a kind of children. Out: a map from each child to the few facts a system needs of it (for example its owner), and a
-//! call when one changes. [`crate::Writer::apply_child`] compares a child with what is wanted, from the same watch.
+//! In: watch events of a kind of children. Out: a map from each child to the few facts a system needs of it (for example its owner), a call
+//! when one changes, and a call when children were deleted that the watch never delivered. [`crate::Writer::apply_child`] compares a child with what is wanted, from the same watch.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,18 @@ use crate::{
 
 type Read<K, T> = Box<dyn Fn(&K) -> Option<T> + Send + Sync>;
 type Changed<T> = Box<dyn Fn(&ObjectId, &T) + Send + Sync>;
+type Lost = Box<dyn Fn() + Send + Sync>;
 
 /// The children of one kind.
 ///
 /// `read` takes the facts from an object, or `None` when it is not one of ours; `changed` is called with the facts when a child appears,
-/// changes in any way or is deleted.
+/// changes in any way or is deleted. `lost` is called when children were deleted that the watch had not delivered yet. Which ones is not known, so it
+/// touches every key (see [`Index::children_lost`]).
 pub struct ChildIndex<K, T> {
     children: Mutex<BTreeMap<Arc<ObjectId>, T>>,
     read: Read<K, T>,
     changed: Changed<T>,
+    lost: Lost,
 }
 
 impl<K, T> fmt::Debug for ChildIndex<K, T> {
@@ -38,8 +41,9 @@ impl<K: Watched, T: Clone + Send + Sync + 'static> ChildIndex<K, T> {
     pub fn new(
         read: impl Fn(&K) -> Option<T> + Send + Sync + 'static,
         changed: impl Fn(&ObjectId, &T) + Send + Sync + 'static,
+        lost: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        Self { children: Mutex::default(), read: Box::new(read), changed: Box::new(changed) }
+        Self { children: Mutex::default(), read: Box::new(read), changed: Box::new(changed), lost: Box::new(lost) }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<ObjectId>, T>> {
@@ -82,6 +86,10 @@ impl<K: Watched, T: Clone + Send + Sync + 'static> Index<K> for ChildIndex<K, T>
     fn deleted(&self, id: &ObjectId) {
         self.remove(id);
     }
+
+    fn children_lost(&self) {
+        (self.lost)();
+    }
 }
 
 #[cfg(test)]
@@ -102,10 +110,11 @@ mod tests {
     #[test]
     fn children_are_found_by_facts_and_every_change_is_reported() {
         let calls: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = calls.clone();
+        let (log, lost) = (calls.clone(), calls.clone());
         let index = ChildIndex::<ConfigMap, String>::new(
             |map| map.labels().get("owner").cloned(),
             move |id, owner| log.lock().unwrap().push(format!("{} of {owner}", id.name)),
+            move || lost.lock().unwrap().push("lost".to_owned()),
         );
         index.applied(&map("a", Some("x")));
         index.applied(&map("b", Some("y")));
@@ -116,7 +125,8 @@ mod tests {
         index.deleted(&ObjectId::new::<ConfigMap>(None, "a"));
         index.deleted(&ObjectId::new::<ConfigMap>(None, "theirs"));
         assert!(index.find(|_| true).is_empty());
+        index.children_lost();
         let calls = calls.lock().unwrap().join(", ");
-        assert_eq!(calls, "a of x, b of y, a of x, a of y, b of y, a of y");
+        assert_eq!(calls, "a of x, b of y, a of x, a of y, b of y, a of y, lost");
     }
 }

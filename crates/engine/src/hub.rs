@@ -267,6 +267,7 @@ pub(crate) trait Stream: Any + Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
     /// `plural.group` and the selectors.
     fn name(&self) -> &'static str;
+    fn kind(&self) -> &'static Kind;
     fn systems(&self) -> &BTreeMap<&'static str, Need>;
     fn run(self: Box<Self>, shared: Shared) -> BoxFuture<'static, ()>;
 }
@@ -310,6 +311,10 @@ impl<K: Watched> Stream for Fold<K> {
         intern(format!("{}{}", Kind::of::<K>().resource(), self.scope.suffix()))
     }
 
+    fn kind(&self) -> &'static Kind {
+        Kind::of::<K>()
+    }
+
     fn systems(&self) -> &BTreeMap<&'static str, Need> {
         &self.systems
     }
@@ -333,7 +338,7 @@ fn intern(name: String) -> &'static str {
 }
 
 /// How a state reads on `/readyz`. `systems` are those that watch the kind.
-fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Check {
+pub(crate) fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Check {
     let KindStatus { systems, state, complete, .. } = status;
     let need = systems.values().copied().max().unwrap_or(Need::Optional);
     let who: Vec<&str> = systems.keys().copied().collect();

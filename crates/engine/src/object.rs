@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::ObjectReference},
-    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference},
 };
 use kube::{Resource, core::ApiResource};
 use signpost_planning::Claim;
@@ -214,6 +214,11 @@ impl Identity {
         Claim::new(self.id.clone(), self.created, self.uid.clone())
     }
 
+    /// The same, where the name decides between claims of one second.
+    pub fn claim_by_name(&self) -> Claim<Arc<ObjectId>> {
+        Claim::by_name(self.id.clone(), self.created)
+    }
+
     /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.deleting_since.is_some()
@@ -232,6 +237,19 @@ impl Identity {
     /// The operator's own Deployment, for what concerns no other object. Only its name is known.
     pub fn own_deployment(namespace: &str, name: &str) -> Self {
         Self::of_meta(Arc::new(ObjectId::new::<Deployment>(Some(namespace), name)), &ObjectMeta::default())
+    }
+
+    /// The object as the controller of an object that we create: the cluster deletes that one with it. It does not delay the deletion of its
+    /// owner: some clusters let only those ask for that who may change the owner's finalizers.
+    pub fn owner_reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: self.id.kind.api_version(),
+            kind: self.id.kind.name.clone(),
+            name: self.id.name.clone(),
+            uid: self.uid.to_string(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
     }
 
     /// A reference to the object, as events need it.

@@ -23,8 +23,8 @@ use crate::{
     clock::{Clock, SystemClock},
     driver::{DriveOptions, Driver, Outlets, System},
     events::{self, Publisher, Recorder},
-    health::{Check, Health},
-    hub::{self, Compared, Fold, Index, KindState, KindStatus, Kinds, Need, Scope, Stream, Watch, Watched},
+    health::Health,
+    hub::{self, Compared, Fold, Index, KindState, KindStatus, Kinds, Scope, Stream, Watch, Watched},
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
     object::Kind,
@@ -267,47 +267,42 @@ impl Operator {
 
     /// Runs until `stop`, then drains and releases the lease.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
-        let Self {
-            client,
-            options,
-            metrics,
-            health,
-            writer,
-            recorder,
-            refusals,
-            publisher,
-            streams,
-            drivers,
-            projections,
-            inventory,
-            places,
-            background,
-            closing,
-            kinds,
-            candidate,
-            fence: _,
-        } = self;
+        let (writer, recorder, metrics, drain) = (self.writer(), self.recorder(), self.metrics(), self.options.drain);
         // However this ends, nothing is written afterwards.
         let _closed = CloseOnDrop(writer.clone());
-        let seed = options.seed;
-        let shared = hub::Shared {
-            client,
-            namespace: options.namespace,
-            page_size: options.page_size,
-            clock: options.clock,
-            metrics: metrics.clone(),
-            health,
-            writer: writer.clone(),
-            refusals,
-            recorder: recorder.clone(),
-            kinds: kinds.clone(),
-            install_crds: options.install_crds,
-            seed,
-        };
+        let Running { mut parts, mut beside, mut drivers, intake, release, elected, closing } = self.start();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            ended = unexpected(&mut parts) => {
+                metrics.leader(false);
+                return Err(ended);
+            }
+            ended = driver_ended(&mut drivers) => return Err(ended),
+        }
+        intake.cancel();
+        tokio::select! {
+            biased;
+            ended = unexpected(&mut parts) => return Err(ended),
+            () = drained(&mut drivers, &writer, &recorder, drain) => {}
+        }
+        drivers.abort_all();
+        beside.abort_all();
+        metrics.leader(false);
+        writer.close();
+        release.cancel();
+        released_and_closed(parts, elected, closing).await;
+        Ok(())
+    }
 
+    /// Starts everything. Every replica watches from the start; only the leader drives, and each system only on a complete view of its own
+    /// kinds.
+    fn start(self) -> Running {
+        let shared = self.shared();
+        let Self { options, metrics, publisher, streams, drivers, inventory, places, kinds, candidate, .. } = self;
         let mut beside = JoinSet::new();
         // Before the first event, so that no change is missed.
-        for start in projections {
+        for start in self.projections {
             if let Some(inventory) = &inventory {
                 beside.spawn(start(inventory.clone(), places.clone()));
             }
@@ -318,40 +313,52 @@ impl Operator {
             publisher.run().await;
             Part::Publisher
         });
-        for work in background {
+        for work in self.background {
             beside.spawn(work);
         }
-        let release = CancellationToken::new();
+        let (release, intake) = (CancellationToken::new(), CancellationToken::new());
         let elected = candidate.is_some();
         let role = start_election(candidate, &release, &mut parts);
-
-        // Every replica watches from the start; only the leader drives, and each system only on a complete view of its own kinds.
-        let intake = CancellationToken::new();
-        let gate = Gate { role, kinds: kinds.subscribe(), metrics: metrics.clone() };
-        let mut running = start_drivers(drivers, seed, &gate, &intake);
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            ended = unexpected(&mut parts) => {
-                metrics.leader(false);
-                return Err(ended);
-            }
-            ended = driver_ended(&mut running) => return Err(ended),
-        }
-        intake.cancel();
-        tokio::select! {
-            biased;
-            ended = unexpected(&mut parts) => return Err(ended),
-            () = drained(&mut running, &writer, &recorder, options.drain) => {}
-        }
-        running.abort_all();
-        beside.abort_all();
-        metrics.leader(false);
-        writer.close();
-        release.cancel();
-        released_and_closed(parts, elected, closing).await;
-        Ok(())
+        let gate = Gate { role, kinds: kinds.subscribe(), metrics };
+        let drivers = start_drivers(drivers, options.seed, &gate, &intake);
+        Running { parts, beside, drivers, intake, release, elected, closing: self.closing }
     }
+
+    /// The parts that all streams share.
+    fn shared(&self) -> hub::Shared {
+        hub::Shared {
+            client: self.client(),
+            namespace: self.options.namespace.clone(),
+            page_size: self.options.page_size,
+            clock: self.clock(),
+            metrics: self.metrics(),
+            health: self.health(),
+            writer: self.writer(),
+            refusals: self.refusals(),
+            recorder: self.recorder(),
+            kinds: self.kinds.clone(),
+            install_crds: self.options.install_crds.clone(),
+            seed: self.options.seed,
+        }
+    }
+}
+
+/// The tasks of a running operator, and how they are ended.
+struct Running {
+    /// Tasks that run until the end: streams, events and the lease.
+    parts: JoinSet<Part>,
+    /// Projections and the background work of systems.
+    beside: JoinSet<()>,
+    /// The drivers of the systems.
+    drivers: JoinSet<&'static str>,
+    /// Ends the intake of new passes.
+    intake: CancellationToken,
+    /// Releases the lease.
+    release: CancellationToken,
+    /// Whether there is a lease.
+    elected: bool,
+    /// Work after an orderly stop.
+    closing: Vec<BoxFuture<'static, ()>>,
 }
 
 /// Waits until the lease is released, if there is one, and the closing work of the systems has ended. Both run concurrently, so the lease
@@ -397,16 +404,14 @@ fn start_election(
     role
 }
 
-/// Starts every watch. A kind that a system requires is not ready until its first list is complete.
+/// Starts every watch. A kind is not ready until its first list is complete, or has shown that the system can do without it.
 fn start_streams(streams: impl Iterator<Item = Box<dyn Stream>>, shared: &hub::Shared, parts: &mut JoinSet<Part>) {
     for stream in streams {
         let name = stream.name();
         let systems = stream.systems().clone();
-        if systems.values().any(|need| *need == Need::Required) {
-            shared.health.set(format!("kind {name}"), Check::failing("the first list is not complete yet"));
-        }
+        let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
+        shared.health.set(format!("kind {name}"), hub::check_of(shared, stream.kind(), name, &status));
         shared.kinds.send_modify(|kinds| {
-            let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
             kinds.insert(name, status);
         });
         let run = stream.run(shared.clone());

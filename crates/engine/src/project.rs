@@ -11,6 +11,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use signpost_inventory::{At, Entry, Inventory, Origin, Owner, Provenance, Source, Stage};
 use signpost_planning::Refusal;
 use tokio::{sync::watch, time::Instant};
@@ -139,10 +140,24 @@ pub fn origin(id: &ObjectId) -> Origin {
     }
 }
 
+/// The object that a name comes from, for an event about it.
+pub fn reference(provenance: &Provenance) -> ObjectReference {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let Origin { kind, namespace, name } = &provenance.origin;
+    ObjectReference {
+        kind: given(kind),
+        namespace: given(namespace),
+        name: given(name),
+        uid: given(&provenance.uid),
+        ..ObjectReference::default()
+    }
+}
+
 /// The provenance of names that an object wants from a system, which publishes them to `publisher`.
-pub fn wanted_by(id: &ObjectId, publisher: &str) -> Arc<Provenance> {
+pub fn wanted_by(id: &ObjectId, uid: &Arc<str>, publisher: &str) -> Arc<Provenance> {
     Arc::new(Provenance {
         origin: origin(id),
+        uid: uid.clone(),
         source: Source::System,
         publisher: publisher.into(),
         ..Provenance::default()

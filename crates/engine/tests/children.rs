@@ -189,7 +189,7 @@ on_both! {
         proxy.add(Rule::next(1, Fault::Hang).method(Method::PATCH));
         let ours = child(&namespace, "a");
         let applying = tokio::spawn(async move { writer.apply_child(&ours, &json!({ "data": { "l": "ours" } })).await });
-        eventually("the write is under way", Duration::from_secs(10), || async {
+        eventually("the write is under way", Duration::from_mins(2), || async {
             if proxy.writes() == 1 { Ok(()) } else { Err("not yet") }
         }).await;
         let before = make(&cluster, &namespace, json!({ "metadata": { "name": "a" }, "data": { "k": "theirs" } })).await;
@@ -206,7 +206,7 @@ on_both! {
         writer.apply_child(&ours, &json!({ "data": { "k": "v" } })).await.unwrap();
         proxy.add(Rule::next(1, Fault::Hang).method(Method::DELETE));
         let deleting = tokio::spawn(async move { writer.delete_child(&ours).await });
-        eventually("the deletion is under way", Duration::from_secs(10), || async {
+        eventually("the deletion is under way", Duration::from_mins(2), || async {
             if proxy.writes() == 2 { Ok(()) } else { Err("not yet") }
         }).await;
         let api: Api<ConfigMap> = Api::namespaced(cluster.client(), &namespace);

@@ -2,15 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failed step by panicking")]
 
+#[allow(dead_code, missing_docs, unreachable_pub, reason = "the example has its own test")]
+#[path = "example/greeter.rs"]
+mod greeter;
 mod support;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::PostParams};
+use greeter::index::{Greeting, GreetingSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
 use signpost_engine::{
     OperatorError, OperatorOptions,
     health::{Check, Health},
@@ -353,4 +363,39 @@ async fn every_replica_keeps_the_names_of_its_systems_in_the_inventory() {
     shows(&["two.default.example"]).await;
     let owners = inventories[1].owners("mirror");
     assert_eq!(owners.iter().map(Owner::key).collect::<Vec<_>>(), ["default"], "an owner is a key");
+}
+
+/// Only the answer to its creation has shown the child. A list that does not have it is all that reports its deletion.
+#[tokio::test(start_paused = true)]
+async fn a_child_deleted_before_the_watch_delivered_it_is_created_again() {
+    let sandbox = sandbox(1);
+    let user = sandbox.client();
+    support::install_kind(&user, "Greeting").await;
+    // The first watch breaks at its first event. Until the child is deleted all others break, and the next one after that has expired.
+    let (broken, expired, deleted) = (AtomicBool::new(false), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let over = deleted.clone();
+    let faults = FaultPlan::new(move |info, _| match info.verb.as_str() {
+        "watch" | "list" if info.resource != "configmaps" => Fault::None,
+        "watch" if !broken.swap(true, Ordering::Relaxed) => Fault::CutWatch { after: 0 },
+        "watch" | "list" if broken.load(Ordering::Relaxed) && !over.load(Ordering::Relaxed) => Fault::Drop,
+        "watch" if !expired.swap(true, Ordering::Relaxed) => Fault::expired(),
+        _ => Fault::None,
+    });
+    let mut operator = support::operator(sandbox.client_with(faults));
+    greeter::install(&mut operator, String::new());
+    let _running = support::run(operator);
+    let greetings: Api<Greeting> = Api::namespaced(user.clone(), "default");
+    let maps: Api<ConfigMap> = Api::namespaced(user, "default");
+    let greeting = Greeting::new("hello", GreetingSpec { text: "world".into() });
+    greetings.create(&PostParams::default(), &greeting).await.unwrap();
+    eventually("the greeting is served", Duration::from_mins(1), || async {
+        greetings.get("hello").await.unwrap().status.filter(|status| !status.conditions.is_empty())
+    })
+    .await;
+    maps.delete("hello", &DeleteParams::default()).await.unwrap();
+    deleted.store(true, Ordering::Relaxed);
+    eventually("the ConfigMap is created again", Duration::from_mins(2), || async {
+        maps.get_opt("hello").await.unwrap()
+    })
+    .await;
 }

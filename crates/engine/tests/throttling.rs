@@ -71,7 +71,7 @@ on_both! {
         let stop = CancellationToken::new();
         let began = Instant::now();
         let running = tokio::spawn(operator.run(stop.clone()));
-        let at = eventually("listed", Duration::from_secs(30), || async { listed.0.lock().unwrap().ok_or("not yet") }).await;
+        let at = eventually("listed", Duration::from_mins(2), || async { listed.0.lock().unwrap().ok_or("not yet") }).await;
         assert!(at.duration_since(began) >= Duration::from_secs(2), "{:?}", at.duration_since(began));
         stop.cancel();
         running.await.unwrap().unwrap();

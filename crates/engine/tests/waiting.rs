@@ -10,17 +10,16 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 use signpost_engine::{
-    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System,
-    Touch, Watch,
+    DriveOptions, Identity, Index, Job, ObjectId, Outcome, Project, Queue, Report, System, Touch, Watch,
     health::{Check, Health},
 };
 use signpost_inventory::Entry;
 use signpost_sandbox::{DenyRule, Fault, FaultPlan};
 use support::{eventually, mirror::Mirror, sandbox};
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::DropGuard;
 
 /// An index that keeps nothing.
 struct Nothing;
@@ -30,16 +29,6 @@ impl<K: signpost_engine::hub::Watched> Index<K> for Nothing {
     fn deleted(&self, _: &ObjectId) {}
     fn unreadable(&self, _: &Identity, _: &str) {}
     fn listed(&self) {}
-}
-
-fn options() -> OperatorOptions {
-    OperatorOptions { clock: support::clock(), page_size: 2, ..OperatorOptions::default() }
-}
-
-async fn make(client: &Client, name: &str) {
-    let mut map = ConfigMap::default();
-    map.metadata.name = Some(name.to_owned());
-    Api::<ConfigMap>::namespaced(client.clone(), "default").create(&PostParams::default(), &map).await.unwrap();
 }
 
 /// Refuses the lists and watches that `which` selects.
@@ -89,79 +78,16 @@ macro_rules! runs {
 runs!(One, "one");
 runs!(Other, "other");
 
-#[tokio::test(start_paused = true)]
-async fn a_missing_kind_of_one_system_does_not_delay_another() {
-    let sandbox = sandbox(1);
-    let mut operator = Operator::new(sandbox.client(), options());
-    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let calls = Arc::new(Nothing);
-    operator.watch::<Mirror>("one", Watch::required(), calls.clone());
-    operator.watch::<ConfigMap>("other", Watch::required(), calls.clone());
-    let queues = [Queue::new(), Queue::new()];
-    operator.drive(One(Runs(ran.clone(), "one")), queues[0].clone(), DriveOptions::default());
-    operator.drive(Other(Runs(ran.clone(), "other")), queues[1].clone(), DriveOptions::default());
-    for queue in &queues {
-        queue.touch("key".to_owned(), Touch::All);
-    }
-    let health = operator.health();
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(*ran.lock().unwrap(), ["other"]);
-    let checks = health.checks();
-    let Check::Failing { message, .. } = &checks["kind mirrors.test.signpost.dev"] else { panic!("{checks:?}") };
-    assert!(message.starts_with("one: Mirror: the CRD"), "system and kind are named: {message}");
-    support::install_mirrors(&sandbox.client()).await;
-    eventually("the other one runs too", Duration::from_mins(1), async || {
-        (*ran.lock().unwrap() == ["other", "one"]).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
-    let sandbox = sandbox(1);
-    support::install_mirrors(&sandbox.client()).await;
-    let user = sandbox.client();
-    make(&user, "a").await;
-    // Mirrors take ten seconds to list.
-    let slow = FaultPlan::new(|info, _| {
-        if info.resource == "mirrors" && info.verb == "list" {
-            Fault::Delay(Duration::from_secs(10))
-        } else {
-            Fault::None
-        }
-    });
-    let mut operator = Operator::new(sandbox.client_with(slow), options());
-    let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
-    let calls = Arc::new(Nothing);
-    operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
-    operator.watch::<Mirror>("one", Watch::optional(), calls.clone());
-    let queue = Queue::new();
-    operator.drive(One(Runs(ran.clone(), "one")), queue.clone(), DriveOptions::default());
-    queue.touch("key".to_owned(), Touch::All);
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
-    sleep(Duration::from_secs(5)).await;
-    assert!(ran.lock().unwrap().is_empty(), "the first list of mirrors is in progress");
-    eventually("it runs after the list", Duration::from_mins(1), async || {
-        (!ran.lock().unwrap().is_empty()).then_some(())
-    })
-    .await;
-}
-
 /// A system that needs ConfigMaps and reads mirrors where it can, and another one beside it that needs ConfigMaps alone.
 struct Beside {
     ran: Arc<Mutex<Vec<&'static str>>>,
     health: Health,
-    _stop: tokio_util::sync::DropGuard,
+    _running: DropGuard,
 }
 
 impl Beside {
     fn start(client: Client, mirrors: Watch) -> Self {
-        let mut operator = Operator::new(client, options());
+        let mut operator = support::operator(client);
         let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let calls = Arc::new(Nothing);
         operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
@@ -174,10 +100,7 @@ impl Beside {
             queue.touch("key".to_owned(), Touch::All);
         }
         let health = operator.health();
-        let stop = CancellationToken::new();
-        let guard = stop.clone().drop_guard();
-        tokio::spawn(operator.run(stop));
-        Self { ran, health, _stop: guard }
+        Self { ran, health, _running: support::run(operator) }
     }
 
     fn ran(&self) -> Vec<&'static str> {
@@ -193,6 +116,39 @@ impl Beside {
     fn check(&self) -> Check {
         self.health.checks()["kind mirrors.test.signpost.dev"].clone()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_of_one_system_does_not_delay_another() {
+    let sandbox = sandbox(1);
+    let both = Beside::start(sandbox.client(), Watch::required());
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(both.ran(), ["other"]);
+    let Check::Failing { message, .. } = both.check() else { panic!("{:?}", both.check()) };
+    assert!(message.starts_with("one: Mirror: the CRD"), "system and kind are named: {message}");
+    support::install_mirrors(&sandbox.client()).await;
+    both.until_both_ran().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
+    let sandbox = sandbox(1);
+    support::install_mirrors(&sandbox.client()).await;
+    // Mirrors take ten seconds to list.
+    let slow = FaultPlan::new(|info, _| {
+        if info.resource == "mirrors" && info.verb == "list" {
+            Fault::Delay(Duration::from_secs(10))
+        } else {
+            Fault::None
+        }
+    });
+    let both = Beside::start(sandbox.client_with(slow), Watch::optional());
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(both.ran(), ["other"], "the first list of mirrors is in progress");
+    let Check::Failing { message, .. } = both.check() else { panic!("{:?}", both.check()) };
+    assert_eq!(message, "one: Mirror: the first list is not complete yet");
+    both.until_both_ran().await;
+    assert_eq!((both.check(), both.health.is_ready()), (Check::Ok, true));
 }
 
 #[tokio::test(start_paused = true)]

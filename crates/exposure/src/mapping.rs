@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn every_line_that_cannot_be_read_is_reported_with_its_number() {
-        let text = "good=tunnel\nnothing\n=x\ny=\ngood=other\ngood=tunnel\nBad=x\na=b/c/d\n";
+        let text = "good=tunnel\nnothing\n=x\ny=\ngood=other\ngood=tunnel\nBad=x\na=b/c/d\nz=Infra/c\n";
         let errors = TunnelMapping::parse(text).unwrap_err();
-        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 7, 8]);
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 7, 8, 9]);
         assert_eq!(errors[0].to_string(), "line 2: \"nothing\" has no '='; write alias=tunnel");
         assert!(errors[3].to_string().contains("already stands for \"tunnel\""), "{}", errors[3]);
     }

@@ -95,6 +95,7 @@ fn what_is_switched_on_is_accepted() {
     assert_eq!(by_list("grafana.internal", ALL).unwrap().domain, name("grafana.internal"));
     let wildcard = by_list("*.apps.example.com", ALL).unwrap();
     assert_eq!((wildcard.subdomain.as_str(), wildcard.domain.undotted()), ("*.apps", "example.com"));
+    assert!(matches!(by_list("*.co.uk", ALL), Err(HostError::PublicSuffix(_))), "every name below a public suffix");
 }
 
 fn domain(text: &str, shape: Shape, verified: bool) -> BaseDomain {

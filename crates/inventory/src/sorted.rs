@@ -118,13 +118,13 @@ fn replace<'a>(
     into.reserve(old.size_hint().0);
     while let Some(edit) = edits.next_if(&here) {
         same_names &= matches!(edit, Edit::Replace(..));
-        let (gone, new) = match edit {
-            Edit::Remove(gone) => (Some(gone), None),
-            Edit::Replace(gone, new) => (Some(gone), Some(new)),
+        let (removed, new) = match edit {
+            Edit::Remove(removed) => (Some(removed), None),
+            Edit::Replace(removed, new) => (Some(removed), Some(new)),
             Edit::Insert(new) => (None, Some(new)),
         };
-        match (gone, &new) {
-            (Some(gone), _) => into.extend(old.by_ref().take_while(|view| !Arc::ptr_eq(view, gone)).cloned()),
+        match (removed, &new) {
+            (Some(removed), _) => into.extend(old.by_ref().take_while(|view| !Arc::ptr_eq(view, removed)).cloned()),
             (None, Some(new)) => {
                 while let Some(view) = old.next_if(|view| view.place() < new.place()) {
                     into.push(view.clone());

@@ -212,9 +212,9 @@ fn merge<'a>(
         let order = |old: &View| (old.name(), old.rtype(), old.ordinal).cmp(&(&entry.name, entry.rtype, ordinal));
         let mut at = before.peek().map(|old| order(old));
         while at == Some(Ordering::Less)
-            && let Some(gone) = before.next()
+            && let Some(removed) = before.next()
         {
-            remove(gone, &mut changes, &mut edits);
+            remove(removed, &mut changes, &mut edits);
             at = before.peek().map(|old| order(old));
         }
         let Some(old) = before.next_if(|_| at == Some(Ordering::Equal)) else {
@@ -243,8 +243,8 @@ fn merge<'a>(
         edits.push(Edit::Replace(old, view.clone()));
         views.push(view);
     }
-    for gone in before {
-        remove(gone, &mut changes, &mut edits);
+    for removed in before {
+        remove(removed, &mut changes, &mut edits);
     }
     (views, changes, edits)
 }

@@ -86,6 +86,8 @@ pub struct Refusal {
 pub struct Provenance {
     /// The object that they come from.
     pub origin: Origin,
+    /// The UID of that object; empty where it is not known.
+    pub uid: Arc<str>,
     /// How the names became known.
     pub source: Source,
     /// Their groups.

@@ -2,6 +2,9 @@
 //!
 //! In: claims as objects are created and deleted, in any order. Out: the holder of a key (oldest claim, then lowest UID, then holder) and
 //! the queue behind it. The answer depends on the claims alone, not on their order of arrival.
+//!
+//! The order of [`Claim`] is the only one: every system compares claims. Two variants differ in what decides between claims of one second:
+//! the name alone ([`Claim::by_name`]), or what is served already ([`Claim::cmp_served`]).
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -12,7 +15,7 @@ use jiff::Timestamp;
 pub struct Claim<H> {
     /// Since when: the object's creation.
     pub since: Timestamp,
-    /// The object's UID, which decides between claims of one second.
+    /// The object's UID, which decides between claims of one second; empty where its name does.
     pub uid: Arc<str>,
     /// The object.
     pub holder: H,
@@ -22,6 +25,12 @@ impl<H> Claim<H> {
     /// A claim of `holder` since then.
     pub fn new(holder: H, since: Timestamp, uid: impl Into<Arc<str>>) -> Self {
         Self { since, uid: uid.into(), holder }
+    }
+
+    /// A claim of `holder` since then. The first by name is the owner among claims of one second: the same one after a restore from a backup, which
+    /// changes every UID.
+    pub fn by_name(holder: H, since: Timestamp) -> Self {
+        Self::new(holder, since, "")
     }
 }
 
@@ -78,11 +87,11 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
         let before = self.holder_of(&key).map(|first| first.holder.clone());
         self.withdraw(&key, &claim.holder);
         let claimant = claim.holder.clone();
-        let Some(line) = self.queues.get_mut(&key) else {
+        let Some(queue) = self.queues.get_mut(&key) else {
             self.queues.insert(key, ClaimQueue { first: claim, rest: Vec::new() });
             return Standing::Holds { displaced: None };
         };
-        match line.add(claim) {
+        match queue.add(claim) {
             Some(holder) => Standing::Waits { holder },
             None => Standing::Holds { displaced: before.filter(|before| *before != claimant) },
         }
@@ -97,7 +106,7 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
 
     /// The claim that owns the key.
     pub fn holder_of(&self, key: &K) -> Option<&Claim<H>> {
-        self.queues.get(key).map(|line| &line.first)
+        self.queues.get(key).map(|queue| &queue.first)
     }
 
     /// Whether the key is owned by that holder.
@@ -107,17 +116,17 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
 
     /// The claims after the holder's, next one first.
     pub fn waiting(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
-        self.queues.get(key).into_iter().flat_map(|line| &line.rest)
+        self.queues.get(key).into_iter().flat_map(|queue| &queue.rest)
     }
 
     /// All claims on the key, the holder's first.
-    pub fn line(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
+    pub fn queue(&self, key: &K) -> impl Iterator<Item = &Claim<H>> {
         self.holder_of(key).into_iter().chain(self.waiting(key))
     }
 
     /// Every claimed key and the claim that owns it, in order.
-    pub fn held(&self) -> impl Iterator<Item = (&K, &Claim<H>)> {
-        self.queues.iter().map(|(key, line)| (key, &line.first))
+    pub fn owned(&self) -> impl Iterator<Item = (&K, &Claim<H>)> {
+        self.queues.iter().map(|(key, queue)| (key, &queue.first))
     }
 
     /// How many keys are claimed.
@@ -131,15 +140,15 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
     }
 
     fn withdraw(&mut self, key: &K, holder: &H) {
-        let Some(line) = self.queues.get_mut(key) else { return };
-        if line.first.holder != *holder {
-            line.rest.retain(|claim| claim.holder != *holder);
-            line.rest.shrink_to_fit();
-        } else if line.rest.is_empty() {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if queue.first.holder != *holder {
+            queue.rest.retain(|claim| claim.holder != *holder);
+            queue.rest.shrink_to_fit();
+        } else if queue.rest.is_empty() {
             self.queues.remove(key);
         } else {
-            line.first = line.rest.remove(0);
-            line.rest.shrink_to_fit();
+            queue.first = queue.rest.remove(0);
+            queue.rest.shrink_to_fit();
         }
     }
 }
@@ -166,8 +175,8 @@ mod tests {
         Claim::new(holder, Timestamp::from_second(second).unwrap(), uid)
     }
 
-    fn line(claims: &Claims<&str, &'static str>, key: &'static str) -> Vec<&'static str> {
-        claims.line(&key).map(|claim| claim.holder).collect()
+    fn holders(claims: &Claims<&str, &'static str>, key: &'static str) -> Vec<&'static str> {
+        claims.queue(&key).map(|claim| claim.holder).collect()
     }
 
     #[test]
@@ -176,7 +185,7 @@ mod tests {
         assert_eq!(claims.insert("www", claim("b", 2, "u2")), Standing::Holds { displaced: None });
         assert_eq!(claims.insert("www", claim("c", 3, "u3")), Standing::Waits { holder: "b" });
         assert_eq!(claims.insert("www", claim("a", 1, "u1")), Standing::Holds { displaced: Some("b") });
-        assert_eq!(line(&claims, "www"), ["a", "b", "c"]);
+        assert_eq!(holders(&claims, "www"), ["a", "b", "c"]);
         assert_eq!(claims.waiting(&"www").map(|claim| claim.holder).collect::<Vec<_>>(), ["b", "c"]);
     }
 
@@ -185,7 +194,7 @@ mod tests {
         let mut claims = Claims::new();
         claims.insert("www", claim("a", 1, "u2"));
         claims.insert("www", claim("b", 1, "u1"));
-        assert_eq!(line(&claims, "www"), ["b", "a"]);
+        assert_eq!(holders(&claims, "www"), ["b", "a"]);
     }
 
     #[test]
@@ -198,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn claims_by_name_are_ordered_by_age_then_by_name() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut claims = [Claim::by_name("b", at(2)), Claim::by_name("c", at(1)), Claim::by_name("a", at(2))];
+        claims.sort();
+        assert_eq!(claims.map(|claim| claim.holder), ["c", "a", "b"]);
+    }
+
+    #[test]
     fn removing_the_holder_passes_the_key_to_the_next_claim() {
         let mut claims = Claims::new();
         for (holder, second) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -206,7 +223,7 @@ mod tests {
         assert_eq!(claims.remove(&"www", &"a").map(|claim| claim.holder), Some("b"));
         assert_eq!(claims.remove(&"www", &"c"), None);
         assert_eq!(claims.remove(&"www", &"stranger"), None);
-        assert_eq!(line(&claims, "www"), ["b"]);
+        assert_eq!(holders(&claims, "www"), ["b"]);
         assert_eq!(claims.remove(&"www", &"b"), None);
         assert!(claims.is_empty());
     }
@@ -226,9 +243,9 @@ mod tests {
         claims.insert("www", claim("a", 1, "u1"));
         claims.insert("www", claim("b", 2, "u2"));
         assert_eq!(claims.insert("www", claim("a", 1, "u1")), Standing::Holds { displaced: None });
-        assert_eq!(line(&claims, "www"), ["a", "b"]);
+        assert_eq!(holders(&claims, "www"), ["a", "b"]);
         assert_eq!(claims.insert("www", claim("a", 3, "u3")), Standing::Waits { holder: "b" });
-        assert_eq!(line(&claims, "www"), ["b", "a"]);
+        assert_eq!(holders(&claims, "www"), ["b", "a"]);
     }
 
     #[test]
@@ -237,8 +254,8 @@ mod tests {
         claims.insert("www", claim("a", 1, "u1"));
         claims.insert("api", claim("b", 2, "u2"));
         assert_eq!(claims.len(), 2);
-        let held: Vec<_> = claims.held().map(|(key, claim)| (*key, claim.holder)).collect();
-        assert_eq!(held, [("api", "b"), ("www", "a")]);
+        let owned: Vec<_> = claims.owned().map(|(key, claim)| (*key, claim.holder)).collect();
+        assert_eq!(owned, [("api", "b"), ("www", "a")]);
         assert_eq!(claims.holder_of(&"mail"), None);
     }
 }

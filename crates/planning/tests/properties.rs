@@ -52,11 +52,11 @@ proptest! {
     fn the_claims_of_a_key_are_sorted_and_have_each_holder_once(claims in vec(claim(), 0..20)) {
         let all = made(&claims);
         for key in 0..3_u8 {
-            let line: Vec<_> = all.line(&key).collect();
-            prop_assert!(line.is_sorted());
-            let holders: BTreeSet<u8> = line.iter().map(|claim| claim.holder).collect();
+            let queue: Vec<_> = all.queue(&key).collect();
+            prop_assert!(queue.is_sorted());
+            let holders: BTreeSet<u8> = queue.iter().map(|claim| claim.holder).collect();
             let expected: BTreeSet<u8> = claims.iter().filter(|claim| claim.0 == key).map(|claim| claim.1).collect();
-            prop_assert_eq!(holders.len(), line.len());
+            prop_assert_eq!(holders.len(), queue.len());
             prop_assert_eq!(holders, expected);
         }
     }

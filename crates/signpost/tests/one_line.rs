@@ -130,7 +130,7 @@ mod greeter {
 
 fn once() -> DemoArgs {
     let (dns_port, api_port, health_port) = (0, 0, 0);
-    DemoArgs { once: true, examples: None, dns_port, api_port, health_port, kubeconfig: None, timeout: 60 }
+    DemoArgs { once: true, examples: None, dns_port, api_port, health_port, kubeconfig: None, timeout: 120 }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +161,7 @@ async fn the_documented_spec_installs_a_system_that_works() {
     let greeting = system::index::Greeting::new("hello", system::index::GreetingSpec { text: "world".into() });
     Api::default_namespaced(client.clone()).create(&PostParams::default(), &greeting).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
-    let deadline = Duration::from_mins(1);
+    let deadline = Duration::from_mins(2);
     let text = eventually("the greeting has its ConfigMap", deadline, async || {
         let map = maps.get_opt("hello").await.map_err(|error| error.to_string())?;
         map.and_then(|map| map.data?.remove("text")).ok_or_else(|| "none yet".to_owned())

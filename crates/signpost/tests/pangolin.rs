@@ -24,7 +24,7 @@ use signpost_sandbox::edge::Answer;
 use signpost_testkit::pangolin::{ORG, Pangolin};
 use signpost_testkit::{Cluster, eventually, free_port, on_both};
 
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The Deployment of the example.
 fn example() -> Value {

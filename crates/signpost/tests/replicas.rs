@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use signpost_testkit::pihole::PiholeV6;
 use signpost_testkit::{Cluster, FaultProxy, Seen, eventually, on_both};
 
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// One replica, and its requests.
 struct Replica {

@@ -160,6 +160,20 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
+/// `cargo test --workspace` leaves out the test of the operator's memory, so `make test` must run it elsewhere.
+#[test]
+fn make_test_runs_the_memory_test_in_a_fast_build() {
+    let makefile = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile")).unwrap();
+    let (_, scale) = makefile.split_once("\nscale:").unwrap();
+    let mut recipe = scale.lines().skip(1).take_while(|line| line.starts_with('\t'));
+    assert!(
+        recipe.any(
+            |line| line.contains("cargo test") && line.ends_with("--profile simulation --workspace --bench memory")
+        )
+    );
+    assert!(makefile.lines().any(|line| line.starts_with("test:") && line.contains(" scale ")));
+}
+
 #[test]
 fn every_test_that_the_readme_names_for_a_defect_exists() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));

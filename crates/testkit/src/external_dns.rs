@@ -34,7 +34,7 @@ pub struct ExternalDnsOptions {
     pub zone: String,
     /// `--txt-owner-id`.
     pub owner: String,
-    /// `--policy`.
+    /// `--policy`; empty for none.
     pub policy: &'static str,
     /// Between two passes. An event starts one too, a few seconds later.
     pub interval: Duration,
@@ -90,11 +90,11 @@ impl ExternalDns {
             format!("--pdns-api-key={key}"),
             format!("--domain-filter={}", options.zone),
             format!("--txt-owner-id={}", options.owner),
-            format!("--policy={}", options.policy),
             format!("--interval={}ms", options.interval.as_millis()),
             format!("--metrics-address=127.0.0.1:{}", free_port()),
         ];
-        args.extend(options.more.iter().cloned());
+        let policy = Some(format!("--policy={}", options.policy)).filter(|_| !options.policy.is_empty());
+        args.extend(policy.into_iter().chain(options.more.iter().cloned()));
         let spec = Spec { name: "external-dns", program, args, dir: scratch_dir("external-dns") };
         Some(Self { process: Process::start(&spec) })
     }
@@ -104,6 +104,11 @@ impl ExternalDns {
         if let Some(ended) = self.process.ended() {
             panic!("{ended}");
         }
+    }
+
+    /// The message of its end, when it has ended by itself.
+    pub fn ended(&mut self) -> Option<String> {
+        self.process.ended()
     }
 
     /// Its log so far.
@@ -150,5 +155,14 @@ impl Publisher {
     /// Panics with the end of its log when it has ended by itself.
     pub fn must_run(&mut self) {
         self.process.must_run();
+    }
+
+    /// Waits until it has ended by itself; returns the message, with the end of its log.
+    pub async fn ends(&mut self) -> String {
+        eventually("external-dns ends", PATIENCE, || {
+            let ended = self.process.ended();
+            async move { ended.ok_or(()) }
+        })
+        .await
     }
 }

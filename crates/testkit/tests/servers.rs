@@ -12,7 +12,7 @@ use signpost_testkit::{
 };
 
 /// Longest wait for a condition.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 on_both! {
     async fn every_namespace_has_a_new_name(cluster) {

@@ -1,4 +1,4 @@
-//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind. And `dev/image-tags`.
+//! `dev/setup` when something fails: it reports the part, the log and the next step, and leaves nothing behind. And `dev/image-tags` and the image.
 //!
 //! It runs with its own PATH: the usual tools, and stand-ins for go, apt-get, df, id and sleep whose behaviour each test sets.
 
@@ -458,4 +458,34 @@ fn a_release_has_the_tags_of_its_versions_and_a_branch_has_none_of_them() {
         assert!(out.status.success(), "{of}: {out:?}");
         assert_eq!(String::from_utf8_lossy(&out.stdout), tags, "{of}");
     }
+}
+
+/// R074: two stages, a static binary of musl that the build checks, a base without a shell, and no root. No image is built here.
+#[test]
+fn r074_the_image_has_a_static_binary_on_a_distroless_base_and_no_root() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = std::fs::read_to_string(root.join("deploy/Dockerfile")).unwrap();
+    let steps: Vec<&str> = file.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    let bases: Vec<&str> = steps.iter().filter_map(|step| step.strip_prefix("FROM ")).collect();
+    assert_eq!(bases, ["rust:1.95-alpine AS build", "gcr.io/distroless/static-debian12:nonroot"]);
+    let toolchain = std::fs::read_to_string(root.join("rust-toolchain.toml")).unwrap();
+    assert!(
+        toolchain.contains("channel = \"1.95.0\"") && steps.contains(&"ENV RUSTUP_TOOLCHAIN=1.95.0"),
+        "{toolchain}"
+    );
+    let last = steps.iter().rposition(|step| step.starts_with("FROM ")).unwrap();
+    assert!(
+        steps[..last]
+            .contains(&"RUN readelf --dynamic target/release/signpost > /tmp/dynamic && ! grep NEEDED /tmp/dynamic"),
+        "{file}"
+    );
+    assert_eq!(
+        steps[last + 1..],
+        [
+            "COPY --from=build /src/target/release/signpost /usr/local/bin/signpost",
+            "USER 65532:65532",
+            "ENTRYPOINT [\"/usr/local/bin/signpost\"]",
+            "CMD [\"run\"]",
+        ]
+    );
 }

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_ours_without_a_read_while_the_fields_that_prove_it_are_unchanged() {
+    fn a_child_is_ours_without_a_read_while_its_proof_is_unchanged() {
         let mut table = Table::default();
         table.view_of(Kind::of::<ConfigMap>(), true);
         let object = |version: &str, value: &str| {

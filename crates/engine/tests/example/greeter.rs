@@ -51,6 +51,12 @@ pub mod index {
         pub queue: Queue<String, Arc<ObjectId>>,
     }
 
+    impl Greetings {
+        pub fn touch(&self, id: &Arc<ObjectId>) {
+            self.queue.touch(id.namespace.clone().unwrap_or_default(), Touch::One(id.clone()));
+        }
+    }
+
     impl Index<Greeting> for Greetings {
         fn applied(&self, object: &Greeting) {
             let identity = Identity::of(object);
@@ -60,9 +66,9 @@ pub mod index {
             let before = known.get(&id).filter(|before| before.identity.asks_the_same(&identity));
             let (same, decided) = (before.is_some(), before.and_then(|before| before.decided.clone()));
             known.insert(id.clone(), Known { identity, text: object.spec.text.clone(), conditions, decided });
-            let key = id.namespace.clone().unwrap_or_default();
             // A new status of ours, or a foreign change of it, is for the status path; anything else is for a pass.
-            if same { self.queue.statuses().enqueue([(id, key)]) } else { self.queue.touch(key, Touch::One(id)) }
+            let key = id.namespace.clone().unwrap_or_default();
+            if same { self.queue.statuses().enqueue([(id, key)]) } else { self.touch(&id) }
         }
 
         fn deleted(&self, id: &ObjectId) {
@@ -76,15 +82,12 @@ mod decide {
     use super::*;
 
     pub type Todo = Vec<(index::Known, Result<String, Refusal>)>;
-    pub type Done = Vec<(index::Known, Result<Result<(), ChildError>, Refusal>)>;
+    pub type Done = Vec<(index::Known, Result<Result<(), Refusal>, ChildError>)>;
 
     pub fn plan(observed: Vec<index::Known>) -> Todo {
         let empty = || Refusal::new(Reason::InvalidSpec, "spec.text is empty; write a text");
-        let decide = |known: index::Known| {
-            let text = Some(known.text.clone()).filter(|text| !text.is_empty()).ok_or_else(empty);
-            (known, text)
-        };
-        observed.into_iter().map(decide).collect()
+        let text = |known: &index::Known| Some(known.text.clone()).filter(|text| !text.is_empty()).ok_or_else(empty);
+        observed.into_iter().map(|known| (known.clone(), text(&known))).collect()
     }
 
     pub fn report(applied: Done) -> Report<Greeter> {
@@ -92,12 +95,11 @@ mod decide {
         for (known, done) in applied {
             match done {
                 // Only successes are reported: after a failure the last true status is kept.
-                Ok(Err(error)) => {
-                    outcome =
-                        Outcome::Retry { class: (&error).into(), objects: Touched::Some([known.identity.id].into()) };
+                Err(error) => {
+                    let objects = Touched::Some([known.identity.id].into());
+                    outcome = Outcome::Retry { class: (&error).into(), objects };
                 }
-                Ok(Ok(())) => statuses.push((known.identity, Ok(()))),
-                Err(refusal) => statuses.push((known.identity, Err(refusal))),
+                Ok(decided) => statuses.push((known.identity, decided)),
             }
         }
         Report { statuses, ..Report::new(outcome) }
@@ -144,13 +146,14 @@ impl System for Greeter {
         for (known, text) in todo {
             let done = match text {
                 Ok(text) => {
-                    let content = json!({ "data": { "text": format!("{}{text}", self.prefix) } });
-                    let id = &known.identity.id;
-                    let proof = Proof::Label { key: "greeting".into(), value: id.name.clone() };
+                    let (id, data) = (&known.identity.id, json!({ "text": format!("{}{text}", self.prefix) }));
+                    // Ours by its label or by its owner, with which the cluster deletes it.
+                    let label = Proof::Label { key: "greeting".into(), value: id.name.clone() };
+                    let proof = Proof::Any(vec![label, Proof::Owner(Box::new(known.identity.owner_reference()))]);
                     let child = Child::new::<ConfigMap>(id.namespace.as_deref(), &id.name, proof);
-                    Ok(self.writer.apply_child(&child, &content).await.map(drop))
+                    self.writer.apply_child(&child, &json!({ "data": data })).await.map(|_| Ok(()))
                 }
-                Err(refusal) => Err(refusal),
+                Err(refusal) => Ok(Err(refusal)),
             };
             applied.push((known, done));
         }
@@ -185,20 +188,19 @@ impl System for Greeter {
     }
 }
 
-/// Adds the system. `prefix` stands before every text.
+/// Adds the system. Every text begins with `prefix`.
 pub fn install(operator: &mut Operator, prefix: String) {
     let queue = Queue::new();
     let greetings = Arc::new(index::Greetings { known: Mutex::default(), queue: queue.clone() });
     operator.watch::<index::Greeting>(Greeter::NAME, Watch::required().reported(&[]), greetings.clone());
     // A ConfigMap that is changed or deleted is corrected: its Greeting is touched.
-    let touched = greetings.clone();
-    let children = ChildIndex::<ConfigMap, String>::new(
-        |map| map.labels().get("greeting").cloned(),
-        move |id, name| {
-            let greeting = ObjectId::new::<index::Greeting>(id.namespace.as_deref(), name);
-            touched.queue.touch(id.namespace.clone().unwrap_or_default(), Touch::One(Arc::new(greeting)));
-        },
-    );
+    let (one, all) = (greetings.clone(), greetings.clone());
+    let owner = |map: &ConfigMap| {
+        let greeting = map.labels().get("greeting")?;
+        Some(Arc::new(ObjectId::new::<index::Greeting>(map.namespace().as_deref(), greeting)))
+    };
+    let lost = move || all.known.lock().unwrap().keys().for_each(|id| all.touch(id));
+    let children = ChildIndex::new(owner, move |_, id| one.touch(id), lost);
     operator.watch::<ConfigMap>(Greeter::NAME, Watch::required().labels("greeting").children(), Arc::new(children));
     let system = Greeter { greetings, writer: operator.writer(), prefix };
     operator.drive(system, queue, DriveOptions::default());

@@ -6,31 +6,25 @@ mod greeter;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::time::Duration;
-
 use greeter::index::{Greeting, GreetingSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::DeleteParams, api::PostParams};
-use signpost_engine::{Operator, OperatorOptions};
 
 #[tokio::test(start_paused = true)]
 async fn a_greeting_is_served_refused_and_restored() {
     let sandbox = support::sandbox(1);
     let user = sandbox.client();
     support::install_kind(&user, "Greeting").await;
-    let mut operator =
-        Operator::new(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
+    let mut operator = support::operator(sandbox.client());
     greeter::install(&mut operator, String::new());
-    let stop = tokio_util::sync::CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    tokio::spawn(operator.run(stop));
+    let _running = support::run(operator);
     let greetings: Api<Greeting> = Api::namespaced(user.clone(), "default");
     let maps: Api<ConfigMap> = Api::namespaced(user, "default");
     for (name, text) in [("hello", "world"), ("empty", "")] {
         let greeting = Greeting::new(name, GreetingSpec { text: text.into() });
         greetings.create(&PostParams::default(), &greeting).await.unwrap();
     }
-    let minute = Duration::from_mins(1);
+    let minute = std::time::Duration::from_mins(1);
     let judged = async |name: &str, reason: &str| {
         let status = greetings.get(name).await.unwrap().status?;
         status.conditions.first().filter(|condition| condition.reason == reason).map(drop)
@@ -41,4 +35,7 @@ async fn a_greeting_is_served_refused_and_restored() {
     assert_eq!(text().await.as_deref(), Some("world"));
     maps.delete("hello", &DeleteParams::default()).await.unwrap();
     assert_eq!(support::eventually("the ConfigMap is created again", minute, text).await, "world");
+    greetings.delete("hello", &DeleteParams::default()).await.unwrap();
+    let deleted = async || maps.get_opt("hello").await.unwrap().is_none().then_some(());
+    support::eventually("the ConfigMap is deleted with its Greeting", minute, deleted).await;
 }

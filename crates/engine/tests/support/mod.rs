@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
-use signpost_engine::clock::ManualClock;
+use signpost_engine::{Operator, OperatorOptions, clock::ManualClock};
 use signpost_sandbox::{Sandbox, SandboxClock, SandboxOptions};
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// When every test begins.
 pub fn start() -> Timestamp {
@@ -27,6 +28,18 @@ pub fn clock() -> Arc<ManualClock> {
 /// An empty cluster on paused time.
 pub fn sandbox(seed: u64) -> Sandbox {
     Sandbox::new(SandboxOptions { clock: SandboxClock::tokio_from(start()), seed, ..SandboxOptions::default() })
+}
+
+/// A replica without systems, whose clock follows the paused time of the test.
+pub fn operator(client: Client) -> Operator {
+    Operator::new(client, OperatorOptions { clock: clock(), ..OperatorOptions::default() })
+}
+
+/// Runs the operator until the guard is dropped.
+pub fn run(operator: Operator) -> DropGuard {
+    let stop = CancellationToken::new();
+    tokio::spawn(operator.run(stop.clone()));
+    stop.drop_guard()
 }
 
 /// The CRD of [`mirror::Mirror`].

@@ -181,3 +181,25 @@ fn headers_that_are_rejected_are_not_quoted() {
         assert!(!problems[0].to_string().contains("s3cret"), "{}", problems[0]);
     }
 }
+
+#[test]
+fn a_tunnel_is_a_name_or_a_namespace_and_a_name() {
+    for (value, fine) in
+        [("edge", true), ("infra/edge.eu", true), ("Infra/edge", false), ("infra/", false), ("a/b/c", false)]
+    {
+        assert_eq!(read(&[("tunnel-name", value)]).problems.is_empty(), fine, "{value}");
+    }
+}
+
+#[test]
+fn a_name_that_is_far_too_long_has_no_nearest_one() {
+    let name = "subdomain".repeat(10);
+    let problems = read(&[(&name, "x")]).problems;
+    assert!(matches!(&problems[..], [Problem::Unknown { nearest: None, .. }]), "{problems:?}");
+}
+
+#[test]
+fn headers_of_a_json_object_are_names_and_values() {
+    let error = serde_json::from_str::<super::Pairs>("1").err().unwrap();
+    assert!(error.to_string().contains("expected an object of names and values"), "{error}");
+}

@@ -21,7 +21,7 @@ pub(crate) fn wrong_host(wanted: &Fqdn, got: Option<&Fqdn>) -> PangolinError {
 }
 
 /// Refuses a host that a listed resource has.
-pub(crate) fn look(resources: &[Listed], host: &Fqdn) -> Result<(), PangolinError> {
+pub(crate) fn host_is_free(resources: &[Listed], host: &Fqdn) -> Result<(), PangolinError> {
     match resources.iter().find(|listed| listed.host.as_ref() == Some(host)) {
         None => Ok(()),
         Some(other) => {

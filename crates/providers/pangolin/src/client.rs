@@ -160,7 +160,7 @@ impl PangolinClient {
             return Err(PangolinError::HostTaken { host: host.undotted().to_owned(), by });
         }
         let _reserved = Reserved { hosts: &self.creating, host: host.clone() };
-        checks::look(&self.read_resources(self.timing.look).await?, host)?;
+        checks::host_is_free(&self.read_resources(self.timing.list_age).await?, host)?;
         let send = |mode| {
             let call = self.in_org(Method::PUT, "resource", "createResource");
             self.write(call.body(wire::create_body(name, domain, &place, mode)))

@@ -27,7 +27,7 @@ pub struct Timing {
     /// How long domains and sites are kept.
     pub expiry: Duration,
     /// How old the list of resources may be that decides whether a host is free.
-    pub look: Duration,
+    pub list_age: Duration,
     /// Calls at once: each costs the server a password hash.
     pub parallel: usize,
 }
@@ -38,7 +38,7 @@ impl Default for Timing {
             connect: Duration::from_secs(3),
             total: Duration::from_secs(15),
             expiry: Duration::from_mins(5),
-            look: Duration::from_secs(30),
+            list_age: Duration::from_secs(30),
             parallel: 2,
         }
     }

@@ -201,7 +201,7 @@ impl Pangolin for MemoryPangolin {
     fn create_resource<'a>(&'a self, new: &'a NewResource) -> Answer<'a, Resource> {
         self.write(|state| {
             checks::place(&state.domains, &new.domain, &new.host)?;
-            checks::look(&state.listed(), &new.host)?;
+            checks::host_is_free(&state.listed(), &new.host)?;
             let id = ResourceId(state.number());
             let made = Resource {
                 id,

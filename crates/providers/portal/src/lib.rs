@@ -7,10 +7,13 @@
 //! Answers are hostile: their size, the number of pages and names, and the length of every text are bounded. Names that the other portal has from
 //! a third one are left out, so two portals that show each other do not collect each other's copies.
 
+mod memory;
 mod wire;
 
+use std::fmt;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +23,8 @@ use signpost_provider_http::{
 use thiserror::Error;
 use url::Url;
 
-use wire::{Fqdn, ListFqdns, ListPortals, NoFilter, Portals, Problem};
+pub use memory::MemoryPortals;
+use wire::{Fqdn, ListFqdns, ListPortals, NoFilter, Problem};
 
 /// Names of one page, and most names and pages of one portal.
 const PAGE: i32 = 1_000;
@@ -94,6 +98,31 @@ impl RemoteName {
     }
 }
 
+/// The parts that a portal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a field of the message
+pub struct Features {
+    /// Names.
+    pub dns: bool,
+    /// Releases.
+    pub releases: bool,
+    /// Network policies.
+    pub network_policy: bool,
+    /// Alerts.
+    pub alerts: bool,
+    /// Components.
+    pub status_page: bool,
+    /// Images.
+    pub image_inventory: bool,
+}
+
+impl From<wire::Features> for Features {
+    fn from(features: wire::Features) -> Self {
+        let wire::Features { dns, releases, network_policy, alerts, status_page, image_inventory } = features;
+        Self { dns, releases, network_policy, alerts, status_page, image_inventory }
+    }
+}
+
 /// The names of a portal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteNames {
@@ -101,12 +130,36 @@ pub struct RemoteNames {
     pub portal: String,
     /// Its title.
     pub title: String,
-    /// Whether it shows names.
-    pub dns: bool,
+    /// The parts that it shows; `None` for a server that does not know parts, and shows all that it has.
+    pub features: Option<Features>,
     /// The names, in the order of the answer.
     pub names: Vec<RemoteName>,
     /// How many more it has than are read.
     pub omitted: usize,
+}
+
+/// Reads portals of other clusters.
+pub trait Portals: fmt::Debug + Send + Sync {
+    /// The names of the portal of this name, or else of the main one.
+    fn names<'a>(
+        &'a self,
+        at: PortalOptions,
+        portal: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<RemoteNames, RemoteError>>;
+}
+
+/// Reads them over Connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connect;
+
+impl Portals for Connect {
+    fn names<'a>(
+        &'a self,
+        at: PortalOptions,
+        portal: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<RemoteNames, RemoteError>> {
+        Box::pin(async move { RemotePortal::new(at)?.names(portal).await })
+    }
 }
 
 /// A portal in another cluster.
@@ -128,7 +181,7 @@ impl RemotePortal {
 
     /// The names of the portal of this name, or else of the main one.
     pub async fn names(&self, wanted: Option<&str>) -> Result<RemoteNames, RemoteError> {
-        let portals: Portals = self.call(ListPortals::METHOD, &NoFilter {}).await?;
+        let portals: wire::Portals = self.call(ListPortals::METHOD, &NoFilter {}).await?;
         let mut own = portals.portals.items.into_iter().filter(|portal| !portal.is_remote);
         let found = match wanted {
             Some(name) => own.find(|portal| portal.name == name),
@@ -138,9 +191,9 @@ impl RemotePortal {
             let what = wanted.map_or_else(|| "no main portal".to_owned(), |name| format!("no portal {name}"));
             RemoteError::Answer(format!("the other cluster has {what}; correct spec.remote.portal"))
         })?;
-        let (title, dns) = (cut(&portal.title, LONGEST), portal.features.is_none_or(|features| features.dns));
-        let mut names = RemoteNames { portal: portal.name, title, dns, ..RemoteNames::default() };
-        if names.dns {
+        let (title, features) = (cut(&portal.title, LONGEST), portal.features.map(Features::from));
+        let mut names = RemoteNames { portal: portal.name, title, features, ..RemoteNames::default() };
+        if features.is_none_or(|features| features.dns) {
             self.read(&mut names).await?;
         }
         Ok(names)

@@ -84,10 +84,17 @@ pub(crate) struct Portal {
     pub(crate) features: Option<Features>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// Parts that are switched off are not sent: false is the default value.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools)] // each is a field of the message
 pub(crate) struct Features {
     pub(crate) dns: bool,
+    pub(crate) releases: bool,
+    pub(crate) network_policy: bool,
+    pub(crate) alerts: bool,
+    pub(crate) status_page: bool,
+    pub(crate) image_inventory: bool,
 }
 
 /// `DNSService.ListFQDNs`.

@@ -3,12 +3,22 @@
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use signpost_provider_portal::{PortalOptions, RemoteError, RemoteNames, RemotePortal};
 use signpost_testkit::ConnectPortal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 async fn names(server: &ConnectPortal) -> Result<RemoteNames, RemoteError> {
-    let url = format!("http://{}", server.addr()).parse().unwrap();
+    names_at(server.addr()).await
+}
+
+async fn names_at(server: SocketAddr) -> Result<RemoteNames, RemoteError> {
+    let url = format!("http://{server}").parse().unwrap();
     let options = PortalOptions { url, certificates: signpost_provider_http::Certificates::default(), insecure: false };
     RemotePortal::new(options).unwrap().names(None).await
 }
@@ -62,4 +72,50 @@ async fn a_list_of_portals_without_an_end_is_read_to_its_limit() {
     server.set_portals(portals);
     let error = names(&server).await.unwrap_err();
     assert!(error.to_string().contains("no main portal"), "{error}");
+}
+
+/// A server whose answers have no end. Returns its address, and how many octets of answers it could send.
+async fn endless(length: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
+    const PART: usize = 65_536;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, sent) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = sent.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // The question is short: one read has all of it.
+            let mut question = vec![0; PART];
+            if stream.read(&mut question).await.is_err() {
+                continue;
+            }
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{length}\r\n\r\n");
+            let part = " ".repeat(PART);
+            let part = if length.starts_with("transfer") { format!("{PART:x}\r\n{part}\r\n") } else { part };
+            let mut open = stream.write_all(head.as_bytes()).await;
+            while open.is_ok() {
+                open = stream.write_all(part.as_bytes()).await;
+                counter.fetch_add(PART, Ordering::SeqCst);
+            }
+        }
+    });
+    (address, sent)
+}
+
+#[tokio::test]
+async fn an_answer_of_any_length_is_read_to_its_limit() {
+    for length in ["content-length: 1073741824", "transfer-encoding: chunked"] {
+        let (server, sent) = endless(length).await;
+        let error = names_at(server).await.unwrap_err();
+        assert!(error.to_string().contains("larger than 8 MiB"), "{length}: {error}");
+        // The rest is what the buffers of two sockets hold.
+        let sent = sent.load(Ordering::SeqCst);
+        assert!(sent < 64 << 20, "{length}: {sent} octets were sent");
+    }
+}
+
+#[tokio::test]
+async fn pages_without_an_end_are_an_error() {
+    let server = ConnectPortal::start("main", 1).await;
+    server.set_fqdns((0..1_100).map(|number| json!({ "name": format!("n{number}.example.org") })).collect());
+    let error = names(&server).await.unwrap_err();
+    assert!(error.to_string().contains("do not end after 1000 pages"), "{error}");
 }

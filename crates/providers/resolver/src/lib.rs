@@ -9,6 +9,7 @@
 
 mod answer;
 mod exchange;
+mod https;
 mod memory;
 mod resolvers;
 mod server;

@@ -34,6 +34,11 @@ impl Memory {
         }
     }
 
+    /// Removes every record.
+    pub fn clear(&self) {
+        self.lock().records.clear();
+    }
+
     /// Makes every question for a name fail, or answers again.
     pub fn fail(&self, name: &Fqdn, error: Option<LookupError>) {
         let mut known = self.lock();

@@ -41,6 +41,8 @@ struct Control {
     last: Option<(Instant, bool)>,
 }
 
+/// Why a server cannot be reached, in the same words from try to try.
+const SILENT: &str = "it answers nothing";
 /// Domains that are remembered, and how long a control that failed counts.
 const MOST_CONTROLS: usize = 8;
 const CONTROLLED: Duration = Duration::from_secs(1);
@@ -94,7 +96,7 @@ impl Server {
         }
     }
 
-    /// Whether the server was asked for names of several domains, so that one that is slow can be told from a server that is.
+    /// Whether the server was asked for names of several domains, so that a slow name and a slow server can be told apart.
     pub(crate) fn knows_domains(&self) -> bool {
         self.control().domains.len() > 1
     }
@@ -206,6 +208,7 @@ impl Server {
         let server = || self.label.clone();
         let paused = |Paused { error: why, retry_after }| LookupError::Paused { server: server(), why, retry_after };
         self.breaker.admit().map_err(paused)?;
+        let was_silent = self.last_failure().is_some();
         // A caller that gives up leaves no trial behind.
         let admitted = Admitted(&self.breaker);
         let result = self.transport.exchange(name, rtype, recursive, until).await;
@@ -220,11 +223,16 @@ impl Server {
                 self.breaker.succeeded();
                 Err(LookupError::BadAnswer { server: server(), why })
             }
+            Err(Failure::Timeout) if slow && was_silent => {
+                // It answers again since a moment ago: the question was sent before, and tells nothing about the name.
+                self.breaker.succeeded();
+                Err(LookupError::Unreachable { server: server(), why: SILENT.to_owned() })
+            }
             Err(Failure::Timeout) if slow => {
                 self.breaker.succeeded();
                 Err(LookupError::Timeout { server: server(), after: self.deadline })
             }
-            Err(Failure::Timeout) => Err(self.unreachable("it answers nothing".into())),
+            Err(Failure::Timeout) => Err(self.unreachable(SILENT.to_owned())),
             Err(Failure::Network(error)) => Err(self.unreachable(error.to_string())),
         }
     }

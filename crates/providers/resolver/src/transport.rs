@@ -20,16 +20,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::exchange::{self, Failure, framed};
+use crate::https::Https;
 use crate::wire;
 
 /// Open connections to one server that wait for a question.
 const MOST_IDLE: usize = 8;
 /// How long one is kept.
-const LONGEST_IDLE: Duration = Duration::from_secs(10);
-/// The longest message of DNS.
-const MOST_OCTETS: usize = 65_535;
-/// The type of a message over HTTPS.
-const MEDIA_TYPE: &str = "application/dns-message";
+pub(crate) const LONGEST_IDLE: Duration = Duration::from_secs(10);
 
 /// How a server is reached.
 #[derive(Debug)]
@@ -39,7 +36,7 @@ pub(crate) enum Transport {
     /// TLS.
     Tls(Tls),
     /// HTTPS.
-    Https(Https),
+    Https(Box<Https>),
     /// Not at all, and why.
     Broken(String),
 }
@@ -51,32 +48,15 @@ impl Transport {
             name.map_or_else(|| Ok(ServerName::from(address.ip())), |name| ServerName::try_from(name.to_owned()));
         let set_up = || -> Result<Tls, String> {
             let name = name.map_err(|error| error.to_string())?;
-            let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(|error| error.to_string())?
-                .with_root_certificates(roots(ca)?)
-                .with_no_client_auth();
-            Ok(Tls { address, name, connector: TlsConnector::from(Arc::new(config)), idle: Mutex::default() })
+            let connector = TlsConnector::from(Arc::new(client_config(ca)?));
+            Ok(Tls { address, name, connector, idle: Mutex::default() })
         };
         set_up().map_or_else(Self::Broken, Self::Tls)
     }
 
     /// HTTPS to this URL.
     pub(crate) fn https(url: &str, ca: Option<&Path>) -> Self {
-        // Another part of the process may have installed a provider already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let set_up = || -> Result<Https, String> {
-            let mut builder =
-                reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().http1_only();
-            if let Some(path) = ca {
-                let pem = read(path)?;
-                let certificates = reqwest::Certificate::from_pem_bundle(&pem);
-                builder = builder.tls_certs_only(certificates.map_err(|error| unusable(path, &error.to_string()))?);
-            }
-            let client = builder.build().map_err(|error| error.to_string())?;
-            Ok(Https { url: url.to_owned(), client })
-        };
-        set_up().map_or_else(Self::Broken, Self::Https)
+        Https::new(url, ca).map_or_else(Self::Broken, |https| Self::Https(Box::new(https)))
     }
 
     /// Asks, until the deadline.
@@ -93,18 +73,28 @@ impl Transport {
             Self::Tls(tls) => {
                 timeout_at(deadline, tls.ask(&question(), deadline)).await.map_err(|_| Failure::Timeout)?
             }
-            Self::Https(https) => timeout_at(deadline, https.ask(&question())).await.map_err(|_| Failure::Timeout)?,
+            Self::Https(https) => {
+                timeout_at(deadline, https.ask(&question(), deadline)).await.map_err(|_| Failure::Timeout)?
+            }
             Self::Broken(why) => Err(Failure::Network(io::Error::other(why.clone()))),
         }
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| unusable(path, &error.to_string()))
 }
 
-fn unusable(path: &Path, why: &str) -> String {
+pub(crate) fn unusable(path: &Path, why: &str) -> String {
     format!("the certificate authority in {} cannot be used: {why}", path.display())
+}
+
+/// TLS with the authorities of a file, or those of the system.
+pub(crate) fn client_config(ca: Option<&Path>) -> Result<ClientConfig, String> {
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots(ca)?).with_no_client_auth())
 }
 
 /// The authorities of a file, or those of the system.
@@ -168,50 +158,4 @@ impl Tls {
             idle.push((open, Instant::now()));
         }
     }
-}
-
-/// A server behind HTTPS.
-#[derive(Debug)]
-pub(crate) struct Https {
-    url: String,
-    client: reqwest::Client,
-}
-
-impl Https {
-    async fn ask(&self, question: &Message) -> Result<Message, Failure> {
-        let network = |why: String| Failure::Network(io::Error::other(why));
-        let sent = question.to_vec().map_err(|error| Failure::Unreadable(error.to_string()))?;
-        let request = self.client.post(&self.url).header("content-type", MEDIA_TYPE).header("accept", MEDIA_TYPE);
-        let mut response = request.body(sent).send().await.map_err(|error| network(causes(&error)))?;
-        // Anything but a message is not an answer about the name.
-        if response.status() != reqwest::StatusCode::OK {
-            return Err(network(format!("it answers with HTTP status {}", response.status().as_u16())));
-        }
-        let media_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
-        if media_type != Some(MEDIA_TYPE) {
-            return Err(network(format!("it does not speak DNS: the answer is not {MEDIA_TYPE}")));
-        }
-        let mut octets = Vec::new();
-        while let Some(part) = response.chunk().await.map_err(|error| network(causes(&error)))? {
-            if octets.len() + part.len() > MOST_OCTETS {
-                return Err(Failure::Unreadable("it is larger than a message can be".to_owned()));
-            }
-            octets.extend_from_slice(&part);
-        }
-        let answer = Message::from_vec(&octets).map_err(|error| Failure::Unreadable(error.to_string()))?;
-        if wire::answers(question, &answer) {
-            Ok(answer)
-        } else {
-            Err(Failure::Unreadable("it answers another question".to_owned()))
-        }
-    }
-}
-
-/// The last cause of an error, which names what failed.
-fn causes(error: &reqwest::Error) -> String {
-    let mut last: &dyn std::error::Error = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    last.to_string()
 }

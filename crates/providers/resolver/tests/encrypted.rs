@@ -12,11 +12,15 @@ use std::time::Duration;
 use hickory_proto::op::Message;
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_provider_resolver::{Lookup, LookupError, Options, Reply, Resolvers};
 use signpost_testkit::TlsFront;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 /// Longer than any exchange on a loaded machine.
 const PATIENT: Duration = Duration::from_mins(1);
@@ -184,6 +188,135 @@ async fn a_certificate_that_cannot_be_verified_is_an_outage() {
     is_outage(&ask(&resolvers(&format!("{url}#dns.example.org"), ca())).await, "certificate");
     is_outage(&ask(&resolvers(&url, Some("/nowhere/ca.crt".into()))).await, "/nowhere/ca.crt cannot be used");
     is_outage(&ask(&resolvers(&format!("{}/dns-query", front.url()), None)).await, "certificate");
+}
+
+/// How a server over HTTP/2 behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Answers every question.
+    Answers,
+    /// Answers one question of a connection, and closes it.
+    Closes,
+    /// Answers one question of a connection, and keeps it open in silence.
+    Forgets,
+    /// Answers with a message that does not end.
+    Endless,
+    /// Answers with an error of HTTP.
+    Overloaded,
+}
+
+const LOCAL_CA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testkit/src/pihole/tls/local-ca.crt");
+
+/// A server over TLS that speaks HTTP/2 only. Returns its URL and how many connections it got.
+async fn over_http2(mood: Mood) -> (String, Arc<AtomicUsize>) {
+    let pem = |file: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testkit/src/pihole/tls/").to_owned() + file;
+        std::fs::read(path).unwrap()
+    };
+    let certificate = CertificateDer::from_pem_slice(&pem("local.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&pem("local.key")).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let mut config = builder.with_single_cert(vec![certificate], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/dns-query", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(serve_http2(acceptor.clone(), stream, mood));
+        }
+    });
+    (url, connections)
+}
+
+async fn serve_http2(acceptor: TlsAcceptor, stream: TcpStream, mood: Mood) -> Option<()> {
+    let stream = acceptor.accept(stream).await.ok()?;
+    let mut connection = h2::server::handshake(stream).await.ok()?;
+    let (mut silent, mut served) = (Vec::new(), 0);
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        served += 1;
+        if mood == Mood::Forgets && served > 1 {
+            silent.push(respond);
+            continue;
+        }
+        let head = request.headers();
+        assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/dns-query"));
+        assert!(["content-type", "accept"].iter().all(|name| head[*name] == "application/dns-message"), "{head:?}");
+        tokio::spawn(async move {
+            let (mut body, mut question) = (request.into_body(), Vec::new());
+            while let Some(Ok(part)) = body.data().await {
+                question.extend_from_slice(&part);
+            }
+            let status = if mood == Mood::Overloaded { 503 } else { 200 };
+            let head = http::Response::builder().status(status).header("content-type", "application/dns-message");
+            let mut sending = respond.send_response(head.body(()).unwrap(), false).unwrap();
+            if mood == Mood::Endless {
+                for _ in 0..1_000 {
+                    if sending.send_data(vec![0; 16_384].into(), false).is_err() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                return;
+            }
+            sending.send_data(answer(&question).into(), true).unwrap();
+        });
+        if mood == Mood::Closes {
+            connection.graceful_shutdown();
+        }
+    }
+    Some(())
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_http_2_is_asked_over_one_connection() {
+    let (url, connections) = over_http2(Mood::Answers).await;
+    let resolvers = resolvers(&url, Some(LOCAL_CA.into()));
+    for _ in 0..3 {
+        is_answered(&ask(&resolvers).await);
+    }
+    // Many questions at the same time share the connection too.
+    for reply in futures::future::join_all((0..20).map(|_| ask(&resolvers))).await {
+        is_answered(&reply);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_over_http_2_that_ended_is_replaced() {
+    for mood in [Mood::Closes, Mood::Forgets] {
+        let (url, connections) = over_http2(mood).await;
+        let (upstream, ca) = (url.parse().unwrap(), Some(LOCAL_CA.into()));
+        let deadline = Duration::from_secs(8);
+        let resolvers = Resolvers::new(&Options { resolvers: vec![upstream], deadline, ca, ..Options::default() });
+        for _ in 0..2 {
+            is_answered(&ask(&resolvers).await);
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 2, "{mood:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_http_is_an_outage_and_keeps_the_connection() {
+    let (url, connections) = over_http2(Mood::Overloaded).await;
+    let resolvers = resolvers(&url, Some(LOCAL_CA.into()));
+    for _ in 0..2 {
+        is_outage(&ask(&resolvers).await, "HTTP status 503");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_answer_over_http_2_that_does_not_end_cannot_be_read() {
+    let (url, _) = over_http2(Mood::Endless).await;
+    let reply = ask(&resolvers(&url, Some(LOCAL_CA.into()))).await;
+    let error = reply.result.unwrap_err();
+    assert!(matches!(error, LookupError::BadAnswer { .. }), "{error}");
+    assert!(error.to_string().contains("larger than a message can be"), "{error}");
 }
 
 #[tokio::test]

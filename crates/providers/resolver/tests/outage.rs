@@ -154,6 +154,22 @@ async fn a_forwarder_that_is_silent_for_every_zone_is_an_outage() {
 }
 
 #[tokio::test]
+async fn a_question_of_the_outage_is_not_a_slow_name_when_the_server_is_back() {
+    let forwarder = Forwarder::start().await;
+    let resolvers = forwarder.resolvers(|options| options.deadline = Duration::from_millis(200));
+    forwarder.set(|_| None);
+    let silent = ask(&resolvers, "www.example.org").await;
+    assert!(silent.as_ref().is_err_and(LookupError::is_outage), "{silent:?}");
+    // From now on it answers, except for one name: that is as if its question had come too early.
+    forwarder.set(|name| (name != "www.example.org").then_some(ResponseCode::NoError));
+    let back = ask(&resolvers, "www.example.org").await;
+    assert!(back.as_ref().is_err_and(LookupError::is_outage), "{back:?}");
+    // The name is slow, and not the server.
+    let slow = ask(&resolvers, "www.example.org").await;
+    assert!(matches!(&slow, Err(LookupError::Timeout { .. })), "{slow:?}");
+}
+
+#[tokio::test]
 async fn a_failure_of_a_server_that_does_not_ask_others_is_its_answer() {
     let forwarder = Forwarder::start().await;
     forwarder.set(|_| Some(ResponseCode::Refused));

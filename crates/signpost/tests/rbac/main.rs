@@ -91,7 +91,11 @@ impl TestOperator {
         let name = Fqdn::parse("www.rbac.example").unwrap();
         let published = Entry {
             stage: Stage::Published,
-            ..Entry::new(name, Some(RecordType::A), signpost_engine::project::wanted_by(&id, "powerdns"))
+            ..Entry::new(
+                name,
+                Some(RecordType::A),
+                signpost_engine::project::wanted_by(&id, &Arc::default(), "powerdns"),
+            )
         };
         inventory.replace(&Owner::new("powerdns", "rbac.example"), vec![published], jiff::Timestamp::UNIX_EPOCH);
         let router =
@@ -117,7 +121,7 @@ impl TestOperator {
 
     async fn served(&self, zone: &str) {
         let zone = ZoneName::parse(zone).unwrap();
-        eventually("the record set, the endpoint and both Pi-holes", Duration::from_secs(30), || async {
+        eventually("the record set, the endpoint and both Pi-holes", Duration::from_mins(2), || async {
             let sets = self.powerdns.contents(&zone).map_or(0, |contents| contents.sets.len());
             let seen =
                 (sets, self.pihole.listing().hosts.len(), self.spec.records().len(), self.pangolin.stored().len());
@@ -165,17 +169,32 @@ struct Objects {
 
 impl Objects {
     async fn observed(&self) {
-        eventually("the DNSEndpoint is observed", Duration::from_secs(30), || async {
+        eventually("the DNSEndpoint is observed", Duration::from_mins(2), || async {
             let status = self.endpoints.get("app").await.unwrap().data["status"].clone();
             if status["observedGeneration"] == 1 { Ok(()) } else { Err(status) }
         })
         .await;
-        eventually("the record set is verified", Duration::from_secs(30), || async {
+        eventually("the record set is verified", Duration::from_mins(2), || async {
             let status = self.rrsets.get("www").await.unwrap().data["status"].to_string();
             if status.contains("\"Served\"") { Ok(()) } else { Err(status) }
         })
         .await;
     }
+}
+
+/// An Ingress of this class and host, with its Service and a tunnel that is ready.
+async fn make_shop(client: &Client, namespace: &str, class: &str, host: &str) {
+    let tunnels = api(client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
+    put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
+    let ready = json!({"status": {"status": "Ready"}});
+    tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    let services = api(client, namespace, "", "v1", "Service", "services");
+    put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
+    let ingresses = api(client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses");
+    let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
+        "spec": {"ingressClassName": class, "rules": [{"host": host}],
+            "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}});
+    put(&ingresses, &ingress).await;
 }
 
 async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
@@ -191,19 +210,7 @@ async fn make(cluster: &Cluster, namespace: &str, zone: &str) -> Objects {
         endpoints: api(&client, namespace, externaldns::GROUP, externaldns::VERSION, "DNSEndpoint", "dnsendpoints"),
         resources: api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinResource", "pangolinresources"),
     };
-    let tunnels = api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
-    put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
-    let ready = json!({"status": {"status": "Ready"}});
-    tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-    let services = api(&client, namespace, "", "v1", "Service", "services");
-    put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
-    put(
-        &objects.ingresses,
-        &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
-        "spec": {"ingressClassName": "pangolin", "rules": [{"host": "shop.rbac.example"}],
-            "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}}),
-    )
-    .await;
+    make_shop(&client, namespace, "pangolin", "shop.rbac.example").await;
     let version = "dns.cav.enablers.ob/v1alpha2";
     put(&objects.zones, &json!({"apiVersion": version, "kind": "Zone", "metadata": {"name": zone}, "spec": {"kind": "Native", "nameservers": ["ns1.example.net"]}})).await;
     for (name, host) in [("www", "www"), ("again", "WWW")] {
@@ -250,14 +257,14 @@ async fn read_and_forget_remote_portal(client: &Client, namespace: &str) {
     )
     .await;
     let copies = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
-    eventually("the names of the other cluster", Duration::from_secs(30), || async {
+    eventually("the names of the other cluster", Duration::from_mins(2), || async {
         let copy = copies.get_opt("remote-east").await.unwrap().map(|copy| copy.data["status"]["total"].clone());
         if copy == Some(json!(1)) { Ok(()) } else { Err(copy) }
     })
     .await;
     let patch = json!({"spec": {"remote": null}});
     portals.patch("east", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    eventually("the copy is deleted", Duration::from_secs(30), || async {
+    eventually("the copy is deleted", Duration::from_mins(2), || async {
         if copies.get_opt("remote-east").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
@@ -271,11 +278,11 @@ async fn create_and_delete_component(client: &Client, namespace: &str) {
         let seen = all.iter().filter(|component| component.data["status"]["computedStatus"].is_string()).count();
         if seen == reported && all.len() == reported { Ok(()) } else { Err(all) }
     };
-    eventually("the component is reported", Duration::from_secs(30), || count(1)).await;
+    eventually("the component is reported", Duration::from_mins(2), || count(1)).await;
     let dns = api(client, namespace, "sreportal.io", "v1alpha1", "DNS", "dns");
     let patch = json!({"metadata": {"annotations": {"sreportal.io/component": null}}});
     dns.patch("names", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    eventually("the component is deleted", Duration::from_secs(30), || count(0)).await;
+    eventually("the component is deleted", Duration::from_mins(2), || count(0)).await;
 }
 
 /// A route and its gateway, and what the operator has to delete: a DNSEndpoint of a removed controller, an Istio Gateway without routes.
@@ -395,12 +402,12 @@ async fn routed(cluster: &Cluster, namespace: &str) {
 async fn exposed(objects: &Objects) {
     let resources = async || objects.resources.list(&kube::api::ListParams::default()).await.unwrap().items;
     let made =
-        eventually("the PangolinResource", Duration::from_secs(30), || async { resources().await.pop().ok_or("none") })
+        eventually("the PangolinResource", Duration::from_mins(2), || async { resources().await.pop().ok_or("none") })
             .await;
     let ready = json!({"status": {"status": "Ready", "targetIds": ["1"]}});
     let name = made.metadata.name.unwrap();
     objects.resources.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-    eventually("the status of the Ingress", Duration::from_secs(30), || async {
+    eventually("the status of the Ingress", Duration::from_mins(2), || async {
         let ingress = objects.ingresses.get("shop").await.unwrap();
         let host = ingress.data["status"]["loadBalancer"]["ingress"][0]["hostname"].clone();
         if host == "shop.rbac.example" { Ok(()) } else { Err(host) }
@@ -409,7 +416,7 @@ async fn exposed(objects: &Objects) {
     // It is deleted by the operator, not by the cluster.
     let class = json!({"spec": {"ingressClassName": "other"}});
     objects.ingresses.patch("shop", &PatchParams::default(), &Patch::Merge(&class)).await.unwrap();
-    eventually("the PangolinResource is deleted", Duration::from_secs(30), || async {
+    eventually("the PangolinResource is deleted", Duration::from_mins(2), || async {
         let left = resources().await.len();
         if left == 0 { Ok(()) } else { Err(left) }
     })
@@ -428,7 +435,7 @@ async fn delete_all(objects: &Objects, zone: &str) {
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
     for (api, name) in all {
-        eventually("the object to go", Duration::from_secs(30), || async {
+        eventually("the object to go", Duration::from_mins(2), || async {
             api.get_opt(name).await.unwrap().map_or(Ok(()), Err)
         })
         .await;
@@ -536,7 +543,7 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
     assert!(lease.get("signpost").await.unwrap().data["spec"]["holderIdentity"].is_string());
     let events = api(&client, &namespace, "", "v1", "Event", "events");
-    eventually("an event", Duration::from_secs(30), || async {
+    eventually("an event", Duration::from_mins(2), || async {
         events.list(&kube::api::ListParams::default()).await.unwrap().items.pop().ok_or("no event")
     })
     .await;
@@ -576,7 +583,7 @@ fn spec_of(name: &str) -> SystemSpec {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used() {
+async fn every_request_has_a_rule_of_its_system_and_every_rule_is_used() {
     let cluster = signpost_testkit::sandbox_cluster().await;
     let namespace = cluster.namespace("rbac").await;
     let objects = make(&cluster, &namespace, "rbac.example").await;
@@ -587,7 +594,7 @@ async fn every_request_is_allowed_by_a_rule_of_its_system_and_every_rule_is_used
     create_and_delete_component(&cluster.client(), &namespace).await;
     read_and_forget_remote_portal(&cluster.client(), &namespace).await;
     routed(&cluster, &namespace).await;
-    eventually("an event", Duration::from_secs(30), || async {
+    eventually("an event", Duration::from_mins(2), || async {
         sandbox.request_counts().remove(&("create".into(), "events".into())).ok_or("no event")
     })
     .await;

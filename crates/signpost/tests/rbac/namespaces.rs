@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 use signpost::rbac;
 use signpost::systems::SYSTEMS;
 use signpost_apis::externaldns;
@@ -13,7 +11,7 @@ use signpost_engine::{Operator, OperatorOptions};
 use signpost_testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
-use super::{api, grant, pangolin, pangolin_crds, put};
+use super::{api, grant, make_shop, pangolin, pangolin_crds};
 
 /// Roles in the watched namespaces suffice for both modes, without a ClusterRole that reads Ingresses or Services anywhere else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,18 +40,7 @@ async fn both_modes_of_pangolin_work_with_roles_in_their_namespaces_alone() {
         }
         grant(&client, granted).await;
         for namespace in [&one, &two, &other] {
-            let tunnels =
-                api(&client, namespace, "tunnel.pangolin.io", "v1alpha1", "PangolinTunnel", "pangolintunnels");
-            put(&tunnels, &json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinTunnel", "metadata": {"name": "default"}, "spec": {}})).await;
-            let ready = json!({"status": {"status": "Ready"}});
-            tunnels.patch_status("default", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-            let services = api(&client, namespace, "", "v1", "Service", "services");
-            put(&services, &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"port": 80}]}})).await;
-            let ingresses = api(&client, namespace, "networking.k8s.io", "v1", "Ingress", "ingresses");
-            let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "shop"},
-                "spec": {"ingressClassName": account_name, "rules": [{"host": format!("{namespace}.rbac.example")}],
-                    "defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}});
-            put(&ingresses, &ingress).await;
+            make_shop(&client, namespace, &account_name, &format!("{namespace}.rbac.example")).await;
         }
         let user = format!("system:serviceaccount:{own}:{account_name}");
         let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;

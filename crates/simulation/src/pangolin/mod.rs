@@ -198,7 +198,7 @@ impl Bed for PangolinBed {
         };
         let policy = match pace {
             1 => Policy { resync: Some(Duration::from_mins(1)), ..usual },
-            2 => Policy { rate: 5, ..usual },
+            2 => Policy { rate: Some(5), ..usual },
             3 => Policy { concurrency: 1, ..usual },
             _ => usual,
         };

@@ -63,6 +63,8 @@ pub struct RouterBed {
     seen: Mutex<Seen>,
     /// When users last touched an object of a generated kind.
     touched: Mutex<Option<Instant>>,
+    /// When the place of a singleton was last seen to be vacant.
+    vacant: Mutex<Option<Instant>>,
     /// How many actions are in progress.
     acting: AtomicUsize,
 }
@@ -321,6 +323,7 @@ impl Bed for RouterBed {
             foreign: Mutex::default(),
             seen: Mutex::default(),
             touched: Mutex::default(),
+            vacant: Mutex::default(),
             acting: AtomicUsize::new(0),
         });
         world.on_metadata(&bed, |bed, path| async move { bed.written(&path).await });

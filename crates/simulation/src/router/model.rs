@@ -1,7 +1,7 @@
 //! What the objects of a cluster ask for, written apart from the operator: hosts, controllers, owners of names, load balancers.
 //!
 //! ```text
-//! identity, configuration (the oldest of each) ─► policy of a namespace ─► controllers
+//! identity, configuration (one of each is used) ─► policy of a namespace ─► controllers
 //! route ─► host ─► its owner: the oldest route        gateway ─► name ─► its owner: the oldest Gateway of the postfix
 //! ```
 
@@ -71,6 +71,12 @@ impl Thing {
     /// Namespace and name.
     pub fn path(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
+    }
+
+    /// Whether it was refused because another object of its kind is used.
+    fn is_surplus(&self) -> bool {
+        let conditions = self.status["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|condition| condition["reason"] == "SingletonViolation")
     }
 
     fn age(&self) -> (i64, &str, &str) {
@@ -191,16 +197,25 @@ impl State {
         self.all(kind).iter().find(|thing| thing.path() == (namespace, name))
     }
 
-    /// The oldest object of a kind in a namespace, then the first by name.
-    pub fn oldest(&self, kind: Kind, namespace: &str) -> Option<&Thing> {
-        self.all(kind).iter().filter(|thing| thing.namespace == namespace).min_by_key(|thing| thing.age())
+    /// The object of a kind in a namespace that is used, or is the next one to be: the oldest, then the first by name. One that was refused is
+    /// used only where no other one exists, so that an object that is replaced keeps its place.
+    pub fn used(&self, kind: Kind, namespace: &str) -> Option<&Thing> {
+        let all = self.all(kind).iter().filter(|thing| thing.namespace == namespace);
+        all.min_by_key(|thing| (thing.is_surplus(), thing.age()))
+    }
+
+    /// Whether the used object of a kind was deleted, and one that was refused is the next one to be used.
+    pub fn has_vacancy(&self) -> bool {
+        let kinds = [Kind::ClusterIdentity, Kind::DnsConfiguration, Kind::DnsPolicy];
+        let all = kinds.into_iter().flat_map(|kind| self.all(kind).iter().map(move |thing| (kind, thing)));
+        all.filter_map(|(kind, thing)| self.used(kind, &thing.namespace)).any(Thing::is_surplus)
     }
 
     /// Who the cluster is, where that is known.
     pub fn identity(&self) -> Option<Identity> {
-        let oldest = self.oldest(Kind::ClusterIdentity, "")?;
-        let text = |field: &str| oldest.text(field).to_owned();
-        let adopts = oldest.spec["adoptsRegions"].as_array().into_iter().flatten();
+        let used = self.used(Kind::ClusterIdentity, "")?;
+        let text = |field: &str| used.text(field).to_owned();
+        let adopts = used.spec["adoptsRegions"].as_array().into_iter().flatten();
         Some(Identity {
             region: text("region"),
             cluster: text("cluster"),
@@ -212,9 +227,9 @@ impl State {
 
     /// Every controller, where the configuration is valid.
     pub fn controllers(&self) -> Option<Vec<Controller>> {
-        let oldest = self.oldest(Kind::DnsConfiguration, "")?;
+        let used = self.used(Kind::DnsConfiguration, "")?;
         let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let listed = oldest.spec["externalDNSControllers"].as_array().into_iter().flatten();
+        let listed = used.spec["externalDNSControllers"].as_array().into_iter().flatten();
         let listed: Vec<Controller> = listed.map(|it| (text(it, "name"), text(it, "region"))).collect();
         let names: BTreeSet<&String> = listed.iter().map(|(name, _)| name).collect();
         (names.len() == listed.len() && !listed.is_empty()).then_some(listed)
@@ -276,7 +291,7 @@ impl State {
 
     /// What the policy of a namespace selects; `None` without a policy.
     pub fn selection(&self, namespace: &str) -> Option<Selection> {
-        self.oldest(Kind::DnsPolicy, namespace).map(|policy| self.select(policy))
+        self.used(Kind::DnsPolicy, namespace).map(|policy| self.select(policy))
     }
 
     /// What a route asks for.

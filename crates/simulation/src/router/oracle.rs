@@ -35,8 +35,18 @@ pub async fn look(bed: &Arc<RouterBed>) -> bool {
     let Some((_, state)) = states.last() else { return true };
     let endpoints = bed.list(Kind::DnsEndpoint).await;
     let touched = *lock(&bed.touched);
+    // While a place is vacant, nothing is published, and the states so far may not show who has it.
+    let live = bed.state().await;
+    if live.has_vacancy() {
+        *lock(&bed.vacant) = Some(now);
+        return true;
+    }
+    let vacant = *lock(&bed.vacant);
     for route in state.all(Kind::ServiceRoute) {
         let wanted = state.route(route);
+        if live.route(route) != wanted {
+            continue;
+        }
         let RouteState::Published { host, target, controllers } = &wanted else { continue };
         let record = (host.clone(), "CNAME".to_owned(), vec![target.clone()]);
         let missing = controllers.iter().find(|(controller, _)| {
@@ -53,7 +63,7 @@ pub async fn look(bed: &Arc<RouterBed>) -> bool {
             there.is_some_and(|there| there.uid == route.uid && state.route(there) == wanted)
         };
         let since = states.iter().rev().take_while(|(_, state)| same(state)).last().map_or(now, |(began, _)| *began);
-        let since = since.max(touched.unwrap_or(since));
+        let since = since.max(touched.unwrap_or(since)).max(vacant.unwrap_or(since));
         let own = format!("/namespaces/{}/dnsendpoints/{}-", route.namespace, route.name);
         if now > bed.world.strikes.of(|name| name.contains(&own)).deadline(since, &ALLOWED) {
             bed.world.violation(format!(
@@ -411,11 +421,28 @@ impl Checked<'_> {
         }
     }
 
+    /// A younger object is used only in the place of one that was deleted.
+    fn oldest_or_replaced(&self, kind: Kind) {
+        let state = &self.state;
+        for thing in state.all(kind) {
+            let older = |used: &&Thing| thing.created < used.created;
+            let Some(used) = state.used(kind, &thing.namespace).filter(older) else { continue };
+            let states = lock(&self.bed.states);
+            let mut before = states.iter().flat_map(|(_, state)| state.all(kind));
+            if !before.any(|it| it.namespace == used.namespace && state.all(kind).iter().all(|now| now.uid != it.uid)) {
+                self.wrong(&format!("{kind:?} {:?} is used, and {:?} is older", used.path(), thing.path()));
+            }
+        }
+    }
+
     fn singletons(&self) {
+        for kind in [Kind::ClusterIdentity, Kind::DnsConfiguration, Kind::DnsPolicy] {
+            self.oldest_or_replaced(kind);
+        }
         let state = &self.state;
         let regions: Option<Vec<String>> = state.controllers().map(|all| all.into_iter().map(|it| it.1).collect());
         for identity in state.all(Kind::ClusterIdentity) {
-            if state.oldest(Kind::ClusterIdentity, "") != Some(identity) {
+            if state.used(Kind::ClusterIdentity, "") != Some(identity) {
                 self.reports(Kind::ClusterIdentity, identity, Some("Failed"), ("Ready", "SingletonViolation"));
                 continue;
             }
@@ -430,7 +457,7 @@ impl Checked<'_> {
             self.reports(Kind::ClusterIdentity, identity, Some("Active"), ("AdoptedRegionsValid", reason));
         }
         for configuration in state.all(Kind::DnsConfiguration) {
-            let first = state.oldest(Kind::DnsConfiguration, "") == Some(configuration);
+            let first = state.used(Kind::DnsConfiguration, "") == Some(configuration);
             let reason = match state.controllers() {
                 _ if !first => "SingletonViolation",
                 Some(_) => "ConfigurationValid",
@@ -439,7 +466,7 @@ impl Checked<'_> {
             self.reports(Kind::DnsConfiguration, configuration, None, ("Ready", reason));
         }
         for policy in state.all(Kind::DnsPolicy) {
-            let first = state.oldest(Kind::DnsPolicy, &policy.namespace) == Some(policy);
+            let first = state.used(Kind::DnsPolicy, &policy.namespace) == Some(policy);
             let (phase, reason, selected) = match state.select(policy) {
                 _ if !first => ("Failed", "SingletonViolation", Some((false, Vec::new()))),
                 Selection::Active(all) => ("Active", "PolicyActive", Some((true, all))),

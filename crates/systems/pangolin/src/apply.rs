@@ -13,10 +13,14 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 use crate::PangolinSystem;
 use crate::index::{IngressId, Key};
 use crate::plan::api::ingress_mark;
-use crate::plan::crd::{CrdPlan, owner_reference};
+use crate::plan::crd::CrdPlan;
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
+
+/// How many passes per second may call Pangolin about their Ingress, where no rate was set: each call costs the server a password hash. A pass
+/// that finds everything in the list calls nothing and does not wait.
+const USUAL_RATE: u32 = 10;
 
 /// The result of a plan.
 #[allow(clippy::struct_excessive_bools)] // Each answers a question of the report.
@@ -194,6 +198,9 @@ impl PangolinSystem {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
             Delivery::Api(plan) => {
+                if self.policy.rate.is_none() && plan.calls() {
+                    self.pace(USUAL_RATE).await;
+                }
                 let failed = self.apply_resources(plan, blocked, &mut applied).await;
                 if let Some(abandoned) = abandoned.filter(|_| !failed.is_empty()) {
                     self.abandon(&applied.key, &abandoned, failed);
@@ -265,7 +272,7 @@ impl PangolinSystem {
             return;
         }
         for (name, uid, host) in delete {
-            let mut owner = applied.identity.as_ref().map(owner_reference).unwrap_or_default();
+            let mut owner = applied.identity.as_ref().map(Identity::owner_reference).unwrap_or_default();
             owner.uid = uid;
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));
             match self.writer.delete_child(&child).await {

@@ -27,7 +27,8 @@ use signpost_planning::Claims;
 
 pub use read::{APPLIED_ANNOTATION, HOST_ANNOTATION, IngressId, NAME_LABEL, NAMESPACE_LABEL, UID_LABEL};
 pub(crate) use read::{
-    BackendRef, CLASS_ANNOTATION, ChildFacts, ChildState, Claimant, HostRule, MOST_HOSTS, ServiceFacts, TunnelFacts,
+    BackendRef, CLASS_ANNOTATION, ChildFacts, ChildState, Claimant, HostRule, MOST_HOSTS, Reach, ServiceFacts,
+    TunnelFacts,
 };
 pub(crate) use tunnels::{FoundTunnel, tunnel_of};
 
@@ -142,7 +143,7 @@ impl PangolinIndex {
         self.lock().claimants.get(id).filter(|claimant| claimant.class != Class::Foreign).cloned()
     }
 
-    /// The Ingress that exists, whosever it is, where it is known.
+    /// The Ingress that exists, of any class, where it is known.
     pub(crate) fn identity(&self, id: &IngressId) -> Option<Identity> {
         self.lock().claimants.get(id).map(|claimant| claimant.identity.clone())
     }
@@ -358,7 +359,7 @@ impl Index<Ingress> for PangolinIndex {
 
 impl Index<Service> for PangolinIndex {
     fn applied(&self, service: &Service) {
-        self.set_service(&ObjectId::of(service), Some(read::service(service)));
+        self.set_service(&ObjectId::of(service), Some(read::service(service, self.policy.target_mode)));
     }
 
     fn deleted(&self, id: &ObjectId) {

@@ -44,7 +44,7 @@ pub use index::{
 pub use metrics::Measured;
 pub use plan::crd::Shape;
 pub use plan::{Memory, Observed, Plan};
-pub use settings::{CONTROLLER, Dialect, Mode, MultiHost, PangolinConfig, Policy};
+pub use settings::{CONTROLLER, Dialect, Mode, MultiHost, PangolinConfig, Policy, TargetMode};
 
 use metrics::PangolinMetrics;
 use observe::link::Link;
@@ -169,7 +169,7 @@ pub struct PangolinSystem {
     turns: std::sync::Mutex<std::collections::BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// When a write to a host was last sent whose effect is not known (direct mode).
     doubts: std::sync::Mutex<std::collections::BTreeMap<String, tokio::time::Instant>>,
-    /// When the next pass may begin, where passes are limited.
+    /// When the next pass that is limited may continue.
     next: tokio::sync::Mutex<tokio::time::Instant>,
 }
 

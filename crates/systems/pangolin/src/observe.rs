@@ -19,7 +19,9 @@ use crate::plan::{ApiView, DOUBT, Memory, Observed, View, Wanted, Wish, recheck,
 
 impl PangolinSystem {
     pub(crate) async fn see(&self, job: &Job<Key, ()>, mut memory: Memory) -> Observed {
-        self.pace().await;
+        if let Some(rate) = self.policy.rate {
+            self.pace(rate).await;
+        }
         self.metrics.began(&job.key);
         let full = job.touched == Touched::All;
         // The domains of the organisation decide who owns which host, so they come first.
@@ -139,11 +141,9 @@ impl PangolinSystem {
         ApiView { site: site(&sites, &reference, named), domains, resources, marks, owned_hosts, takers, owner }
     }
 
-    /// Waits for its turn, where passes are limited.
-    async fn pace(&self) {
-        let Some(every) = Duration::from_secs(1).checked_div(self.policy.rate).filter(|_| self.policy.rate > 0) else {
-            return;
-        };
+    /// Waits for its turn among so many per second; 0 means no limit.
+    pub(crate) async fn pace(&self, rate: u32) {
+        let Some(every) = Duration::from_secs(1).checked_div(rate) else { return };
         let at = {
             let mut next = self.next.lock().await;
             let at = (*next).max(tokio::time::Instant::now());

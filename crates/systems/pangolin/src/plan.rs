@@ -13,6 +13,7 @@ pub(crate) mod crd;
 pub(crate) mod exposure;
 mod probing;
 pub(crate) mod refusals;
+mod tunnel;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +31,9 @@ use crate::index::{ChildFacts, ChildState, Claimant, FoundTunnel, IngressId, Key
 use crate::settings::Policy;
 use api::ApiPlan;
 use crd::{CrdPlan, Shape};
-use exposure::{Exposures, Ground};
+use exposure::Exposures;
 use refusals::{About, HostRefusal};
+use tunnel::{children_of, resources_of};
 
 /// The memory of an Ingress between passes. Losing it costs a read, never an exposure.
 #[derive(Debug, Default)]
@@ -87,11 +89,11 @@ pub struct Observed {
     /// Whether the time for a comparison has come.
     pub(crate) full: bool,
     pub(crate) wish: Wish,
-    /// The Ingress that exists, whosever it is.
+    /// The Ingress that exists, of any class.
     pub(crate) present: Option<Identity>,
     pub(crate) view: View,
     pub(crate) memory: Memory,
-    /// How long ago a write to one of its hosts was sent whose effect is not known, by whomsoever (direct mode).
+    /// How long ago a write to one of its hosts was sent whose effect is not known, for any Ingress (direct mode).
     pub(crate) doubt: Option<Duration>,
 }
 
@@ -305,7 +307,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, policy, full, wish, present, view, mut memory, doubt } = observed;
     let mut plan = Plan::nothing(key, policy);
     if let Some(at) = doubt.and_then(|age| now.checked_sub(jiff::SignedDuration::try_from(age).ok()?).ok()) {
-        // Somebody's write to one of its hosts may still have its effect.
+        // A write to one of its hosts may still have its effect.
         memory.doubt = Some(memory.doubt.map_or(at, |known| known.max(at)));
     }
     match (plan.key.clone(), wish) {
@@ -343,7 +345,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
             plan.identity.clone_from(&memory.identity);
             // Deleted before its first pass: only its name is known, which is enough for an event.
             plan.identity.get_or_insert_with(|| Identity::of_meta(id.clone(), &ObjectMeta::default()));
-            decide(&id, wanted.as_deref(), view, full, &mut plan, &mut memory, now);
+            decide(&id, wanted.as_deref(), &view, full, &mut plan, &mut memory, now);
         }
     }
     plan.memory = memory;
@@ -354,59 +356,56 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
 fn decide(
     id: &IngressId,
     wanted: Option<&Wanted>,
-    view: View,
+    view: &View,
     full: bool,
     plan: &mut Plan,
     memory: &mut Memory,
     now: Timestamp,
 ) {
-    let view = match view {
+    let policy = Arc::clone(&plan.policy);
+    let made = match view {
         View::Down(error) => {
-            down(wanted, full, &error, plan, memory);
-            plan.delivery = Delivery::Down(error);
+            down(wanted, full, error, plan, memory);
+            plan.delivery = Delivery::Down(error.clone());
             return;
         }
-        view => view,
+        View::Crd { shape, tunnel, .. } => wanted.map(|wanted| children_of(wanted, shape, tunnel, &policy)),
+        View::Api(view) => wanted.map(|wanted| resources_of(wanted, view, &policy)),
     };
     plan.judged = true;
-    let policy = Arc::clone(&plan.policy);
-    let mut exposures = wanted.map(|wanted| make(wanted, &view, &policy)).unwrap_or_default();
+    let mut exposures = made.unwrap_or_default();
     wait(&mut exposures, plan, memory);
-    tell_moved(&exposures, plan, memory);
+    report_moved(&exposures, plan, memory);
     plan.refusals.append(&mut exposures.refusals);
     plan.again = exposures.again;
     let options = wanted.map(|wanted| &wanted.claimant.annotations.options);
-    match &view {
-        View::Crd { shape, tunnel, children, handed_over } => {
-            let tunnel = match tunnel {
-                FoundTunnel::One { namespace, name, .. } => Some((namespace.as_str(), name.as_str())),
-                FoundTunnel::None | FoundTunnel::Several(_) => None,
-            };
-            let input = crd::Input {
-                id,
-                identity: wanted.map(|wanted| &wanted.claimant.identity),
-                policy: &policy,
-                exposures: &exposures,
-                shape: shape.as_ref().ok().copied(),
-                tunnel,
-                options,
-                class: wanted.and_then(|wanted| wanted.class.as_deref()),
-                children,
-                handed_over,
-                now,
-            };
-            let crd::Judged { plan: delivery, notes, refusals, ready, again } = crd::plan(&input, memory);
-            plan.again = plan.again.or(again);
-            plan.notes.extend(notes);
-            plan.refusals.extend(refusals);
-            plan.hosts = Some(ready);
-            plan.delivery = Delivery::Crd(delivery);
-        }
-        View::Api(view) => {
-            let input = api::Input { full, ..api::Input::new(id, &exposures, options, view, &policy) };
-            decide_resources(input, wanted, plan, memory, now);
-        }
-        View::Down(_) => {}
+    if let View::Crd { shape, tunnel, children, handed_over } = view {
+        let tunnel = match tunnel {
+            FoundTunnel::One { namespace, name, .. } => Some((namespace.as_str(), name.as_str())),
+            FoundTunnel::None | FoundTunnel::Several(_) => None,
+        };
+        let input = crd::Input {
+            id,
+            identity: wanted.map(|wanted| &wanted.claimant.identity),
+            policy: &policy,
+            exposures: &exposures,
+            shape: shape.as_ref().ok().copied(),
+            tunnel,
+            options,
+            class: wanted.and_then(|wanted| wanted.class.as_deref()),
+            children,
+            handed_over,
+            now,
+        };
+        let crd::Judged { plan: delivery, notes, refusals, ready, again } = crd::plan(&input, memory);
+        plan.again = plan.again.or(again);
+        plan.notes.extend(notes);
+        plan.refusals.extend(refusals);
+        plan.hosts = Some(ready);
+        plan.delivery = Delivery::Crd(delivery);
+    } else if let View::Api(view) = view {
+        let input = api::Input { full, ..api::Input::new(id, &exposures, options, view, &policy) };
+        decide_resources(input, wanted, plan, memory, now);
     }
     if exposures.blocked {
         // What exists is unchanged, and so is the status of the Ingress.
@@ -467,9 +466,13 @@ fn down(wanted: Option<&Wanted>, full: bool, error: &PangolinError, plan: &mut P
         applied.as_deref().is_some_and(|digest| !digest.is_empty()) && !annotations.options.paused
     };
     match wanted {
-        // Nothing was listed since the start. An Ingress with a digest has resources for its hosts.
-        Some(wanted) if memory.exposed.is_empty() && was_public(&wanted.claimant) => {
-            memory.exposed = wanted.owned.iter().map(|host| host.undotted().to_owned()).collect();
+        Some(wanted) => {
+            // Its next deletion is reported again.
+            memory.left.clear();
+            // Nothing was listed since the start. An Ingress with a digest has resources for its hosts.
+            if memory.exposed.is_empty() && was_public(&wanted.claimant) {
+                memory.exposed = wanted.owned.iter().map(|host| host.undotted().to_owned()).collect();
+            }
         }
         None if memory.left.is_empty() => {
             let known = memory.known.values().filter(|(resource, _)| resource.enabled);
@@ -479,101 +482,7 @@ fn down(wanted: Option<&Wanted>, full: bool, error: &PangolinError, plan: &mut P
             let note = format!("{} stays public until Pangolin answers: {error}", hosts.join(", "));
             plan.notes.extend((!hosts.is_empty()).then(|| Note::warning(Reason::StillExposed, note)));
         }
-        Some(_) | None => {}
-    }
-}
-
-/// The exposures of an Ingress, unless its tunnel or the shape of PangolinResource is not known.
-fn make(wanted: &Wanted, view: &View, policy: &Policy) -> Exposures {
-    let namespace = wanted.claimant.namespace();
-    let reference = &wanted.reference;
-    let mut blocked = Exposures::default();
-    let slow = Some(RetryClass::Slow);
-    if !policy.allowed.permits(reference, namespace) {
-        let message = format!(
-            "Ingresses of the namespace {namespace} may not use the tunnel {reference:?}; use another one, or add {reference}={namespace} to PIC_TUNNEL_ALLOW"
-        );
-        blocked.block(Reason::TunnelNotAllowed, message, None);
-        return blocked;
-    }
-    match view {
-        View::Crd { shape: Err(why), .. } => {
-            let message = format!("the shape of PangolinResource is not known: {why}");
-            blocked.block(Reason::Unsupported, message, Some(RetryClass::Transient));
-            blocked
-        }
-        View::Crd { shape: Ok(shape), tunnel, .. } => match tunnel {
-            FoundTunnel::None => {
-                blocked.block(Reason::TunnelNotFound, no_tunnel(reference, policy), slow);
-                blocked
-            }
-            FoundTunnel::Several(places) => {
-                let message = format!(
-                    "several namespaces have a PangolinTunnel {reference:?} ({}); write namespace/name",
-                    places.join(", ")
-                );
-                blocked.block(Reason::TunnelAmbiguous, message, slow);
-                blocked
-            }
-            FoundTunnel::One { namespace: place, name, .. } if place != namespace && !shape.tunnel_namespace => {
-                let message = format!(
-                    "PangolinTunnel {place}/{name} is in another namespace, which this pangolin-operator does not support; create a tunnel in {namespace}"
-                );
-                blocked.block(Reason::TunnelNotInNamespace, message, slow);
-                blocked
-            }
-            FoundTunnel::One { namespace: place, name, ready, domains } => {
-                let paths = shape.targets && shape.target_paths && policy.crd_paths;
-                let ground = Ground { domains: domains.as_deref(), apex: shape.apex, paths, owner: "" };
-                let mut made = exposure::exposures(wanted, ground, policy);
-                if !ready && !made.blocked {
-                    let message = format!("PangolinTunnel {place}/{name} is not ready; what exists is unchanged");
-                    made.block(Reason::TunnelNotReady, message, Some(RetryClass::Fixed(policy.tunnel_wait)));
-                }
-                made
-            }
-        },
-        View::Api(view) => match &view.site {
-            FoundSite::None(names) => {
-                let message = format!("no site of the organisation is named {reference:?}; its sites are: {names}");
-                blocked.block(Reason::TunnelNotFound, message, Some(SOON));
-                blocked
-            }
-            FoundSite::Several(names) => {
-                let message = format!(
-                    "several sites of the organisation are named {reference:?}; use the identifier of one of them: {names}"
-                );
-                blocked.block(Reason::TunnelAmbiguous, message, Some(SOON));
-                blocked
-            }
-            FoundSite::One(_, online) => {
-                let domains = Some(&*view.domains);
-                let ground = Ground { domains, apex: true, paths: true, owner: &view.owner };
-                let mut made = exposure::exposures(wanted, ground, policy);
-                if !online {
-                    // Pangolin serves it as soon as the site is connected.
-                    let message = format!("site {reference:?} is not connected; its hosts answer when it is");
-                    made.refusals.push(About::Ingress.refuse(Reason::TunnelNotReady, message));
-                }
-                made
-            }
-        },
-        View::Down(_) => blocked,
-    }
-}
-
-/// Why a PangolinTunnel is not found, and what to do.
-fn no_tunnel(reference: &str, policy: &Policy) -> String {
-    match reference.split_once('/').map(|(place, _)| place) {
-        Some(place) if !policy.watches_tunnels_in(place) => format!(
-            "PangolinTunnel {reference:?} is in the namespace {place}, whose tunnels are not watched; set PIC_TUNNEL_NAMESPACE={place}, or use another tunnel"
-        ),
-        Some(place) if policy.named_namespaces().contains(place) => format!(
-            "PangolinTunnel {reference:?} does not exist, or the operator may not read the tunnels of {place} (see /readyz); create it, or allow it"
-        ),
-        Some(_) | None => {
-            format!("PangolinTunnel {reference:?} does not exist; create it, or correct the class or annotation")
-        }
+        None => {}
     }
 }
 
@@ -590,7 +499,7 @@ fn wait(exposures: &mut Exposures, plan: &mut Plan, memory: &mut Memory) {
 }
 
 /// A host that keeps its subdomain in another domain is reported once, as a normal event.
-fn tell_moved(exposures: &Exposures, plan: &mut Plan, memory: &mut Memory) {
+fn report_moved(exposures: &Exposures, plan: &mut Plan, memory: &mut Memory) {
     if let Some((host, exposed)) =
         exposures.moved.as_ref().filter(|(_, exposed)| memory.moved.as_ref() != Some(exposed))
     {

@@ -18,7 +18,7 @@ impl Project<Key> for PangolinSystem {
         let Some(claimant) = self.index.claimant(id) else { return Vec::new() };
         let (outcome, taken) = (self.index.outcome(id), self.index.taken(&claimant));
         let (children, claimed) = (self.index.children(id), self.index.claimed(id));
-        let provenance = wanted_by(id, NAME);
+        let provenance = wanted_by(id, &claimant.identity.uid, NAME);
         let entries = claimed.iter().map(|host| {
             let is_ready = |child: &ChildFacts| {
                 matches!(child.state, ChildState::Ready { .. })

@@ -67,7 +67,7 @@ fn events(applied: &ApplyResult) -> Vec<Event> {
     let done = applied
         .changes
         .iter()
-        .map(|change| (EventKind::Normal, change.what.reason(), told(change, applied.policy.mode)));
+        .map(|change| (EventKind::Normal, change.what.reason(), description(change, applied.policy.mode)));
     let notes = applied.notes.iter().map(|note| {
         let kind = if note.warning { EventKind::Warning } else { EventKind::Normal };
         (kind, note.reason, note.text.clone())
@@ -77,7 +77,7 @@ fn events(applied: &ApplyResult) -> Vec<Event> {
         .collect()
 }
 
-fn told(change: &Change, mode: Mode) -> String {
+fn description(change: &Change, mode: Mode) -> String {
     let Change { what, host, object } = change;
     let what = match what {
         What::Created => "created",

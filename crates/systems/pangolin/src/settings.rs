@@ -45,7 +45,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Namespaces whose Ingresses are read, separated by commas; empty is all",
     ),
     Setting::new("PIC_MAX_CONCURRENT_RECONCILES", "NUMBER", "Ingresses worked on at the same time").or("16"),
-    Setting::new("PIC_RECONCILE_RATE", "NUMBER", "Passes per second at most; 0 is no limit").or("0"),
+    Setting::new(
+        "PIC_RECONCILE_RATE",
+        "NUMBER",
+        "Passes per second at most; 0 is no limit. Without it, 10 for passes of api mode that call Pangolin about their Ingress",
+    ),
     Setting::new(
         "PIC_MULTI_HOST",
         "all|first",
@@ -77,6 +81,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     Setting::new("PIC_ANNOTATION_PREFIX", "PREFIX", "A second prefix of annotations, beside pangolin.ingress.k8s.io"),
     Setting::new("PIC_CLUSTER_DOMAIN", "DOMAIN", "Domain of Services inside the cluster").or("cluster.local"),
+    Setting::new(
+        "PIC_TARGET_MODE",
+        "MODE",
+        "How a tunnel reaches Services: service by their names inside the cluster; cluster-ip or load-balancer by that address of theirs, for a tunnel that ends outside of it",
+    )
+    .or("service"),
     Setting::switch(
         "PIC_UPDATE_INGRESS_STATUS",
         "false",
@@ -112,6 +122,29 @@ pub enum MultiHost {
     All,
     /// The first.
     First,
+}
+
+/// How a tunnel reaches a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetMode {
+    /// By its name inside the cluster.
+    #[default]
+    Service,
+    /// By its address inside the cluster, for a tunnel in a network that has a route to it.
+    ClusterIp,
+    /// By the address or name of its load balancer.
+    LoadBalancer,
+}
+
+impl TargetMode {
+    /// As it is written in the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::ClusterIp => "cluster-ip",
+            Self::LoadBalancer => "load-balancer",
+        }
+    }
 }
 
 /// How the shape of PangolinResource is found.
@@ -150,8 +183,8 @@ pub struct Policy {
     pub scope: String,
     /// Ingresses worked on at the same time.
     pub concurrency: usize,
-    /// Passes per second; 0 means no limit.
-    pub rate: u32,
+    /// Passes per second, where a limit was set; 0 means no limit. `None` limits only passes that call Pangolin about their Ingress.
+    pub rate: Option<u32>,
     /// Which hosts are exposed.
     pub multi_host: MultiHost,
     /// How the shape of PangolinResource is found.
@@ -166,6 +199,8 @@ pub struct Policy {
     pub prefix: Option<String>,
     /// The domain of Services inside the cluster.
     pub cluster_domain: String,
+    /// How a tunnel reaches Services.
+    pub target_mode: TargetMode,
     /// Whether the status of Ingresses is written.
     pub ingress_status: bool,
     /// The owner id in the marks; `None` for an id of the cluster.
@@ -200,7 +235,7 @@ impl Default for Policy {
             namespaces: Vec::new(),
             scope: String::new(),
             concurrency: 16,
-            rate: 0,
+            rate: None,
             multi_host: MultiHost::All,
             dialect: Dialect::Auto,
             crd_paths: false,
@@ -208,6 +243,7 @@ impl Default for Policy {
             class: ClassRules { class: "pangolin".to_owned(), controller: CONTROLLER.to_owned(), opt_in: false },
             prefix: None,
             cluster_domain: "cluster.local".to_owned(),
+            target_mode: TargetMode::Service,
             ingress_status: false,
             owner: None,
             namespace: "signpost".to_owned(),
@@ -284,7 +320,7 @@ impl PangolinConfig {
             namespaces: namespaces(settings),
             scope: settings.given("WATCH_NAMESPACE").unwrap_or_default().to_owned(),
             concurrency: number(settings, "PIC_MAX_CONCURRENT_RECONCILES", 1..=256).unwrap_or(16) as usize,
-            rate: number(settings, "PIC_RECONCILE_RATE", 0..=10_000).unwrap_or(0),
+            rate: number(settings, "PIC_RECONCILE_RATE", 0..=10_000),
             multi_host: settings
                 .choice("PIC_MULTI_HOST", &[("all", MultiHost::All), ("first", MultiHost::First)])
                 .unwrap_or_default(),
@@ -313,6 +349,10 @@ impl PangolinConfig {
                         .ok_or_else(|| format!("{text:?} is not a domain such as cluster.local"))
                 })
                 .unwrap_or_else(|| "cluster.local".to_owned()),
+            target_mode: {
+                let modes = [TargetMode::Service, TargetMode::ClusterIp, TargetMode::LoadBalancer];
+                settings.choice("PIC_TARGET_MODE", &modes.map(|mode| (mode.as_str(), mode))).unwrap_or_default()
+            },
             ingress_status: settings.switch("PIC_UPDATE_INGRESS_STATUS", false),
             owner: settings.parse("PIC_OWNER_ID", |text| {
                 let fine = label(text).is_ok() && text.len() <= 20;
@@ -462,9 +502,21 @@ mod tests {
         assert_eq!(policy.default_tunnel.as_deref(), Some("edge"));
         assert_eq!(policy.mapping.tunnel("edge-us"), "infra/edge-us-tunnel");
         assert_eq!((policy.scheme, policy.resync), (BackendScheme::Https, Some(Duration::from_mins(10))));
-        assert_eq!((policy.namespaces.join(","), policy.concurrency, policy.rate), ("prod,staging".to_owned(), 3, 10));
+        assert_eq!(policy.namespaces.join(","), "prod,staging");
+        assert_eq!((policy.concurrency, policy.rate), (3, Some(10)));
         let usual = read(&[]).unwrap();
         assert_eq!(usual, PangolinConfig { policy: Policy::default(), connection: None });
+    }
+
+    #[test]
+    fn c35_the_target_mode_is_one_of_three() {
+        for (text, expected) in [
+            ("service", TargetMode::Service),
+            ("cluster-ip", TargetMode::ClusterIp),
+            ("load-balancer", TargetMode::LoadBalancer),
+        ] {
+            assert_eq!(read(&[("PIC_TARGET_MODE", text)]).unwrap().policy.target_mode, expected);
+        }
     }
 
     #[test]
@@ -527,10 +579,12 @@ mod tests {
             ("PIC_OWNER_ID", "My Cluster"),
             ("PIC_CLUSTER_DOMAIN", "cluster local"),
             ("PIC_TUNNEL_ALLOW", "edge"),
+            ("PIC_TARGET_MODE", "node-port"),
+            ("PIC_RECONCILE_RATE", "-1"),
             ("PIC_API_URL", "https://api.example.com"),
         ])
         .unwrap_err();
-        assert_eq!(problems.len(), 13, "{problems:#?}");
+        assert_eq!(problems.len(), 15, "{problems:#?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::PiholeSystem;
 use crate::index::{IngressId, Snapshot, Standing};
 use crate::metrics::log_done;
 use crate::observe::probe::Instance;
-use crate::observe::{Failure, Observed, Sight};
+use crate::observe::{Failure, Observed, Sight, reason_of};
 use crate::plan::{
     self, AliasError, Change, Memory, Ownership, Plan, Planned, RecordRefusal, RefusedLine, Slot, Value,
 };
@@ -53,7 +53,7 @@ pub struct PassResult {
     /// The failure.
     pub(crate) failure: Option<Failure>,
     /// The former and the current error of aliases alone; None when no alias was tried.
-    pub(crate) aliases: Option<(Option<&'static str>, Option<PiholeError>)>,
+    pub(crate) aliases: Option<(Option<Reason>, Option<PiholeError>)>,
     /// Everything that is refused.
     pub(crate) refusals: Vec<RecordRefusal>,
     /// The hosts that have a record of ours, when the Pi-hole was read with success: then views may be written.
@@ -219,7 +219,7 @@ impl PiholeSystem {
         if tried && applied.failure.is_none() {
             let before = applied.memory.aliases.take().map(|error| error.reason);
             applied.memory.aliases =
-                written.aliases.as_ref().map(|error| AliasError { reason: error.reason(), until, others });
+                written.aliases.as_ref().map(|error| AliasError { reason: reason_of(error), until, others });
             if written.aliases.is_none() && written.writes > 0 {
                 applied.memory.undone = if undone { applied.memory.undone.saturating_add(1) } else { 0 };
             }

@@ -39,7 +39,7 @@ pub struct Measured {
     /// Write requests sent.
     pub(crate) writes: u32,
     /// Errors: the one before, and the one now.
-    pub(crate) errors: Vec<(Option<&'static str>, Option<&'static str>)>,
+    pub(crate) errors: Vec<(Option<Reason>, Option<Reason>)>,
     /// Refusals by reason.
     pub(crate) refusals: BTreeMap<Reason, i64>,
     /// The log entries.
@@ -118,11 +118,11 @@ impl PiholeMetrics {
         self.writes.get_or_create(&of()).inc_by(u64::from(writes));
         for (before, now) in errors {
             if let Some(reason) = before.filter(|_| before != now) {
-                self.ongoing.remove(&by(reason));
+                self.ongoing.remove(&by(reason.as_str()));
             }
             if let Some(reason) = now {
-                self.errors.get_or_create(&by(reason)).inc();
-                self.ongoing.get_or_create(&by(reason)).set(1);
+                self.errors.get_or_create(&by(reason.as_str())).inc();
+                self.ongoing.get_or_create(&by(reason.as_str())).set(1);
             }
         }
         for (reason, count) in refusals {
@@ -142,7 +142,8 @@ impl PiholeMetrics {
                 tracing::warn!(ingress, host, instance, reason, error, "dns record refused");
             }
             Notice::Failed { ingress, failure } => {
-                let (operation, error, reason) = (failure.operation, failure.cause.to_string(), failure.cause.reason());
+                let (operation, error, reason) =
+                    (failure.operation, failure.cause.to_string(), failure.cause.reason().as_str());
                 tracing::error!(ingress, operation, error, instance, reason, "pi-hole api error");
                 tracing::error!(ingress, error, instance, reason, "reconcile failed");
             }

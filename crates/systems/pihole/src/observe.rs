@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use signpost_engine::{Job, Touched};
+use signpost_planning::Reason;
 use signpost_provider_pihole::{ErrorClass, Listing, OwnerId, PiholeError};
 use tokio::time::Instant;
 
@@ -104,14 +105,19 @@ impl Cause {
         )
     }
 
-    /// The reason, from a closed list.
-    pub(crate) fn reason(&self) -> &'static str {
+    /// The reason, from the closed list.
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Pihole(error) => error.reason(),
-            Self::Ledger(_) => "Ledger",
-            Self::Unsettled { .. } => "Unsettled",
+            Self::Pihole(error) => reason_of(error),
+            Self::Ledger(_) => Reason::Ledger,
+            Self::Unsettled { .. } => Reason::Unsettled,
         }
     }
+}
+
+/// The reason of an error of a Pi-hole. A test holds the names of all errors to the closed list.
+pub(crate) fn reason_of(error: &PiholeError) -> Reason {
+    error.reason().parse().unwrap_or(Reason::ProviderRejected)
 }
 
 impl PiholeSystem {

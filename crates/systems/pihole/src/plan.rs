@@ -69,7 +69,7 @@ pub struct Memory {
     /// The refusals that have been reported already.
     pub(crate) reported: BTreeSet<RecordRefusal>,
     /// The error that has been reported already.
-    pub(crate) error: Option<&'static str>,
+    pub(crate) error: Option<Reason>,
     /// The error that stops the aliases alone.
     pub(crate) aliases: Option<AliasError>,
     /// The lines that were permanently refused, and the foreign lines at that time.
@@ -98,7 +98,7 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub(crate) struct AliasError {
     /// Its reason.
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     /// Until when they are not tried again, unless the foreign lines change.
     pub(crate) until: Timestamp,
     /// The foreign lines at that time.

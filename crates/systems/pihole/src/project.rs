@@ -24,7 +24,7 @@ impl Project<String> for PiholeSystem {
         let publisher = format!("pihole {instance}");
         let mut entries = Vec::new();
         for claimant in &snapshot.claimants {
-            let provenance = wanted_by(claimant.id(), &publisher);
+            let provenance = wanted_by(claimant.id(), &claimant.identity.uid, &publisher);
             for host in &claimant.hosts {
                 let oldest = claims.holder_of(&host).and_then(|claim| snapshot.claimants.get(claim.holder));
                 let instead = standing.yielded.get(host);

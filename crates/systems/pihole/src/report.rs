@@ -17,7 +17,7 @@ use crate::apply::{PassResult, Waits};
 use crate::index::{Claimant, FINALIZER, IngressId, MANAGED_HOSTS, Problem, Snapshot, Standing};
 use crate::metrics::{Measured, Notice};
 use crate::observe::probe::AfterPass;
-use crate::observe::{Cause, Failure};
+use crate::observe::{Cause, Failure, reason_of};
 use crate::plan::{self, RecordRefusal};
 use crate::settings::Policy;
 
@@ -32,7 +32,7 @@ pub(crate) fn report(mut applied: PassResult, now: Timestamp) -> Report<PiholeSy
     let new = new_refusals(&mut applied, &mut measured);
     for refusal in new.iter().filter(|refusal| refusal.ingress.is_none()) {
         let Refusal { reason, message } = refusal.on(&applied.instance.name);
-        events.push(about_pihole(&applied.policy, reason.as_str(), message));
+        events.push(about_pihole(&applied.policy, reason, message));
     }
     measured.notices.extend(new.into_iter().map(Notice::Refused));
     errors(&mut applied, &mut events, &mut measured);
@@ -96,7 +96,7 @@ fn errors(applied: &mut PassResult, events: &mut Vec<Event>, measured: &mut Meas
     let memory = &mut applied.memory;
     let settled = is_settled(applied.missing, applied.deferred, memory.undone);
     let error = applied.failure.as_ref().map(|failure| failure.cause.reason());
-    let still = !settled && error.is_none() && memory.error == Some("Unsettled");
+    let still = !settled && error.is_none() && memory.error == Some(Reason::Unsettled);
     let begins = error.is_some() && memory.error != error;
     if (applied.present.is_some() && !still) || error.is_some() {
         if error.is_none() && memory.error.is_some() {
@@ -122,13 +122,13 @@ fn errors(applied: &mut PassResult, events: &mut Vec<Event>, measured: &mut Meas
         }
     }
     if let Some((before, error)) = applied.aliases.take() {
-        let reason = error.as_ref().map(PiholeError::reason);
+        let reason = error.as_ref().map(reason_of);
         if before != reason {
             measured.errors.push((before, reason));
             if let Some(error) = error {
                 let name = &applied.instance.name;
                 let note = format!("Pi-hole {name}: {error}. Its aliases wait; addresses are written");
-                events.push(about_pihole(&applied.policy, error.reason(), note));
+                events.push(about_pihole(&applied.policy, reason_of(&error), note));
                 let failure = Failure { operation: "update aliases", cause: error.into() };
                 measured
                     .notices
@@ -148,9 +148,9 @@ fn concerned(changed: Option<&IngressId>, touched: &Touched<IngressId>) -> Strin
 }
 
 /// An event about a whole Pi-hole, on the operator's own Deployment.
-fn about_pihole(policy: &Policy, reason: &str, note: String) -> Event {
+fn about_pihole(policy: &Policy, reason: Reason, note: String) -> Event {
     let object = policy.deployment().reference();
-    Event { object, kind: EventKind::Warning, reason: reason.to_owned(), note }
+    Event { object, kind: EventKind::Warning, reason: reason.to_string(), note }
 }
 
 /// All that is refused of each Ingress, by any Pi-hole.

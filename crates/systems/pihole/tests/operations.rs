@@ -332,7 +332,7 @@ on_both! {
         let lost = kube::Client::try_from(kube::Config::new(dead.url().parse().unwrap())).unwrap();
         let lost = Running::start(lost, Some(&bed.namespace), bed.policy(), vec![v6(&server)]);
         // It has begun to watch, and its Pi-hole is there.
-        let answered = || lost.health.checks().len() > 1 && lost.health.checks()["pihole"] == Check::Ok;
+        let answered = || lost.health.checks().len() > 1 && lost.health.checks().get("pihole") == Some(&Check::Ok);
         until("only Kubernetes is missing", answered).await;
         assert!(!lost.health.is_ready(), "{:?}", lost.health.checks());
         let alone = bed.start(vec![named("alone", &dead.url(), "x")]);

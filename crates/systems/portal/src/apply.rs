@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use serde_json::json;
-use signpost_apis::portal::{API_VERSION, Component, ComponentState, DNS, Portal};
+use signpost_apis::portal::{Component, ComponentState, DNS, Portal};
 use signpost_engine::{Child, ChildError, Identity, Proof, WriteError};
 use signpost_inventory::Source;
 
@@ -75,15 +74,8 @@ async fn keep_copies(
 
 /// A DNS object with names of a remote portal, which owns it.
 fn copy_of(portal: &Identity, part: usize) -> Child {
-    let owner = OwnerReference {
-        api_version: API_VERSION.into(),
-        kind: "Portal".into(),
-        name: portal.id.name.clone(),
-        uid: portal.uid.to_string(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
-    Child::new::<DNS>(portal.id.namespace.as_deref(), &copy_name(&portal.id.name, part), Proof::Owner(Box::new(owner)))
+    let proof = Proof::Owner(Box::new(portal.owner_reference()));
+    Child::new::<DNS>(portal.id.namespace.as_deref(), &copy_name(&portal.id.name, part), proof)
 }
 
 /// The state of a component is set when it is created, and kept from then on: users declare it.
@@ -91,17 +83,9 @@ const DECLARED: &str = "/spec/status";
 
 /// Creates or changes the component first, and deletes what is left of earlier ones after that.
 async fn reconcile_components(system: &PortalSystem, plan: &DnsPlan) -> Result<(), ChildError> {
-    let (id, uid) = (&plan.identity.id, &plan.identity.uid);
-    let owner = OwnerReference {
-        api_version: id.kind.api_version(),
-        kind: id.kind.name.clone(),
-        name: id.name.clone(),
-        uid: uid.to_string(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
-    let child =
-        |name: &str| Child::new::<Component>(id.namespace.as_deref(), name, Proof::Owner(Box::new(owner.clone())));
+    let id = &plan.identity.id;
+    let proof = Proof::Owner(Box::new(plan.identity.owner_reference()));
+    let child = |name: &str| Child::new::<Component>(id.namespace.as_deref(), name, proof.clone());
     if let Some((wish, state)) = &plan.component.apply {
         let state = declared(system, &plan.identity, wish, *state).await?;
         let mut spec = json!({

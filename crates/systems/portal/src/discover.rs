@@ -39,7 +39,7 @@ use crate::plan::entries::{self, Group};
 /// Who publishes the objects that the router generates.
 const EXTERNAL_DNS: &str = "external-dns";
 
-/// What an object says about names.
+/// The content of an object, as far as it names hosts.
 #[derive(Clone, Debug)]
 enum Content {
     /// They are all in the object.
@@ -137,7 +137,7 @@ impl Discovery {
         }
     }
 
-    /// Stores what an object says, and passes on its names.
+    /// Stores the content of an object, and passes on its names.
     fn put(&self, identity: Identity, notes: Notes, content: Content) {
         let id = identity.id.clone();
         let mut state = self.lock();
@@ -384,7 +384,7 @@ impl State {
     }
 }
 
-/// An index that stores what an object says.
+/// An index that stores the content of objects.
 macro_rules! found {
     ($kind:ty, |$object:ident, $notes:ident| $content:expr) => {
         impl Index<$kind> for Discovery {

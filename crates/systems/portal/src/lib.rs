@@ -34,6 +34,7 @@ use signpost_engine::{
     SystemSpec, Wanted, Watch, Writer,
 };
 use signpost_inventory::Inventory;
+use signpost_provider_portal::{Connect, Portals};
 use signpost_provider_resolver::{Lookup, Options, Resolvers, Upstream};
 
 use crate::index::{Key, Keys, Objects};
@@ -160,22 +161,25 @@ pub fn install(operator: &mut Operator, config: &PortalConfig) {
     let lookups = Lookups {
         resolvers: Arc::new(Resolvers::new(&config.resolvers)),
         servers: config.servers.iter().map(server).collect(),
+        portals: Arc::new(Connect),
     };
     install_with(operator, lookups, &Arc::new(Inventory::new()), config.pace.clone());
 }
 
-/// Who is asked for names.
+/// Who is asked for names, and for the names of other clusters.
 #[derive(Clone, Debug)]
 pub struct Lookups {
     /// The resolvers, for every name.
     pub resolvers: Arc<dyn Lookup>,
     /// The servers that systems publish to, by the name of the publisher in the inventory.
     pub servers: BTreeMap<Box<str>, Arc<dyn Lookup>>,
+    /// The portals of other clusters.
+    pub portals: Arc<dyn Portals>,
 }
 
 impl<L: Lookup + 'static> From<Arc<L>> for Lookups {
     fn from(resolvers: Arc<L>) -> Self {
-        Self { resolvers, servers: BTreeMap::new() }
+        Self { resolvers, servers: BTreeMap::new(), portals: Arc::new(Connect) }
     }
 }
 

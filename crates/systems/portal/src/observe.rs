@@ -90,7 +90,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         shown_by,
         verdicts,
         outages: memory.outages,
-        told: memory.told,
+        noticed: memory.noticed,
         check: system.pace.check,
         answers,
         changed,
@@ -112,28 +112,37 @@ fn types_of<T>(asked: &[((Fqdn, RecordType), T)], names: &BTreeSet<Fqdn>) -> BTr
 /// The published names of an owner of another system, and what the resolvers answer for those that are due.
 async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> ObservedNames {
     let views = system.inventory.views(owner);
-    let verdicts = memory.verdicts.unwrap_or_default();
-    let (names, servers) = published(system, &views);
+    let mut verdicts = memory.verdicts.unwrap_or_default();
+    let shown: Vec<Arc<View>> = views.iter().filter(|view| is_looked_up(system, view)).cloned().collect();
+    let (names, servers) = published(system, &shown);
+    if system.pace.verify {
+        let seeds = served::seeds(&system.objects, &shown, &verdicts);
+        if !seeds.is_empty() {
+            Arc::make_mut(&mut verdicts).extend(seeds);
+        }
+    }
     let asked = questions_of(&names, &servers, &verdicts, system.clock.now());
     let (count, answers) = (asked.len(), look_up(system, asked).await);
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
     let records = if system.pace.verify { served::records(&system.objects, &views) } else { Vec::new() };
     let (owner, left, outages) = (owner.clone(), count - answers.len(), memory.outages);
-    ObservedNames { owner, names, records, verdicts, outages, answers, left, pauses }
+    ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, left, pauses }
 }
 
 /// The publisher of a name, where the address of its server is known.
 type Server = Box<str>;
 
+fn is_looked_up(system: &PortalSystem, view: &View) -> bool {
+    system.pace.check && view.stage() == Stage::Published && served::is_comparable(view)
+}
+
 /// The names that were published, and the server that each was published to.
 fn published(system: &PortalSystem, views: &[Arc<View>]) -> (Vec<Wanted>, Vec<Option<Server>>) {
-    let is_published = |view: &View| view.stage() == Stage::Published && served::is_comparable(view);
-    let published = views.iter().filter(|view| system.pace.check && is_published(view));
     let server = |view: &View| {
         let (publisher, _) = system.lookups.servers.get_key_value(&view.provenance().publisher)?;
         Some(publisher.clone())
     };
-    published.map(|view| (served::wanted(view), server(view))).unzip()
+    views.iter().map(|view| (served::wanted(view), server(view))).unzip()
 }
 
 /// The questions for the names that are due, each with the server to ask beside the resolvers: that of the published name. A target of a published name may

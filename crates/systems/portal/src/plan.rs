@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use signpost_apis::portal::ComponentState;
 use signpost_dns::Fqdn;
 use signpost_engine::Identity;
-use signpost_inventory::{Owner, Source, SyncReason, SyncStatus};
+use signpost_inventory::{Owner, Source, SyncReason, SyncStatus, View};
 use signpost_planning::{Reason, doubled};
 
 use crate::discover::read::{MOST as MOST_NAMES, PORTAL};
@@ -62,7 +62,7 @@ pub enum Outage {
 pub type Outages = BTreeMap<Subject, Outage>;
 
 /// What was reported in an event about an object without a status of ours, by reason.
-pub type Told = BTreeMap<&'static str, String>;
+pub type Notices = BTreeMap<&'static str, String>;
 
 /// The memory of a key between its passes.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub struct Memory {
     /// The names that could not be looked up.
     pub outages: Arc<Outages>,
     /// What was reported in events.
-    pub told: Told,
+    pub noticed: Notices,
     /// The last visit of a remote portal.
     pub visit: Option<Visit>,
 }
@@ -102,7 +102,7 @@ pub struct ObservedDns {
     /// The names that could not be looked up so far.
     pub outages: Arc<Outages>,
     /// What was reported in events.
-    pub told: Told,
+    pub noticed: Notices,
     /// Whether names are looked up.
     pub check: bool,
     /// The answers of this pass.
@@ -181,9 +181,9 @@ pub struct DnsPlan {
     /// The verdicts.
     pub verdicts: Arc<Verdicts>,
     /// What was reported in events before.
-    pub told: Told,
+    pub noticed: Notices,
     /// What is to be reported in an event, unless it was.
-    pub tell: Told,
+    pub notices: Notices,
     /// The names that could not be looked up.
     pub outages: Arc<Outages>,
     /// Names whose status changed.
@@ -241,7 +241,8 @@ pub fn due<'a, T>(
 ) -> Vec<(&'a Wanted, T)> {
     let is_changed = |wanted: &Wanted| wanted.question.as_ref().is_ok_and(|question| changed.contains(&question.name));
     let next = |wanted: &Wanted| match verdicts.get(&wanted.subject()?) {
-        Some(checked) if checked.from > now && !is_changed(wanted) => None,
+        // A clock that was set back has looked names up in the future: they would wait until it is there again.
+        Some(checked) if checked.at <= now && checked.from > now && !is_changed(wanted) => None,
         Some(checked) => Some(checked.next),
         None => Some(Timestamp::UNIX_EPOCH),
     };
@@ -267,6 +268,8 @@ pub struct ObservedNames {
     pub owner: Owner,
     /// The names that were published.
     pub names: Vec<Wanted>,
+    /// The views of these names, in the same order.
+    pub views: Vec<Arc<View>>,
     /// The objects that report whether their record set is served, and its key; without one, it is not published.
     pub records: Vec<(Identity, Option<Subject>)>,
     /// The verdicts so far.
@@ -292,12 +295,14 @@ pub struct NamesPlan {
     pub outages: Arc<Outages>,
     /// The objects whose record set was judged in this pass, and those that are not published any more.
     pub records: Vec<(Identity, Option<Verdict>)>,
+    /// Names whose status changed.
+    pub turns: Vec<(Arc<View>, Turn)>,
     /// When the next lookup is due.
     pub next: Option<Timestamp>,
 }
 
 fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
-    let ObservedNames { owner, names, records, verdicts, outages, answers, left, pauses } = observed;
+    let ObservedNames { owner, names, views, records, verdicts, outages, answers, left, pauses } = observed;
     let before = (&*verdicts, &*outages);
     let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, (&answers, &BTreeSet::new()), pauses, now);
     let next = judged.next(&names.iter().collect::<Vec<_>>(), left, pauses, now);
@@ -309,7 +314,15 @@ fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
         None => Some((identity, None)),
     };
     let records = records.into_iter().filter_map(of).collect();
-    NamesPlan { owner, records, verdicts: Arc::new(judged.verdicts), outages: Arc::new(judged.outages), next }
+    let turned = |(wanted, view): (&Wanted, Arc<View>)| {
+        let subject = wanted.subject()?;
+        let (before, now) = (&verdicts.get(&subject)?.verdict, &judged.verdicts.get(&subject)?.verdict);
+        let turn = || Turn { name: wanted.shown.clone(), before: before.status, now: now.clone() };
+        (before.status != now.status).then(|| (view, turn()))
+    };
+    let turns = names.iter().zip(views).filter_map(turned).collect();
+    let (verdicts, outages) = (Arc::new(judged.verdicts), Arc::new(judged.outages));
+    NamesPlan { owner, verdicts, outages, records, turns, next }
 }
 
 /// The verdicts of a pass.
@@ -385,7 +398,7 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         shown_by,
         verdicts: before,
         outages,
-        told,
+        noticed,
         check,
         answers,
         changed,
@@ -399,20 +412,21 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
     let next = all.next(&names, left, pauses, now);
     let JudgedAll { verdicts, turns, outages } = all;
     let component = plan_component(&facts, shown_by.as_deref(), portal, owned);
-    let tell = if facts.source == Source::ExternalDns { tell(&facts, shown_by.as_deref()) } else { Told::new() };
+    let notices =
+        if facts.source == Source::ExternalDns { notices(&facts, shown_by.as_deref()) } else { Notices::new() };
     let (verdicts, outages) = (Arc::new(verdicts), Arc::new(outages));
-    DnsPlan { identity, facts, portal, check, verdicts, told, tell, outages, turns, component, next }
+    DnsPlan { identity, facts, portal, check, verdicts, noticed, notices, outages, turns, component, next }
 }
 
 /// What is wrong with an object that has no status of ours: a portal that does not exist, and entries that cannot be read.
-fn tell(facts: &DnsFacts, shown_by: Option<&str>) -> Told {
-    let mut tell = Told::new();
+fn notices(facts: &DnsFacts, shown_by: Option<&str>) -> Notices {
+    let mut notices = Notices::new();
     let asked = facts.portal.as_str();
     if !asked.is_empty() && shown_by != Some(asked) {
         let note = format!(
             "there is no portal {asked}; the main portal shows the names. Create it, or change the annotation {PORTAL}"
         );
-        tell.insert(Reason::PortalNotFound.as_str(), note);
+        notices.insert(Reason::PortalNotFound.as_str(), note);
     }
     let names = facts.groups.first().into_iter().flat_map(|group| group.names.iter());
     let bad: Vec<(&str, &str)> = names
@@ -421,12 +435,12 @@ fn tell(facts: &DnsFacts, shown_by: Option<&str>) -> Told {
     let more = facts.omitted;
     if let Some((name, why)) = bad.first() {
         let note = format!("{} names are not looked up; the first is {name:?}: {why}", bad.len() + more);
-        tell.insert(SyncReason::InvalidEntry.as_str(), note);
+        notices.insert(SyncReason::InvalidEntry.as_str(), note);
     } else if more > 0 {
         let note = format!("{more} names are not shown; an object may have {MOST_NAMES}. Use more objects");
-        tell.insert(SyncReason::InvalidEntry.as_str(), note);
+        notices.insert(SyncReason::InvalidEntry.as_str(), note);
     }
-    tell
+    notices
 }
 
 /// The longest pause between two lookups of a name that is not in sync.

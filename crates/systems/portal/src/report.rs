@@ -1,15 +1,16 @@
 //! Statuses, events and when a key runs next. Pure.
 
-use std::collections::BTreeMap;
+mod component;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
-use signpost_apis::portal::{ComponentState, DailyStatus, FqdnGroupStatus, FqdnStatus};
+use signpost_apis::portal::{FqdnGroupStatus, FqdnStatus};
 use signpost_engine::clock::whole_seconds;
+use signpost_engine::project::reference;
 use signpost_engine::{
     ChildError, Event, EventKind, Identity, Outcome, Report, RetryClass, Touched, Wanted as WantedState, conditions,
 };
@@ -18,17 +19,20 @@ use signpost_planning::{Reason, Refusal};
 
 use crate::PortalSystem;
 use crate::apply::ApplyResult;
-use crate::index::{ComponentFacts, Known};
+use crate::index::Known;
 use crate::plan::judge::Verdict;
 use crate::plan::remote::RemotePlan;
-use crate::plan::{Checked, DnsPlan, MainPortal, Memory, Outage, Plan, Told, invalid};
+use crate::plan::{Checked, DnsPlan, MainPortal, Memory, NamesPlan, Notices, Outage, Plan, Turn, invalid};
 
 /// An object of this size is accepted by every API server. The spec and the metadata are part of it.
 const MOST_BYTES: usize = 1_200_000;
-/// The size that a status may always have.
+/// The size that the names in a status may have beside a spec that is larger.
 const LEAST_BYTES: usize = 100_000;
-/// Events about names of one pass; more are summed up in one.
+/// An object of this size is still accepted by an API server with the default limits, which are 1.5 MiB.
+const LIMIT: usize = 1_520_000;
+/// Events about names of one pass; more are summed up in one, with this reason.
 const MOST_EVENTS: usize = 10;
+const MORE: &str = "MoreChanges";
 /// The condition of a record set that is answered as it was published, and the owner of that part of its status.
 pub(crate) const SERVED: &str = "Served";
 pub(crate) const SERVED_OWNER: &str = "served";
@@ -36,8 +40,6 @@ pub(crate) const SERVED_OWNER: &str = "served";
 const SLOWEST: Duration = Duration::from_mins(5);
 /// A check within this time is not replaced by the retry of a failed write.
 const SOON: Duration = Duration::from_secs(10);
-/// Days in the history of a component.
-const DAYS: usize = 30;
 
 /// The status of an object, without the times of its conditions.
 #[derive(Clone, Debug)]
@@ -84,17 +86,12 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSyste
     let ApplyResult { plan, error } = applied;
     let mut report = match plan {
         Plan::Dns(plan) => report_dns(*plan, error.as_ref().map(ToString::to_string), now),
-        Plan::Names(plan) => {
-            let memory = Memory { verdicts: Some(plan.verdicts), outages: plan.outages, ..Memory::default() };
-            let memory = Some(memory);
-            let statuses = plan.records.into_iter().map(|(identity, verdict)| served(identity, verdict)).collect();
-            Report { memory, statuses, ..Report::new(outcome(plan.next, now)) }
-        }
+        Plan::Names(plan) => report_names(plan, now),
         Plan::Portal(identity, ..) => status_only(portal(identity, error.as_ref()), Outcome::Done),
         Plan::Remote(plan) => report_remote(*plan, error.as_ref().map(ToString::to_string), now),
         Plan::Component(identity, facts, has_portal) => {
-            let next = Outcome::Check { after: until_midnight(now) };
-            status_only(component(identity, &facts, has_portal, now), next)
+            let next = Outcome::Check { after: component::until_midnight(now) };
+            status_only(component::status(identity, &facts, has_portal, now), next)
         }
         Plan::Main(main) => report_main(&main, error.as_ref().map(ToString::to_string)),
         Plan::Nothing => Report::new(Outcome::Done),
@@ -129,6 +126,22 @@ fn report_main(main: &MainPortal, error: Option<String>) -> Report<PortalSystem>
     Report { refusals: watched.into_iter().collect(), ..Report::new(Outcome::Done) }
 }
 
+/// The published names of an owner of another system: the result in the inventory, on record sets that report it, and in events on the objects that
+/// want the names.
+fn report_names(plan: NamesPlan, now: Timestamp) -> Report<PortalSystem> {
+    let mut events: Vec<Event> =
+        plan.turns.iter().take(MOST_EVENTS).map(|(view, turn)| turned(turn, reference(view.provenance()))).collect();
+    if let Some((view, _)) = plan.turns.get(MOST_EVENTS) {
+        let (more, owner) = (plan.turns.len() - MOST_EVENTS, &plan.owner);
+        let note = format!("the status of {more} names of {owner} changed, this one's among them; see the inventory");
+        let object = reference(view.provenance());
+        events.push(Event { object, kind: EventKind::Normal, reason: MORE.into(), note });
+    }
+    let statuses = plan.records.into_iter().map(|(identity, verdict)| served(identity, verdict)).collect();
+    let memory = Memory { verdicts: Some(plan.verdicts), outages: plan.outages, ..Memory::default() };
+    Report { memory: Some(memory), statuses, events, ..Report::new(outcome(plan.next, now)) }
+}
+
 /// Whether a published record set is answered as it was published.
 fn served(identity: Identity, verdict: Option<Verdict>) -> Decision {
     let condition = verdict.map(|verdict| {
@@ -159,13 +172,13 @@ fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) ->
     let outcome = outcome(plan.next, now);
     let reported = plan.facts.source == Source::Manual;
     // An object without a status of ours gets events, each once.
-    let mut told = plan.tell.clone();
+    let mut notices = plan.notices.clone();
     if let Some(error) = component_error.as_ref().filter(|_| !reported) {
-        told.insert("ComponentFailed", format!("the component cannot be written: {error}"));
+        notices.insert(Reason::ComponentFailed.as_str(), format!("the component cannot be written: {error}"));
     }
-    let events = events(&plan, &told);
+    let events = events(&plan, &notices);
     let statuses = if reported { vec![dns_status(&plan, component_error, now)] } else { Vec::new() };
-    let memory = Some(Memory { verdicts: Some(plan.verdicts), outages: plan.outages, told, visit: None });
+    let memory = Some(Memory { verdicts: Some(plan.verdicts), outages: plan.outages, noticed: notices, visit: None });
     Report { memory, statuses, events, ..Report::new(outcome) }
 }
 
@@ -199,7 +212,7 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
         let (name, description) = (group.name.to_string(), group.description.clone());
         groups.push(FqdnGroupStatus { name, description, source: "manual".into(), fqdns });
     }
-    let omitted = fit(&mut groups, MOST_BYTES.saturating_sub(plan.facts.size).max(LEAST_BYTES));
+    let omitted = fit(&mut groups, room(plan.facts.size));
     let mut fields = json!({
         "groups": groups,
         "total": counts.total,
@@ -270,23 +283,31 @@ fn dns_conditions(
         (Some(portal), _) if !portal.dns => {
             ("Ready", true, "FeatureDisabled", "the portal shows no names (spec.features.dns is false)".to_owned())
         }
-        (Some(_), Some(error)) => ("Ready", false, "ComponentFailed", format!("{message}; the component: {error}")),
+        (Some(_), Some(error)) => {
+            ("Ready", false, Reason::ComponentFailed.as_str(), format!("{message}; the component: {error}"))
+        }
         (Some(_), None) => ("Ready", true, "ReconcileSucceeded", message),
     };
     let whole = plan.outages.values().find(|outage| matches!(outage, Outage::Whole(_)));
     let resolved = match whole.or(plan.outages.values().next()) {
         _ if !plan.check => None,
         Some(Outage::Whole(why)) => {
-            Some(("Resolved", false, "ResolverUnavailable", format!("the last verdicts are kept: {why}")))
+            let note = format!("the last verdicts are kept: {why}");
+            Some(("Resolved", false, Reason::ResolverUnavailable.as_str(), note))
         }
         Some(Outage::Partial(why)) => {
             let note =
                 format!("the verdicts of a resolver that does not work are kept, unless others are worse: {why}");
-            Some(("Resolved", false, "PartlyAnswered", note))
+            Some(("Resolved", false, Reason::PartlyAnswered.as_str(), note))
         }
         None => Some(("Resolved", true, "Answered", String::new())),
     };
     [Some(ready), resolved].into_iter().flatten().collect()
+}
+
+/// The size that the names in a status may have beside so many bytes.
+fn room(beside: usize) -> usize {
+    MOST_BYTES.saturating_sub(beside).max(LIMIT.saturating_sub(beside).min(LEAST_BYTES))
 }
 
 /// Removes names until the groups fit into so many bytes: those in sync first, then the others. Where the groups alone are too large, their
@@ -338,28 +359,27 @@ fn fit(groups: &mut Vec<FqdnGroupStatus>, most: usize) -> usize {
     omitted
 }
 
+/// The event about a name whose status changed.
+fn turned(turn: &Turn, object: ObjectReference) -> Event {
+    let (status, observed) = (turn.now.status.as_str(), turn.now.observed.iter().collect::<Vec<_>>().join(", "));
+    let (kind, reason, note) = if turn.now.status == SyncStatus::Sync {
+        (EventKind::Normal, "InSync", format!("{} is in sync, it was {}", turn.name, turn.before.as_str()))
+    } else {
+        let note = format!("{} is {status}, it was {}; observed: {observed}", turn.name, turn.before.as_str());
+        (EventKind::Warning, turn.now.reason.as_str(), note)
+    };
+    Event { object, kind, reason: reason.into(), note }
+}
+
 /// Events about names whose status changed, and about what is wrong with an object that has no status of ours.
-fn events(plan: &DnsPlan, told: &Told) -> Vec<Event> {
+fn events(plan: &DnsPlan, notices: &Notices) -> Vec<Event> {
     let object = plan.identity.reference();
     let event = |kind, reason: &str, note: String| Event { object: object.clone(), kind, reason: reason.into(), note };
-    let mut events: Vec<Event> = Vec::new();
-    for turn in plan.turns.iter().take(MOST_EVENTS) {
-        let (status, observed) = (turn.now.status.as_str(), turn.now.observed.iter().collect::<Vec<_>>().join(", "));
-        events.push(if turn.now.status == SyncStatus::Sync {
-            event(EventKind::Normal, "InSync", format!("{} is in sync again", turn.name))
-        } else {
-            let note = format!("{} is {status}, it was {}; observed: {observed}", turn.name, turn.before.as_str());
-            event(EventKind::Warning, turn.now.reason.as_str(), note)
-        });
-    }
+    let mut events: Vec<Event> = plan.turns.iter().take(MOST_EVENTS).map(|turn| turned(turn, object.clone())).collect();
     if let more @ 1.. = plan.turns.len().saturating_sub(MOST_EVENTS) {
-        events.push(event(
-            EventKind::Normal,
-            "MoreChanges",
-            format!("the status of {more} more names changed; see the status"),
-        ));
+        events.push(event(EventKind::Normal, MORE, format!("the status of {more} more names changed; see the status")));
     }
-    let new = told.iter().filter(|(reason, note)| plan.told.get(*reason) != Some(note));
+    let new = notices.iter().filter(|(reason, note)| plan.noticed.get(*reason) != Some(note));
     events.extend(new.map(|(reason, note)| event(EventKind::Warning, reason, note.clone())));
     events
 }
@@ -380,7 +400,7 @@ fn portal(identity: Identity, error: Option<&ChildError>) -> Decision {
 
 /// A portal of another cluster, and the DNS objects with its names. After a failure the names stay, and `Ready` is false on all of them.
 fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Report<PortalSystem> {
-    let RemotePlan { identity, copies, create: _, delete: _, omitted, visit, sync, next } = plan;
+    let RemotePlan { identity, dns, copies, create: _, delete: _, omitted, visit, sync, next } = plan;
     let failed = |message: String| Refusal::new(Reason::RemoteFetchFailed, message);
     let refusal = visit.result.as_ref().err().cloned().or_else(|| error.map(failed));
     let parts = copies.into_iter().map(|copy| {
@@ -404,10 +424,16 @@ fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Rep
         Some(refusal) => ("Ready", false, refusal.reason.as_str(), format!("{kept}{}", refusal.message)),
     };
     let missing = parts.iter().map(|(.., omitted)| omitted).sum();
+    let ready = condition(&all, missing, "");
+    // A portal that shows no names, here or there, has none to take over.
+    let synced = dns.then(|| match &refusal {
+        None => ("DNSSynced", true, "DNSSyncSuccess", ready.3.clone()),
+        Some(_) => ("DNSSynced", false, "DNSSyncFailed", ready.3.clone()),
+    });
     let mut statuses = vec![Decision {
         identity,
         fields: text(&json!({ "ready": refusal.is_none(), "remoteSync": sync })),
-        conditions: vec![condition(&all, missing, "")],
+        conditions: [Some(ready), synced].into_iter().flatten().collect(),
         refusal: refusal.clone(),
     }];
     for (identity, groups, counts, omitted) in parts {
@@ -425,78 +451,6 @@ fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Rep
     Report { memory, statuses, ..Report::new(outcome(Some(next), now)) }
 }
 
-/// The state of a component: the declared one, and the worst of each of the last 30 days on which it existed.
-fn component(identity: Identity, facts: &ComponentFacts, has_portal: bool, now: Timestamp) -> Decision {
-    let state = facts.state.as_str();
-    let changed = facts.status.computed_status.as_deref() != Some(state);
-    let since = facts.status.last_status_change.clone().filter(|_| !changed).unwrap_or_else(|| whole_seconds(now));
-    let ready = if has_portal {
-        ("Ready", true, "Reconciled", String::new())
-    } else {
-        let note = format!("there is no portal {} in this namespace; create it or change spec.portalRef", facts.portal);
-        ("Ready", false, Reason::PortalNotFound.as_str(), note)
-    };
-    let refusal = refusal_of(std::slice::from_ref(&ready));
-    let fields = json!({
-        "computedStatus": state,
-        "activeIncidents": 0,
-        "lastStatusChange": since,
-        "dailyWorstStatus": history(facts, identity.created, now),
-    });
-    Decision { identity, fields: text(&fields), conditions: vec![ready], refusal }
-}
-
-/// The days of a component, oldest first, each with its worst state. A day on which nobody watched had the state that was last known, and a day
-/// before the first known one was a good one.
-fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<DailyStatus> {
-    let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
-    let known: BTreeMap<&str, &str> =
-        facts.status.daily_worst_status.iter().map(|day| (day.date.as_str(), day.worst_status.as_str())).collect();
-    let today = day(now);
-    let mut days = Vec::new();
-    let mut at = today;
-    while days.len() < DAYS && at >= day(created).min(today) {
-        days.push(at);
-        let Ok(before) = at.yesterday() else { break };
-        at = before;
-    }
-    days.reverse();
-    let first = known.keys().next().copied();
-    let declared = facts.state.as_str();
-    // The state until this pass: over midnight, and on days on which nobody watched.
-    let until_now = facts.status.computed_status.as_deref().unwrap_or(declared);
-    let worst = |date: &str| match known.get(date) {
-        Some(state) => *state,
-        None if date == today.to_string() => until_now,
-        None if first.is_some_and(|first| first < date) => until_now,
-        None => ComponentState::Operational.as_str(),
-    };
-    let daily = |date: Date| {
-        let text = date.to_string();
-        let seen = worst(&text).to_owned();
-        let worst_status = if date == today { worse(seen, declared.to_owned()) } else { seen };
-        DailyStatus { date: text, worst_status }
-    };
-    days.into_iter().map(daily).collect()
-}
-
-fn worse(a: String, b: String) -> String {
-    let rank = |text: &str| match ComponentState::parse(text) {
-        Some(ComponentState::Operational) => 1,
-        Some(ComponentState::Degraded) => 2,
-        Some(ComponentState::PartialOutage) => 3,
-        Some(ComponentState::MajorOutage) => 4,
-        Some(ComponentState::Unknown) | None => 0,
-    };
-    if rank(&b) > rank(&a) { b } else { a }
-}
-
-fn until_midnight(now: Timestamp) -> Duration {
-    let today = now.to_zoned(TimeZone::UTC);
-    let midnight = today.tomorrow().and_then(|tomorrow| tomorrow.start_of_day()).map(|start| start.timestamp());
-    midnight.ok().and_then(|at| Duration::try_from(at.duration_since(now)).ok()).unwrap_or(Duration::from_hours(24))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -509,6 +463,12 @@ mod tests {
         };
         let fqdns = statuses.iter().enumerate().map(fqdn).collect();
         FqdnGroupStatus { name: name.into(), source: "manual".into(), fqdns, ..FqdnGroupStatus::default() }
+    }
+
+    #[test]
+    fn names_have_less_room_beside_a_large_spec() {
+        let sizes = [0, 500_000, 1_150_000, 1_400_000, 1_500_000, 1_520_000, 2_000_000];
+        assert_eq!(sizes.map(room), [1_200_000, 700_000, 100_000, 100_000, 20_000, 0, 0]);
     }
 
     #[test]
@@ -535,50 +495,5 @@ mod tests {
         assert!(serde_json::to_vec(&groups).unwrap().len() <= 200_000 && groups.len() == 1_000);
         let omitted = fit(&mut groups, 20_000);
         assert!(serde_json::to_vec(&groups).unwrap().len() <= 20_000 && omitted > 0);
-    }
-
-    fn component_of(state: ComponentState, history: &[(&str, &str)]) -> ComponentFacts {
-        let day = |(date, worst): &(&str, &str)| DailyStatus { date: (*date).into(), worst_status: (*worst).into() };
-        ComponentFacts {
-            portal: "main".into(),
-            state,
-            owners: Vec::new(),
-            discovered: false,
-            managed: true,
-            status: signpost_apis::portal::ComponentStatus {
-                computed_status: Some("operational".into()),
-                daily_worst_status: history.iter().map(day).collect(),
-                ..signpost_apis::portal::ComponentStatus::default()
-            },
-        }
-    }
-
-    #[test]
-    fn the_history_has_the_worst_state_of_each_day_since_the_component_exists() {
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let facts =
-            component_of(ComponentState::Degraded, &[("2026-03-01", "major_outage"), ("2026-03-02", "operational")]);
-        let days = history(&facts, at("2026-03-01T23:00:00Z"), at("2026-03-04T01:00:00Z"));
-        let days: Vec<(&str, &str)> = days.iter().map(|day| (day.date.as_str(), day.worst_status.as_str())).collect();
-        let expected = [
-            ("2026-03-01", "major_outage"),
-            ("2026-03-02", "operational"),
-            ("2026-03-03", "operational"),
-            ("2026-03-04", "degraded"),
-        ];
-        assert_eq!(days, expected);
-        // One bad hour on one day is not one on the next.
-        let facts = component_of(ComponentState::Operational, &[("2026-03-02", "major_outage")]);
-        let days = history(&facts, at("2026-02-28T00:00:00Z"), at("2026-03-04T00:00:01Z"));
-        let worst: Vec<&str> = days.iter().map(|day| day.worst_status.as_str()).collect();
-        assert_eq!(worst, ["operational", "operational", "major_outage", "operational", "operational"]);
-        let facts = component_of(ComponentState::Operational, &[("2026-03-04", "degraded")]);
-        let days = history(&facts, at("2020-01-01T00:00:00Z"), at("2026-03-04T01:00:00Z"));
-        assert_eq!(
-            (days.len(), days.last().unwrap().worst_status.as_str()),
-            (30, "degraded"),
-            "a day keeps its worst state"
-        );
-        assert_eq!(until_midnight(at("2026-03-04T23:59:00Z")), Duration::from_mins(1));
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use signpost_apis::portal::DnsEntry;
 use signpost_apis::powerdns::{ClusterRRset, RRset};
@@ -24,7 +25,8 @@ use signpost_inventory::{
 
 use crate::index::{Key, Keys, Objects};
 use crate::plan::entries::{self, Subject, Wanted};
-use crate::plan::{Checked, NamesPlan};
+use crate::plan::judge::Verdict;
+use crate::plan::{Checked, NamesPlan, Verdicts};
 use crate::report::SERVED;
 use crate::{NAME, PortalSystem};
 
@@ -104,6 +106,21 @@ impl Follower {
         };
         self.inventory.judge(owner, self.clock.now(), judgement);
     }
+}
+
+/// The results that conditions `Served` report, of names that this process has not looked up: an outage after a restart keeps them.
+pub(crate) fn seeds(objects: &Objects, views: &[Arc<View>], verdicts: &Verdicts) -> Verdicts {
+    let never = Timestamp::UNIX_EPOCH;
+    let seed = |view: &Arc<View>| {
+        let id = record_of(view)?;
+        let subject = wanted(view).subject().filter(|subject| !verdicts.contains_key(subject))?;
+        let known = objects.get(&id)?;
+        let current = |condition: &&Condition| condition.observed_generation == Some(known.identity.generation);
+        let (status, reason) = known.conditions.iter().filter(current).find_map(reported)?;
+        let verdict = Verdict::new(status, reason, Values::default());
+        Some((subject, Checked { verdict, at: never, next: never, from: never, failures: 0 }))
+    };
+    views.iter().filter_map(seed).collect()
 }
 
 /// The result that a condition `Served` reports.

@@ -512,7 +512,7 @@ impl State {
     }
 
     fn claimants_of(&self, key: &ZoneKey) -> Vec<Arc<ZoneObject>> {
-        self.claims.line(key).filter_map(|claim| self.zones.get(&claim.holder).cloned()).collect()
+        self.claims.queue(key).filter_map(|claim| self.zones.get(&claim.holder).cloned()).collect()
     }
 
     /// Whether the status of some object with our finalizer reports that it wrote this, and goes on to report it: another object may have

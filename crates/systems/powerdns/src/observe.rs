@@ -53,6 +53,8 @@ pub(crate) async fn observe(
         // Which lines are durable is a matter of the same snapshot as the rest, so the ledger comes first.
         touched = &Touched::All;
     };
+    // By the time before the server is asked: what it does between its answer and the end of the grace period is found by the next pass.
+    memory.ledger.expire(now, pace.grace);
     let Some(zone) = job.key.zone() else {
         return Observed { key: job.key.clone(), snapshot, server: ServerView::NotAsked, memory, pace };
     };

@@ -94,7 +94,7 @@ pub(crate) struct Plan {
 }
 
 /// Bytes that the lines of endpoints may take of a zone object; the rest is for what is in flight.
-const MAX_ENDPOINTS: usize = 700_000;
+pub(crate) const MAX_ENDPOINTS: usize = 700_000;
 
 /// How much of a zone a pass is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +161,6 @@ pub(crate) enum Waiting {
 /// Makes the plan.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, snapshot, server, mut memory, pace } = observed;
-    memory.ledger.expire(now, pace.grace);
     memory.prune(&snapshot.durable);
     if snapshot.full {
         // A name that has no object any more needs no memory.

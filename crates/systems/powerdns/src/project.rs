@@ -34,7 +34,7 @@ fn entry(record: &Record) -> Option<Entry> {
         return None;
     }
     let (refusal, pending) = refusal(record);
-    let provenance = wanted_by(record.reported_on(), NAME);
+    let provenance = wanted_by(record.reported_on(), &record.identity.uid, NAME);
     let mut entry = Entry::new(name.clone(), desired.map(|desired| desired.rtype), provenance);
     if let Some(desired) = desired {
         entry.targets = desired.content.records.iter().map(|value| shown(desired.rtype, value)).collect();

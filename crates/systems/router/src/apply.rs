@@ -37,7 +37,7 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
         ids.into_iter().zip(&applied).filter(|(_, applied)| applied.is_err()).map(|(id, _)| id).collect();
     let mut errors: Vec<ChildError> = applied.into_iter().filter_map(Result::err).collect();
     let written = compared - errors.len();
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let is_foreign = |error: &ChildError| matches!(error, ChildError::NotOurs { .. });
     let mut children = std::mem::take(&mut plan.withdraw);
     // A replacement must be there first, whatever prevents it.
@@ -50,7 +50,7 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
     let deleted: Vec<_> = stream::iter(children).map(delete).buffered(DELETIONS).collect().await;
     for (deleted, id) in deleted {
         match deleted {
-            Ok(ChildDeleted::Asked) => gone.push(id),
+            Ok(ChildDeleted::Asked) => removed.push(id),
             Ok(ChildDeleted::Absent) => {}
             // One that became foreign is not ours to delete.
             Err(error) if is_foreign(&error) => {}
@@ -60,6 +60,6 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
     if let RouterKey::Gateway(id) = &plan.key {
         system.index.gateway_written(id, End::of(&errors));
     }
-    let measured = Measured { applied: compared, deleted: gone.len() };
-    ApplyResult { plan, errors, written, deleted: gone, measured }
+    let measured = Measured { applied: compared, deleted: removed.len() };
+    ApplyResult { plan, errors, written, deleted: removed, measured }
 }

@@ -16,6 +16,7 @@ mod hosts;
 pub(crate) mod istio;
 pub(crate) mod reserved;
 pub(crate) mod services;
+pub(crate) mod singletons;
 mod targets;
 mod unreadable;
 pub(crate) mod world;
@@ -41,7 +42,7 @@ use crate::{
         facts::{ChildFacts, Id, Known, Seen, ServiceFacts, Target},
         istio::IstioFacts,
         reserved::End,
-        world::{Touches, World},
+        world::{ClusterState, Touches},
     },
     report::status::{self, Decision},
     settings::RouterConfig,
@@ -79,20 +80,20 @@ pub(crate) type Keys = Queue<RouterKey, ()>;
 /// The index.
 #[derive(Debug)]
 pub(crate) struct RouterIndex {
-    world: Mutex<World>,
+    world: Mutex<ClusterState>,
     queue: Keys,
 }
 
 impl RouterIndex {
     pub(crate) fn new(queue: Keys, config: &RouterConfig) -> Self {
-        Self { world: Mutex::new(World::new(&config.gateway_namespace)), queue }
+        Self { world: Mutex::new(ClusterState::new(config)), queue }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut World, &mut Touches)) {
+    fn change(&self, change: impl FnOnce(&mut ClusterState, &mut Touches)) {
         let mut touches = Touches::default();
         change(&mut self.lock(), &mut touches);
         let Touches { now, later, statuses } = touches;
@@ -119,6 +120,11 @@ impl RouterIndex {
     /// A pass of a Gateway has written its Istio Gateway, or has failed to.
     pub(crate) fn gateway_written(&self, gateway: &ObjectId, end: End) {
         self.change(|world, touches| world.release_hosts(gateway, end, touches));
+    }
+
+    /// A pass begins: what waits for the end of a vacancy may be decided now.
+    pub(crate) fn end_vacancies(&self, key: &RouterKey) {
+        self.change(|world, touches| world.end_vacancies(key, touches));
     }
 
     /// Stores the decisions of a pass; returns the objects whose status may have to be written.
@@ -157,7 +163,7 @@ impl RouterIndex {
 
 /// An object of ours as the watch shows it.
 fn known<S>(identity: Identity, spec: S, seen: Seen) -> Known<S> {
-    Known { identity, spec: Arc::new(spec), seen, verdict: None }
+    Known { identity, spec: Arc::new(spec), seen, verdict: None, surplus: None }
 }
 
 /// The index of one of our kinds: an object, and its place.

@@ -20,7 +20,8 @@ use crate::{
         RouterIndex, RouterKey,
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target, host_digest},
         services::{self, Balancers},
-        world::{World, in_namespace, oldest},
+        singletons::first,
+        world::{ClusterState, in_namespace, oldest},
     },
     plan::{Base, Memory, Observed, cluster, gateway, names, policy, route, target},
     report::status::{Detail, TargetVerdict},
@@ -28,6 +29,7 @@ use crate::{
 
 /// The input of a plan.
 pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) -> Observed {
+    system.index.end_vacancies(key);
     let mut world = system.index.lock();
     let base = Base {
         identity: world.identity.clone(),
@@ -38,11 +40,11 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
         RouterKey::Cluster => Observed::Cluster(cluster::View {
             identities: world.identities.values().map(plain).collect(),
             configurations: world.configurations.values().map(plain).collect(),
-            unreadable_identity: unreadable::<ClusterIdentity, _>(&world, None, oldest(world.identities.values())),
-            unreadable_configuration: unreadable::<DNSConfiguration, _>(
-                &world,
+            identity_place: world.place(Kind::of::<ClusterIdentity>(), None, first(world.identities.values())),
+            configuration_place: world.place(
+                Kind::of::<DNSConfiguration>(),
                 None,
-                oldest(world.configurations.values()),
+                first(world.configurations.values()),
             ),
             configuration: base.configuration,
         }),
@@ -51,7 +53,7 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
                 let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
                 policies.map(|(_, policy)| policy)
             };
-            let unreadable = unreadable::<DNSPolicy, _>(&world, Some(namespace), oldest(policies()));
+            let place = world.place(Kind::of::<DNSPolicy>(), Some(namespace), first(policies()));
             let policies = policies().map(|policy| {
                 let decided = policy.verdict.as_ref().and_then(|verdict| match &verdict.detail {
                     Detail::Policy(selected) => selected.clone(),
@@ -61,7 +63,7 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
                 policy::PolicyView { identity, spec, before: decided.or_else(|| policy.seen.selected.clone()) }
             });
             let policies = policies.collect();
-            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, unreadable })
+            Observed::Policies(policy::View { namespace: namespace.clone(), base, policies, place })
         }
         RouterKey::Gateway(id) => {
             let view = of_gateway(system, &world, id, base, memory);
@@ -76,15 +78,6 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
         RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),
         RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
     }
-}
-
-/// The name of the object of a kind that would be used, where that cannot be read.
-fn unreadable<K: kube::Resource<DynamicType = ()> + 'static, S>(
-    world: &World,
-    namespace: Option<&str>,
-    readable: Option<&Known<S>>,
-) -> Option<String> {
-    world.older_unreadable(Kind::of::<K>(), namespace, readable).map(|id| id.name.clone())
 }
 
 fn plain<S>(known: &Known<S>) -> (Identity, Arc<S>) {
@@ -112,7 +105,7 @@ pub(crate) async fn follow_kinds(index: Arc<RouterIndex>, mut kinds: watch::Rece
     std::future::pending::<()>().await;
 }
 
-fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route::View {
+fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) -> route::View {
     let owner = Owner::Route(id.clone());
     let namespace = id.namespace.as_deref();
     let names = base.configuration.iter().flat_map(|spec| &spec.external_dns_controllers);
@@ -120,9 +113,9 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     let occupied = names.filter(|name| world.is_occupied(&ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
     let route = world.routes.get(id).map(|route| {
         let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), namespace).map(|(_, policy)| policy);
-        let policy = oldest(policies);
-        let unreadable_policy = unreadable::<DNSPolicy, _>(world, namespace, policy);
-        let policy = policy.filter(|_| unreadable_policy.is_none());
+        let policy = first(policies);
+        let no_policy = world.place(Kind::of::<DNSPolicy>(), namespace, policy).unknown("DNSPolicy");
+        let policy = policy.filter(|_| no_policy.is_none());
         let host = route.host.as_ref().and_then(|host| host.as_ref().ok());
         let holder = host.and_then(|host| world.hosts.holder_of(host)).filter(|claim| claim.holder != *id);
         let gateway = world.gateways.get(&route.gateway).filter(|gateway| !gateway.identity.is_deleting());
@@ -139,7 +132,7 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
                 (claim.holder.clone(), published)
             }),
             policy: policy.map(|policy| (policy.identity.id.name.clone(), policy.spec.clone())),
-            unreadable_policy,
+            no_policy,
             gateway: route.gateway.clone(),
             foreign_istio: gateway
                 .zip(host)
@@ -172,13 +165,13 @@ fn of_route(system: &RouterSystem, world: &World, id: &Id, base: Base) -> route:
     }
 }
 
-fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base, memory: Memory) -> gateway::View {
+fn of_gateway(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base, memory: Memory) -> gateway::View {
     let routes: Vec<_> = world.by_gateway.get(id).into_iter().flatten().filter_map(|id| world.routes.get(id)).collect();
-    let held = routes.iter().filter_map(|route| {
+    let owned = routes.iter().filter_map(|route| {
         let host = route.host.as_ref()?.as_ref().ok()?;
         (world.server_of(host) == Some(&route.known.identity.id)).then(|| host.clone())
     });
-    let mut hosts: BTreeSet<_> = held.collect();
+    let mut hosts: BTreeSet<_> = owned.collect();
     let leaving = routes.iter().filter(|route| route.known.identity.is_deleting()).count();
     let left_out = routes.len().saturating_sub(hosts.len() + leaving);
     let istio = ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name);
@@ -206,7 +199,7 @@ fn of_gateway(system: &RouterSystem, world: &World, id: &Id, base: Base, memory:
     }
 }
 
-fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, memory: Memory) -> target::View {
+fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base: Base, memory: Memory) -> target::View {
     let ours: Vec<_> = world.living_gateways().filter(|gateway| Target::of(&gateway.spec) == *target).collect();
     let written = ours.first().map(|gateway| (gateway.spec.controller.clone(), gateway.spec.target_postfix.clone()));
     let (controller, postfix) = written.unzip();
@@ -272,7 +265,7 @@ fn of_target(system: &RouterSystem, world: &World, target: &Target, base: Base, 
 }
 
 /// A load balancer, without names that lead back to it.
-fn of_service(world: &World, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
+fn of_service(world: &ClusterState, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
     let mut points = service.points.clone();
     let leads_back = |name: &Fqdn| Some(name) == host || world.is_host(name);
     let (loops, names) = points.names.into_iter().partition(leads_back);
@@ -281,7 +274,7 @@ fn of_service(world: &World, service: &ServiceFacts, host: Option<&Fqdn>) -> tar
 }
 
 /// A DNSEndpoint of gateways.
-fn of_child(world: &World, target: &Target, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
+fn of_child(world: &ClusterState, target: &Target, (id, child): (&Id, &ChildFacts)) -> target::ChildView {
     let gateway = world.living_gateways().find(|gateway| Target::of(&gateway.spec) == *target);
     let (controller, postfix) = match gateway {
         Some(gateway) => (&*gateway.spec.controller, &*gateway.spec.target_postfix),

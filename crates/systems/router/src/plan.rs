@@ -13,6 +13,7 @@ pub(crate) mod gateway;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod route;
+pub(crate) mod singleton;
 pub(crate) mod target;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -152,16 +153,23 @@ impl Plan {
         }
     }
 
-    fn decided(key: RouterKey, decisions: Vec<Decision>) -> Self {
-        Self { decisions, ..Self::new(key) }
+    /// Statuses only. A place that is vacant is looked at again.
+    fn decided(key: RouterKey, places: &[&singleton::Place], decisions: Vec<Decision>) -> Self {
+        let again = places.iter().filter_map(|place| place.vacant).map(|vacant| vacant.left).min();
+        Self { decisions, again, ..Self::new(key) }
     }
 }
 
 /// Decides.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     match observed {
-        Observed::Cluster(view) => Plan::decided(RouterKey::Cluster, cluster::plan(&view)),
-        Observed::Policies(view) => Plan::decided(RouterKey::Policies(view.namespace.clone()), policy::plan(&view)),
+        Observed::Cluster(view) => {
+            let places = [&view.identity_place, &view.configuration_place];
+            Plan::decided(RouterKey::Cluster, &places, cluster::plan(&view))
+        }
+        Observed::Policies(view) => {
+            Plan::decided(RouterKey::Policies(view.namespace.clone()), &[&view.place], policy::plan(&view))
+        }
         Observed::Gateway(view) => gateway::plan(&view, now),
         Observed::Target(view) => target::plan(&view, now),
         Observed::Route(view) => route::plan(&view),
@@ -195,17 +203,7 @@ fn proof<const N: usize>(labels: [(&str, &str); N], owner: Option<OwnerReference
     }
 }
 
-fn owner_of(identity: &Identity) -> OwnerReference {
-    OwnerReference {
-        api_version: identity.id.kind.api_version(),
-        kind: identity.id.kind.name.clone(),
-        name: identity.id.name.clone(),
-        uid: identity.uid.to_string(),
-        controller: Some(true),
-        // Some clusters let only those set it who may change the owner's finalizers.
-        block_owner_deletion: None,
-    }
-}
-
+#[cfg(test)]
+mod target_tests;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use crate::{
     index::{
         RouterKey,
         facts::{Class, Id, Owner, Target, host_digest},
-        world::{World, oldest},
+        world::{ClusterState, oldest},
     },
     plan::names,
 };
@@ -37,7 +37,7 @@ impl Project<RouterKey> for RouterSystem {
 }
 
 /// The host of a route: an alias of its gateway's name.
-fn route(world: &World, id: &Id) -> Option<Entry> {
+fn route(world: &ClusterState, id: &Id) -> Option<Entry> {
     let route = world.routes.get(id)?;
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok()?.clone();
@@ -49,20 +49,20 @@ fn route(world: &World, id: &Id) -> Option<Entry> {
     let gateway = world.gateways.get(&route.gateway);
     let target = gateway.and_then(|gateway| target_host(world, &gateway.spec.target_postfix));
     let refusal = route.known.verdict.as_ref().and_then(|verdict| verdict.refusal.as_ref());
-    let mut entry = Entry::new(host, Some(RecordType::Cname), wanted_by(id, PUBLISHER));
+    let mut entry = Entry::new(host, Some(RecordType::Cname), wanted_by(id, &identity.uid, PUBLISHER));
     entry.targets = target.iter().map(ToString::to_string).collect();
     Some(entry_of(entry, identity, published, refusal))
 }
 
 /// The name of gateways, with the addresses of their load balancer.
-fn gateways(world: &World, target: &Target) -> Vec<Entry> {
+fn gateways(world: &ClusterState, target: &Target) -> Vec<Entry> {
     let of_target = world.gateways.values().filter(|gateway| Target::of(&gateway.spec) == *target);
     let Some(gateway) = oldest(of_target) else { return Vec::new() };
     let Some(host) = target_host(world, &gateway.spec.target_postfix) else { return Vec::new() };
     let published = has_records(world, &Owner::Target(target.clone()));
     let refusal = world.targets.get(target).and_then(|verdict| verdict.refusal.as_ref());
     let points = world.balancers_of(target).first.map(|service| service.points.texts());
-    let provenance = wanted_by(&gateway.identity.id, PUBLISHER);
+    let provenance = wanted_by(&gateway.identity.id, &gateway.identity.uid, PUBLISHER);
     let mut by_type: Vec<(RecordType, Vec<String>)> = Vec::new();
     for point in points.unwrap_or_default() {
         let rtype = match point.parse() {
@@ -91,11 +91,11 @@ fn gateways(world: &World, target: &Target) -> Vec<Entry> {
 }
 
 /// Whether a DNSEndpoint with records was generated for the owner.
-fn has_records(world: &World, owner: &Owner) -> bool {
+fn has_records(world: &ClusterState, owner: &Owner) -> bool {
     world.children_of(owner).any(|(_, child)| child.class != Class::Empty)
 }
 
-fn target_host(world: &World, postfix: &str) -> Option<Fqdn> {
+fn target_host(world: &ClusterState, postfix: &str) -> Option<Fqdn> {
     names::target_host(world.identity.as_ref().ok()?, postfix).ok()
 }
 
@@ -116,11 +116,11 @@ mod tests {
     }
 
     fn known<K: kube::Resource<DynamicType = ()> + 'static, S>(object: &K, spec: S) -> Known<S> {
-        Known { identity: Identity::of(object), spec: spec.into(), seen: Seen::default(), verdict: None }
+        Known { identity: Identity::of(object), spec: spec.into(), seen: Seen::default(), verdict: None, surplus: None }
     }
 
-    fn world() -> World {
-        let mut world = World::new("infra");
+    fn world() -> ClusterState {
+        let mut world = ClusterState::of_tests();
         let mut touches = Touches::default();
         let spec = json!({ "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" });
         let identity: router::ClusterIdentity =
@@ -133,7 +133,7 @@ mod tests {
         world
     }
 
-    fn put_service(world: &mut World, name: &str, second: u8, more: &serde_json::Value, address: Option<&str>) {
+    fn put_service(world: &mut ClusterState, name: &str, second: u8, more: &serde_json::Value, address: Option<&str>) {
         let points: Vec<_> = address.iter().map(|ip| json!({ "ip": ip })).collect();
         let mut metadata = json!({ "name": name, "namespace": "infra", "labels": { "istio": "istio" },
             "creationTimestamp": format!("2026-01-01T00:00:0{second}Z") });
@@ -143,12 +143,12 @@ mod tests {
         world.put_service(&ObjectId::of(&service), true, ServiceFacts::of(&service), &mut Touches::default());
     }
 
-    fn put_endpoint(world: &mut World, endpoint: serde_json::Value) {
+    fn put_endpoint(world: &mut ClusterState, endpoint: serde_json::Value) {
         let endpoint: DnsEndpoint = read(endpoint);
         world.put_child(ObjectId::of(&endpoint), ChildFacts::of(&endpoint), &mut Touches::default());
     }
 
-    fn shown(world: &World) -> Vec<String> {
+    fn shown(world: &ClusterState) -> Vec<String> {
         let target = Target { controller: "istio".into(), postfix: "internal".into() };
         gateways(world, &target).iter().flat_map(|entry| entry.targets.iter().map(ToString::to_string)).collect()
     }
@@ -193,8 +193,9 @@ mod tests {
             signpost_planning::Refusal::new(signpost_planning::Reason::GatewayNotFound, "there is no Gateway");
         let verdict =
             crate::report::status::ObjectStatus::refused(Some("Failed"), refused, crate::report::status::Detail::None);
-        let stage = |world: &World| route(world, &id).unwrap().stage;
-        let judge = |world: &mut World| world.routes.get_mut(&id).unwrap().known.verdict = Some(verdict.clone().into());
+        let stage = |world: &ClusterState| route(world, &id).unwrap().stage;
+        let judge =
+            |world: &mut ClusterState| world.routes.get_mut(&id).unwrap().known.verdict = Some(verdict.clone().into());
         assert_eq!(stage(&world), Stage::Wanted);
         judge(&mut world);
         assert_eq!(stage(&world), Stage::Refused);

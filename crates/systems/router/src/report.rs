@@ -43,8 +43,8 @@ pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
             // A refusal of the object itself is more important than what became of the writes.
             let refused = |decision: &Decision| matches!(decision, Decision::Object { .. });
             let nobody = matches!(blame, Blame::Nobody);
-            let told = |it: &Decision| (only_taken && written > 0 && published(it)) || (nobody && refused(it));
-            report.statuses.extend(decisions.into_iter().filter(told));
+            let reported = |it: &Decision| (only_taken && written > 0 && published(it)) || (nobody && refused(it));
+            report.statuses.extend(decisions.into_iter().filter(reported));
             match refusal {
                 Some(refusal) => report.statuses.extend(blamed(blame.without(&taken), refusal)),
                 None => report.statuses.extend(delayed(blame, failed_reason(&key), words)),
@@ -71,7 +71,7 @@ fn withdrawn(about: &Identity, deleted: &[ObjectId], decisions: &[Decision]) -> 
     };
     let why = decisions.iter().find_map(|decision| match decision {
         Decision::Object { verdict, .. } => {
-            verdict.conditions.first().filter(|told| !told.status).map(|told| &*told.message)
+            verdict.conditions.first().filter(|reported| !reported.status).map(|reported| &*reported.message)
         }
         Decision::Target { verdict, .. } => Some(verdict.message.as_str()).filter(|_| !verdict.ready),
         Decision::Published { .. }
@@ -163,9 +163,14 @@ fn delayed(blame: Blame, reason: Reason, words: String) -> Option<Decision> {
     match blame {
         Blame::Nobody => None,
         Blame::Object { judged, detail } => {
-            let told = vec![Reported::new(READY, false, reason, words)];
-            let verdict =
-                ObjectStatus { phase: Some("Pending"), conditions: told, refusal: None, notices: Vec::new(), detail };
+            let reported = vec![Reported::new(READY, false, reason, words)];
+            let verdict = ObjectStatus {
+                phase: Some("Pending"),
+                conditions: reported,
+                refusal: None,
+                notices: Vec::new(),
+                detail,
+            };
             Some(Decision::Delayed { judged, verdict })
         }
         Blame::Target { target, addresses, host, class } => {

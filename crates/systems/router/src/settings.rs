@@ -13,7 +13,7 @@ pub struct RouterConfig {
     pub annotation: String,
     /// `ROUTER_TXT_PREFIX_LENGTH`: the length of external-dns's `--txt-prefix`; `None` where names have no limit because of it.
     pub txt_prefix_length: Option<usize>,
-    /// `ROUTER_WITHDRAW_AFTER`: how long the addresses of a gateway are kept after its Gateway was deleted.
+    /// `ROUTER_WITHDRAW_AFTER`: how long a deleted object may be absent before something is withdrawn because of that.
     pub withdraw_after: Duration,
     /// `ROUTER_TYPE_CHANGE_AFTER`: how long the name of a gateway has no record when its record type changes, after external-dns has read that.
     pub type_change_after: Duration,
@@ -50,7 +50,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "ROUTER_WITHDRAW_AFTER",
         "TIME",
-        "How long the address records of a gateway are kept after its Gateway was deleted: 60, 60s, 5m",
+        "How long the address records of a gateway are kept after its Gateway was deleted, and how long another ClusterIdentity, DNSConfiguration or DNSPolicy waits before it takes the place of a deleted one: 60, 60s, 5m",
     )
     .or("60"),
     Setting::new(

@@ -78,8 +78,7 @@ impl PangolinSystem {
     /// Returns the hosts that Pangolin does not let it have.
     pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) -> Vec<Fqdn> {
         let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused } = plan;
-        let mut failed = Vec::new();
-        let Some(link) = &self.link else { return failed };
+        let Some(link) = &self.link else { return Vec::new() };
         let until = tokio::time::Instant::now() + LONGEST;
         let pangolin = &*link.pangolin;
         (applied.paused, applied.noted) = (paused > 0, noted);
@@ -88,7 +87,7 @@ impl PangolinSystem {
         }
         // The digest of a refused Ingress is not written again at the end.
         if blocked && !protect.is_empty() && applied.noted.is_some() && !self.erase_digest(applied).await {
-            return failed;
+            return Vec::new();
         }
         for protect in protect {
             applied.memory.known.remove(&protect.id);
@@ -101,72 +100,86 @@ impl PangolinSystem {
         let changes =
             applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
         if (changes || restored) && applied.noted.is_some() && !self.erase_digest(applied).await {
-            return failed;
+            return Vec::new();
         }
         applied.read = !ensure.is_empty();
-        let (mut complete, mut refused) = (true, false);
-        for ensure in ensure {
-            if tokio::time::Instant::now() > until {
-                // What is done so far is remembered; the rest is done in the next pass.
-                complete = false;
-                applied.again = Some(RetryClass::Now);
-                break;
-            }
-            let host = ensure.settings.host.undotted().to_owned();
-            let (current, overlap) = (ensure.current, ensure.overlap.clone());
-            match self.ensure(pangolin, ensure, applied).await {
-                Ok(()) => {}
-                Err(error) => {
-                    // A rejected change does not delay the deletion of unwanted resources.
-                    match error.class() {
-                        ErrorClass::Object => {
-                            refused = true;
-                            failed.extend(Fqdn::parse(&host).ok());
-                        }
-                        ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
-                    }
-                    if current.is_none() {
-                        applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != host));
-                    }
-                    // The known state may be wrong.
-                    if let Some(id) = current {
-                        applied.memory.known.remove(&id);
-                    }
-                    if matches!(
-                        error,
-                        PangolinError::NotFound { .. }
-                            | PangolinError::NiceIdTaken { .. }
-                            | PangolinError::HostTaken { .. }
-                    ) {
-                        pangolin.forget();
-                    }
-                    self.failed(&host, &error, applied);
-                    if let (PangolinError::HostTaken { .. }, Some((other, owner))) = (&error, overlap) {
-                        applied.overlapping(&host, &other, &owner);
-                    }
-                }
-            }
-        }
-        if !complete || refused {
+        let (complete, refused) = self.ensure_all(pangolin, ensure, until, applied).await;
+        if !complete || !refused.is_empty() {
             applied.memory.applied = NOTHING;
         }
         if !complete {
-            return failed;
+            return refused;
         }
-        if !blocked && !refused && !digest.is_empty() {
+        if !blocked && refused.is_empty() && !digest.is_empty() {
             applied.digest = Some(digest);
         }
-        self.remove_all(pangolin, delete, applied).await;
-        failed
+        self.remove_all(pangolin, delete, until, applied).await;
+        refused
     }
 
-    async fn remove_all(&self, pangolin: &dyn Pangolin, delete: Vec<Doomed>, applied: &mut ApplyResult) {
+    /// Makes sure of resources, one after the other. Returns whether each was tried to its end, and the hosts that Pangolin refuses; these do
+    /// not delay the deletion of unwanted resources.
+    async fn ensure_all(
+        &self,
+        pangolin: &dyn Pangolin,
+        ensure: Vec<Ensure>,
+        until: tokio::time::Instant,
+        applied: &mut ApplyResult,
+    ) -> (bool, Vec<Fqdn>) {
+        let (mut complete, mut refused) = (true, Vec::new());
+        for ensure in ensure {
+            if tokio::time::Instant::now() > until {
+                // What is done so far is remembered; the rest is done in the next pass.
+                applied.again = Some(RetryClass::Now);
+                return (false, refused);
+            }
+            let host = ensure.settings.host.clone();
+            let (current, overlap) = (ensure.current, ensure.overlap.clone());
+            let Err(error) = self.ensure(pangolin, ensure, applied).await else { continue };
+            let name = host.undotted();
+            match current {
+                // The known state may be wrong.
+                Some(id) => drop(applied.memory.known.remove(&id)),
+                None => applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != name)),
+            }
+            if matches!(
+                error,
+                PangolinError::NotFound { .. } | PangolinError::NiceIdTaken { .. } | PangolinError::HostTaken { .. }
+            ) {
+                pangolin.forget();
+            }
+            self.failed(name, &error, applied);
+            if let (PangolinError::HostTaken { .. }, Some((other, owner))) = (&error, overlap) {
+                applied.overlapping(name, &other, &owner);
+            }
+            match error.class() {
+                ErrorClass::Object => refused.push(host),
+                ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
+            }
+        }
+        (complete, refused)
+    }
+
+    async fn remove_all(
+        &self,
+        pangolin: &dyn Pangolin,
+        delete: Vec<Doomed>,
+        until: tokio::time::Instant,
+        applied: &mut ApplyResult,
+    ) {
         for doomed in delete {
+            if tokio::time::Instant::now() > until {
+                applied.again = Some(RetryClass::Now);
+                return;
+            }
             applied.memory.known.remove(&doomed.id);
-            applied.memory.exposed.remove(&doomed.host);
             match self.remove(pangolin, &applied.key, &doomed).await {
-                Ok(Some(Deleted::Done)) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
-                Ok(Some(Deleted::Absent) | None) => {}
+                Ok(deleted) => {
+                    applied.memory.exposed.remove(&doomed.host);
+                    if deleted == Some(Deleted::Done) {
+                        applied.changed(What::Deleted, &doomed.host, doomed.id.to_string());
+                    }
+                }
                 Err(error) => {
                     let before = applied.refusals.len();
                     self.failed(&doomed.host, &error, applied);

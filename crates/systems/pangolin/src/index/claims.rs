@@ -6,7 +6,6 @@ use std::sync::Arc;
 use signpost_dns::Fqdn;
 use signpost_engine::Touch;
 use signpost_exposure::BaseDomain;
-use signpost_planning::Claim;
 
 use super::{Claimant, FoundTunnel, IngressId, Key, PangolinIndex, State};
 use crate::settings::Mode;
@@ -92,7 +91,7 @@ impl PangolinIndex {
         if let Some(next) = next {
             for host in new {
                 let before = state.claims.holder_of(&host).map(|claim| claim.holder.clone());
-                let claim = Claim::new(id.clone(), next.identity.created, next.identity.uid.clone());
+                let claim = next.identity.claim();
                 state.claims.insert(host.clone(), claim);
                 let now = state.claims.holder_of(&host).map(|claim| claim.holder.clone());
                 if before != now {

@@ -1,6 +1,7 @@
 //! Objects as this system needs them: small, parsed, without anything that changes at every heartbeat. Pure.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use signpost_exposure::{
     normalise, parse_annotations, split,
 };
 
-use crate::settings::{MultiHost, Policy};
+use crate::settings::{MultiHost, Policy, TargetMode};
 
 /// The id of an Ingress.
 pub type IngressId = Arc<ObjectId>;
@@ -211,13 +212,68 @@ fn backend(backend: &IngressBackend) -> BackendRef {
     BackendRef::Service(Backend { service: service.name.clone(), port })
 }
 
-/// The ports of a Service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The ports of a Service, and how a tunnel reaches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceFacts {
     /// Its ports.
     pub(crate) ports: Box<[PortFacts]>,
-    /// The external name, when it is an `ExternalName`.
-    pub(crate) external: Option<Box<str>>,
+    /// Whether it is an `ExternalName`, which needs no ports of its own.
+    pub(crate) external: bool,
+    /// How a tunnel reaches it.
+    pub(crate) reach: Reach,
+}
+
+/// How a tunnel reaches a Service. Without an address in it, a change of an address is not a change here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By its name inside the cluster.
+    Name,
+    /// At this address, or by this name outside the cluster.
+    At(Box<str>),
+    /// Not at all, for this reason.
+    Not(&'static str),
+}
+
+impl Reach {
+    fn of(service: &Service, mode: TargetMode) -> Self {
+        let Service { spec, status, .. } = service;
+        let external = spec.external_name.as_deref().filter(|_| is_external(service));
+        match (mode, external) {
+            (TargetMode::Service, _) => Self::Name,
+            (TargetMode::ClusterIp | TargetMode::LoadBalancer, Some(name)) => {
+                Self::At(name.trim_end_matches('.').into())
+            }
+            (TargetMode::ClusterIp, None) => {
+                let given = spec.cluster_ips.iter().chain(&spec.cluster_ip);
+                let why = match spec.cluster_ip.as_deref() {
+                    Some("None") => "is headless and has no cluster IP",
+                    _ => "has no cluster IP yet",
+                };
+                address(given.map(String::as_str)).map_or(Self::Not(why), Self::At)
+            }
+            (TargetMode::LoadBalancer, None) => {
+                let why = if service.is_load_balancer() {
+                    "has no address of a load balancer yet"
+                } else {
+                    "is not of type LoadBalancer and has no address outside the cluster"
+                };
+                let given = || status.load_balancer.ingress.iter().filter(|_| service.is_load_balancer());
+                let name = || given().find_map(|one| one.hostname.as_deref().filter(|name| !name.is_empty()));
+                let found = address(given().filter_map(|one| one.ip.as_deref())).or_else(|| Some(name()?.into()));
+                found.map_or(Self::Not(why), Self::At)
+            }
+        }
+    }
+}
+
+/// The address to use: an IPv4 address before an IPv6 address, which not every kind of site can reach.
+fn address<'a>(given: impl Iterator<Item = &'a str>) -> Option<Box<str>> {
+    let known = given.filter_map(|text| text.parse::<IpAddr>().ok());
+    known.min_by_key(IpAddr::is_ipv6).map(|address| address.to_string().into())
+}
+
+fn is_external(service: &Service) -> bool {
+    service.spec.type_.as_deref() == Some("ExternalName")
 }
 
 /// One TCP port.
@@ -231,7 +287,7 @@ pub(crate) struct PortFacts {
     pub(crate) protocol: Option<Box<str>>,
 }
 
-pub(crate) fn service(service: &Service) -> ServiceFacts {
+pub(crate) fn service(service: &Service, mode: TargetMode) -> ServiceFacts {
     let tcp = service.spec.ports.iter().filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP");
     let ports = tcp.filter_map(|port| {
         Some(PortFacts {
@@ -240,9 +296,8 @@ pub(crate) fn service(service: &Service) -> ServiceFacts {
             protocol: port.app_protocol.as_deref().map(Into::into),
         })
     });
-    let external =
-        service.spec.external_name.as_deref().filter(|_| service.spec.type_.as_deref() == Some("ExternalName"));
-    ServiceFacts { ports: ports.collect(), external: external.map(Into::into) }
+    let external = is_external(service) && service.spec.external_name.is_some();
+    ServiceFacts { ports: ports.collect(), external, reach: Reach::of(service, mode) }
 }
 
 /// The relevant fields of a tunnel, without its heartbeat.

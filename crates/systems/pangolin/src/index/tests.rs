@@ -8,8 +8,8 @@ use signpost_dns::Fqdn;
 use signpost_engine::{Index, ObjectId, Queue};
 use signpost_exposure::BaseDomain;
 
-use super::{FoundTunnel, Key, Keys, PangolinIndex};
-use crate::settings::{Mode, Policy};
+use super::{ChildState, FoundTunnel, Key, Keys, PangolinIndex, Reach};
+use crate::settings::{Mode, Policy, TargetMode};
 
 struct Folded {
     index: PangolinIndex,
@@ -277,5 +277,84 @@ async fn a_resource_keeps_its_domain_while_the_organisation_is_not_known() {
         // Its end is the end of what it kept.
         Index::<PangolinResource>::deleted(&folded.index, &ObjectId::of(&child));
         assert_eq!(folded.holder("shop.example.com").as_deref(), Some("app"));
+    }
+}
+
+/// In the mode `service` addresses are not stored, so that a changed address touches no Ingress.
+#[tokio::test(start_paused = true)]
+async fn c35_a_service_is_reached_by_its_name_or_by_an_address() {
+    let at = |address: &str| Reach::At(address.into());
+    let balanced = |addresses: serde_json::Value| json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}, "status": {"loadBalancer": {"ingress": addresses}}});
+    let (cluster, balancer) = (TargetMode::ClusterIp, TargetMode::LoadBalancer);
+    for (mode, service, expected) in [
+        (TargetMode::Service, json!({"spec": {"clusterIP": "10.0.0.1"}}), Reach::Name),
+        (TargetMode::Service, json!({"spec": {"clusterIP": "None"}}), Reach::Name),
+        (cluster, json!({"spec": {"clusterIP": "10.0.0.1"}}), at("10.0.0.1")),
+        (cluster, json!({"spec": {"clusterIP": "fd00::1", "clusterIPs": ["fd00::1", "10.0.0.1"]}}), at("10.0.0.1")),
+        (cluster, json!({"spec": {"clusterIP": "FD00:0::1", "clusterIPs": ["FD00:0::1"]}}), at("fd00::1")),
+        (cluster, json!({"spec": {"clusterIP": "None"}}), Reach::Not("is headless and has no cluster IP")),
+        (cluster, json!({"spec": {"clusterIP": ""}}), Reach::Not("has no cluster IP yet")),
+        (cluster, json!({}), Reach::Not("has no cluster IP yet")),
+        (cluster, json!({"spec": {"clusterIP": "elsewhere"}}), Reach::Not("has no cluster IP yet")),
+        (cluster, json!({"spec": {"type": "ExternalName", "externalName": "db.example.net."}}), at("db.example.net")),
+        (balancer, json!({"spec": {"type": "ExternalName", "externalName": "db.example.net"}}), at("db.example.net")),
+        (balancer, balanced(json!([{"ip": "2001:db8::1"}, {"ip": "192.0.2.1"}])), at("192.0.2.1")),
+        (balancer, balanced(json!([{"hostname": "lb.example.net", "ip": "2001:db8::1"}])), at("2001:db8::1")),
+        (balancer, balanced(json!([{"hostname": ""}, {"hostname": "lb.example.net"}])), at("lb.example.net")),
+        (balancer, balanced(json!([])), Reach::Not("has no address of a load balancer yet")),
+        (
+            balancer,
+            json!({"spec": {"type": "NodePort"}, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}),
+            Reach::Not("is not of type LoadBalancer and has no address outside the cluster"),
+        ),
+    ] {
+        let read: Service = serde_json::from_value(service.clone()).unwrap();
+        assert_eq!(super::read::service(&read, mode).reach, expected, "{mode:?} {service}");
+    }
+    let folded = Folded::new();
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    let service = |address: &str| -> Service {
+        serde_json::from_value(json!({"metadata": {"name": "app", "namespace": "prod"},
+            "spec": {"clusterIP": address, "ports": [{"port": 80}]}}))
+        .unwrap()
+    };
+    folded.index.applied(&service("10.0.0.1"));
+    folded.touched().await;
+    folded.index.applied(&service("10.0.0.2"));
+    assert_eq!(folded.touched().await, [""; 0]);
+}
+
+/// C10: the fields that pangolin-operator writes count, then those of the seed; a report about an older generation counts for nothing.
+#[test]
+fn c10_the_state_of_a_resource_is_read_from_the_real_fields_then_from_those_of_the_seed() {
+    let ready = || ChildState::Ready { host: None, targets: true };
+    for (status, expected) in [
+        (json!({"status": "Ready", "targetIds": ["1"]}), ready()),
+        (json!({"phase": "Ready", "targetIds": ["1"]}), ready()),
+        (json!({"status": "Waiting", "phase": "Ready", "targetIds": ["1"]}), ChildState::Waiting),
+        (json!({"phase": "Failed"}), ChildState::Failed("no message".to_owned())),
+        (json!({"phase": "Pending"}), ChildState::Waiting),
+        (json!({}), ChildState::Waiting),
+        (json!({"status": "Ready", "targetIds": ["1"], "observedGeneration": 2}), ready()),
+        (json!({"status": "Ready", "targetIds": ["1"], "observedGeneration": 1}), ChildState::Waiting),
+        (json!({"status": "Error", "observedGeneration": 1}), ChildState::Waiting),
+        (
+            json!({"status": "Ready", "targetIds": ["1"], "conditions": [{"type": "Ready", "status": "False"}]}),
+            ChildState::Waiting,
+        ),
+    ] {
+        let child: PangolinResource = serde_json::from_value(json!({
+            "metadata": {"name": "pic", "namespace": "prod", "generation": 2, "labels": {super::UID_LABEL: "uid-app"},
+                "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "app", "uid": "uid-app"}]},
+            "spec": {"httpConfig": {"domainName": "example.com", "subdomain": "app"}},
+            "status": status,
+        }))
+        .unwrap();
+        let (owner, facts) = super::read::child(&child).unwrap();
+        assert_eq!(
+            (owner.as_str(), facts.host.as_deref(), facts.state),
+            ("app", Some("app.example.com"), expected),
+            "{status}"
+        );
     }
 }

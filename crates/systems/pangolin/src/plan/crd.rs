@@ -97,7 +97,7 @@ pub(crate) struct Judged {
     pub(crate) refusals: Vec<HostRefusal>,
     /// Hosts that pangolin-operator reports as exposed.
     pub(crate) ready: Vec<String>,
-    /// When to look again.
+    /// When to check again.
     pub(crate) again: Option<RetryClass>,
 }
 
@@ -121,7 +121,8 @@ pub(crate) struct Input<'a> {
 /// Decides about the children of an Ingress.
 pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
     let Input { id, identity, exposures, shape, children, .. } = *input;
-    let mut plan = CrdPlan { owner: identity.map(owner_reference), managed: children.len(), ..CrdPlan::default() };
+    let mut plan =
+        CrdPlan { owner: identity.map(Identity::owner_reference), managed: children.len(), ..CrdPlan::default() };
     let mut keep: BTreeSet<String> = BTreeSet::new();
     let object = |host: &str| object_name(id, identity, children, host);
     if let (Some(shape), Some(tunnel), Some(options), false) = (shape, input.tunnel, input.options, exposures.blocked) {
@@ -136,8 +137,8 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
     keep.extend(plan.apply.iter().map(|(name, ..)| name.clone()));
     keep.extend(exposures.waiting.iter().map(|host| object(host)));
     // A host that an older Ingress owns stays until that one has it.
-    let held = exposures.lost.iter().filter(|host| !input.handed_over.contains(host));
-    keep.extend(held.map(|host| object(host)));
+    let kept = exposures.lost.iter().filter(|host| !input.handed_over.contains(host));
+    keep.extend(kept.map(|host| object(host)));
     let mut known: BTreeMap<String, String> =
         plan.apply.iter().map(|(name, host, _)| (name.clone(), host.clone())).collect();
     known.extend(exposures.waiting.iter().chain(&exposures.lost).map(|host| (object(host), host.clone())));
@@ -313,18 +314,6 @@ fn leftovers(
     memory.left = left;
 }
 
-/// The owner reference: it lets the cluster delete the child, and does not hold up the deletion of the Ingress.
-pub(crate) fn owner_reference(identity: &Identity) -> OwnerReference {
-    OwnerReference {
-        api_version: identity.id.kind.api_version(),
-        kind: identity.id.kind.name.clone(),
-        name: identity.id.name.clone(),
-        uid: identity.uid.to_string(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
-}
-
 fn content(
     exposure: &Exposure,
     shape: Shape,
@@ -381,7 +370,7 @@ fn content(
 
 fn target(route: &Route<Address>, paths: bool) -> Value {
     let Address { host, port, scheme } = &route.backend;
-    // There is no word for HTTP/2 without TLS.
+    // The field has no value for HTTP/2 without TLS.
     let scheme = if *scheme == BackendScheme::H2c { BackendScheme::Http } else { *scheme };
     let mut target = json!({ "ip": host, "port": port, "method": scheme.as_str() });
     if paths && let Some((matching, path)) = &route.path {

@@ -10,7 +10,7 @@ use signpost_exposure::{
 };
 use signpost_planning::{Reason, Refusal};
 
-use crate::index::{BackendRef, Claimant, HostRule, MOST_HOSTS, ServiceFacts};
+use crate::index::{BackendRef, Claimant, HostRule, MOST_HOSTS, Reach, ServiceFacts};
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{SOON, Wanted};
 use crate::settings::Policy;
@@ -29,7 +29,7 @@ pub(crate) struct Exposure {
 /// Where a Service is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Its name inside the cluster.
+    /// Its name inside the cluster, or its address; an IPv6 address without brackets.
     pub(crate) host: String,
     /// The port.
     pub(crate) port: u16,
@@ -315,10 +315,10 @@ fn address(
         Ok(number) => known.number == *number,
         Err(name) => known.name.as_deref() == Some(name.as_str()),
     });
-    let (number, protocol) = match (found, port, &facts.external) {
+    let (number, protocol) = match (found, port, facts.external) {
         (Some(known), _, _) => (known.number, known.protocol.as_deref()),
         // An `ExternalName` Service needs no ports of its own.
-        (None, Ok(number), Some(_)) => (*number, None),
+        (None, Ok(number), true) => (*number, None),
         (None, _, _) => {
             let port = match port {
                 Ok(number) => number.to_string(),
@@ -335,6 +335,16 @@ fn address(
         _ => None,
     };
     let scheme = claimant.annotations.options.scheme.or(by_protocol).unwrap_or(policy.scheme);
-    let host = format!("{service}.{namespace}.svc.{}", policy.cluster_domain);
+    let host = match &facts.reach {
+        Reach::Name => format!("{service}.{namespace}.svc.{}", policy.cluster_domain),
+        Reach::At(address) => address.to_string(),
+        Reach::Not(why) => {
+            let mode = policy.target_mode.as_str();
+            let message = format!(
+                "Service {namespace}/{service} {why}, which PIC_TARGET_MODE={mode} needs; use another Service, or another mode"
+            );
+            return Err(refused(Reason::BackendNotSupported, message, true));
+        }
+    };
     Ok(Address { host, port: number, scheme })
 }

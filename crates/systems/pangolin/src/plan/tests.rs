@@ -2,20 +2,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use signpost_apis::ingress::Ingress;
 use signpost_apis::service::Service;
 use signpost_dns::Fqdn;
-use signpost_engine::{Identity, Index as _, ObjectId, Queue};
-use signpost_exposure::{BaseDomain, Options};
+use signpost_engine::{Identity, Index as _, ObjectId, Queue, RetryClass};
+use signpost_exposure::{BaseDomain, Options, TunnelAllowance};
 use signpost_planning::Reason;
 use signpost_provider_pangolin::{Listed, ResourceId, Site, SiteId, SiteKind};
 
 use super::api::{self, is_mark, mark_of};
 use super::crd::{self, Shape};
 use super::exposure::{Exposures, Ground, exposures};
-use super::{ApiView, FoundSite, Memory, Wanted, site};
-use crate::index::{ChildFacts, ChildState, FoundTunnel, IngressId, MOST_HOSTS, PangolinIndex};
+use super::refusals::HostRefusal;
+use super::{ApiView, Delivery, FoundSite, Memory, Observed, Plan, SOON, View, Wanted, Wish, plan, site};
+use crate::index::{ChildFacts, ChildState, FoundTunnel, IngressId, Key, MOST_HOSTS, PangolinIndex};
 use crate::settings::Policy;
 
 #[test]
@@ -93,18 +94,7 @@ fn a_resource_that_appears_after_its_host_was_handed_over_is_deleted() {
             takers: [(host.clone(), new.clone())].into(),
         };
         let (exposures, policy) = (Exposures::default(), Policy::default());
-        let input = api::Input {
-            id: &old,
-            exposures: &exposures,
-            options: None,
-            site: Some(SiteId(1)),
-            view: &view,
-            applied: None,
-            restored: false,
-            full: false,
-            settle: false,
-            policy: &policy,
-        };
+        let input = api::Input::new(&old, &exposures, None, &view, &policy);
         let plan = api::plan(&input, &Memory::default(), Timestamp::UNIX_EPOCH).plan;
         plan.delete.iter().map(|doomed| (doomed.id, doomed.twice)).collect::<Vec<_>>()
     };
@@ -159,32 +149,10 @@ fn the_shape_is_read_from_the_declared_fields() {
 
 #[tokio::test]
 async fn hosts_beyond_the_most_are_left_out_with_a_warning() {
-    let index = PangolinIndex::new(Arc::new(Policy::default()), Queue::new(), None);
     let made = |hosts: usize| {
         let rules: Vec<_> = (0..hosts).map(|number| json!({"host": format!("h{number}.example.com")})).collect();
-        let ingress: Ingress = serde_json::from_value(json!({
-            "metadata": {"name": "app", "namespace": "prod", "uid": "u"},
-            "spec": {"ingressClassName": "pangolin", "rules": rules,
-                "defaultBackend": {"service": {"name": "app", "port": {"number": 80}}}},
-        }))
-        .unwrap();
-        index.applied(&ingress);
-        let claimant = index.claimant(&Arc::new(ObjectId::of(&ingress))).unwrap();
-        let service: Service = serde_json::from_value(
-            json!({"metadata": {"name": "app", "namespace": "prod"}, "spec": {"ports": [{"port": 80}]}}),
-        )
-        .unwrap();
-        index.applied(&service);
-        let wanted = Wanted {
-            taken: index.taken(&claimant),
-            class: None,
-            owned: index.owned(&claimant.identity.id),
-            services: index.services(&claimant),
-            reference: "default".to_owned(),
-            claimant,
-        };
-        let ground = Ground { domains: None, apex: true, paths: true, owner: "" };
-        exposures(&wanted, ground, &Policy::default())
+        let backend = json!({"service": {"name": "app", "port": {"number": 80}}});
+        specified("prod", "app", &json!({"ingressClassName": "pangolin", "rules": rules, "defaultBackend": backend})).1
     };
     let all = made(MOST_HOSTS);
     assert_eq!((all.list.len(), all.refusals.len()), (MOST_HOSTS, 0));
@@ -211,34 +179,78 @@ fn child(uid: &str, host: &str, state: ChildState) -> ChildFacts {
     }
 }
 
-/// The exposures of an Ingress `name` in `namespace`, with the Service `app`.
+/// The exposures of an Ingress `name` in `namespace`: these hosts, with the Service `app`.
 fn exposures_of(namespace: &str, name: &str, hosts: &[&str]) -> (Identity, Exposures) {
-    let index = PangolinIndex::new(Arc::new(Policy::default()), Queue::new(), None);
     let paths = json!({"paths": [{"path": "/", "pathType": "Prefix",
         "backend": {"service": {"name": "app", "port": {"number": 80}}}}]});
     let rules: Vec<_> = hosts.iter().map(|host| json!({"host": host, "http": paths})).collect();
-    let ingress: Ingress = serde_json::from_value(json!({
-        "metadata": {"name": name, "namespace": namespace, "uid": "u"},
-        "spec": {"ingressClassName": "pangolin", "rules": rules},
-    }))
-    .unwrap();
-    let service: Service = serde_json::from_value(
-        json!({"metadata": {"name": "app", "namespace": namespace}, "spec": {"ports": [{"port": 80}]}}),
-    )
-    .unwrap();
+    specified(namespace, name, &json!({"ingressClassName": "pangolin", "rules": rules}))
+}
+
+/// The exposures of an Ingress with this specification, beside a Service `app` with the port 80.
+fn specified(namespace: &str, name: &str, spec: &Value) -> (Identity, Exposures) {
+    let metadata = json!({"name": name, "namespace": namespace, "uid": "u"});
+    let ingress = json!({"metadata": metadata, "spec": spec});
+    made(&ingress, &json!({"ports": [{"port": 80}]}), &Policy::default())
+}
+
+/// The exposures of an Ingress, beside a Service `app` with this specification.
+fn made(ingress: &Value, service: &Value, policy: &Policy) -> (Identity, Exposures) {
+    let wanted = wanted(ingress, service, policy);
+    let ground = Ground { domains: None, apex: true, paths: true, owner: "" };
+    (wanted.claimant.identity.clone(), exposures(&wanted, ground, policy))
+}
+
+fn wanted(ingress: &Value, service: &Value, policy: &Policy) -> Wanted {
+    let index = PangolinIndex::new(Arc::new(policy.clone()), Queue::new(), None);
+    let metadata = json!({"name": "app", "namespace": ingress["metadata"]["namespace"]});
+    let ingress: Ingress = serde_json::from_value(ingress.clone()).unwrap();
+    let service: Service = serde_json::from_value(json!({"metadata": metadata, "spec": service})).unwrap();
     index.applied(&ingress);
     index.applied(&service);
     let claimant = index.claimant(&Arc::new(ObjectId::of(&ingress))).unwrap();
-    let wanted = Wanted {
+    Wanted {
         taken: index.taken(&claimant),
         class: None,
         owned: index.owned(&claimant.identity.id),
         services: index.services(&claimant),
         reference: "default".to_owned(),
         claimant,
-    };
-    let ground = Ground { domains: None, apex: true, paths: true, owner: "" };
-    (wanted.claimant.identity.clone(), exposures(&wanted, ground, &Policy::default()))
+    }
+}
+
+/// C35 and C36: the domain of the cluster, and the scheme: of the annotation, else of the port, else of the settings.
+#[tokio::test]
+async fn c36_a_backend_has_the_scheme_of_annotation_port_or_settings() {
+    use signpost_exposure::BackendScheme::{H2c, Http, Https};
+    let policy = |scheme| Policy { scheme, cluster_domain: "k8s.example".to_owned(), ..Policy::default() };
+    for (annotation, protocol, scheme, expected) in [
+        (None, None, Http, Http),
+        (None, None, Https, Https),
+        (None, Some("https"), Http, Https),
+        (None, Some("kubernetes.io/wss"), Http, Https),
+        (None, Some("kubernetes.io/h2c"), Http, H2c),
+        (None, Some("example.com/own"), Https, Https),
+        (Some("http"), Some("https"), Https, Http),
+        (Some("h2c"), None, Http, H2c),
+    ] {
+        let annotations: Value =
+            annotation.map_or(json!({}), |word| json!({"pangolin.ingress.k8s.io/backend-scheme": word}));
+        let backend = json!({"service": {"name": "app", "port": {"number": 80}}});
+        let ingress = json!({
+            "metadata": {"name": "app", "namespace": "prod", "uid": "u", "annotations": annotations},
+            "spec": {"ingressClassName": "pangolin", "rules": [{"host": "app.example.com"}], "defaultBackend": backend},
+        });
+        let service = json!({"ports": [{"port": 80, "appProtocol": protocol}]});
+        let (_, found) = made(&ingress, &service, &policy(scheme));
+        let [exposure] = &found.list[..] else { panic!("{found:?}") };
+        let address = &exposure.routes[0].backend;
+        assert_eq!(
+            (address.host.as_str(), address.scheme),
+            ("app.prod.svc.k8s.example", expected),
+            "{annotation:?} {protocol:?}"
+        );
+    }
 }
 
 /// A pass of crd mode over an Ingress with these children.
@@ -247,7 +259,7 @@ fn judged(
     children: &BTreeMap<String, ChildFacts>,
     memory: &mut Memory,
 ) -> crd::Judged {
-    let (options, policy) = (Options::default(), Policy::default());
+    let (options, policy) = (Options::default(), Policy { crd_paths: true, ..Policy::default() });
     let input = crd::Input {
         id: &identity.id,
         identity: Some(identity),
@@ -322,4 +334,192 @@ async fn r022_an_address_is_a_warning_and_its_neighbour_is_exposed() {
         "2001:db8::1 is an address, not a host name; use a name",
     ];
     assert_eq!(notes, expected.map(|note| (Reason::InvalidHost, note)));
+}
+
+/// The reasons of all refusals.
+fn reasons(refusals: &[HostRefusal]) -> Vec<Reason> {
+    refusals.iter().map(|refused| refused.refusal.reason).collect()
+}
+
+#[tokio::test]
+async fn a_backend_or_suffix_that_cannot_be_used_is_refused_with_its_reason() {
+    let to = |backend: Value| {
+        let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+        let rules = json!([{"host": "app.example.com", "http": {"paths": paths}}]);
+        specified("prod", "app", &json!({"ingressClassName": "pangolin", "rules": rules})).1
+    };
+    let absent = to(json!({"service": {"name": "app", "port": {"number": 81}}}));
+    assert_eq!(reasons(&absent.refusals), [Reason::BackendPortNotFound]);
+    assert!(absent.refusals[0].refusal.message.contains("has no TCP port 81;"), "{absent:?}");
+    assert!(absent.waiting.contains("app.example.com"), "what exists stays");
+    let other = to(json!({"resource": {"kind": "Bucket", "name": "files"}}));
+    assert_eq!(reasons(&other.refusals), [Reason::PathNotSupported], "nothing is left of the host");
+    let paths = json!([
+        {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}},
+        {"path": "/files", "pathType": "Prefix", "backend": {"resource": {"kind": "Bucket", "name": "files"}}},
+    ]);
+    let rules = json!([{"host": "app.example.com", "http": {"paths": paths}}]);
+    let beside = specified("prod", "app", &json!({"ingressClassName": "pangolin", "rules": rules})).1;
+    assert_eq!((beside.list.len(), reasons(&beside.refusals)), (1, vec![Reason::BackendNotSupported]));
+    assert!(beside.refusals[0].refusal.message.starts_with("app.example.com/files: the backend is Bucket files"));
+    // The organisation may be unknown only for a moment.
+    let unlisted = exposures_of("prod", "app", &["app.internal"]).1;
+    assert_eq!(reasons(&unlisted.refusals), [Reason::InvalidHost]);
+    assert!(unlisted.waiting.contains("app.internal"));
+}
+
+#[tokio::test]
+async fn a_prefix_is_written_as_an_expression_where_paths_are_asked_for() {
+    let paths = json!([{"path": "/api", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": 80}}}}]);
+    let rules = json!([{"host": "app.example.com", "http": {"paths": paths}}]);
+    let app = specified("prod", "app", &json!({"ingressClassName": "pangolin", "rules": rules}));
+    let plan = judged(&app, &BTreeMap::new(), &mut Memory::default()).plan;
+    let target = &plan.apply[0].2["spec"]["targets"][0];
+    assert_eq!((&target["path"], &target["pathMatchType"]), (&json!("^/api(/|$)"), &json!("regex")));
+}
+
+/// The endpoint of a child that others deleted is still known when its host is not wanted any more.
+#[tokio::test]
+async fn a_leftover_of_a_child_that_others_deleted_is_reported() {
+    let app = exposures_of("prod", "app", &["app.example.com"]);
+    let mut memory = Memory::default();
+    let (name, ..) = judged(&app, &BTreeMap::new(), &mut memory).plan.apply.remove(0);
+    let ready = ChildState::Ready { host: Some("app.example.com".to_owned()), targets: true };
+    let made = ChildFacts { resource_id: Some("7".to_owned()), ..child("u", "app.example.com", ready) };
+    judged(&app, &BTreeMap::from([(name, made)]), &mut memory);
+    assert_eq!(judged(&app, &BTreeMap::new(), &mut memory).notes, [], "it is created again");
+    let nothing = (app.0.clone(), Exposures::default());
+    let notes = judged(&nothing, &BTreeMap::new(), &mut memory).notes;
+    assert!(notes.len() == 1 && notes[0].reason == "StillExposed" && notes[0].text.contains("resource 7"), "{notes:?}");
+    assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
+}
+
+/// What Pangolin has, with the site `cluster` and the domain `example.com`.
+fn api_view(domain_id: Option<&str>, resources: Vec<Listed>) -> ApiView {
+    let name = Fqdn::parse("example.com").unwrap();
+    let domain =
+        BaseDomain { name, id: domain_id.map(str::to_owned), shape: signpost_exposure::Shape::Tree, verified: true };
+    ApiView {
+        owner: "home".to_owned(),
+        site: FoundSite::One(SiteId(1), true),
+        domains: [domain].into(),
+        resources: resources.into(),
+        marks: Vec::new(),
+        owned_hosts: BTreeMap::new(),
+        takers: BTreeMap::new(),
+    }
+}
+
+/// The plan for `app.example.com` in the namespace `prod`.
+fn planned(view: View, policy: Policy, change: impl FnOnce(&mut Observed)) -> Plan {
+    let backend = json!({"service": {"name": "app", "port": {"number": 80}}});
+    let ingress = json!({
+        "metadata": {"name": "app", "namespace": "prod", "uid": "u"},
+        "spec": {"ingressClassName": "pangolin", "rules": [{"host": "app.example.com"}], "defaultBackend": backend},
+    });
+    let wanted = wanted(&ingress, &json!({"ports": [{"port": 80}]}), &policy);
+    let identity = wanted.claimant.identity.clone();
+    let mut observed = Observed {
+        key: Key::Ingress(identity.id.clone()),
+        policy: Arc::new(policy),
+        full: false,
+        wish: Wish::Ingress(Box::new(wanted)),
+        present: Some(identity),
+        view,
+        memory: Memory::default(),
+        doubt: None,
+    };
+    change(&mut observed);
+    plan(observed, Timestamp::UNIX_EPOCH)
+}
+
+#[tokio::test]
+async fn a_site_that_cannot_be_used_or_is_not_connected_has_its_reason() {
+    let of = |site: FoundSite| {
+        let view = View::Api(Box::new(ApiView { site, ..api_view(Some("d"), Vec::new()) }));
+        planned(view, Policy::default(), |_| {})
+    };
+    let several = of(FoundSite::Several("one, two".to_owned()));
+    assert_eq!((reasons(&several.refusals), several.blocked), (vec![Reason::TunnelAmbiguous], true));
+    assert!(several.refusals[0].refusal.message.ends_with("use the identifier of one of them: one, two"));
+    let offline = of(FoundSite::One(SiteId(1), false));
+    assert_eq!((offline.refusals.len(), offline.notes.len()), (0, 1), "it is made, and answers later");
+    assert_eq!((offline.notes[0].warning, offline.notes[0].reason), (false, "TunnelNotReady"));
+    let Delivery::Api(delivery) = offline.delivery else { panic!("no plan for Pangolin") };
+    assert_eq!(delivery.ensure.len(), 1);
+}
+
+#[tokio::test]
+async fn a_shape_or_tunnel_that_is_not_known_changes_nothing() {
+    let crd = |shape, tunnel| View::Crd { shape, tunnel, children: BTreeMap::new(), handed_over: Vec::new() };
+    let unknown = planned(crd(Err("no schema".to_owned()), FoundTunnel::None), Policy::default(), |_| {});
+    assert_eq!((reasons(&unknown.refusals), unknown.again), (vec![Reason::Unsupported], Some(RetryClass::Transient)));
+    assert!(unknown.refusals[0].refusal.message.ends_with("is not known: no schema"));
+    let allowed = TunnelAllowance::parse("default=other").unwrap();
+    let not_allowed =
+        planned(crd(Ok(Shape::MULTI), FoundTunnel::None), Policy { allowed, ..Policy::default() }, |_| {});
+    assert_eq!(reasons(&not_allowed.refusals), [Reason::TunnelNotAllowed]);
+    let named = Policy {
+        default_tunnel: Some("infra/edge".to_owned()),
+        namespaces: vec!["prod".to_owned()],
+        ..Policy::default()
+    };
+    let unread = planned(crd(Ok(Shape::MULTI), FoundTunnel::None), named, |observed| {
+        let Wish::Ingress(wanted) = &mut observed.wish else { panic!("an Ingress") };
+        wanted.reference = "infra/edge".to_owned();
+    });
+    assert_eq!(reasons(&unread.refusals), [Reason::TunnelNotFound]);
+    assert!(unread.refusals[0].refusal.message.contains("may not read the tunnels of infra"), "{:?}", unread.refusals);
+}
+
+/// What cannot be read is left as it is, and is not judged.
+#[tokio::test]
+async fn an_ingress_that_cannot_be_read_changes_nothing() {
+    let view = View::Api(Box::new(api_view(Some("d"), Vec::new())));
+    let plan = planned(view, Policy::default(), |observed| observed.wish = Wish::Unreadable);
+    assert!(matches!(plan.delivery, Delivery::Nothing) && plan.managed && !plan.judged);
+}
+
+#[tokio::test]
+async fn a_resource_that_cannot_be_made_is_refused_and_what_exists_stays() {
+    let host = Fqdn::parse("app.example.com").unwrap();
+    let id = Arc::new(ObjectId::new::<Ingress>(Some("prod"), "app"));
+    let mark = format!("{}-0123456789ab", api::ingress_mark("home", &id));
+    let there = || Listed { host: Some(host.clone()), ..listed(1, &mark, "app") };
+    let nameless = planned(View::Api(Box::new(api_view(None, vec![there()]))), Policy::default(), |_| {});
+    assert_eq!((reasons(&nameless.refusals), nameless.again), (vec![Reason::DomainNotFound], Some(SOON)));
+    let Delivery::Api(delivery) = nameless.delivery else { panic!("no plan for Pangolin") };
+    assert!(delivery.ensure.is_empty() && delivery.delete.is_empty(), "{delivery:?}");
+    let other = Arc::new(ObjectId::new::<Ingress>(Some("prod"), "other"));
+    let view = ApiView { owned_hosts: [(host.clone(), other)].into(), ..api_view(Some("d"), Vec::new()) };
+    let owned = planned(View::Api(Box::new(view)), Policy::default(), |_| {});
+    assert_eq!((reasons(&owned.refusals), owned.again), (vec![Reason::HostConflict], Some(SOON)));
+    assert!(owned.refusals[0].refusal.message.contains("already exposed by the Ingress prod/other"));
+}
+
+/// Many leftovers at once wait for a second sweep that finds the same, which is reported once.
+#[tokio::test]
+async fn a_large_sweep_waits_for_a_second_one_and_is_reported_once() {
+    let leftovers =
+        || (0..12).map(|number| listed(number, &format!("sp-home-{number:012x}-0123456789ab"), "app")).collect();
+    let mut memory = Memory::default();
+    let mut at = |second: i64| {
+        let observed = Observed {
+            key: Key::Sweep,
+            policy: Arc::new(Policy::default()),
+            full: true,
+            wish: Wish::Nothing,
+            present: None,
+            view: View::Api(Box::new(api_view(Some("d"), leftovers()))),
+            memory: std::mem::take(&mut memory),
+            doubt: None,
+        };
+        let swept = plan(observed, Timestamp::from_second(second).unwrap());
+        memory = swept.memory;
+        let Delivery::Api(delivery) = swept.delivery else { panic!("no plan for Pangolin") };
+        (swept.notes.len(), delivery.paused, delivery.delete.len())
+    };
+    assert_eq!(at(0), (1, 12, 0));
+    assert_eq!(at(5), (0, 12, 0), "too soon, and reported already");
+    assert_eq!(at(60), (0, 0, 12));
 }

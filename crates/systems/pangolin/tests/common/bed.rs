@@ -276,6 +276,21 @@ impl Running {
         let _ = (&mut self.task).await;
     }
 
+    /// Waits until no pass has ended for a while, and returns how many there were. The while is counted in checks: on a busy machine they are as slow
+    /// as the operator, which is in the same process.
+    pub(crate) async fn at_rest(&self) -> f64 {
+        const CHECKS: u32 = 25;
+        let (mut last, mut calm) = (0.0, 0);
+        eventually("no more passes", PATIENCE, || {
+            let passes = self.metric("pic_reconcile_total");
+            calm = if passes > last { 0 } else { calm + 1 };
+            last = passes;
+            let result = if calm > CHECKS { Ok(passes) } else { Err(passes) };
+            async move { result }
+        })
+        .await
+    }
+
     /// The sum of a metric.
     pub(crate) fn metric(&self, start: &str) -> f64 {
         let text = self.metrics.encode();

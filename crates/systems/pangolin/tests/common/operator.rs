@@ -211,7 +211,7 @@ async fn organization(bed: &Bed) {
     bed.put("PangolinTunnel", "default", &json!({"organizationRef": {"name": "org"}}), Some(&ready)).await;
 }
 
-/// The life of an exposure with a build of pangolin-operator: it is served, a changed host is served, and what is left behind is reported.
+/// An exposure with a build of pangolin-operator: it is served, a changed host is served, and what is left behind is reported.
 pub(crate) async fn operated(bed: &Bed, build: Build) {
     let server = Pangolin::start().await;
     let _operator = run(bed, build, &server).await;

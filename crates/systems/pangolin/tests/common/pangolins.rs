@@ -128,6 +128,9 @@ pub(crate) struct InProcess {
     calls: Mutex<Vec<String>>,
     late: Mutex<Option<(&'static str, Duration)>>,
     slow: Mutex<Option<(&'static str, Duration)>>,
+    lagging: Mutex<Option<(&'static str, Duration)>>,
+    cut: Mutex<Option<&'static str>>,
+    each: Mutex<Duration>,
     broken: Mutex<Option<&'static str>>,
 }
 
@@ -139,6 +142,9 @@ impl Default for InProcess {
             calls: Mutex::default(),
             late: Mutex::default(),
             slow: Mutex::default(),
+            lagging: Mutex::default(),
+            cut: Mutex::default(),
+            each: Mutex::default(),
             broken: Mutex::default(),
         }
     }
@@ -159,6 +165,16 @@ impl InProcess {
         *self.slow.lock().unwrap() = Some((call, by));
     }
 
+    /// The next call that starts like this is served at once, and answered so much later.
+    pub(crate) fn lag(&self, call: &'static str, by: Duration) {
+        *self.lagging.lock().unwrap() = Some((call, by));
+    }
+
+    /// The connection of every call that starts like this is dropped before it is served, until [`Self::mend`].
+    pub(crate) fn cut(&self, call: &'static str) {
+        *self.cut.lock().unwrap() = Some(call);
+    }
+
     /// The next call that starts like this has its effect so much later, and no answer.
     pub(crate) fn delay(&self, call: &'static str, by: Duration) {
         *self.late.lock().unwrap() = Some((call, by));
@@ -169,7 +185,18 @@ impl InProcess {
         *self.broken.lock().unwrap() = Some(call);
     }
 
+    /// Whether the call of [`Self::lag`] was not made yet.
+    pub(crate) fn is_lagging(&self) -> bool {
+        self.lagging.lock().unwrap().is_some()
+    }
+
+    /// Every call takes so long.
+    pub(crate) fn pause_each(&self, by: Duration) {
+        *self.each.lock().unwrap() = by;
+    }
+
     pub(crate) fn mend(&self) {
+        *self.cut.lock().unwrap() = None;
         *self.broken.lock().unwrap() = None;
     }
 }
@@ -180,6 +207,8 @@ impl Transport for InProcess {
         let late = self.late.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
         let broken = self.broken.lock().unwrap().is_some_and(|start| name.starts_with(start));
         let slow = self.slow.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
+        let lagging = self.lagging.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
+        let cut = self.cut.lock().unwrap().is_some_and(|start| name.starts_with(start));
         self.calls.lock().unwrap().push(name);
         let state = Arc::clone(&self.state);
         let serve = move || {
@@ -193,7 +222,11 @@ impl Transport for InProcess {
             let (status, body) = state.lock().unwrap().respond(&asked);
             Incoming { status, location: None, retry_after: None, body: body.into_bytes() }
         };
+        let each = *self.each.lock().unwrap();
         async move {
+            if !each.is_zero() {
+                tokio::time::sleep(each).await;
+            }
             if let Some((_, by)) = slow {
                 tokio::time::sleep(by).await;
             }
@@ -201,7 +234,16 @@ impl Transport for InProcess {
                 let body = br#"{"data":null,"success":false,"error":true,"message":"An error occurred","status":500}"#;
                 return Ok(Incoming { status: 500, location: None, retry_after: None, body: body.to_vec() });
             }
-            let Some((_, late)) = late else { return Ok(serve()) };
+            if cut {
+                return Err(PangolinError::Unreachable { what: "connection reset".to_owned(), dropped: true });
+            }
+            let Some((_, late)) = late else {
+                let answer = serve();
+                if let Some((_, by)) = lagging {
+                    tokio::time::sleep(by).await;
+                }
+                return Ok(answer);
+            };
             tokio::spawn(async move {
                 tokio::time::sleep(late).await;
                 serve();

@@ -9,6 +9,8 @@ mod common;
 mod crd;
 #[path = "../shapes/requirements.rs"]
 mod requirements;
+#[path = "../shapes/targets.rs"]
+mod targets;
 
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -62,7 +64,7 @@ async fn paths_are_written_only_when_asked(cluster) {
     assert_eq!((&first["path"], &first["pathMatchType"], &first["priority"]), (&json!("/api"), &json!("exact"), &json!(1000)));
 }
 
-async fn the_life_of_an_exposure_with_several_targets(cluster) {
+async fn an_exposure_with_several_targets_from_creation_to_deletion(cluster) {
     let bed = Bed::new(cluster, Kind::Multi).await;
     bed.tunnel("edge", Some("Ready")).await;
     bed.tunnel("slow", Some("Waiting")).await;

@@ -368,7 +368,7 @@ async fn r045_as_many_ingresses_as_asked_are_worked_on_at_once() {
 #[tokio::test(start_paused = true)]
 async fn r087_passes_are_limited_where_asked() {
     let bed = Bed::new(sandbox_cluster().await, KIND).await;
-    let running = bed.start_with(Policy { rate: 10, resync: None, ..bed.policy() });
+    let running = bed.start_with(Policy { rate: Some(10), resync: None, ..bed.policy() });
     tokio::time::sleep(Duration::from_secs(10)).await;
     for number in 0..50 {
         bed.expose(&format!("app-{number}"), &[&format!("app-{number}.example.com")]).await;
@@ -385,4 +385,55 @@ async fn r087_passes_are_limited_where_asked() {
         if count == 50 { Ok(()) } else { Err(count) }
     })
     .await;
+}
+
+/// Crd mode calls no Pangolin, so nothing limits a burst there unless a rate is set.
+#[tokio::test(start_paused = true)]
+async fn r087_a_burst_in_crd_mode_is_not_limited_unless_asked() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for number in 0..50 {
+        bed.expose(&format!("app-{number}"), &[&format!("app-{number}.example.com")]).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(bed.hosts().await.len(), 50);
+}
+
+/// A write that fails for an hour is tried again after growing pauses, of five minutes at most, and is done soon after the end.
+#[tokio::test(start_paused = true)]
+async fn r087_pauses_after_failed_writes_grow_up_to_five_minutes_at_most() {
+    use signpost_sandbox::{Fault, FaultPlan, RequestInfo};
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let running = bed.start_with(Policy { resync: None, ..bed.policy() });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let faults = bed.cluster.sandbox().unwrap().faults();
+    let written = |request: &RequestInfo| request.resource == "pangolinresources" && request.verb == "patch";
+    faults.set(FaultPlan::first(u64::MAX, written, Fault::Drop));
+    bed.expose("app", &["app.example.com"]).await;
+    let ended = passes(&running, 3600).await;
+    let gaps = gaps(&ended);
+    assert!(ended.first().is_some_and(|first| *first <= 2), "{ended:?}");
+    assert!(gaps.first().is_some_and(|gap| *gap <= 2), "soon at first: {gaps:?}");
+    assert!(gaps.iter().any(|gap| *gap >= 15), "longer later: {gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= 300), "{gaps:?}");
+    assert!(bed.hosts().await.is_empty());
+    faults.clear();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(bed.hosts().await, ["app.example.com"]);
+}
+
+/// A class without an IngressClass object is served, which is logged once for the class and not for each Ingress.
+#[tokio::test(start_paused = true)]
+async fn c29_a_class_without_an_object_is_served_and_logged_once() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    bed.expose("one", &["one.example.com"]).await;
+    bed.expose("two", &["two.example.com"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(bed.hosts().await, ["one.example.com", "two.example.com"]);
+    let mut lines = logs::of_this_thread();
+    lines.retain(|line| line.field("message").starts_with("no IngressClass of this name exists"));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((line.level, line.field("class")), (Level::WARN, "pangolin"));
 }

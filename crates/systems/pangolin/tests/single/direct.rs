@@ -48,10 +48,10 @@ impl Direct {
 
     /// Waits until a Service answers a URL.
     pub(crate) async fn answers(&self, host: &str, path: &str, service: &str, port: u16) {
-        self.says(host, path, self.served(service, port)).await;
+        self.answers_with(host, path, self.served(service, port)).await;
     }
 
-    pub(crate) async fn says(&self, host: &str, path: &str, expected: Answer<String>) {
+    pub(crate) async fn answers_with(&self, host: &str, path: &str, expected: Answer<String>) {
         eventually(&format!("{host}{path} is answered by {expected:?}"), PATIENCE, || async {
             let seen = self.server.get(host, path);
             if seen == expected { Ok(()) } else { Err((seen, self.bed.events().await)) }
@@ -278,24 +278,34 @@ async fn a_host_named_by_annotations_stays_while_its_domain_is_not_verified(clus
 async fn a_deleted_ingress_class_withdraws_no_host(cluster) {
     let direct = Direct::new(cluster).await;
     let classes: Api<IngressClass> = Api::all(direct.bed.cluster.client());
-    let name = format!("public-{}", direct.bed.namespace);
-    let class = |controller: &str| -> IngressClass {
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"controller": controller}})).unwrap()
+    let (name, later) = (format!("public-{}", direct.bed.namespace), format!("later-{}", direct.bed.namespace));
+    let class = async |name: &str, controller: &str| {
+        let class = json!({"metadata": {"name": name}, "spec": {"controller": controller}});
+        let class: IngressClass = serde_json::from_value(class).unwrap();
+        classes.create(&PostParams::default(), &class).await.unwrap();
     };
-    let remove = async || {
-        classes.delete(&name, &DeleteParams::default()).await.unwrap();
+    let remove = async |name: &str| {
+        classes.delete(name, &DeleteParams::default()).await.unwrap();
         eventually("the class is deleted", PATIENCE, || async {
-            if classes.get_opt(&name).await.unwrap().is_none() { Ok(()) } else { Err("it exists") }
+            if classes.get_opt(name).await.unwrap().is_none() { Ok(()) } else { Err("it exists") }
         }).await;
     };
-    classes.create(&PostParams::default(), &class(signpost_system_pangolin::CONTROLLER)).await.unwrap();
+    let ingress = async |name: &str, class: &str| {
+        let spec = json!({"ingressClassName": class, "rules": rules(&[&format!("{name}.ns.test")])});
+        direct.bed.create(name, &json!({}), spec).await;
+    };
+    class(&name, signpost_system_pangolin::CONTROLLER).await;
     let running = start(&direct.bed, &direct.server);
-    direct.bed.create("app", &json!({}), json!({"ingressClassName": name, "rules": rules(&["app.ns.test"])})).await;
+    ingress("app", &name).await;
     direct.answers("app.ns.test", "/", "app", 80).await;
     assert!(direct.settled("app").await.ends_with(&format!("@{name}")));
-    remove().await;
+    remove(&name).await;
+    // A class that was created later is known to the operator, and therefore the deletion is: both come from one watch.
+    class(&later, signpost_system_pangolin::CONTROLLER).await;
+    ingress("later", &later).await;
+    direct.settled("later").await;
     // Its Ingress is still followed, and another one of that class is not ours.
-    direct.bed.create("new", &json!({}), json!({"ingressClassName": name, "rules": rules(&["new.ns.test"])})).await;
+    ingress("new", &name).await;
     direct.bed.patch("app", json!({"spec": {"rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", "api", 9000)]}}]}})).await;
     direct.answers("app.ns.test", "/", "api", 9000).await;
     direct.settled("app").await;
@@ -303,11 +313,12 @@ async fn a_deleted_ingress_class_withdraws_no_host(cluster) {
     let _running = start(&direct.bed, &direct.server);
     direct.bed.expose("other", &["other.ns.test"]).await;
     direct.settled("other").await;
-    direct.has(&["app.ns.test", "other.ns.test"]).await;
+    direct.has(&["app.ns.test", "later.ns.test", "other.ns.test"]).await;
     // A class of that name for another controller is a decision.
-    classes.create(&PostParams::default(), &class("example.com/other")).await.unwrap();
-    direct.has(&["other.ns.test"]).await;
-    remove().await;
+    class(&name, "example.com/other").await;
+    direct.has(&["later.ns.test", "other.ns.test"]).await;
+    remove(&name).await;
+    remove(&later).await;
 }
 
 async fn two_operators_on_one_organisation_leave_each_other_alone(cluster) {

@@ -17,25 +17,30 @@ use crate::common::bed::{Bed, Running, path, rules};
 use crate::common::logs;
 use crate::common::pangolins::InProcess;
 
-struct Quiet {
-    bed: Bed,
-    server: Arc<InProcess>,
-    running: Running,
+/// An operator in direct mode on a strict stand-in without a port.
+pub(crate) struct Quiet {
+    pub(crate) bed: Bed,
+    pub(crate) server: Arc<InProcess>,
+    pub(crate) running: Running,
 }
 
 impl Quiet {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
+        Self::with(policy).await
+    }
+
+    pub(crate) async fn with(policy: impl FnOnce(&Bed) -> Policy) -> Self {
         let bed = Bed::bare(sandbox_cluster().await).await;
         let server = Arc::new(InProcess::default());
-        let running = Self::start(&bed, &server);
+        let running = Self::start_with(&bed, &server, policy(&bed));
         Self { bed, server, running }
     }
 
-    fn start(bed: &Bed, server: &Arc<InProcess>) -> Running {
+    pub(crate) fn start(bed: &Bed, server: &Arc<InProcess>) -> Running {
         Self::start_with(bed, server, policy(bed))
     }
 
-    fn start_with(bed: &Bed, server: &Arc<InProcess>, policy: Policy) -> Running {
+    pub(crate) fn start_with(bed: &Bed, server: &Arc<InProcess>, policy: Policy) -> Running {
         let base = parse_base_url("http://pangolin.test").unwrap();
         let connection = Connection::new(base, ORG, Secret::Value(Pangolin::KEY.into()));
         let client = PangolinClient::over(Arc::clone(server) as Arc<_>, &connection);
@@ -43,29 +48,29 @@ impl Quiet {
     }
 
     /// Ends the operator, and starts the next one.
-    async fn restarted(self) -> Self {
+    pub(crate) async fn restarted(self) -> Self {
         let Self { bed, server, running } = self;
         running.stop().await;
         let running = Self::start(&bed, &server);
         Self { bed, server, running }
     }
 
-    fn to(service: &str, port: u16) -> serde_json::Value {
+    pub(crate) fn to(service: &str, port: u16) -> serde_json::Value {
         json!([{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}])
     }
 
-    async fn create(&self, name: &str, service: &str, port: u16) {
+    pub(crate) async fn create(&self, name: &str, service: &str, port: u16) {
         let spec = json!({"ingressClassName": "pangolin", "rules": Self::to(service, port)});
         self.bed.create(name, &json!({}), spec).await;
     }
 
-    fn assert_served(&self, service: &str, port: u16) {
+    pub(crate) fn assert_served(&self, service: &str, port: u16) {
         let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", self.bed.namespace)]);
         assert_eq!(self.server.state().answer("app.ns.test", "/"), expected);
     }
 }
 
-async fn seconds(number: u64) {
+pub(crate) async fn seconds(number: u64) {
     tokio::time::sleep(Duration::from_secs(number)).await;
 }
 
@@ -224,7 +229,7 @@ async fn an_object_that_the_server_fails_at_does_not_stop_its_neighbours() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-/// A paused Ingress keeps its resource, which answers nothing; what changes meanwhile is there when it goes on.
+/// A paused Ingress keeps its resource, which answers nothing; a change in the meantime is there when it continues.
 #[tokio::test(start_paused = true)]
 async fn a_paused_ingress_keeps_its_resource_and_answers_nothing() {
     let quiet = Quiet::new().await;
@@ -279,11 +284,8 @@ async fn a_host_that_is_moved_to_another_domain_is_reported_once() {
 /// An Ingress of a namespace that may not use a tunnel is refused, and keeps what it has.
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_is_used_only_by_the_namespaces_that_may() {
-    let bed = Bed::bare(sandbox_cluster().await).await;
-    let server = Arc::new(InProcess::default());
-    let allowed = TunnelAllowance::parse(&format!("cluster={}, home=other", bed.namespace)).unwrap();
-    let running = Quiet::start_with(&bed, &server, Policy { allowed, ..policy(&bed) });
-    let quiet = Quiet { bed, server, running };
+    let allowed = |bed: &Bed| TunnelAllowance::parse(&format!("cluster={}, home=other", bed.namespace)).unwrap();
+    let quiet = Quiet::with(|bed| Policy { allowed: allowed(bed), ..policy(bed) }).await;
     quiet.create("app", "app", 80).await;
     seconds(20).await;
     quiet.assert_served("app", 80);
@@ -371,4 +373,51 @@ async fn a_pangolin_that_fails_for_an_hour_is_caught_up_with() {
     assert_eq!(hosts(), ["changed.ns.test", "kept.ns.test", "late.ns.test"]);
     let served = Answer::Served(vec![format!("api.{}.svc.cluster.local:9000", quiet.bed.namespace)]);
     assert_eq!(quiet.server.state().answer("changed.ns.test", "/"), served);
+}
+
+/// Creates Ingresses, and returns how many resources were created in each of the next seconds.
+async fn created_each_second(quiet: &Quiet, ingresses: usize, during: usize) -> Vec<usize> {
+    for number in 0..ingresses {
+        quiet.bed.expose(&format!("app-{number}"), &[&format!("app-{number}.ns.test")]).await;
+    }
+    let mut created = Vec::new();
+    for _ in 0..during {
+        quiet.server.calls();
+        seconds(1).await;
+        let calls = quiet.server.calls();
+        created.push(calls.iter().filter(|call| call.starts_with("PUT /v1/org/home-org/resource")).count());
+    }
+    created
+}
+
+/// Each call costs Pangolin a password hash, so ten passes a second at most call it. A pass that calls nothing does not wait.
+#[tokio::test(start_paused = true)]
+async fn r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    let created = created_each_second(&quiet, 60, 8).await;
+    assert!(created.iter().all(|made| *made <= 11), "{created:?}");
+    assert!(created[1..4].iter().all(|made| *made >= 9), "{created:?}");
+    assert_eq!(quiet.server.state().targets.len(), 60);
+    seconds(60).await;
+    let quiet = quiet.restarted().await;
+    seconds(2).await;
+    let passes = quiet.running.metric("pic_reconcile_total");
+    assert!(passes >= 60.0, "{passes} passes in two seconds");
+    let unlimited = Quiet::with(|bed| Policy { rate: Some(0), ..policy(bed) }).await;
+    seconds(5).await;
+    let created = created_each_second(&unlimited, 60, 1).await;
+    assert_eq!(unlimited.server.state().targets.len(), 60, "{created:?}");
+}
+
+/// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.
+#[tokio::test(start_paused = true)]
+async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
+    let quiet = Quiet::new().await;
+    for (name, host) in [("one", "ns.test"), ("two", "wild.test")] {
+        quiet.bed.expose(name, &[host]).await;
+        seconds(5).await;
+        let expected = Answer::Served(vec![format!("app.{}.svc.cluster.local:80", quiet.bed.namespace)]);
+        assert_eq!(quiet.server.state().answer(host, "/"), expected, "{host}");
+    }
 }

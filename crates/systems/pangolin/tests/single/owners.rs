@@ -175,7 +175,7 @@ async fn a_deleted_ingress_is_withdrawn_although_the_next_owner_is_rejected() {
         direct.bed.event("Warning", "HostConflict").await;
         direct.bed.delete("older").await;
         direct.bed.event("Warning", "ProviderRejected").await;
-        direct.says("app.ns.test", "/", Answer::NoRouter).await;
+        direct.answers_with("app.ns.test", "/", Answer::NoRouter).await;
     }
 }
 
@@ -203,8 +203,8 @@ async fn a_stricter_access_is_applied_while_the_ingress_is_refused() {
     has((Some(true), true)).await;
     assert_eq!(direct.server.visit("app.ns.test", "/"), Visit::Blocked);
     direct.answers("app.ns.test", "/", "app", 80).await;
-    let gone = json!({"pangolin.ingress.k8s.io/tunnel-name": null, "pangolin.ingress.k8s.io/sso": null, "pangolin.ingress.k8s.io/block-access": null});
-    direct.bed.patch("app", json!({"metadata": {"annotations": gone}})).await;
+    let without = json!({"pangolin.ingress.k8s.io/tunnel-name": null, "pangolin.ingress.k8s.io/sso": null, "pangolin.ingress.k8s.io/block-access": null});
+    direct.bed.patch("app", json!({"metadata": {"annotations": without}})).await;
     has((Some(false), false)).await;
     assert_eq!(direct.server.visit("app.ns.test", "/"), Visit::Open(direct.served("app", 80)));
 }

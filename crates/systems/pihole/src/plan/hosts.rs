@@ -38,7 +38,7 @@ pub(crate) fn make(input: &PlanInput<'_>, guard: &mut GuardMemory) -> Planned {
         let replaced = || [Slot::A, Slot::Aaaa].iter().any(|slot| sorted.own.contains_key(&(alias.clone(), *slot)));
         holder.is_none_or(|holder| matches!(holder.target, Target::Addresses { .. }) && replaced())
     });
-    for (host, claim) in claims.held() {
+    for (host, claim) in claims.owned() {
         let Some(oldest) = input.snapshot.claimants.get(claim.holder) else { continue };
         let waiting: Vec<&Claimant> = claims
             .waiting(host)

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 /// The default target of every test.
 pub const TARGET: &str = "192.168.1.10";
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// One test's corner of a cluster.
 pub struct Bed {

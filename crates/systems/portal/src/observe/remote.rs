@@ -10,7 +10,7 @@ use signpost_engine::{Identity, ObjectId};
 use signpost_inventory::Source;
 use signpost_planning::{Reason, Refusal};
 use signpost_provider_http::Certificates;
-use signpost_provider_portal::{PortalOptions, RemoteError, RemoteNames, RemotePortal};
+use signpost_provider_portal::{PortalOptions, RemoteError, RemoteNames};
 use url::Url;
 
 use crate::PortalSystem;
@@ -33,7 +33,7 @@ pub(crate) async fn observe(
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
     let last = memory.visit.filter(|visit| visit.generation == identity.generation);
     let visit = match last {
-        Some(visit) if now < visit.next(pauses) => visit,
+        Some(visit) if !visit.is_over(pauses, now) => visit,
         last => {
             let result = visit(system, &identity.id, &remote.spec).await;
             let (at, generation) = (system.clock.now(), identity.generation);
@@ -104,9 +104,8 @@ async fn read_names(
             RemoteError::Answer(_) => Refusal::new(Reason::RemoteFetchFailed, format!("{place}: {why}")),
         }
     };
-    let client = RemotePortal::new(PortalOptions { url, certificates, insecure }).map_err(refused)?;
     let wanted = remote.portal.as_deref().filter(|name| !name.is_empty());
-    client.names(wanted).await.map_err(refused)
+    system.lookups.portals.names(PortalOptions { url, certificates, insecure }, wanted).await.map_err(refused)
 }
 
 async fn certificates(system: &PortalSystem, portal: &ObjectId, remote: &RemoteSpec) -> Result<Certificates, Refusal> {

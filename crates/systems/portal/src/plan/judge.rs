@@ -191,11 +191,11 @@ fn cause(error: &LookupError) -> String {
 
 /// A target host whose addresses no resolver could tell.
 fn unknown_host(question: &Question, answers: &Answers) -> Option<Fqdn> {
-    let told = |reply: &Reply| {
+    let knows = |reply: &Reply| {
         reply.result.as_ref().is_ok_and(|answer| matches!(answer.rcode, Rcode::NoError | Rcode::NxDomain))
     };
     let mut of_hosts = questions(question).into_iter().filter(|(name, _)| *name != question.name);
-    of_hosts.find(|key| answers.get(key).is_some_and(|replies| !replies.iter().any(told))).map(|(host, _)| host)
+    of_hosts.find(|key| answers.get(key).is_some_and(|replies| !replies.iter().any(knows))).map(|(host, _)| host)
 }
 
 fn rank(status: SyncStatus) -> u8 {
@@ -272,11 +272,11 @@ fn matches(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver: &s
         .flatten()
         .filter(|reply| reply.result.is_ok())
         .collect();
-    let told: BTreeSet<&str> = of_hosts.iter().map(|reply| &*reply.resolver).collect();
-    if told.is_empty() || told.contains(resolver) {
+    let answering: BTreeSet<&str> = of_hosts.iter().map(|reply| &*reply.resolver).collect();
+    if answering.is_empty() || answering.contains(resolver) {
         return matches_by(question, values, chain, resolver, answers);
     }
-    told.into_iter().any(|other| matches_by(question, values, chain, other, answers))
+    answering.into_iter().any(|other| matches_by(question, values, chain, other, answers))
 }
 
 /// The same, with the addresses of target hosts that this resolver answers, or else any other one.

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use signpost_apis::portal::{FqdnGroupStatus, FqdnStatus, OriginRef, RemoteSync};
+use signpost_apis::portal::{FqdnGroupStatus, FqdnStatus, OriginRef, PortalFeatures, RemoteSync};
 use signpost_engine::Identity;
 use signpost_engine::clock::whole_seconds;
 use signpost_inventory::{SyncReason, SyncStatus};
 use signpost_planning::{Refusal, doubled};
-use signpost_provider_portal::{RemoteName, RemoteNames};
+use signpost_provider_portal::{Features, RemoteName, RemoteNames};
 
 use super::{Pauses, later};
 use crate::index::PortalFacts;
@@ -42,6 +42,8 @@ pub fn copy_name(portal: &str, part: usize) -> String {
 pub struct Taken {
     /// The title of the portal there.
     pub title: String,
+    /// The parts that it shows, where it knows them.
+    pub features: Option<PortalFeatures>,
     /// How many names it has.
     pub count: usize,
     /// The names, by the DNS object that has them; at least one part.
@@ -56,7 +58,20 @@ impl Taken {
         let (parts, cut) = parts(&names.names);
         let parts = parts.iter().map(|part| Arc::new(groups(part))).collect();
         let count = names.names.len() + names.omitted;
-        Self { title: names.title.clone(), count, parts, omitted: names.omitted + cut }
+        let (title, features) = (names.title.clone(), names.features.map(features));
+        Self { title, features, count, parts, omitted: names.omitted + cut }
+    }
+}
+
+fn features(remote: Features) -> PortalFeatures {
+    let Features { dns, releases, network_policy, alerts, status_page, image_inventory } = remote;
+    PortalFeatures {
+        dns: Some(dns),
+        releases: Some(releases),
+        network_policy: Some(network_policy),
+        alerts: Some(alerts),
+        status_page: Some(status_page),
+        image_inventory: Some(image_inventory),
     }
 }
 
@@ -76,6 +91,11 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// Whether it is time for another visit. After a visit in the future, the clock was set back.
+    pub fn is_over(&self, pauses: Pauses, now: Timestamp) -> bool {
+        self.at > now || self.next(pauses) <= now
+    }
+
     /// When the next visit is due: sooner after a failure.
     pub fn next(&self, pauses: Pauses) -> Timestamp {
         let pause = match self.failures {
@@ -121,6 +141,8 @@ pub struct ObservedRemote {
 pub struct RemotePlan {
     /// Which object.
     pub identity: Identity,
+    /// Whether names are shown, here and there.
+    pub dns: bool,
     /// The DNS objects that exist, with the names that they show: those of the last visit that succeeded.
     pub copies: Vec<Copy>,
     /// The parts for which a DNS object is created now.
@@ -139,7 +161,7 @@ pub struct RemotePlan {
 
 /// Decides what is shown of a remote portal.
 pub fn plan(observed: ObservedRemote) -> RemotePlan {
-    let ObservedRemote { identity, facts: _, mut copies, visit, last, pauses } = observed;
+    let ObservedRemote { identity, facts, mut copies, visit, last, pauses } = observed;
     let last = last.unwrap_or_default();
     let next = visit.next(pauses);
     let (create, delete, sync, omitted) = match &visit.result {
@@ -149,7 +171,7 @@ pub fn plan(observed: ObservedRemote) -> RemotePlan {
                 last_sync_error: None,
                 remote_title: Some(taken.title.clone()),
                 fqdn_count: i64::try_from(taken.count).ok(),
-                features: None,
+                features: taken.features.clone(),
             };
             let has = |part: usize| copies.iter().any(|copy| copy.part == part);
             let create = (0..taken.parts.len()).filter(|part| !has(*part)).collect();
@@ -170,7 +192,8 @@ pub fn plan(observed: ObservedRemote) -> RemotePlan {
             (Vec::new(), Vec::new(), RemoteSync { last_sync_time, last_sync_error, ..last }, omitted)
         }
     };
-    RemotePlan { identity, copies, create, delete, omitted, visit, sync, next }
+    let there = sync.features.as_ref().and_then(|features| features.dns).unwrap_or(true);
+    RemotePlan { identity, dns: facts.dns && there, copies, create, delete, omitted, visit, sync, next }
 }
 
 /// The names in parts that fit into an object each, in order, and how many are too many: those in sync first. All groups of a name are in one part.
@@ -257,6 +280,8 @@ fn status(name: &RemoteName) -> FqdnStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn name(fqdn: &str, groups: &[&str], status: &str) -> RemoteName {
@@ -316,6 +341,23 @@ mod tests {
         }
         assert_eq!(seen.len(), 9_000);
         assert_eq!(Taken::of(&RemoteNames::default()).parts.len(), 1, "a portal without names has one too");
+    }
+
+    #[test]
+    fn a_portal_is_visited_again_after_its_pause_and_when_the_clock_was_set_back() {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let pauses = Pauses { refresh: Duration::from_mins(1), again: Duration::from_secs(5) };
+        let visit = |failures| Visit {
+            at: at(0),
+            generation: 1,
+            result: Ok(Arc::new(Taken::default())),
+            failures,
+            succeeded: None,
+        };
+        let over = |failures, second| visit(failures).is_over(pauses, at(second));
+        assert_eq!([over(0, 0), over(0, 59), over(0, 60)], [false, false, true]);
+        assert_eq!([over(1, 4), over(1, 5), over(2, 9), over(2, 10)], [false, true, false, true]);
+        assert!(over(0, -1) && over(0, -86_400));
     }
 
     #[test]

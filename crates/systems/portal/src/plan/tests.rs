@@ -367,6 +367,21 @@ fn a_pass_that_comes_a_tenth_early_looks_names_up() {
 }
 
 #[test]
+fn a_name_that_was_looked_up_in_the_future_is_due() {
+    let (wanted, now) = (read(entry("www.example.org", "A", &["192.0.2.1"])), Timestamp::UNIX_EPOCH);
+    let pauses = Pauses { refresh: Duration::from_mins(1), again: Duration::from_secs(5) };
+    let in_sync = Verdict::new(Status::Sync, Reason::Match, ["192.0.2.1"].iter().collect());
+    let is_due = |looked_up: Timestamp| {
+        let checked = judged(in_sync.clone(), 0, pauses, looked_up);
+        let verdicts = Verdicts::from([(wanted.subject().unwrap(), checked)]);
+        !due([(&wanted, ())].into_iter(), &verdicts, &BTreeSet::new(), now).is_empty()
+    };
+    assert!(!is_due(now));
+    assert!(is_due(later(now, Duration::from_secs(1))), "the clock was set back");
+    assert!(is_due(later(now, Duration::from_hours(24))));
+}
+
+#[test]
 fn a_target_host_is_compared_with_what_the_same_resolver_answers() {
     let wanted = question("www.example.org", "A", &["lb.example.net"]);
     let from = |resolver: &str, values: &[&str]| Reply { resolver: resolver.into(), result: found("A", values) };

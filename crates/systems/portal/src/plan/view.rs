@@ -43,6 +43,7 @@ pub(crate) fn views(
         let provenance = shared.entry((groups.clone(), &wanted.labels)).or_insert_with(|| {
             Arc::new(Provenance {
                 origin: origin.clone(),
+                uid: identity.uid.clone(),
                 source: facts.source,
                 groups,
                 portals: portals.clone(),

@@ -197,6 +197,28 @@ on_both! {
         bed.api::<Portal>().create(&PostParams::default(), &portal).await.unwrap();
     }
 
+    async fn an_object_that_is_nearly_too_large_for_the_api_server_is_reported(cluster) {
+        let bed = Bed::new(cluster).await;
+        let entry = |number: usize| {
+            let name = format!("n{number}.example.org");
+            bed.answers(&name, "A", &["192.0.2.1"]);
+            json!({ "fqdn": name, "recordType": "A", "targets": ["192.0.2.1"], "description": "d".repeat(4_900) })
+        };
+        // 1.5 MB.
+        let entries: Vec<Value> = (0..300).map(entry).collect();
+        bed.dns("large", json!([{ "name": "all", "entries": entries }]), json!({})).await;
+        let status = eventually("every name is counted", PATIENCE, || async {
+            let status = bed.status("large").await;
+            if (status.total, status.sync) == (Some(300), Some(300)) { Ok(status) } else { Err(status.conditions) }
+        }).await;
+        let listed: usize = status.groups.iter().map(|group| group.fqdns.len()).sum();
+        assert_eq!(status.omitted.unwrap(), i64::try_from(300 - listed).unwrap());
+        eventually("every name is in the inventory", PATIENCE, || async {
+            let seen = bed.in_inventory(SyncStatus::Sync);
+            if seen == 300 { Ok(()) } else { Err(seen) }
+        }).await;
+    }
+
     async fn ten_thousand_names_in_one_object_are_all_looked_up(cluster) {
         let bed = Bed::new(cluster).await;
         let names = (0..10_000).map(|number| format!("n{number}.example.org"));

@@ -202,7 +202,7 @@ on_both! {
         let identity = Identity::of(&bed.api::<Ingress>().get("app").await.unwrap());
         let project = |published: bool, refusal: Option<&Refusal>| {
             let name = Fqdn::parse("app.example.org").unwrap();
-            let entry = Entry::new(name, Some(RecordType::A), wanted_by(&identity.id, "pihole home"));
+            let entry = Entry::new(name, Some(RecordType::A), wanted_by(&identity.id, &identity.uid, "pihole home"));
             let entries = vec![entry_of(entry, &identity, published, refusal)];
             bed.inventory.replace(&Owner::new("pihole", "home"), entries, jiff::Timestamp::now());
         };

@@ -1,4 +1,5 @@
-//! Crashes after every request, two replicas, an API server that does not answer, and resolvers that are dead, slow, flapping or wrong.
+//! Crashes after every request, two replicas, an API server that does not answer, a clock that is set, and resolvers that are dead, slow, flapping or
+//! wrong.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,16 +13,16 @@ use serde_json::json;
 use signpost_apis::ingress::Ingress;
 use signpost_apis::portal::{Component, DNS, Portal};
 use signpost_dns::{Fqdn, Rdata, RecordType};
-use signpost_engine::OperatorOptions;
 use signpost_engine::lease::LeaseOptions;
+use signpost_engine::{ManualClock, OperatorOptions};
 use signpost_inventory::SyncStatus;
 use signpost_provider_resolver::{Lookup, Memory, Options, Reply, Resolvers, Upstream};
 use signpost_sandbox::{Fault, FaultPlan, Session};
-use signpost_system_portal::Lookups;
-use signpost_testkit::{eventually, on_both, sandbox_cluster};
+use signpost_testkit::{ConnectPortal, eventually, on_both, sandbox_cluster};
 use tokio::net::UdpSocket;
 
 use crate::bed::{Bed, PATIENCE, one};
+use crate::remote::fqdn;
 
 const NAME: &str = "www.example.org";
 
@@ -68,9 +69,8 @@ impl Lookup for Both {
 async fn an_outage_of_one_of_two_resolvers_is_reported_and_keeps_its_verdict() {
     let bed = Bed::without_operator(sandbox_cluster().await).await;
     let second = Arc::<Memory>::default();
-    let both: Arc<dyn Lookup> = Arc::new(Both(bed.resolver.clone(), second.clone()));
-    let lookups = Lookups { resolvers: both, servers: BTreeMap::new() };
-    bed.start_with(bed.cluster.client(), bed.options(), lookups);
+    let both = Arc::new(Both(bed.resolver.clone(), second.clone()));
+    bed.start_with(bed.cluster.client(), bed.options(), both);
     bed.answers(NAME, "A", &["192.0.2.1"]);
     bed.dns("team", one(NAME, "192.0.2.1"), json!({})).await;
     bed.shows("team", &[(NAME, "notFound/NoSuchName")]).await;
@@ -174,6 +174,27 @@ async fn names_are_kept_and_looked_up_while_the_api_server_does_not_answer() {
     down.store(false, Ordering::SeqCst);
     bed.lists(&["www.example.org notFound"]).await;
     bed.shows("team", &[(NAME, "notFound/Mismatch")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_stops_neither_lookups_nor_visits() {
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    let clock = Arc::new(ManualClock::starting_at(jiff::Timestamp::now()));
+    let options = OperatorOptions { clock: clock.clone(), ..bed.options() };
+    let server = ConnectPortal::start("main", 10).await;
+    server.set_fqdns(vec![fqdn("a", "sync")]);
+    bed.answers(NAME, "A", &["192.0.2.1"]);
+    bed.start_with(bed.cluster.client(), options, bed.resolver.clone());
+    bed.dns("team", one(NAME, "192.0.2.1"), json!({})).await;
+    bed.remote(&format!("http://{}", server.addr()), serde_json::Value::Null).await;
+    bed.lists(&["a.example.org sync", "www.example.org sync"]).await;
+    clock.skew_by(jiff::SignedDuration::from_hours(-24));
+    bed.answers(NAME, "A", &["192.0.2.9"]);
+    server.set_fqdns(vec![fqdn("b", "sync")]);
+    bed.lists(&["b.example.org sync", "www.example.org notFound"]).await;
+    clock.skew_by(jiff::SignedDuration::from_hours(48));
+    bed.answers(NAME, "A", &["192.0.2.1"]);
+    bed.lists(&["b.example.org sync", "www.example.org sync"]).await;
 }
 
 impl Bed {

@@ -1,7 +1,8 @@
 //! What a replica that does not lead shows: verdicts that are in a status, and of the others that only the leader knows.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::PostParams;
 use serde_json::json;
@@ -9,31 +10,38 @@ use signpost_apis::powerdns::RRset;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::project::{entry_of, wanted_by};
 use signpost_engine::{Identity, ObjectId};
-use signpost_inventory::{Entry, Owner, Stage};
+use signpost_inventory::{Change, Entry, Owner, Stage, Update};
 use signpost_provider_resolver::Memory;
-use signpost_system_portal::Lookups;
-use signpost_testkit::on_both;
+use signpost_testkit::{eventually, on_both};
 
-use crate::bed::{Bed, one};
+use crate::bed::{Bed, PATIENCE, one};
 
 const TARGET: &str = "192.0.2.1";
 
 impl Bed {
+    async fn record(&self) -> RRset {
+        let rrset: RRset = serde_json::from_value(json!({
+            "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset", "metadata": { "name": "record" },
+            "spec": { "type": "A", "name": "record", "ttl": 60, "records": [TARGET], "zoneRef": { "name": "example.org", "kind": "Zone" } },
+        }))
+        .unwrap();
+        self.api::<RRset>().create(&PostParams::default(), &rrset).await.unwrap()
+    }
+
     /// Published by `powerdns`, as its projection has it.
     fn publishes(&self, rrset: &RRset) {
         let identity = Identity::of(rrset);
         let id = ObjectId::new::<RRset>(Some(&self.namespace), rrset.metadata.name.as_deref().unwrap());
         let name = Fqdn::parse("record.example.org").unwrap();
-        let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, "powerdns"));
+        let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, &identity.uid, "powerdns"));
         entry.targets = [TARGET].into_iter().collect();
         let entry = entry_of(entry, &identity, true, None);
         self.inventory.replace(&Owner::new("powerdns", "example.org"), vec![entry], jiff::Timestamp::now());
     }
 
     fn start_as(&self, identity: &str, verify: bool) {
-        let lookups = Lookups { resolvers: self.resolver.clone(), servers: BTreeMap::new() };
         let options = self.with_lease(identity);
-        self.start_at(self.cluster.client(), options, lookups, move |pace| pace.verify = verify);
+        self.start_at(self.cluster.client(), options, self.resolver.clone(), move |pace| pace.verify = verify);
     }
 }
 
@@ -44,12 +52,7 @@ async fn both(cluster: signpost_testkit::Cluster, verify: bool) -> (Bed, Bed) {
     for name in ["www.example.org", "app.example.org", "record.example.org"] {
         leader.answers(name, "A", &[TARGET]);
     }
-    let rrset: RRset = serde_json::from_value(json!({
-        "apiVersion": "dns.cav.enablers.ob/v1alpha2", "kind": "RRset", "metadata": { "name": "record" },
-        "spec": { "type": "A", "name": "record", "ttl": 60, "records": [TARGET], "zoneRef": { "name": "example.org", "kind": "Zone" } },
-    }))
-    .unwrap();
-    let rrset = leader.api::<RRset>().create(&PostParams::default(), &rrset).await.unwrap();
+    let rrset = leader.record().await;
     leader.start_as("leader", verify);
     leader.dns("team", one("www.example.org", TARGET), json!({})).await;
     leader.put("Ingress", "app", json!({ "spec": { "rules": [{ "host": "app.example.org" }] } })).await;
@@ -89,7 +92,7 @@ on_both! {
         let id = ObjectId::new::<RRset>(Some(&leader.namespace), "lua");
         let lua = Fqdn::parse("lua.example.org").unwrap();
         for bed in [&leader, &follower] {
-            let mut entry = Entry::new(lua.clone(), Some("LUA".parse().unwrap()), wanted_by(&id, "powerdns"));
+            let mut entry = Entry::new(lua.clone(), Some("LUA".parse().unwrap()), wanted_by(&id, &Arc::default(), "powerdns"));
             entry.targets = ["A \"ifportup(443, {'192.0.2.1'})\""].into_iter().collect();
             entry.stage = Stage::Published;
             bed.inventory.replace(&Owner::new("powerdns", "lua"), vec![entry], jiff::Timestamp::now());
@@ -112,6 +115,54 @@ on_both! {
         follower.has_result("record.example.org", "notFound/Mismatch").await;
         follower.has_result("app.example.org", "/LeaderOnly").await;
         assert_eq!(follower.resolver.asked(), 0);
+    }
+}
+
+on_both! {
+    async fn names_without_a_status_are_unknown_after_a_restart_until_they_are_asked(cluster) {
+        cluster.install(&signpost_apis::powerdns::crds()).await;
+        let first = Bed::without_operator(cluster).await;
+        let names = ["app.example.org", "record.example.org"];
+        let start = |bed: &Bed| {
+            for name in names {
+                bed.answers(name, "A", &[TARGET]);
+            }
+            // A refresh would hide that a name was not asked at once.
+            bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| pace.refresh = Duration::from_hours(1))
+        };
+        let running = start(&first);
+        let rrset = first.record().await;
+        first.put("Ingress", "app", json!({ "spec": { "rules": [{ "host": "app.example.org" }] } })).await;
+        first.publishes(&rrset);
+        first.has_result("app.example.org", "sync/Exists").await;
+        first.has_result("record.example.org", "sync/Match").await;
+        first.stop();
+        running.await.unwrap();
+
+        // The next process has nobody to ask at first: the names are there, and unknown.
+        let next = first.replica();
+        let (_, mut changes) = next.inventory.subscribe();
+        next.resolver.set_down(true);
+        start(&next);
+        next.publishes(&rrset);
+        eventually("both names are asked for", PATIENCE, || async {
+            let asked = next.resolver.asked();
+            if asked >= 4 { Ok(()) } else { Err(asked) }
+        }).await;
+        next.lists(&["app.example.org ", "record.example.org "]).await;
+        next.resolver.set_down(false);
+        next.lists(&["app.example.org sync", "record.example.org sync"]).await;
+        // At no moment was one of them broken or lost.
+        let mut seen = BTreeSet::new();
+        while let Some(update) = changes.try_next() {
+            let Update::Changes(batch) = update else { panic!("too many changes") };
+            for change in &batch.changes {
+                let (Change::Added(view) | Change::Modified(view)) = change else { panic!("lost: {change:?}") };
+                seen.insert(format!("{}/{}", view.status().as_str(), view.reason().as_str()));
+            }
+        }
+        let expected = ["/", "sync/Exists", "sync/Match"].map(str::to_owned);
+        assert_eq!(seen.into_iter().filter(|result| result != "/LeaderOnly").collect::<Vec<_>>(), expected);
     }
 }
 

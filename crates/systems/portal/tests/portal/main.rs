@@ -9,6 +9,7 @@
 //! | DNS objects against a real PowerDNS behind the resolver | `served_names` |
 //! | portals of other clusters | `remote`, `remote_limits` |
 //! | the condition `Served` of record sets | `verify` |
+//! | events about names that other systems published | `turns` |
 //! | replicas that do not lead, and what is in no status | `followers` |
 //! | crashes, replicas, an API server and resolvers that do not work | `faults` |
 //! | drawn worlds, compared with a computation from scratch after every step | `worlds` |
@@ -56,5 +57,6 @@ mod remote;
 mod remote_limits;
 mod seed;
 mod served_names;
+mod turns;
 mod verify;
 mod worlds;

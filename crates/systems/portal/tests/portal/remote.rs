@@ -45,6 +45,19 @@ impl Bed {
         .await
     }
 
+    /// Waits until the condition `DNSSynced` of the portal has this reason, or does not exist, and the parts of the other portal are these.
+    async fn is_synced(&self, reason: Option<&str>, features: Value) {
+        eventually(&format!("DNSSynced is {reason:?}, with {features}"), PATIENCE, || async {
+            let status = self.api::<Portal>().get("east").await.unwrap().status.unwrap_or_default();
+            let condition = status.conditions.iter().find(|condition| condition.type_ == "DNSSynced");
+            let as_wanted = condition.map(|condition| condition.reason.as_str()) == reason
+                && condition.is_none_or(|c| (c.status == "True") == (c.reason == "DNSSyncSuccess"));
+            let sync = status.remote_sync.clone().unwrap_or_default();
+            if as_wanted && json!(sync.features) == features { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
+
     /// Waits until the inventory has these names, as `name status source groups portals`, and ` stale`.
     pub async fn takes_over(&self, expected: &[&str]) {
         let line = |view: &View| {
@@ -166,5 +179,38 @@ on_both! {
                 Some(copy) => Err(copy),
             }
         }).await;
+    }
+
+    async fn a_remote_portal_reports_its_features_and_whether_its_names_are_synced(cluster) {
+        let server = ConnectPortal::start("main", 10).await;
+        let shows = |features: Value| {
+            server.set_portals(vec![json!({ "name": "main", "title": "Elsewhere", "main": true, "features": features })]);
+        };
+        server.set_fqdns(vec![fqdn("a", "sync")]);
+        let bed = Bed::new(cluster).await;
+        bed.remote(&format!("http://{}", server.addr()), Value::Null).await;
+        // A server of the time before the parts shows names.
+        bed.is_synced(Some("DNSSyncSuccess"), Value::Null).await;
+        bed.takes_over(&["a sync remote Web east"]).await;
+        let all = |dns: bool| json!({ "dns": dns, "releases": false, "networkPolicy": false, "alerts": true, "statusPage": true,
+            "imageInventory": false });
+        // What is false is not sent.
+        shows(json!({ "dns": true, "alerts": true, "statusPage": true }));
+        bed.is_synced(Some("DNSSyncSuccess"), all(true)).await;
+        server.fail(Some((500, "")));
+        bed.is_synced(Some("DNSSyncFailed"), all(true)).await;
+        bed.takes_over(&["a sync remote Web east stale"]).await;
+        // Without names there, and without names here, none are synced.
+        server.fail(None);
+        shows(json!({ "alerts": true, "statusPage": true }));
+        bed.is_synced(None, all(false)).await;
+        bed.portal_is("RemoteSyncSuccess").await;
+        bed.takes_over(&[]).await;
+        shows(json!({ "dns": true, "alerts": true, "statusPage": true }));
+        bed.takes_over(&["a sync remote Web east"]).await;
+        let off = Patch::Merge(json!({ "spec": { "features": { "dns": false } } }));
+        bed.api::<Portal>().patch("east", &PatchParams::default(), &off).await.unwrap();
+        bed.is_synced(None, all(true)).await;
+        bed.takes_over(&[]).await;
     }
 }

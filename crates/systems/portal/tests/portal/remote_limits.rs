@@ -157,12 +157,12 @@ on_both! {
         bed.start();
         eventually("an event on the operator's own Deployment", PATIENCE, || async {
             let events = bed.api::<Event>().list(&ListParams::default()).await.unwrap().items;
-            let told = |event: &Event| {
+            let reported = |event: &Event| {
                 event.reason.as_deref() == Some("PortalNotFound")
                     && event.involved_object.kind.as_deref() == Some("Deployment")
                     && event.message.as_ref().is_some_and(|note| note.contains("main cannot be created"))
             };
-            if events.iter().any(told) { Ok(()) } else { Err(events) }
+            if events.iter().any(reported) { Ok(()) } else { Err(events) }
         }).await;
     }
 }

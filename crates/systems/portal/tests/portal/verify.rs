@@ -21,7 +21,7 @@ impl Bed {
     /// With record sets that are verified; `server` is the one that they are published to.
     fn start_verifying(&self, server: &Arc<Memory>) {
         let servers = BTreeMap::from([("powerdns".into(), server.clone() as Arc<dyn Lookup>)]);
-        let lookups = Lookups { resolvers: self.resolver.clone(), servers };
+        let lookups = Lookups { servers, ..Lookups::from(self.resolver.clone()) };
         self.start_at(self.cluster.client(), self.options(), lookups, |pace| pace.verify = true);
     }
 
@@ -40,7 +40,7 @@ impl Bed {
         let identity = Identity::of(rrset);
         let id = ObjectId::new::<RRset>(Some(&self.namespace), rrset.metadata.name.as_deref().unwrap());
         let name = Fqdn::parse(&format!("{}.example.org", rrset.spec.name)).unwrap();
-        let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, "powerdns"));
+        let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, &identity.uid, "powerdns"));
         entry.targets = ["192.0.2.1"].into_iter().collect();
         let entry = entry_of(entry, &identity, refusal.is_none(), refusal.as_ref());
         self.inventory.replace(&Owner::new("powerdns", "example.org"), vec![entry], jiff::Timestamp::now());
@@ -124,6 +124,17 @@ on_both! {
         server.set_down(true);
         asked_again(&server).await;
         next.is_served("www", Some("True/Match: 192.0.2.1")).await;
+        server.set_down(false);
+        // A process that starts during the outage has the result of the condition.
+        next.stop();
+        let last = next.replica();
+        last.resolver.set_down(true);
+        server.set_down(true);
+        last.start_verifying(&server);
+        last.project(&rrset, None);
+        last.has_result("www.example.org", "sync/Match").await;
+        last.is_served("www", Some("True/Match: 192.0.2.1")).await;
+        let next = last;
         server.set_down(false);
         // A record set that is refused is not served by its object.
         next.project(&rrset, Some(Refusal::new(Reason::ClaimedByAnother, "another one is older")));

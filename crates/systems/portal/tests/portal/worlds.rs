@@ -1,5 +1,5 @@
-//! Drawn worlds: DNS objects, portals, Ingresses, DNSEndpoints, names that another system published, answers, outages, API faults and
-//! restarts, on a paused clock. After every step the inventory equals what is computed from scratch from the objects and the answers, and it
+//! Drawn worlds: DNS objects, portals, also of another cluster, Ingresses, DNSEndpoints, names that another system published, answers, outages, API
+//! faults, restarts and clocks that are set, in simulated time. Answers may come late, when the object that they were asked for has changed, and steps may overlap. After every step the inventory equals what is computed from scratch from the objects and the answers, and it
 //! stays so over a refresh. A thread reads all the time and never sees an owner in two states.
 //!
 //! ```text
@@ -7,21 +7,25 @@
 //!    └───► model: the same as plain data ─► rows from scratch ───────────────┴─► equal
 //! ```
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use signpost_apis::portal::{DNS, FqdnStatus};
+use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::{ManualClock, Operator, OperatorOptions};
 use signpost_inventory::{At, Entry, Inventory, Origin, Owner, Provenance, Source, Stage};
-use signpost_provider_resolver::{LookupError, Memory};
+use signpost_provider_portal::MemoryPortals;
+use signpost_provider_resolver::{Lookup, LookupError, Memory, Reply};
 use signpost_sandbox::{Fault, FaultPlan, Sandbox, SandboxClock, SandboxOptions, Session};
-use signpost_system_portal::{Pace, install_with};
+use signpost_system_portal::{Lookups, Pace, install_with};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use self::model::{Answer, Model, Object, Step, What, fqdn};
 use self::reader::Reader;
 
+mod elsewhere;
 mod model;
 mod reader;
 
@@ -65,9 +70,28 @@ fn paused() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
+/// A resolver whose answers are made at once and arrive late.
+#[derive(Debug, Default)]
+struct Late {
+    resolver: Memory,
+    /// Seconds.
+    by: AtomicU64,
+}
+
+impl Lookup for Late {
+    fn lookup<'a>(&'a self, name: &'a Fqdn, rtype: RecordType) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            let replies = self.resolver.lookup(name, rtype).await;
+            sleep(Duration::from_secs(self.by.load(Ordering::SeqCst))).await;
+            replies
+        })
+    }
+}
+
 /// A process of the operator.
 struct Process {
     session: Session,
+    clock: Arc<ManualClock>,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -75,7 +99,8 @@ struct Process {
 /// The real thing.
 struct World {
     sandbox: Sandbox,
-    resolver: Arc<Memory>,
+    late: Arc<Late>,
+    portals: Arc<MemoryPortals>,
     inventory: Arc<Inventory>,
     weather: Arc<AtomicBool>,
     process: Option<Process>,
@@ -89,7 +114,8 @@ impl World {
             SandboxOptions { clock: SandboxClock::tokio_from(start()), log: false, ..SandboxOptions::default() };
         Self {
             sandbox: prepared.fork(options),
-            resolver: Arc::default(),
+            late: Arc::default(),
+            portals: Arc::default(),
             inventory: Arc::new(Inventory::new()),
             weather: Arc::default(),
             process: None,
@@ -126,19 +152,20 @@ impl World {
         self.inventory = Arc::new(Inventory::new());
         self.reader.reads(&self.inventory);
         let session = Session::new(self.faults());
-        let clock = ManualClock::starting_at(self.now());
+        let clock = Arc::new(ManualClock::starting_at(self.now()));
         let options = OperatorOptions {
             namespace: Some(NAMESPACE.to_owned()),
-            clock: Arc::new(clock),
+            clock: clock.clone(),
             ..OperatorOptions::default()
         };
         let mut operator = Operator::new(self.sandbox.session_client(&session), options);
         let pace = Pace { refresh: REFRESH, again: AGAIN, namespace: NAMESPACE.to_owned(), ..Pace::default() };
-        install_with(&mut operator, self.resolver.clone(), &self.inventory, pace);
+        let (resolvers, portals) = (self.late.clone(), self.portals.clone());
+        install_with(&mut operator, Lookups { resolvers, servers: BTreeMap::new(), portals }, &self.inventory, pace);
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { drop(operator.run(token).await) });
-        self.process = Some(Process { session, stop, running });
+        self.process = Some(Process { session, clock, stop, running });
         for slot in 0..model::PUBLISHERS {
             self.publish(model, slot);
         }
@@ -146,7 +173,7 @@ impl World {
 
     /// Ends the process, in order or at once.
     async fn end(&mut self, crash: bool) {
-        let Some(Process { session, stop, running }) = self.process.take() else { return };
+        let Some(Process { session, stop, running, .. }) = self.process.take() else { return };
         if crash {
             session.crash();
             running.abort();
@@ -221,7 +248,11 @@ impl World {
             }
             What::Publish(slot, ..) => self.publish(model, *slot),
             What::Answer(name, answer) => self.answer(*name, answer),
-            What::Down(down) => self.resolver.set_down(*down),
+            What::Elsewhere(_) => self.portals.set(elsewhere::URL, model.elsewhere.answer()),
+            What::Down(down) => self.late.resolver.set_down(*down),
+            What::Clock(hours) => {
+                self.process.as_ref().unwrap().clock.skew_by(jiff::SignedDuration::from_hours(*hours));
+            }
             What::Restart { crash } => {
                 self.end(*crash).await;
                 self.start(model);
@@ -232,7 +263,7 @@ impl World {
     fn answer(&self, name: u8, answer: &Answer) {
         let name = fqdn(name);
         for rtype in model::TYPES {
-            self.resolver.set(&name, rtype, Vec::new());
+            self.late.resolver.set(&name, rtype, Vec::new());
         }
         let server: Arc<str> = "memory".into();
         let error = match answer {
@@ -240,10 +271,10 @@ impl World {
             Answer::Bad => Some(LookupError::BadAnswer { server, why: "nonsense".into() }),
             Answer::Records(_) => None,
         };
-        self.resolver.fail(&name, error);
+        self.late.resolver.fail(&name, error);
         if let Answer::Records(records) = answer {
             for (rtype, values) in records {
-                self.resolver.set(&name, *rtype, values.clone());
+                self.late.resolver.set(&name, *rtype, values.clone());
             }
         }
     }
@@ -291,13 +322,21 @@ async fn play(prepared: &Sandbox, steps: Vec<Step>) {
     let (mut world, mut model) = (World::new(prepared), Model::default());
     world.put("Portal", "main", model.manifest(&Object::Portal(0, Some(true))).unwrap()).await;
     world.start(&model);
-    for (number, Step { what, bad_weather }) in steps.into_iter().enumerate() {
-        let step = format!("step {number}: {what:?}, bad weather: {bad_weather}");
-        world.weather.store(bad_weather, Ordering::SeqCst);
-        model.take(&what);
-        world.reader.expects(model.whole(&what));
-        world.act(&model, &what).await;
-        if bad_weather {
+    for (number, drawn) in steps.iter().enumerate() {
+        let Step { what, bad_weather, late, .. } = drawn;
+        let step = format!("step {number}: {drawn:?}");
+        world.late.by.store(*late, Ordering::SeqCst);
+        world.weather.store(*bad_weather, Ordering::SeqCst);
+        model.take(what);
+        world.reader.expects(model.whole(what));
+        world.act(&model, what).await;
+        // During an outage, what is known depends on what was known before.
+        if !model.down && drawn.runs_into(steps.get(number + 1)) {
+            sleep(Duration::from_millis(1_500)).await;
+            world.weather.store(false, Ordering::SeqCst);
+            continue;
+        }
+        if *bad_weather {
             sleep(REFRESH).await;
             world.weather.store(false, Ordering::SeqCst);
         }

@@ -349,8 +349,11 @@ impl<'a> Place<'a> {
             let Some((content, digest)) = record.wanted(plan.memory.no_comments) else { continue };
             let old = self.wrote(&record).filter(|old| *old != key && self.unwanted.contains(old));
             let endpoint = record.endpoint.is_some();
-            let unlisted = endpoint && !plan.memory.ledger.lists_endpoint(&key, digest);
-            if unlisted && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
+            let ledger = &plan.memory.ledger;
+            let unlisted = endpoint && !ledger.lists_endpoint(&key, digest);
+            // A name that has a line may change: the old line is taken off, and there is room for what is in flight.
+            let is_new = unlisted && !ledger.at(&key.name).iter().any(|key| ledger.has_endpoint(key));
+            if is_new && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
                 plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
                 // It may be the old type of the same object.
                 orphans.clear();
@@ -511,7 +514,8 @@ fn agree(one: &Record, other: &Record) -> bool {
 
 fn no_room(key: &RecordKey) -> Refusal {
     let message = format!(
-        "{key}: the zone object has no room for more records of DNSEndpoints (about 10,000). Use RRsets for the rest, or more zones"
+        "{key}: the list of DNSEndpoint records on the zone object is full ({} bytes, 10,000 to 15,000 names). What is published is kept. Give some of the names a zone of their own, or use RRsets for the rest",
+        super::MAX_ENDPOINTS
     );
     Refusal::new(Reason::Unsupported, message)
 }

@@ -1,9 +1,8 @@
-//! Plans of small scenes, and properties of every plan.
+//! Plans of small scenes.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::*;
-use proptest::prelude::*;
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
@@ -23,6 +22,10 @@ use crate::{
 
 #[path = "departure_tests.rs"]
 mod departures;
+#[path = "property_tests.rs"]
+mod properties;
+#[path = "take_over_tests.rs"]
+mod take_overs;
 
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
@@ -596,122 +599,4 @@ fn a_pass_over_some_names_does_not_forget_what_the_guard_held() {
     assert!(held.is_paused());
     let www = Touched::Some([Arc::new(ObjectId::new::<RRset>(Some("ns"), "www"))].into());
     assert_eq!(scene.plan_of(&www, held).memory.guard, held);
-}
-
-proptest! {
-    /// Applying a plan and planning again finds nothing to do, and nothing foreign was touched, whatever the world.
-    #[test]
-    fn a_plan_that_was_applied_leaves_nothing_to_do(
-        objects in prop::collection::vec((0..5_u8, 0..3_usize, 0..4_u8, any::<bool>(), any::<bool>()), 0..8),
-        foreign in prop::collection::vec((0..5_u8, 0..3_usize), 0..4),
-    ) {
-        const TYPES: [(&str, &str); 3] = [("A", "192.0.2."), ("TXT", "\"t"), ("CNAME", "h")];
-        let record = |rtype: usize, n: u8| match TYPES[rtype].0 {
-            "A" => format!("192.0.2.{n}"),
-            "TXT" => format!("\"t{n}\""),
-            _ => format!("h{n}.example.org."),
-        };
-        let mut scene = Scene::new();
-        let mut foreign_keys = std::collections::BTreeSet::new();
-        for (name, rtype) in foreign {
-            let key = RecordKey::new(zone().resolve(&format!("n{name}")).unwrap(), TYPES[rtype].0.parse().unwrap());
-            let alone = !foreign_keys.iter().any(|other: &RecordKey| other.name == key.name);
-            if alone && foreign_keys.insert(key) {
-                scene = scene.on_server(&format!("n{name}"), TYPES[rtype].0, &record(rtype, 200));
-            }
-        }
-        for (at, (name, rtype, n, gone, had)) in objects.iter().enumerate() {
-            let name = format!("n{name}");
-            let mut more = if *had { wrote(&name, TYPES[*rtype].0, &record(*rtype, 100)) } else { json!({ "metadata": {} }) };
-            if *gone {
-                more = deleting(more);
-            }
-            scene = scene.object(&format!("o{at}"), u8::try_from(at).unwrap(), &name, TYPES[*rtype].0, &record(*rtype, *n), more);
-        }
-        let first = scene.plan();
-        let wanted: std::collections::BTreeSet<RecordKey> =
-            first.atoms.iter().filter_map(|atom| atom.write.as_ref().map(|write| write.key.clone())).collect();
-        for atom in &first.atoms {
-            for key in &atom.deletes {
-                let owned = objects.iter().any(|(name, rtype, _, _, had)| {
-                    *had && *key == RecordKey::new(zone().resolve(&format!("n{name}")).unwrap(), TYPES[*rtype].0.parse().unwrap())
-                });
-                prop_assert!(owned, "{key} was deleted and is not ours");
-                prop_assert!(!wanted.contains(key) , "{key} is deleted and written");
-            }
-        }
-        // Applied, as the server and the statuses would have it.
-        let mut sets: BTreeMap<RecordKey, ServerSet> = scene.sets.iter().map(|set| (RecordKey::new(set.name.clone(), set.rtype), set.clone())).collect();
-        for atom in &first.atoms {
-            for key in &atom.deletes {
-                sets.remove(key);
-            }
-            if let Some(write) = &atom.write {
-                let set = ServerSet {
-                    name: write.key.name.clone(), rtype: write.key.rtype, ttl: write.content.ttl,
-                    contents: write.content.records.to_vec(), disabled: false, comments: vec![],
-                };
-                sets.insert(write.key.clone(), set);
-            }
-        }
-        for (at, set) in sets.keys().enumerate() {
-            let clash = sets.keys().enumerate().any(|(other, key)| other != at && key.name == set.name && (key.rtype == RecordType::Cname || set.rtype == RecordType::Cname));
-            prop_assert!(!clash, "an alias beside something else at {}", set.name);
-        }
-        scene.sets = sets.into_values().collect();
-        let second = scene.plan();
-        prop_assert!(second.atoms.iter().all(|atom| atom.write.is_none()), "{:?}", second.atoms);
-    }
-}
-
-#[test]
-fn what_external_dns_owns_with_another_type_is_refused_by_name() {
-    for (owned, record, at, wanted, target) in [
-        ("AAAA", "2001:db8::1", "weu-aaaa-app", "A", "192.0.2.1"),
-        ("A", "192.0.2.1", "weu-a-app", "CNAME", "lb.example.org"),
-        ("CNAME", "lb.example.org.", "weu-cname-app", "A", "192.0.2.1"),
-    ] {
-        let scene = Scene::new().on_server("app", owned, record).registered(at).endpoint("e", "app", wanted, target);
-        let plan = scene.plan();
-        assert!(plan.atoms.is_empty(), "{wanted} beside {owned}: {:?}", plan.atoms);
-        let refusal = plan.decided[0].readiness.refusal().unwrap();
-        assert_eq!(refusal.reason, Reason::ForeignRecord, "{refusal}");
-        for word in [&format!("app.example.com. {owned}"), "\"weu\"", at] {
-            assert!(refusal.message.contains(word), "{refusal}");
-        }
-    }
-}
-
-#[test]
-fn a_take_over_changes_the_type_of_a_name_in_one_atom() {
-    let scene =
-        |at: &str| Scene { take_over: Some(true), ..Scene::new() }.on_server("gw", "A", "192.0.2.1").registered(at);
-    assert_eq!(
-        scene("weu-a-gw").endpoint("e", "gw", "CNAME", "lb.example.org").words(),
-        "-gw.example.com. A -weu-a-gw.example.com. TXT +gw.example.com. CNAME (ledger) for e\n"
-    );
-    // The oldest form of the registry has its TXT record at the name itself.
-    assert_eq!(
-        scene("gw").on_server("gw", "AAAA", "2001:db8::1").endpoint("e", "gw", "CNAME", "lb.example.org").words(),
-        "-gw.example.com. A -gw.example.com. AAAA -gw.example.com. TXT +gw.example.com. CNAME (ledger) for e\n"
-    );
-    // Two endpoints that need one place: it is cleared once.
-    let alias = Scene { take_over: Some(true), ..Scene::new() }
-        .on_server("gw", "CNAME", "lb.example.org.")
-        .registered("weu-cname-gw");
-    assert_eq!(
-        alias.endpoint("e", "gw", "A", "192.0.2.1").endpoint("f", "gw", "AAAA", "2001:db8::1").words(),
-        "-gw.example.com. CNAME -weu-cname-gw.example.com. TXT +gw.example.com. A (ledger) for e\n+gw.example.com. AAAA (ledger) for f\n"
-    );
-}
-
-#[test]
-fn a_take_over_leaves_types_that_may_stay_and_records_without_an_owner() {
-    let scene = Scene { take_over: Some(true), ..Scene::new() };
-    let scene =
-        scene.on_server("app", "AAAA", "2001:db8::1").registered("weu-aaaa-app").endpoint("e", "app", "A", "192.0.2.1");
-    assert_eq!(scene.words(), "+app.example.com. A (ledger) for e\n");
-    let scene = Scene { take_over: Some(true), ..Scene::new() };
-    let scene = scene.on_server("app", "A", "192.0.2.1").endpoint("e", "app", "CNAME", "lb.example.org");
-    assert_eq!(scene.words(), "e: CnameConflict\n");
 }

@@ -71,7 +71,7 @@ impl Rig {
         self.endpoints().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn until_observed(&self, name: &str) {
+    pub async fn until_observed(&self, name: &str) {
         eventually(&format!("DNSEndpoint {name} is observed"), PATIENCE, || async {
             let object = self.endpoints().get(name).await.map_err(|error| error.to_string())?;
             if object.is_observed() { Ok(()) } else { Err(format!("{:?}", object.status)) }
@@ -105,7 +105,7 @@ impl Rig {
     }
 
     /// The lines of endpoints on the zone object: NAME and TYPE.
-    async fn listed(&self) -> Vec<String> {
+    pub async fn listed(&self) -> Vec<String> {
         let status = self.get("Zone", &self.zone).await["status"].clone();
         let lines = status["endpoints"].as_array().cloned().unwrap_or_default();
         let line = |line: &Value| line.as_str().unwrap().rsplit_once(' ').unwrap().0.to_owned();

@@ -203,6 +203,189 @@ async fn the_operator_beside_it(version: ExternalDnsVersion) {
     );
 }
 
+/// A publisher of one namespace, with its own entry in the registry.
+async fn publisher_of(
+    version: ExternalDnsVersion,
+    rig: &Rig,
+    namespace: &str,
+    policy: &'static str,
+) -> Option<Publisher> {
+    let options =
+        ExternalDnsOptions::new(&rig.zone, &format!("owner-{policy}")).with(format!("--txt-prefix={policy}-"));
+    publisher(version, rig, namespace, ExternalDnsOptions { policy, ..options }).await
+}
+
+impl Rig {
+    /// Publishes an address from a namespace, under the name of the policy there.
+    async fn address_of(&mut self, (policy, namespace): (&str, &str), address: &str) {
+        let own = std::mem::replace(&mut self.namespace, namespace.to_owned());
+        self.publish(policy, json!([self.endpoint(policy, "A", &[address])])).await;
+        self.namespace = own;
+    }
+}
+
+/// What each policy may do: `sync` everything, `upsert-only` does not delete, `create-only` does not change either.
+async fn policies(version: ExternalDnsVersion) {
+    let Some(mut rig) = bed().await else { return };
+    let mut all = Vec::new();
+    for policy in ["sync", "upsert-only", "create-only"] {
+        let namespace = rig.cluster.namespace(policy).await;
+        let Some(publisher) = publisher_of(version, &rig, &namespace, policy).await else { return };
+        all.push((policy, namespace, publisher));
+    }
+    for (policy, namespace, _) in &all {
+        rig.address_of((policy, namespace), "192.0.2.1").await;
+    }
+    for (policy, ..) in &all {
+        rig.until_served(policy, "A", &["192.0.2.1"]).await;
+    }
+    for (policy, namespace, publisher) in &mut all {
+        rig.address_of((policy, namespace), "192.0.2.2").await;
+        publisher.passes(6).await;
+        let changed = if *policy == "create-only" { "192.0.2.1" } else { "192.0.2.2" };
+        rig.until_served(policy, "A", &[changed]).await;
+    }
+    for (policy, namespace, publisher) in &mut all {
+        let own = std::mem::replace(&mut rig.namespace, namespace.clone());
+        rig.withdraw(policy).await;
+        rig.namespace = own;
+        publisher.passes(6).await;
+        if *policy == "sync" {
+            rig.until_missing(policy, "A").await;
+            rig.until_missing(&format!("{policy}-a-{policy}"), "TXT").await;
+        } else {
+            assert!(rig.set(policy, "A").await.is_some(), "{policy} deletes nothing");
+        }
+    }
+}
+
+/// 0.22 does not start without a policy. Before, it is `sync`.
+async fn without_a_policy(version: ExternalDnsVersion) {
+    let Some(rig) = bed().await else { return };
+    let options = ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-");
+    let options = ExternalDnsOptions { policy: "", ..options };
+    let Some(mut publisher) = publisher(version, &rig, &rig.namespace, options).await else { return };
+    if version == ExternalDnsVersion::V22 {
+        let ended = publisher.ends().await;
+        assert!(ended.contains("policy"), "{ended}");
+        return;
+    }
+    rig.publish("api", json!([rig.endpoint("api", "A", &["192.0.2.1"])])).await;
+    rig.until_served("api", "A", &["192.0.2.1"]).await;
+    rig.withdraw("api").await;
+    rig.until_missing("api", "A").await;
+}
+
+/// What both versions make of one name in two objects, of an IPv6 address in an A record and of a trailing dot.
+async fn odd_endpoints(version: ExternalDnsVersion) {
+    let Some(rig) = bed().await else { return };
+    let options = ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-");
+    let Some(mut publisher) = publisher(version, &rig, &rig.namespace, options).await else { return };
+    rig.publish("one", json!([rig.endpoint("both", "A", &["192.0.2.1"])])).await;
+    rig.publish("two", json!([rig.endpoint("both", "A", &["192.0.2.2"])])).await;
+    rig.publish("six", json!([rig.endpoint("six", "A", &["2001:db8::1"])])).await;
+    rig.publish("dot", json!([rig.endpoint("dot", "CNAME", &["lb.example.org."])])).await;
+    rig.until_served("both", "A", &["192.0.2.1", "192.0.2.2"]).await;
+    rig.until_served("dot", "CNAME", &["lb.example.org."]).await;
+    publisher.passes(6).await;
+    assert!(rig.set("six", "A").await.is_none() && rig.set("six", "AAAA").await.is_none(), "it is dropped");
+}
+
+/// The registry's label has 63 bytes at most. A longer one is left out, and the record is never deleted. A prefix that ends in a dot has no limit.
+async fn long_labels(version: ExternalDnsVersion) {
+    let Some(mut rig) = bed().await else { return };
+    let fits = "f".repeat(57);
+    let (long, longest) = ("l".repeat(58), "m".repeat(63));
+    let options = ExternalDnsOptions::new(&rig.zone, "plain");
+    let Some(mut plain) = publisher(version, &rig, &rig.namespace, options).await else { return };
+    let dotted = rig.cluster.namespace("dotted").await;
+    let options = ExternalDnsOptions::new(&rig.zone, "dotted").with("--txt-prefix=%{record_type}-weu.");
+    let Some(_dotted) = publisher(version, &rig, &dotted, options).await else { return };
+    for (name, label) in [("fits", &fits), ("long", &long)] {
+        rig.publish(name, json!([rig.endpoint(label, "CNAME", &["lb.example.org"])])).await;
+    }
+    for name in [&fits, &long] {
+        rig.until_served(name, "CNAME", &["lb.example.org."]).await;
+    }
+    plain.passes(4).await;
+    assert!(rig.set(&format!("cname-{fits}"), "TXT").await.is_some(), "63 bytes");
+    rig.withdraw("fits").await;
+    rig.withdraw("long").await;
+    rig.until_missing(&fits, "CNAME").await;
+    plain.passes(6).await;
+    assert!(rig.set(&long, "CNAME").await.is_some(), "without an entry it has no owner, and is not deleted");
+
+    rig.namespace = dotted;
+    rig.publish("longest", json!([rig.endpoint(&longest, "CNAME", &["lb.example.org"])])).await;
+    rig.until_served(&longest, "CNAME", &["lb.example.org."]).await;
+    rig.withdraw("longest").await;
+    rig.until_missing(&longest, "CNAME").await;
+}
+
+/// Different owner ids: the second cluster has nothing until the first one withdraws the name, and never with `upsert-only`.
+async fn different_owners(version: ExternalDnsVersion) {
+    let Some(mut rig) = bed().await else { return };
+    for policy in ["sync", "upsert-only"] {
+        let (one, two) = (rig.cluster.namespace("one").await, rig.cluster.namespace("two").await);
+        let [of_one, of_two] = ["one", "two"].map(|owner| {
+            let options = ExternalDnsOptions::new(&rig.zone, &format!("{policy}-{owner}"));
+            ExternalDnsOptions { policy, ..options.with(format!("--txt-prefix={policy}-")) }
+        });
+        let Some(mut first) = publisher(version, &rig, &one, of_one).await else { return };
+        rig.address_of((policy, &one), "192.0.2.1").await;
+        rig.until_served(policy, "A", &["192.0.2.1"]).await;
+        let Some(mut second) = publisher(version, &rig, &two, of_two).await else { return };
+        rig.address_of((policy, &two), "192.0.2.2").await;
+        second.passes(6).await;
+        rig.until_served(policy, "A", &["192.0.2.1"]).await;
+        let own = std::mem::replace(&mut rig.namespace, one);
+        rig.withdraw(policy).await;
+        rig.namespace = own;
+        first.passes(6).await;
+        second.passes(6).await;
+        rig.until_served(policy, "A", &[if policy == "sync" { "192.0.2.2" } else { "192.0.2.1" }]).await;
+    }
+}
+
+/// One registry and `sync`: the second cluster has the name, and each deletes what only the other one has.
+async fn one_registry_with_sync(version: ExternalDnsVersion) {
+    let Some((mut rig, second)) = two_clusters().await else { return };
+    let options = || ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-");
+    let (one, two) = (options(), options());
+    let first = rig.namespace.clone();
+    let old = publisher(version, &rig, &first, one).await;
+    if old.is_none() {
+        return;
+    }
+    publish_in(&mut rig, &first, "aks01.example.org").await;
+    rig.publish("only", json!([rig.endpoint("only", "A", &["192.0.2.1"])])).await;
+    rig.until_served("api", "CNAME", &["aks01.example.org."]).await;
+    rig.until_served("only", "A", &["192.0.2.1"]).await;
+    // The first one is stopped, so that the two do not change the name in turns.
+    drop(old);
+    let Some(_new) = publisher(version, &rig, &second, two).await else { return };
+    publish_in(&mut rig, &second, "aks02.example.org").await;
+    rig.until_served("api", "CNAME", &["aks02.example.org."]).await;
+    rig.until_missing("only", "A").await;
+}
+
+/// Another key of the annotation: a running external-dns that filters by the old one keeps the name, and the next one deletes it.
+async fn a_changed_annotation(version: ExternalDnsVersion) {
+    let Some(rig) = bed().await else { return };
+    let options = || ExternalDnsOptions::new(&rig.zone, "weu").with("--txt-prefix=weu-").with(annotation());
+    let Some(mut first) = publisher(version, &rig, &rig.namespace, options()).await else { return };
+    let endpoints = json!([rig.endpoint("api", "A", &["192.0.2.1"])]);
+    rig.publish_as("api", of_region("weu"), endpoints.clone()).await;
+    rig.until_served("api", "A", &["192.0.2.1"]).await;
+    let metadata = json!({ "annotations": { "external-dns.kubernetes.io/controller": "external-dns-weu" } });
+    rig.publish_as("api", metadata, endpoints).await;
+    first.passes(6).await;
+    assert!(rig.set("api", "A").await.is_some(), "it is not noticed before a restart");
+    drop(first);
+    let Some(_second) = publisher(version, &rig, &rig.namespace, options()).await else { return };
+    rig.until_missing("api", "A").await;
+}
+
 with_external_dns! {
     a_chain_is_published_by_label => |version| a_chain(version, label());
     a_chain_is_published_by_annotation => |version| a_chain(version, annotation());
@@ -210,4 +393,11 @@ with_external_dns! {
     separate_prefixes_do_not_take_over => separate_prefixes_never_take_over;
     a_shared_registry_hands_over_without_a_gap => one_registry_hands_over_without_a_gap;
     what_external_dns_owns_is_left_until_it_is_taken_over => the_operator_beside_it;
+    a_policy_decides_what_is_changed_and_deleted => policies;
+    a_policy_is_required_since_0_22 => without_a_policy;
+    addresses_of_two_objects_are_joined_and_odd_targets_are_dropped => odd_endpoints;
+    a_long_label_has_no_owner_unless_the_prefix_ends_in_a_dot => long_labels;
+    different_owners_do_not_take_over => different_owners;
+    one_registry_with_sync_deletes_the_names_of_the_other_cluster => one_registry_with_sync;
+    a_changed_annotation_is_a_deletion_at_the_next_start => a_changed_annotation;
 }

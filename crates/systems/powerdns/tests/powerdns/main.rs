@@ -67,6 +67,7 @@ mod records;
 mod refusals;
 mod regressions;
 mod rig;
+mod room;
 mod scale;
 mod scene;
 mod schema;

@@ -77,6 +77,18 @@ impl Scene {
         self.clock.skew_by((GRACE + Duration::from_secs(1)).try_into().unwrap());
     }
 
+    /// The server carries out what timed out; the record that this leaves is deleted by the operator.
+    pub async fn late_write_is_deleted(&self) {
+        let patches = || self.calls(|call| matches!(call, Call::Patch(..)));
+        let before = patches();
+        assert!(self.server.carry_out_late() > 0);
+        eventually("the record of the late write is deleted", PATIENCE, || async {
+            let seen = (patches() > before, self.served().unwrap());
+            if seen.0 && seen.1.is_empty() { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+
     pub async fn zone(&self, more: Value) {
         let mut spec = zone_spec();
         for (field, value) in more.as_object().unwrap() {

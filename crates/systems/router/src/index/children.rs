@@ -7,10 +7,10 @@ use signpost_engine::ObjectId;
 use crate::index::{
     ECHO, RouterKey,
     facts::{ChildFacts, Id, Owner, Target},
-    world::{Touches, World, key_of},
+    world::{ClusterState, Touches, key_of},
 };
 
-impl World {
+impl ClusterState {
     pub(crate) fn put_child(&mut self, id: ObjectId, new: Option<ChildFacts>, touches: &mut Touches) {
         for key in self.taken.remove(&id).into_iter().flatten() {
             touches.touch(key);

@@ -10,12 +10,13 @@ use crate::{
     index::{
         RouterKey,
         facts::{Id, Known, Target, host_digest},
-        world::{Touches, World, key_of},
+        singletons,
+        world::{ClusterState, Touches, key_of},
     },
     report::status::{DNS_READY, Decision, ObjectStatus, TargetVerdict},
 };
 
-impl World {
+impl ClusterState {
     /// Stores one decision.
     pub(crate) fn settle(
         &mut self,
@@ -26,11 +27,13 @@ impl World {
     ) {
         match decision {
             Decision::Object { judged, verdict } => {
-                let id = judged.id.clone();
-                let place = verdict_of(self, &judged);
-                if let Some(place) = place {
-                    *place = Some(Arc::new(verdict));
-                    due.insert(id);
+                let surplus = singletons::is_surplus(&verdict);
+                if let Some(known) = decided(self, &judged) {
+                    (*known.verdict, *known.surplus) = (Some(Arc::new(verdict)), Some(surplus));
+                    if !surplus {
+                        self.note_used(&judged.id);
+                    }
+                    due.insert(judged.id);
                 }
             }
             Decision::Published { judged, host, published } => {
@@ -46,10 +49,11 @@ impl World {
                 }
             }
             Decision::Delayed { judged, verdict } => {
-                let ready = |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|told| told.status);
-                let place = verdict_of(self, &judged).filter(|place| !place.as_ref().is_some_and(ready));
-                if let Some(place) = place {
-                    *place = Some(Arc::new(verdict));
+                let ready =
+                    |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|reported| reported.status);
+                let known = decided(self, &judged).filter(|known| !known.verdict.as_ref().is_some_and(ready));
+                if let Some(known) = known {
+                    *known.verdict = Some(Arc::new(verdict));
                     due.insert(judged.id.clone());
                 }
             }
@@ -57,8 +61,8 @@ impl World {
             Decision::Target { target, verdict } => {
                 let of_target = |gateway: &&Known<GatewaySpec>| Target::of(&gateway.spec) == target;
                 due.extend(self.gateways.values().filter(of_target).map(|gateway| gateway.identity.id.clone()));
-                let told = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
-                if told(&verdict) != self.targets.get(&target).map_or((false, false), told) {
+                let reported = |verdict: &TargetVerdict| (verdict.ready, verdict.is_changing());
+                if reported(&verdict) != self.targets.get(&target).map_or((false, false), reported) {
                     self.touch_rivals(&target, touches);
                 }
                 self.targets.insert(target, verdict);
@@ -114,9 +118,16 @@ impl World {
     }
 }
 
-fn verdict_of<'a>(world: &'a mut World, judged: &Identity) -> Option<&'a mut Option<Arc<ObjectStatus>>> {
-    fn place<'a, S>(known: &'a mut Known<S>, judged: &Identity) -> Option<&'a mut Option<Arc<ObjectStatus>>> {
-        known.identity.asks_the_same(judged).then_some(&mut known.verdict)
+/// What the decisions about an object are.
+struct Decided<'a> {
+    verdict: &'a mut Option<Arc<ObjectStatus>>,
+    surplus: &'a mut Option<bool>,
+}
+
+fn decided<'a>(world: &'a mut ClusterState, judged: &Identity) -> Option<Decided<'a>> {
+    fn place<'a, S>(known: &'a mut Known<S>, judged: &Identity) -> Option<Decided<'a>> {
+        let Known { identity, verdict, surplus, .. } = known;
+        identity.asks_the_same(judged).then_some(Decided { verdict, surplus })
     }
     let id = &*judged.id;
     if id.is::<router::ClusterIdentity>() {

@@ -60,6 +60,8 @@ pub(crate) struct Known<S> {
     pub(crate) seen: Seen,
     /// The decision of the last pass.
     pub(crate) verdict: Option<Arc<ObjectStatus>>,
+    /// Whether a pass of this process refused it because another object is used; `None` before the first one.
+    pub(crate) surplus: Option<bool>,
 }
 
 /// The conditions that the API server has, what a DNSPolicy selects and which records a Gateway has according to it.

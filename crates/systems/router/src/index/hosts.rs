@@ -7,10 +7,10 @@ use signpost_dns::Fqdn;
 use crate::index::{
     RouterKey,
     facts::{Id, Owner, host_digest},
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 
-impl World {
+impl ClusterState {
     /// The route whose gateway serves a host: its owner. While that has not published the host, a younger route that has published it keeps it,
     /// because clients still have that answer.
     pub(crate) fn server_of(&self, host: &Fqdn) -> Option<&Id> {
@@ -56,7 +56,7 @@ impl World {
         let Owner::Route(id) = owner else { return };
         let Some(Some(Ok(host))) = self.routes.get(id).map(|route| route.host.clone()) else { return };
         if self.hosts.waiting(&host).next().is_some() {
-            let claimants = self.hosts.line(&host).filter_map(|claim| self.routes.get(&claim.holder));
+            let claimants = self.hosts.queue(&host).filter_map(|claim| self.routes.get(&claim.holder));
             let gateways: BTreeSet<Id> = claimants.map(|route| route.gateway.clone()).collect();
             for gateway in gateways {
                 self.hosts_changed(&gateway, touches);

@@ -16,7 +16,7 @@ use crate::index::{
     ECHO, RouterKey,
     facts::{GATEWAY, ISTIO, Id, MANAGED_BY, OPERATOR, host_digest},
     reserved::End,
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 use crate::plan::names;
 
@@ -92,7 +92,7 @@ impl IstioFacts {
     }
 }
 
-impl World {
+impl ClusterState {
     pub(crate) fn put_istio(&mut self, id: ObjectId, new: Option<IstioFacts>, touches: &mut Touches) {
         for key in self.taken.remove(&id).into_iter().flatten() {
             touches.touch(key);
@@ -228,7 +228,7 @@ mod tests {
             serde_json::from_value(json!({ "controller": "x", "credentialName": "c", "targetPostfix": "p" })).unwrap();
         let host = Fqdn::parse("a.example.com").unwrap();
         let waits = |others: &[(&str, IstioFacts)]| {
-            let mut world = World::new("infra");
+            let mut world = ClusterState::of_tests();
             for (name, facts) in others {
                 world.put_istio(id(name), Some(facts.clone()), &mut Touches::default());
             }
@@ -254,7 +254,7 @@ mod tests {
                 "spec": { "servers": [{ "port": { "number": HTTPS }, "hosts": ["a.example.com"] }] },
             }))
             .unwrap();
-            let mut world = World::new("infra");
+            let mut world = ClusterState::of_tests();
             world.put_istio(id.clone(), Some(IstioFacts::of(&gateway)), &mut Touches::default());
             world.written(&id).map(|written| written.hosts.len())
         };

@@ -10,7 +10,7 @@ use signpost_engine::ObjectId;
 use crate::index::{
     RouterKey,
     facts::{Id, Known, Owner, ServiceFacts, Target, host_digest},
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 
 /// The load balancers of a gateway's name.
@@ -22,7 +22,7 @@ pub(crate) struct Balancers<'a> {
     pub(crate) next: Option<&'a ServiceFacts>,
 }
 
-impl World {
+impl ClusterState {
     /// A Service as the watch shows it: whether it exists, and its facts where it can have to do with a gateway.
     pub(crate) fn put_service(
         &mut self,

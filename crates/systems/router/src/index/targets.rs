@@ -9,12 +9,12 @@ use crate::{
     index::{
         facts::{ChildFacts, Id, Known, Owner, Target},
         services::Balancers,
-        world::World,
+        world::ClusterState,
     },
     plan::names,
 };
 
-impl World {
+impl ClusterState {
     /// The Gateways that are not being deleted.
     pub(crate) fn living_gateways(&self) -> impl Iterator<Item = &Known<GatewaySpec>> {
         self.gateways.values().filter(|gateway| !gateway.identity.is_deleting())

@@ -18,7 +18,7 @@ use crate::{
             Seen, TARGET_POSTFIX, Target,
         },
         known,
-        world::{Touches, World},
+        world::{ClusterState, Touches},
     },
     report::{
         states::State,
@@ -36,7 +36,7 @@ fn target(controller: &str) -> Target {
     Target { controller: controller.into(), postfix: "internal".into() }
 }
 
-fn put_gateway(world: &mut World, name: &str, controller: &str) {
+fn put_gateway(world: &mut ClusterState, name: &str, controller: &str) {
     let gateway: Gateway = serde_json::from_value(json!({
         "metadata": { "name": name, "namespace": "infra", "uid": name },
         "spec": { "controller": controller, "credentialName": "cert", "targetPostfix": "internal" },
@@ -46,7 +46,7 @@ fn put_gateway(world: &mut World, name: &str, controller: &str) {
     world.put_gateway(gateway, &mut Touches::default());
 }
 
-fn put_child(world: &mut World, name: &str, labels: serde_json::Value) {
+fn put_child(world: &mut ClusterState, name: &str, labels: serde_json::Value) {
     let mut labels = labels;
     labels[MANAGED_BY] = json!(OPERATOR);
     let endpoint: DnsEndpoint = serde_json::from_value(json!({
@@ -57,13 +57,13 @@ fn put_child(world: &mut World, name: &str, labels: serde_json::Value) {
     world.put_child(ObjectId::of(&endpoint), ChildFacts::of(&endpoint), &mut Touches::default());
 }
 
-fn put_addresses(world: &mut World, controller: &str) {
+fn put_addresses(world: &mut ClusterState, controller: &str) {
     let labels = json!({ RESOURCE_TYPE: GATEWAY_SERVICE, ISTIO_CONTROLLER: controller, TARGET_POSTFIX: "internal" });
     put_child(world, controller, labels);
 }
 
 /// The keys that are decided again after this verdict.
-fn settle(world: &mut World, controller: &str, ready: bool) -> BTreeSet<RouterKey> {
+fn settle(world: &mut ClusterState, controller: &str, ready: bool) -> BTreeSet<RouterKey> {
     let verdict = TargetVerdict {
         ready,
         reason: State::DNSEndpointsCreated.into(),
@@ -82,7 +82,7 @@ fn settle(world: &mut World, controller: &str, ready: bool) -> BTreeSet<RouterKe
 
 #[test]
 fn a_published_name_is_told_to_those_who_had_it() {
-    let mut world = World::new("infra");
+    let mut world = ClusterState::of_tests();
     put_gateway(&mut world, "old", "winner");
     put_gateway(&mut world, "young", "loser");
     put_addresses(&mut world, "former");
@@ -94,7 +94,7 @@ fn a_published_name_is_told_to_those_who_had_it() {
 
 #[test]
 fn a_deleted_gateway_touches_what_its_former_controller_published() {
-    let mut world = World::new("infra");
+    let mut world = ClusterState::of_tests();
     put_addresses(&mut world, "former");
     put_gateway(&mut world, "gw", "new");
     let mut touches = Touches::default();
@@ -106,7 +106,7 @@ fn a_deleted_gateway_touches_what_its_former_controller_published() {
 
 #[test]
 fn what_an_unreadable_route_published_is_kept_until_it_is_deleted() {
-    let mut world = World::new("infra");
+    let mut world = ClusterState::of_tests();
     put_child(&mut world, "api-dns", json!({ SERVICE_ROUTE: "api" }));
     let id = ObjectId::new::<ServiceRoute>(Some("app"), "api");
     let owner = Owner::Route(Arc::new(id.clone()));
@@ -122,7 +122,7 @@ fn what_an_unreadable_route_published_is_kept_until_it_is_deleted() {
 
 #[test]
 fn the_addresses_of_an_unreadable_gateway_are_kept() {
-    let mut world = World::new("infra");
+    let mut world = ClusterState::of_tests();
     put_gateway(&mut world, "other", "other");
     for controller in ["istio", "other"] {
         put_addresses(&mut world, controller);
@@ -132,7 +132,7 @@ fn the_addresses_of_an_unreadable_gateway_are_kept() {
     assert!(!world.has_unreadable::<Gateway>(), "it was read before");
     let id = ObjectId::new::<Gateway>(Some("infra"), "gw");
     world.note_unreadable(&made(&id, 0), &mut Touches::default());
-    let count = |world: &World, controller: &str| world.children_of(&Owner::Target(target(controller))).count();
+    let count = |world: &ClusterState, controller: &str| world.children_of(&Owner::Target(target(controller))).count();
     assert_eq!((count(&world, "istio"), count(&world, "other")), (0, 1));
     let mut touches = Touches::default();
     world.resolve_unreadable(&id, &mut touches);
@@ -150,7 +150,7 @@ fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothin
         adopts_regions: Vec::new(),
     };
     let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
-    let mut world = World::new("infra");
+    let mut world = ClusterState::of_tests();
     world.put_identity(known(made(&id("readable"), 20), spec, Seen::default()), &mut Touches::default());
     assert!(world.identity.is_ok());
     world.note_unreadable(&made(&id("younger"), 30), &mut Touches::default());

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use signpost_apis::router;
 use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Kind, ObjectId};
+use signpost_planning::Claim;
 
 use crate::index::{
     facts::{Known, Owner, Target},
-    world::{Touches, World},
+    world::{ClusterState, Touches},
 };
 
-impl World {
+impl ClusterState {
     /// An object cannot be read. What was known of it before stays.
     pub(crate) fn note_unreadable(&mut self, object: &Identity, touches: &mut Touches) {
         let id = &*object.id;
@@ -45,9 +46,9 @@ impl World {
         readable: Option<&Known<S>>,
     ) -> Option<&ObjectId> {
         let of_kind = self.unreadable.iter().filter(|(id, _)| id.kind == kind && id.namespace.as_deref() == namespace);
-        let (id, created) = of_kind.min_by_key(|(id, created)| (**created, *id))?;
-        let older = |known: &Known<S>| (*created, id) < (known.identity.created, &*known.identity.id);
-        readable.is_none_or(older).then_some(id)
+        let first = of_kind.map(|(id, created)| Claim::by_name(id, *created)).min()?;
+        let older = |known: &Known<S>| first < Claim::by_name(&*known.identity.id, known.identity.created);
+        readable.is_none_or(older).then_some(first.holder)
     }
 
     /// Whether the object exists and could never be read.

@@ -23,9 +23,11 @@ use crate::{
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target},
         istio::IstioFacts,
         reserved::Reserved,
+        singletons::{Vacancy, first},
     },
-    plan::{cluster, names},
+    plan::{cluster, names, singleton::Place},
     report::status::TargetVerdict,
+    settings::RouterConfig,
 };
 
 /// The used object of a kind, or why there is no such object.
@@ -59,8 +61,12 @@ pub(crate) struct Route {
 
 /// Everything.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ClusterState {
     gateway_namespace: String,
+    /// How long a place is vacant before another object has it.
+    pub(super) withdraw_after: Duration,
+    /// The places whose object was deleted, while another one could have them.
+    pub(super) vacant: BTreeMap<ObjectId, Vacancy>,
     pub(crate) identities: BTreeMap<Id, Known<ClusterIdentitySpec>>,
     pub(crate) configurations: BTreeMap<Id, Known<DNSConfigurationSpec>>,
     pub(crate) policies: BTreeMap<Id, Known<DNSPolicySpec>>,
@@ -96,10 +102,12 @@ pub(crate) struct World {
     changed: BTreeMap<Id, Instant>,
 }
 
-impl World {
-    pub(crate) fn new(gateway_namespace: &str) -> Self {
+impl ClusterState {
+    pub(crate) fn new(config: &RouterConfig) -> Self {
         Self {
-            gateway_namespace: gateway_namespace.to_owned(),
+            gateway_namespace: config.gateway_namespace.clone(),
+            withdraw_after: config.withdraw_after,
+            vacant: BTreeMap::new(),
             identities: BTreeMap::new(),
             configurations: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -117,11 +125,17 @@ impl World {
             served: BTreeMap::new(),
             strays: BTreeMap::new(),
             taken: BTreeMap::new(),
-            identity: used(None, None, "ClusterIdentity", cluster::check_identity),
-            configuration: used(None, None, "DNSConfiguration", cluster::check_configuration),
+            identity: used(None, &Place::default(), "ClusterIdentity", cluster::check_identity),
+            configuration: used(None, &Place::default(), "DNSConfiguration", cluster::check_configuration),
             unreadable: BTreeMap::new(),
             changed: BTreeMap::new(),
         }
+    }
+
+    /// With the Gateways of routes in the namespace `infra`.
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> Self {
+        Self::new(&RouterConfig { gateway_namespace: "infra".to_owned(), ..RouterConfig::default() })
     }
 
     pub(crate) fn put_identity(&mut self, new: Known<ClusterIdentitySpec>, touches: &mut Touches) {
@@ -150,12 +164,21 @@ impl World {
 
     pub(super) fn cluster_changed(&mut self, touches: &mut Touches) {
         touches.touch(RouterKey::Cluster);
-        let first = oldest(self.identities.values());
-        let older = self.older_unreadable(Kind::of::<router::ClusterIdentity>(), None, first);
-        let identity = used(first, older, "ClusterIdentity", cluster::check_identity);
-        let first = oldest(self.configurations.values());
-        let older = self.older_unreadable(Kind::of::<router::DNSConfiguration>(), None, first);
-        let configuration = used(first, older, "DNSConfiguration", cluster::check_configuration);
+        let is_vacant = first(self.identities.values()).is_some_and(Known::is_surplus);
+        self.note_vacancy(Kind::of::<router::ClusterIdentity>(), None, is_vacant);
+        let is_vacant = first(self.configurations.values()).is_some_and(Known::is_surplus);
+        self.note_vacancy(Kind::of::<router::DNSConfiguration>(), None, is_vacant);
+        self.choose_singletons(touches);
+    }
+
+    /// Chooses the identity and the configuration that are used. When one of them changes, everything is decided again.
+    pub(super) fn choose_singletons(&mut self, touches: &mut Touches) {
+        let chosen = first(self.identities.values());
+        let place = self.place(Kind::of::<router::ClusterIdentity>(), None, chosen);
+        let identity = used(chosen, &place, "ClusterIdentity", cluster::check_identity);
+        let chosen = first(self.configurations.values());
+        let place = self.place(Kind::of::<router::DNSConfiguration>(), None, chosen);
+        let configuration = used(chosen, &place, "DNSConfiguration", cluster::check_configuration);
         let same = (&identity, &configuration) == (&self.identity, &self.configuration);
         if identity != self.identity {
             self.identity = identity;
@@ -196,9 +219,18 @@ impl World {
         }
     }
 
-    pub(super) fn policy_changed(&self, id: &ObjectId, touches: &mut Touches) {
+    pub(super) fn policy_changed(&mut self, id: &ObjectId, touches: &mut Touches) {
         touches.touch(policies_of(id));
-        let routes = in_namespace(&self.routes, router_kind(), id.namespace.as_deref());
+        let namespace = id.namespace.as_deref();
+        let policies = in_namespace(&self.policies, Kind::of::<router::DNSPolicy>(), namespace);
+        let is_vacant = first(policies.map(|(_, policy)| policy)).is_some_and(Known::is_surplus);
+        self.note_vacancy(Kind::of::<router::DNSPolicy>(), namespace, is_vacant);
+        self.touch_routes_of(namespace, touches);
+    }
+
+    /// The routes of a namespace.
+    pub(super) fn touch_routes_of(&self, namespace: Option<&str>, touches: &mut Touches) {
+        let routes = in_namespace(&self.routes, router_kind(), namespace);
         touches.now.extend(routes.map(|(id, _)| RouterKey::Route(id.clone())));
     }
 
@@ -305,7 +337,7 @@ impl World {
     /// Everybody who asks for this host is judged again, with the gateway that would serve it.
     fn claims_changed(&mut self, host: &Fqdn, touches: &mut Touches) {
         self.touch_aliases(host, touches);
-        let claimants: Vec<Id> = self.hosts.line(host).map(|claim| claim.holder.clone()).collect();
+        let claimants: Vec<Id> = self.hosts.queue(host).map(|claim| claim.holder.clone()).collect();
         for id in claimants {
             if let Some(gateway) = self.routes.get(&id).map(|route| route.gateway.clone()) {
                 self.hosts_changed(&gateway, touches);
@@ -357,8 +389,14 @@ impl<S: PartialEq> Known<S> {
 }
 
 /// Puts an object into its map; false when it asks for what it asked for before.
-fn put<S: PartialEq>(map: &mut BTreeMap<Id, Known<S>>, new: Known<S>, key: RouterKey, touches: &mut Touches) -> bool {
+fn put<S: PartialEq>(
+    map: &mut BTreeMap<Id, Known<S>>,
+    mut new: Known<S>,
+    key: RouterKey,
+    touches: &mut Touches,
+) -> bool {
     let id = new.identity.id.clone();
+    new.surplus = map.get(&id).filter(|before| before.identity.uid == new.identity.uid).and_then(|it| it.surplus);
     if let Some(before) = map.get_mut(&id)
         && before.asks_the_same(&new)
     {
@@ -371,22 +409,14 @@ fn put<S: PartialEq>(map: &mut BTreeMap<Id, Known<S>>, new: Known<S>, key: Route
     true
 }
 
-/// The oldest, then the first by name.
+/// The oldest, then the first by name, as with the controller that this system replaces.
 pub(crate) fn oldest<'a, S: 'a>(objects: impl Iterator<Item = &'a Known<S>>) -> Option<&'a Known<S>> {
-    objects.min_by(|a, b| (a.identity.created, &a.identity.id).cmp(&(b.identity.created, &b.identity.id)))
+    objects.min_by_key(|object| object.identity.claim_by_name())
 }
 
-fn used<S>(
-    first: Option<&Known<S>>,
-    unreadable: Option<&ObjectId>,
-    kind: &str,
-    check: impl Fn(&S) -> Result<(), String>,
-) -> Used<S> {
-    if let Some(id) = unreadable {
-        return Err(format!("{kind} {} is the oldest and cannot be read", id.name).into());
-    }
-    let Some(first) = first else {
-        return Err(format!("there is no {kind}").into());
+fn used<S>(first: Option<&Known<S>>, place: &Place, kind: &str, check: impl Fn(&S) -> Result<(), String>) -> Used<S> {
+    let Some(first) = first.filter(|_| place.unknown(kind).is_none()) else {
+        return Err(place.unknown(kind).unwrap_or_default().into());
     };
     match check(&first.spec) {
         Ok(()) => Ok(first.spec.clone()),
@@ -397,8 +427,8 @@ fn used<S>(
 fn claim_of(route: &Route) -> Option<(Fqdn, Claim<Id>)> {
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok().filter(|_| !identity.is_deleting())?;
-    // Of two routes of one second the first by name is the owner, as with everything else here: a UID is another one after a restore.
-    Some((host.clone(), Claim::new(identity.id.clone(), identity.created, "")))
+    // As with the singletons: the first by name of one second.
+    Some((host.clone(), identity.claim_by_name()))
 }
 
 fn policies_of(id: &ObjectId) -> RouterKey {

@@ -12,7 +12,7 @@ use crate::{
         facts::{CONTROLLER, REGION},
         world::Used,
     },
-    plan::names,
+    plan::{names, singleton::Place},
     report::{
         states::State,
         status::{Decision, Detail, ObjectStatus, READY, Reported},
@@ -29,10 +29,10 @@ const CONFIGURATION: &str = "dns-config";
 pub(crate) struct View {
     pub(crate) identities: Vec<(Identity, Arc<ClusterIdentitySpec>)>,
     pub(crate) configurations: Vec<(Identity, Arc<DNSConfigurationSpec>)>,
-    /// An older ClusterIdentity that cannot be read.
-    pub(crate) unreadable_identity: Option<String>,
-    /// An older DNSConfiguration that cannot be read.
-    pub(crate) unreadable_configuration: Option<String>,
+    /// Which ClusterIdentity is used.
+    pub(crate) identity_place: Place,
+    /// Which DNSConfiguration is used.
+    pub(crate) configuration_place: Place,
     pub(crate) configuration: Used<DNSConfigurationSpec>,
 }
 
@@ -79,24 +79,17 @@ pub(crate) fn check_configuration(spec: &DNSConfigurationSpec) -> Result<(), Str
 
 /// A status for each.
 pub(crate) fn plan(view: &View) -> Vec<Decision> {
-    let View { identities, configurations, unreadable_identity, unreadable_configuration, configuration } = view;
+    let View { identities, configurations, identity_place, configuration_place, configuration } = view;
     let identity = |spec: &ClusterIdentitySpec| match check_identity(spec) {
         Ok(()) => Ok(adopted(spec, configuration)),
         Err(why) => Err(why),
     };
     let words = ("ClusterIdentity", IDENTITY, State::ValidationSucceeded);
-    let mut decisions = judge(identities, unreadable_identity.as_deref(), words, true, identity);
+    let mut decisions = judge(identities, identity_place, words, true, identity);
     let valid = |spec: &DNSConfigurationSpec| check_configuration(spec).map(|()| (None, None, labels(spec)));
     let words = ("DNSConfiguration", CONFIGURATION, State::ConfigurationValid);
-    decisions.extend(judge(configurations, unreadable_configuration.as_deref(), words, false, valid));
+    decisions.extend(judge(configurations, configuration_place, words, false, valid));
     decisions
-}
-
-/// The message for an object whose older rival cannot be read.
-pub(crate) fn older_is_unreadable(kind: &str, older: &str) -> String {
-    format!(
-        "{kind} {older} is older and cannot be read, so none is used. Apply {older} again in a valid form, or delete it"
-    )
 }
 
 /// The condition of adopted regions, its refusal, and what works but needs attention.
@@ -119,23 +112,14 @@ fn labels(spec: &DNSConfigurationSpec) -> Option<Refusal> {
 
 fn judge<S>(
     objects: &[(Identity, Arc<S>)],
-    unreadable: Option<&str>,
+    place: &Place,
     (kind, expected, valid): (&str, &str, State),
     has_phase: bool,
     check: impl Fn(&S) -> Result<More, String>,
 ) -> Vec<Decision> {
-    let winner = objects.iter().map(|(identity, _)| (identity.created, &identity.id)).min();
     let decide = |(identity, spec): &(Identity, Arc<S>)| {
         let phase = |phase: &'static str| has_phase.then_some(phase);
-        let second = match (unreadable, winner) {
-            (Some(older), _) => Some(older_is_unreadable(kind, older)),
-            (None, Some((_, winner))) if *winner != identity.id => Some(format!(
-                "{kind} {} is older and is used; there can be only one. Delete one of the two",
-                winner.name
-            )),
-            _ => None,
-        };
-        let verdict = match second {
+        let verdict = match place.surplus(kind, "", identity) {
             Some(message) => {
                 ObjectStatus::refused(phase("Failed"), Refusal::new(Reason::SingletonViolation, message), Detail::None)
             }
@@ -145,14 +129,20 @@ fn judge<S>(
                 }
                 Ok((more, refusal, notice)) => {
                     let ready = Reported::new(READY, true, valid, format!("{kind} is valid (ReconciliationSucceeded)"));
-                    let mut told = vec![ready];
-                    told.extend(more);
+                    let mut reported = vec![ready];
+                    reported.extend(more);
                     let mut notices: Vec<Refusal> = notice.into_iter().collect();
                     if identity.id.name != expected {
                         let message = format!("{kind} is used, but other tools expect the name {expected}. Rename it");
                         notices.push(Refusal::new(Reason::UnusualName, message));
                     }
-                    ObjectStatus { phase: phase("Active"), conditions: told, refusal, notices, detail: Detail::None }
+                    ObjectStatus {
+                        phase: phase("Active"),
+                        conditions: reported,
+                        refusal,
+                        notices,
+                        detail: Detail::None,
+                    }
                 }
             },
         };
@@ -171,8 +161,9 @@ fn adopted(spec: &ClusterIdentitySpec, configuration: &Used<DNSConfigurationSpec
     let has_controller = |region: &&String| !controllers.iter().any(|controller| controller.region == **region);
     let missing: Vec<&str> = spec.adopts_regions.iter().filter(has_controller).map(String::as_str).collect();
     if missing.is_empty() {
-        let told = Reported::new(TYPE, true, State::AllAdoptedRegionsValid, "every adopted region has a controller");
-        return (Some(told), None, None);
+        let reported =
+            Reported::new(TYPE, true, State::AllAdoptedRegionsValid, "every adopted region has a controller");
+        return (Some(reported), None, None);
     }
     let message = match configuration {
         Ok(_) => format!(

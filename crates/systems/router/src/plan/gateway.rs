@@ -18,7 +18,7 @@ use crate::{
         facts::{GATEWAY, ISTIO, Id},
         istio::{HTTPS, Written},
     },
-    plan::{Base, Blame, Memory, Plan, names, owner_of, proof},
+    plan::{Base, Blame, Memory, Plan, names, proof},
     report::{
         states::State,
         status::{Decision, Detail, ObjectStatus, READY, Reported},
@@ -60,7 +60,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         return plan;
     };
     plan.about = Some(identity.clone());
-    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(owner_of(identity)));
+    let owner = proof([(GATEWAY, &names::label_value(&view.id.name))], Some(identity.owner_reference()));
     let child = Child::new::<IstioGateway>(view.id.namespace.as_deref(), &view.id.name, owner);
     if identity.is_deleting() {
         give_up(view, child, &mut plan);
@@ -68,15 +68,15 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     }
     let detail = |hosts: Option<usize>| Detail::Gateway { hosts };
     let conflict = waits(view, now, &mut plan);
-    let mut decide = |phase: &'static str, told: Reported, refusal: Option<Refusal>, hosts: Option<usize>| {
+    let mut decide = |phase: &'static str, reported: Reported, refusal: Option<Refusal>, hosts: Option<usize>| {
         let notices = conflict.clone().into_iter().collect();
         let verdict =
-            ObjectStatus { phase: Some(phase), conditions: vec![told], refusal, notices, detail: detail(hosts) };
+            ObjectStatus { phase: Some(phase), conditions: vec![reported], refusal, notices, detail: detail(hosts) };
         plan.decisions.push(Decision::Object { judged: identity.clone(), verdict });
     };
     if let Err((phase, refusal)) = check(view, spec) {
-        let told = Reported::new(READY, false, refusal.reason, refusal.message.clone());
-        decide(phase, told, Some(refusal), None);
+        let reported = Reported::new(READY, false, refusal.reason, refusal.message.clone());
+        decide(phase, reported, Some(refusal), None);
         give_up(view, child, &mut plan);
         return plan;
     }

@@ -8,7 +8,7 @@ use signpost_planning::{Reason, Refusal};
 
 use crate::{
     index::facts::Selected,
-    plan::{Base, cluster},
+    plan::{Base, singleton::Place},
     report::{
         states::State,
         status::{Decision, Detail, ObjectStatus, READY, Reported},
@@ -21,8 +21,8 @@ pub(crate) struct View {
     pub(crate) namespace: Arc<str>,
     pub(crate) base: Base,
     pub(crate) policies: Vec<PolicyView>,
-    /// An older one that cannot be read.
-    pub(crate) unreadable: Option<String>,
+    /// Which of them is used.
+    pub(crate) place: Place,
 }
 
 /// A DNSPolicy.
@@ -77,18 +77,10 @@ pub(crate) fn select(policy: &DNSPolicySpec, base: &Base) -> Selection {
 
 /// A status for each policy of the namespace.
 pub(crate) fn plan(view: &View) -> Vec<Decision> {
-    let View { namespace, base, policies, unreadable } = view;
-    let winner = policies.iter().map(|policy| (policy.identity.created, &policy.identity.id)).min();
+    let View { namespace, base, policies, place } = view;
+    let scope = format!(" for the namespace {namespace}");
     let decide = |PolicyView { identity, spec, before }: &PolicyView| {
-        let second = match (unreadable, winner) {
-            (Some(older), _) => Some(cluster::older_is_unreadable("DNSPolicy", older)),
-            (None, Some((_, winner))) if *winner != identity.id => Some(format!(
-                "DNSPolicy {} is older and is used for the namespace {namespace}; there can be only one. Delete one of the two",
-                winner.name
-            )),
-            _ => None,
-        };
-        let verdict = match second {
+        let verdict = match place.surplus("DNSPolicy", &scope, identity) {
             Some(message) => {
                 let refusal = Refusal::new(Reason::SingletonViolation, message);
                 ObjectStatus::refused(Some("Failed"), refusal, Detail::Policy(Some((false, Vec::new()))))
@@ -110,14 +102,14 @@ fn judge(selection: Selection, before: Option<&Selected>) -> ObjectStatus {
             } else {
                 "DNSPolicy is active for this cluster (ReconciliationSucceeded)".to_owned()
             };
-            let told = vec![Reported::new(READY, true, State::PolicyActive, message)];
+            let reported = vec![Reported::new(READY, true, State::PolicyActive, message)];
             let detail = Detail::Policy(Some((true, controllers)));
-            ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices: Vec::new(), detail }
+            ObjectStatus { phase: Some("Active"), conditions: reported, refusal: None, notices: Vec::new(), detail }
         }
         Selection::Inactive(why) => {
-            let told = vec![Reported::new(READY, false, State::PolicyInactive, why)];
+            let reported = vec![Reported::new(READY, false, State::PolicyInactive, why)];
             let detail = Detail::Policy(Some((false, Vec::new())));
-            ObjectStatus { phase: Some("Inactive"), conditions: told, refusal: None, notices: Vec::new(), detail }
+            ObjectStatus { phase: Some("Inactive"), conditions: reported, refusal: None, notices: Vec::new(), detail }
         }
         // What is published is kept, and so is the report of it.
         Selection::Unknown(refusal) => ObjectStatus::refused(Some("Pending"), refusal, Detail::Policy(before.cloned())),

@@ -22,7 +22,7 @@ use crate::{
         facts::{Id, SERVICE_ROUTE, SOURCE_NAMESPACE, source_digest},
     },
     plan::{
-        Base, Blame, Plan, endpoint, names, owner_of,
+        Base, Blame, Plan, endpoint, names,
         policy::{self, Selection},
         proof,
     },
@@ -73,8 +73,8 @@ pub(crate) struct RouteView {
     pub(crate) replaced: BTreeSet<Arc<str>>,
     /// The DNSPolicy of the namespace.
     pub(crate) policy: Option<(String, Arc<DNSPolicySpec>)>,
-    /// A DNSPolicy of the namespace that would be used, and cannot be read.
-    pub(crate) unreadable_policy: Option<String>,
+    /// Why no DNSPolicy of the namespace is used, where none is.
+    pub(crate) no_policy: Option<String>,
     pub(crate) gateway: Id,
     /// A foreign Istio Gateway of the pods of the Gateway that has the host.
     pub(crate) foreign_istio: Option<ObjectId>,
@@ -127,7 +127,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             plan.decisions = published(view, route, publication, detail);
         }
-        Err((phase, told, refusal)) => {
+        Err((phase, reported, refusal)) => {
             let is_withdrawn = withdraws(view, route, selection.as_ref());
             let (withdrawn, kept): (Vec<_>, Vec<_>) = view.children.iter().partition(|child| is_withdrawn(child));
             plan.withdraw = withdrawn.iter().map(|child| child_to_delete(view, &child.name)).collect();
@@ -135,7 +135,7 @@ pub(crate) fn plan(view: &View) -> Plan {
             let detail = detail(None, endpoints);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
             let verdict =
-                ObjectStatus { phase: Some(phase), conditions: vec![told], refusal, notices: Vec::new(), detail };
+                ObjectStatus { phase: Some(phase), conditions: vec![reported], refusal, notices: Vec::new(), detail };
             plan.decisions.push(Decision::Object { judged: route.identity.clone(), verdict });
             // An older route must not wait for a younger one that is withdrawn.
             if let Some(host) = host.filter(|_| kept.is_empty()) {
@@ -240,12 +240,10 @@ fn judge(view: &View, route: &RouteView, selection: Option<&Selection>) -> Resul
         }
         (None, _) | (_, None) => {
             let namespace = view.id.namespace.as_deref().unwrap_or_default();
-            let message = match &route.unreadable_policy {
-                Some(policy) => format!(
-                    "DNSPolicy {policy} is the oldest of the namespace {namespace} and cannot be read. Apply it again in a valid form, or delete it; what is published is kept"
-                ),
-                None => format!("the namespace {namespace} has no DNSPolicy. Create one; what is published is kept"),
-            };
+            let why = route.no_policy.as_deref().unwrap_or("there is no DNSPolicy");
+            let message = format!(
+                "{why}. Create a DNSPolicy in the namespace {namespace}, or correct it; what is published is kept"
+            );
             return Err(obstacle("Pending", Reason::DNSPolicyNotFound, message));
         }
     };
@@ -291,7 +289,7 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
-        let proof = proof([(SERVICE_ROUTE, &value)], Some(owner_of(&route.identity)));
+        let proof = proof([(SERVICE_ROUTE, &value)], Some(route.identity.owner_reference()));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));
         wanted.push((name, controller.name.clone()));
     }
@@ -308,14 +306,14 @@ fn controller_of(view: &View, child: &ChildView) -> String {
 fn child_to_delete(view: &View, name: &str) -> Child {
     let id = &view.id;
     // A child belongs to the route by its owner, even when its label was edited.
-    let owner = view.route.as_ref().map(|route| owner_of(&route.identity));
+    let owner = view.route.as_ref().map(|route| route.identity.owner_reference());
     let proof = proof([(SERVICE_ROUTE, &names::label_value(&id.name))], owner);
     Child::new::<DnsEndpoint>(id.namespace.as_deref(), name, proof)
 }
 
 fn published(view: &View, route: &RouteView, publication: Publication, detail: Detail) -> Vec<Decision> {
     let host = publication.host;
-    let told = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
+    let reported = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
     let mut notices = Vec::new();
     if let Some(excess) = names::txt_excess(&host, "CNAME", view.base.settings.txt_prefix_length) {
         let message = format!(
@@ -332,7 +330,7 @@ fn published(view: &View, route: &RouteView, publication: Publication, detail: D
         );
         notices.push(Refusal::new(Reason::HostConflict, message));
     }
-    let verdict = ObjectStatus { phase: Some("Active"), conditions: told, refusal: None, notices, detail };
+    let verdict = ObjectStatus { phase: Some("Active"), conditions: reported, refusal: None, notices, detail };
     let judged = route.identity.clone();
     vec![Decision::Object { judged: judged.clone(), verdict }, Decision::Published { judged, host, published: true }]
 }

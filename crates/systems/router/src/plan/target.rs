@@ -25,7 +25,7 @@ use crate::{
         RouterKey,
         facts::{Class, GATEWAY_SERVICE, ISTIO_CONTROLLER, Id, Points, RESOURCE_TYPE, TARGET_POSTFIX, Target},
     },
-    plan::{Base, Blame, Memory, Plan, endpoint, names, owner_of, proof},
+    plan::{Base, Blame, Memory, Plan, endpoint, names, proof},
     report::{
         states::{State, Why},
         status::{Decision, TargetVerdict},
@@ -120,7 +120,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     let text = host.as_ref().map(|host| host.undotted().to_owned());
     let (target, class) = (view.target.clone(), types::class_of(&plan.memory.traces));
     plan.blame = Blame::Target { target, addresses: addresses.clone(), host: text.clone(), class };
-    let (told, notice) = match (judge(view, service, postfix), service, &host) {
+    let (reported, notice) = match (judge(view, service, postfix), service, &host) {
         (Ok(()), Some(service), Some(host)) => {
             let records = records(host, &service.points);
             let changing = publish(view, (controller, postfix), service, &records, now, &mut plan);
@@ -134,7 +134,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         // Without either of them there is an obstacle.
         (Ok(()), ..) => return plan,
     };
-    let Told { ready, reason, message, refusal } = told;
+    let NameReport { ready, reason, message, refusal } = reported;
     let class = types::class_of(&plan.memory.traces);
     let verdict = TargetVerdict { ready, reason, message, refusal, addresses, host: text, class, notice };
     plan.decisions.push(Decision::Target { target: view.target.clone(), verdict });
@@ -142,7 +142,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
 }
 
 /// What is reported about the name.
-struct Told {
+struct NameReport {
     ready: bool,
     reason: Why,
     message: String,
@@ -163,15 +163,16 @@ fn without_gateway(view: &View, now: Timestamp, plan: &mut Plan) {
 }
 
 /// The name cannot be published: what is withdrawn all the same, and the report.
-fn obstructed(view: &View, obstacle: Obstacle, controller: &str, now: Timestamp, plan: &mut Plan) -> Told {
-    let refused = |refusal: Refusal| Told {
+fn obstructed(view: &View, obstacle: Obstacle, controller: &str, now: Timestamp, plan: &mut Plan) -> NameReport {
+    let refused = |refusal: Refusal| NameReport {
         ready: false,
         reason: refusal.reason.into(),
         message: refusal.message.clone(),
         refusal: Some(refusal),
     };
-    let waits = |message| Told { ready: false, reason: State::LoadBalancerIPPending.into(), message, refusal: None };
-    let told = match obstacle {
+    let waits =
+        |message| NameReport { ready: false, reason: State::LoadBalancerIPPending.into(), message, refusal: None };
+    let reported = match obstacle {
         Obstacle::Refused(refusal) => refused(refusal),
         Obstacle::Lost(refusal) => {
             plan.withdraw = all_to_delete(view);
@@ -193,22 +194,22 @@ fn obstructed(view: &View, obstacle: Obstacle, controller: &str, now: Timestamp,
         plan.withdraw = replaced(view);
         plan.withdraw.extend(without_publisher(view));
     }
-    told
+    reported
 }
 
 /// The report of a name that is published, or whose record type is being changed for these controllers.
-fn published(view: &View, service: &ServiceView, changing: &[String]) -> Told {
+fn published(view: &View, service: &ServiceView, changing: &[String]) -> NameReport {
     if changing.is_empty() {
         let kept = view.base.configuration().map_or(0, |spec| spec.external_dns_controllers.len());
         let message = format!("{kept} DNSEndpoints have the addresses of {}", service.identity.id);
-        return Told { ready: true, reason: State::DNSEndpointsCreated.into(), message, refusal: None };
+        return NameReport { ready: true, reason: State::DNSEndpointsCreated.into(), message, refusal: None };
     }
     let message = format!(
-        "the record type changes: the old records are withdrawn, and the new ones follow {:?} after external-dns has read that ({})",
+        "the record type changes: the old records are withdrawn, and the new ones follow {:?} after external-dns has read that, or after the withdrawal if it reports nothing ({})",
         view.base.settings.type_change_after,
         changing.join(", ")
     );
-    Told { ready: false, reason: State::RecordTypeChanging.into(), message, refusal: None }
+    NameReport { ready: false, reason: State::RecordTypeChanging.into(), message, refusal: None }
 }
 
 /// The name of the gateways.
@@ -356,8 +357,10 @@ fn publish(
             }
             continue;
         }
-        if before.is_some_and(|before| before.read && !before.ours) {
-            plan.memory.traces.insert(publisher, Trace { class: *class, withdrawn: None });
+        // What is written now may be read before the watch shows anything of it.
+        if before.is_none_or(|before| !before.ours) {
+            let read = before.is_some_and(|before| before.read) || trace.is_some_and(|trace| trace.read);
+            plan.memory.traces.insert(publisher, Trace { class: *class, withdrawn: None, read });
         }
         plan.apply.push((child, endpoint(dns, annotation, BTreeMap::new(), &json!(records))));
     }
@@ -433,7 +436,7 @@ fn wanted_child(
 
 /// A Service as an owner. Another Service of the label may take over, and an object has one controller at most.
 fn owner(service: &Identity) -> OwnerReference {
-    OwnerReference { controller: None, ..owner_of(service) }
+    OwnerReference { controller: None, ..service.owner_reference() }
 }
 
 fn labels(target: &Target) -> [(&str, &str); 3] {

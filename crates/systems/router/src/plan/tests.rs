@@ -1,34 +1,30 @@
-//! Decisions as plain data: what is selected, published, kept and withdrawn.
+//! Decisions as plain data: what is selected, published, kept and withdrawn. Those about gateways are in `target_tests`.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use signpost_apis::{
-    externaldns::DnsEndpoint,
-    router::{
-        ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicy, DNSPolicySpec, ExternalDNSController, PolicyMode,
-        ServiceRoute, ServiceRouteSpec,
-    },
-    service::Service,
+use signpost_apis::router::{
+    ClusterIdentitySpec, DNSConfigurationSpec, DNSPolicy, DNSPolicySpec, ExternalDNSController, PolicyMode,
+    ServiceRoute, ServiceRouteSpec,
 };
 use signpost_engine::{Finalizers, Identity, ObjectId, Proof};
 
 use crate::{
-    index::facts::{Class, Points, Target},
     plan::{
-        Base, Memory, Plan, cluster, names,
+        Base, cluster, names,
         policy::{self, Selection, select},
-        route, target,
+        route,
+        singleton::{Place, Vacant},
     },
     report::status::{Decision, Detail, ObjectStatus},
     settings::RouterConfig,
 };
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-fn identity_of(id: ObjectId) -> Identity {
+pub(super) fn identity_of(id: ObjectId) -> Identity {
     Identity {
         id: Arc::new(id),
         uid: "uid".into(),
@@ -40,7 +36,7 @@ fn identity_of(id: ObjectId) -> Identity {
     }
 }
 
-fn base(regions: &[&str], adopts: &[&str]) -> Base {
+pub(super) fn base(regions: &[&str], adopts: &[&str]) -> Base {
     let controller =
         |region: &&str| ExternalDNSController { name: format!("dns-{region}"), region: (*region).to_owned() };
     Base {
@@ -107,7 +103,7 @@ fn route_view(base: Base, policy: Option<DNSPolicySpec>, children: &[&str]) -> r
         holder: None,
         replaced: BTreeSet::new(),
         policy: policy.map(|policy| ("policy".to_owned(), Arc::new(policy))),
-        unreadable_policy: None,
+        no_policy: None,
         gateway: Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "gw")),
         foreign_istio: None,
         postfix: Some("internal".to_owned()),
@@ -247,9 +243,9 @@ fn names_that_are_not_label_values_and_unusual_names_are_both_reported() {
     let id = ObjectId::new::<signpost_apis::router::DNSConfiguration>(None, "mine");
     let view = cluster::View {
         identities: Vec::new(),
-        configurations: vec![(identity_of(id), Arc::new(configuration.clone()))],
-        unreadable_identity: None,
-        unreadable_configuration: None,
+        configurations: vec![(identity_of(id.clone()), Arc::new(configuration.clone()))],
+        identity_place: Place::default(),
+        configuration_place: place_of(&id),
         configuration: Ok(Arc::new(configuration)),
     };
     let Decision::Object { verdict, .. } = &cluster::plan(&view)[0] else { panic!("it has a verdict") };
@@ -261,16 +257,6 @@ fn names_that_are_not_label_values_and_unusual_names_are_both_reported() {
 }
 
 #[test]
-fn a_postfix_that_is_not_one_makes_no_name() {
-    let mut view = target_view(Some(addresses()), None);
-    view.postfix = Some("a b".to_owned());
-    view.target.postfix = names::label_value("a b").into();
-    let plan = target::plan(&view, at(0));
-    let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-    assert_eq!((verdict.reason.as_str(), verdict.host.as_deref(), plan.apply.len()), ("InvalidHost", None, 0));
-}
-
-#[test]
 fn an_occupied_name_is_avoided() {
     let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &[]);
     view.occupied.insert("api-dns-weu".to_owned());
@@ -278,300 +264,9 @@ fn an_occupied_name_is_avoided() {
     assert!(applied[0].starts_with("api-dns-weu-") && applied.len() == 1, "{applied:?}");
 }
 
-fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> target::View {
-    let name = names::target_child("istio", "internal", "dns-weu");
-    target::View {
-        target: Target { controller: "istio".into(), postfix: "internal".into() },
-        base: base(&["weu"], &[]),
-        installed: true,
-        controller: Some("istio".to_owned()),
-        postfix: Some("internal".to_owned()),
-        gateway: None,
-        holder: None,
-        service: points.map(|points| service("istio", points)),
-        next: None,
-        children: child
-            .into_iter()
-            .map(|(class, read, observed)| target::ChildView {
-                id: Arc::new(ObjectId::new::<DnsEndpoint>(Some("infra"), &name)),
-                controller: "dns-weu".into(),
-                class,
-                observed,
-                read,
-                ours: false,
-                has_service: false,
-                service: None,
-                replaced: false,
-            })
-            .collect(),
-        rivals: Vec::new(),
-        reported: None,
-        occupied: BTreeSet::new(),
-        memory: Memory::default(),
-    }
-}
-
-fn service(name: &str, points: Points) -> target::ServiceView {
-    let identity = identity_of(ObjectId::new::<Service>(Some("infra"), name));
-    target::ServiceView { identity, points, loops: Vec::new() }
-}
-
-fn addresses() -> Points {
-    Points { v4: vec!["10.0.0.1".parse().unwrap()], v6: vec!["2001:db8::1".parse().unwrap()], ..Points::default() }
-}
-
-fn alias() -> Points {
-    Points { names: vec![signpost_dns::Fqdn::parse("lb.example.net").unwrap()], ..Points::default() }
-}
-
-/// The types that are applied for the first child.
-fn types(plan: &Plan) -> String {
-    let points = plan.apply[0].1["spec"]["endpoints"].as_array().unwrap().clone();
-    points.iter().map(|point| point["recordType"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn a_change_of_record_type_passes_through_an_empty_endpoint_that_was_read() {
-    let (read, unread, seen, unseen) = (true, false, true, false);
-    for (points, child, wanted) in [
-        (addresses(), None, "A AAAA"),
-        (alias(), None, "CNAME"),
-        (alias(), Some((Class::Addresses, read, seen)), ""),
-        (alias(), Some((Class::Addresses, unread, unseen)), "CNAME"),
-        (alias(), Some((Class::Empty, read, unseen)), ""),
-        // Whether its records are deleted is not known: see the next test.
-        (alias(), Some((Class::Empty, read, seen)), ""),
-        (alias(), Some((Class::Empty, unread, unseen)), "CNAME"),
-        (addresses(), Some((Class::Alias, read, unseen)), ""),
-        (addresses(), Some((Class::Addresses, read, unseen)), "A AAAA"),
-    ] {
-        assert_eq!(types(&target::plan(&target_view(Some(points), child), at(0))), wanted, "{child:?}");
-    }
-}
-
-#[test]
-fn the_other_record_type_follows_two_intervals_after_external_dns_has_read_that() {
-    let mut view = target_view(Some(alias()), Some((Class::Addresses, true, true)));
-    let step = |view: &mut target::View, second: i64, class: Class, observed: bool| {
-        (view.children[0].class, view.children[0].observed) = (class, observed);
-        let plan = target::plan(view, at(second));
-        view.memory = plan.memory.clone();
-        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-        assert_eq!(verdict.ready, !verdict.is_changing());
-        (types(&plan), plan.again)
-    };
-    assert_eq!(step(&mut view, 0, Class::Addresses, true), (String::new(), None));
-    assert_eq!(step(&mut view, 100, Class::Empty, false), (String::new(), None), "until it is read");
-    assert_eq!(step(&mut view, 1000, Class::Empty, true), (String::new(), Some(Duration::from_mins(2))));
-    assert_eq!(step(&mut view, 1060, Class::Empty, true), (String::new(), Some(Duration::from_mins(1))));
-    assert_eq!(step(&mut view, 1120, Class::Empty, true), ("CNAME".to_owned(), None));
-    // The load balancer changes back before the watch shows our own write: external-dns may have read the alias.
-    view.service.as_mut().unwrap().points = addresses();
-    assert_eq!(step(&mut view, 1121, Class::Empty, true), (String::new(), Some(Duration::from_mins(2))));
-    // The first type may return at any time.
-    view.service.as_mut().unwrap().points = alias();
-    assert_eq!(step(&mut view, 1122, Class::Empty, true), ("CNAME".to_owned(), None));
-}
-
-#[test]
-fn a_deleted_endpoint_of_the_other_type_is_waited_for() {
-    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-    view.memory = target::plan(&view, at(0)).memory;
-    // The Service was deleted, and its DNSEndpoints with it. The next one has a host name.
-    view.children.clear();
-    view.service = Some(service("other", alias()));
-    let plan = target::plan(&view, at(10));
-    assert_eq!((plan.apply.len(), plan.again), (0, Some(Duration::from_mins(2))));
-    view.memory = plan.memory;
-    assert_eq!(types(&target::plan(&view, at(130))), "CNAME");
-    view.service = Some(service("other", addresses()));
-    assert_eq!(types(&target::plan(&view, at(11))), "A AAAA", "the same type needs no pause");
-}
-
-#[test]
-fn a_record_type_that_an_earlier_process_reported_is_waited_for_once() {
-    // The Service and its DNSEndpoints were deleted, and then the process changed. The next Service has a host name.
-    let mut view = target_view(Some(alias()), None);
-    view.reported = Some(Class::Addresses);
-    let plan = target::plan(&view, at(0));
-    assert_eq!((plan.apply.len(), plan.again), (0, Some(Duration::from_mins(2))));
-    let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-    assert_eq!((verdict.is_changing(), verdict.class), (true, Some(Class::Addresses)));
-    view.memory = plan.memory;
-    let plan = target::plan(&view, at(120));
-    assert_eq!(types(&plan), "CNAME");
-    // The status need not be written yet.
-    view.memory = plan.memory;
-    assert_eq!(types(&target::plan(&view, at(121))), "CNAME");
-    view.service = Some(service("other", addresses()));
-    view.memory = Memory::default();
-    assert_eq!(types(&target::plan(&view, at(0))), "A AAAA", "the same type needs no pause");
-}
-
-#[test]
-fn a_stale_endpoint_of_the_other_type_is_emptied_before_it_is_deleted() {
-    // The load balancer moved to another namespace, and has a host name there.
-    let mut view = target_view(Some(alias()), Some((Class::Addresses, true, true)));
-    let id = ObjectId::new::<DnsEndpoint>(Some("former"), &view.children[0].id.name);
-    view.children[0].id = Arc::new(id.clone());
-    let plan = target::plan(&view, at(0));
-    assert!(plan.delete.is_empty() && plan.withdraw.is_empty());
-    assert_eq!((plan.apply.len(), &plan.apply[0].0.id, types(&plan).as_str()), (1, &id, ""));
-    view.memory = plan.memory;
-    (view.children[0].class, view.children[0].observed) = (Class::Empty, true);
-    view.memory = target::plan(&view, at(10)).memory;
-    let plan = target::plan(&view, at(130));
-    assert_eq!((types(&plan).as_str(), plan.delete.len()), ("CNAME", 1));
-    assert_eq!((plan.apply[0].0.id.namespace.as_deref(), &plan.delete[0].id), (Some("infra"), &id));
-}
-
-#[test]
-fn a_name_that_this_operator_publishes_changes_its_type_in_one_step() {
-    let mut view = target_view(Some(alias()), Some((Class::Addresses, true, true)));
-    view.children[0].ours = true;
-    assert_eq!(types(&target::plan(&view, at(0))), "CNAME");
-}
-
-#[test]
-fn a_load_balancer_without_an_address_keeps_the_name_for_a_while() {
-    let targets =
-        |plan: &Plan| plan.apply.first().map(|(_, content)| content["spec"]["endpoints"][0]["targets"][0].clone());
-    let mut view = target_view(Some(Points::default()), Some((Class::Addresses, true, true)));
-    view.next = target_view(Some(addresses()), None).service;
-    for (second, left, published) in [(0, Some(60), None), (59, Some(1), None), (60, None, Some("10.0.0.1".into()))] {
-        let plan = target::plan(&view, at(second));
-        assert_eq!((plan.again, targets(&plan)), (left.map(Duration::from_secs), published), "after {second} s");
-        view.memory = plan.memory;
-    }
-    view.service = target_view(Some(addresses()), None).service;
-    assert_eq!(target::plan(&view, at(61)).memory.absent_since, None, "it has an address again");
-}
-
-#[test]
-fn a_host_name_that_leads_back_is_not_published() {
-    let mut view = target_view(Some(Points::default()), Some((Class::Addresses, true, true)));
-    view.service.as_mut().unwrap().loops = vec![signpost_dns::Fqdn::parse("aks01-weu-internal.example.com").unwrap()];
-    let plan = target::plan(&view, at(0));
-    let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-    assert_eq!((verdict.reason.as_str(), plan.apply.len(), plan.delete.len()), ("AliasLoop", 0, 0));
-    view.service.as_mut().unwrap().points = addresses();
-    assert_eq!(target::plan(&view, at(0)).apply.len(), 1, "it has an address as well");
-}
-
-#[test]
-fn addresses_that_are_not_published_get_a_notice() {
-    for (unusable, left_out, noticed) in [(0, 0, false), (1, 0, true), (0, 44, true)] {
-        let view = target_view(Some(Points { unusable, left_out, ..addresses() }), None);
-        let plan = target::plan(&view, at(0));
-        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-        assert_eq!((verdict.ready, verdict.notice.is_some()), (true, noticed));
-    }
-}
-
-#[test]
-fn addresses_outlive_their_gateway_and_service_for_a_while() {
-    let child = Some((Class::Addresses, true, true));
-    let mut gone = target_view(Some(addresses()), child);
-    gone.controller = None;
-    let first = target::plan(&gone, at(0));
-    assert!(first.withdraw.is_empty() && first.again == Some(Duration::from_mins(1)));
-    gone.memory = first.memory;
-    let second = target::plan(&gone, at(59));
-    assert!(second.withdraw.is_empty() && second.again == Some(Duration::from_secs(1)));
-    assert_eq!(target::plan(&gone, at(60)).withdraw.len(), 1);
-
-    let no_service = target_view(None, child);
-    let first = target::plan(&no_service, at(0));
-    assert!(first.withdraw.is_empty() && first.again.is_some());
-    let empty = target_view(Some(Points::default()), child);
-    let plan = target::plan(&empty, at(0));
-    assert!(plan.withdraw.is_empty() && plan.apply.is_empty() && plan.again.is_none(), "an empty address keeps all");
-}
-
-#[test]
-fn the_loser_of_a_gateway_name_withdraws_once_the_winner_is_published() {
-    let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
-    for (published, deleted) in [(false, 0), (true, 1)] {
-        let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-        view.holder = Some(target::Holder { id: winner.clone(), published, changing: false });
-        let plan = target::plan(&view, at(0));
-        assert_eq!((plan.apply.len(), plan.withdraw.len()), (0, deleted));
-        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-        assert_eq!((verdict.ready, verdict.reason.as_str()), (false, "HostConflict"));
-
-        // The controller of the Gateway was changed: the name is kept until the new one has published it.
-        view.controller = None;
-        for seconds in [0, 60, 3600] {
-            let plan = target::plan(&view, at(seconds));
-            assert_eq!((plan.withdraw.len(), plan.again.is_some()), (deleted, false));
-        }
-    }
-}
-
-#[test]
-fn what_the_owner_of_a_gateway_name_publishes_too_is_withdrawn_without_a_configuration() {
-    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-    let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
-    view.holder = Some(target::Holder { id: winner, published: false, changing: false });
-    view.base.configuration = Err("two controllers have one name".into());
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 0, "nothing replaces it");
-    view.children[0].replaced = true;
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 1);
-    view.controller = None;
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 1);
-}
-
-#[test]
-fn a_removed_controller_withdraws_although_nothing_can_be_published() {
-    // The Service has no address, and dns-weu is not in the configuration any more.
-    let mut view = target_view(Some(Points::default()), Some((Class::Addresses, true, true)));
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 0);
-    view.base = base(&["weu"], &[]);
-    view.children[0].controller = "dns-removed".into();
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 1);
-    // Without the label nothing is known about it.
-    view.children[0].controller = "".into();
-    assert_eq!(target::plan(&view, at(0)).withdraw.len(), 0);
-}
-
-#[test]
-fn another_controller_with_records_of_another_type_yields_in_two_steps() {
-    // The new controller has a host name. While external-dns may have addresses of the old one, nothing is published.
-    let rival = |class, read, observed| target_view(None, Some((class, read, observed))).children;
-    for (rivals, published) in [
-        (rival(Class::Addresses, true, true), false),
-        (rival(Class::Empty, true, false), false),
-        (rival(Class::Empty, true, true), false),
-        (rival(Class::Addresses, false, false), true),
-        (rival(Class::Alias, true, true), true),
-    ] {
-        let mut view = target_view(Some(alias()), None);
-        view.rivals = rivals;
-        let plan = target::plan(&view, at(0));
-        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-        assert_eq!(
-            (plan.apply.len(), verdict.ready, verdict.is_changing()),
-            (usize::from(published), published, !published)
-        );
-        // Two intervals after external-dns has read that, it is.
-        view.rivals.iter_mut().for_each(|rival| (rival.class, rival.observed) = (Class::Empty, true));
-        view.memory = target::plan(&view, at(0)).memory;
-        assert_eq!(target::plan(&view, at(120)).apply.len(), 1);
-    }
-    // What is published already is not taken back.
-    let mut view = target_view(Some(alias()), Some((Class::Alias, true, true)));
-    view.rivals = rival(Class::Addresses, true, true);
-    assert_eq!(target::plan(&view, at(0)).apply[0].1["spec"]["endpoints"].as_array().map(Vec::len), Some(1));
-    // The old controller, with or without a Gateway, empties its DNSEndpoints and keeps them.
-    let winner = Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "older"));
-    for controller in [None, Some("istio".to_owned())] {
-        let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-        view.holder = Some(target::Holder { id: winner.clone(), published: false, changing: true });
-        view.controller = controller;
-        let plan = target::plan(&view, at(0));
-        assert_eq!((plan.apply.len(), plan.withdraw.len()), (1, 0));
-        assert_eq!(plan.apply[0].1["spec"]["endpoints"], serde_json::json!([]));
-    }
+/// The place of an object that is used.
+fn place_of(id: &ObjectId) -> Place {
+    Place { first: Some((Arc::new(id.clone()), Timestamp::UNIX_EPOCH)), ..Place::default() }
 }
 
 fn policy_view(name: &str) -> policy::PolicyView {
@@ -584,7 +279,8 @@ fn a_policy_that_cannot_be_evaluated_keeps_its_report() {
     let before = Some((true, vec!["dns-weu".to_owned()]));
     let decided = |base: Base| {
         let policies = vec![policy::PolicyView { before: before.clone(), ..policy_view("policy") }];
-        let view = policy::View { namespace: "app".into(), base, policies, unreadable: None };
+        let place = place_of(&policies[0].identity.id);
+        let view = policy::View { namespace: "app".into(), base, policies, place };
         let Decision::Object { verdict, .. } = policy::plan(&view).remove(0) else { panic!("a policy has a verdict") };
         (verdict.conditions[0].reason.as_str(), verdict.detail)
     };
@@ -599,14 +295,14 @@ fn a_policy_that_cannot_be_evaluated_keeps_its_report() {
 #[test]
 fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
     let mut view = route_view(base(&["weu"], &[]), None, &["dns-weu"]);
-    view.route.as_mut().unwrap().unreadable_policy = Some("older".to_owned());
+    view.route.as_mut().unwrap().no_policy = Some("DNSPolicy older is the oldest and cannot be read".to_owned());
     assert_eq!(outcome(&view), (vec![], vec![], "DNSPolicyNotFound"), "nothing is withdrawn");
     let younger = policy_view("younger");
     let view = policy::View {
         namespace: "app".into(),
         base: base(&["weu"], &[]),
+        place: Place { unreadable: Some("older".to_owned()), ..place_of(&younger.identity.id) },
         policies: vec![younger],
-        unreadable: Some("older".to_owned()),
     };
     let Decision::Object { verdict, .. } = &policy::plan(&view)[0] else { panic!("a policy has a verdict") };
     assert_eq!(verdict.conditions[0].reason.as_str(), "SingletonViolation");
@@ -618,26 +314,6 @@ fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
 }
 
 #[test]
-fn a_service_is_an_owner_but_not_the_controller() {
-    let plan = target::plan(&target_view(Some(addresses()), None), at(0));
-    let Proof::Any(proofs) = &plan.apply[0].0.proof else { panic!("{:?}", plan.apply) };
-    let owner = proofs.iter().find_map(|proof| match proof {
-        Proof::Owner(owner) => Some(owner),
-        _ => None,
-    });
-    assert_eq!(owner.map(|owner| (owner.kind.as_str(), owner.controller)), Some(("Service", None)));
-}
-
-#[test]
-fn only_what_is_published_is_said_to_be_kept() {
-    for (child, said) in [(None, false), (Some((Class::Addresses, true, true)), true)] {
-        let plan = target::plan(&target_view(Some(Points::default()), child), at(0));
-        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
-        assert_eq!(verdict.message.contains("is kept"), said, "{}", verdict.message);
-    }
-}
-
-#[test]
 fn a_child_of_a_route_is_deleted_by_its_label_or_its_owner() {
     let mut view = route_view(base(&["weu"], &[]), Some(DNSPolicySpec::default()), &["dns-old"]);
     let by_owner = |view: &route::View| {
@@ -646,5 +322,23 @@ fn a_child_of_a_route_is_deleted_by_its_label_or_its_owner() {
     };
     assert!(by_owner(&view));
     view.route = None;
-    assert!(!by_owner(&view), "the owner is gone");
+    assert!(!by_owner(&view), "the owner is deleted");
+}
+
+#[test]
+fn a_place_names_the_object_that_is_used_or_what_it_waits_for() {
+    let id = |name: &str| ObjectId::new::<DNSPolicy>(Some("app"), name);
+    let of = |name: &str, second: i64| Identity { created: at(second), ..identity_of(id(name)) };
+    let place = |second: i64| Place { first: Some((Arc::new(id("used")), at(second))), ..Place::default() };
+    let message = |place: &Place, name: &str| place.surplus("DNSPolicy", "", &of(name, 5)).unwrap_or_default();
+    assert_eq!(message(&place(0), "used"), "");
+    assert!(message(&place(0), "other").starts_with("DNSPolicy used is older and is used; there can be only one"));
+    // It was replaced, and is the younger one.
+    assert!(message(&place(9), "other").starts_with("DNSPolicy used is used; there can be only one"));
+    assert_eq!((place(0).unknown("DNSPolicy"), Place::default().unknown("DNSPolicy").is_some()), (None, true));
+    let vacant = Some(Vacant { after: Duration::from_mins(1), left: Duration::from_secs(9) });
+    let vacant = Place { vacant, ..place(0) };
+    assert!(message(&vacant, "used").contains("was deleted. This one is used 60s after that"));
+    assert!(message(&vacant, "other").starts_with("DNSPolicy used is the next one to be used"));
+    assert!(vacant.unknown("DNSPolicy").unwrap().contains("DNSPolicy used is used 60s after that"));
 }

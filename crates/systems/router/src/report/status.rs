@@ -76,8 +76,8 @@ pub(crate) struct ObjectStatus {
 impl ObjectStatus {
     /// Not ready for this reason.
     pub(crate) fn refused(phase: Option<&'static str>, refusal: Refusal, detail: Detail) -> Self {
-        let told = vec![Reported::new(READY, false, refusal.reason, refusal.message.clone())];
-        Self { phase, conditions: told, refusal: Some(refusal), notices: Vec::new(), detail }
+        let reported = vec![Reported::new(READY, false, refusal.reason, refusal.message.clone())];
+        Self { phase, conditions: reported, refusal: Some(refusal), notices: Vec::new(), detail }
     }
 }
 
@@ -185,9 +185,9 @@ fn wanted<S>(known: &Known<S>, target: Option<&TargetVerdict>, mut fields: Value
         let messages: Vec<&str> = notices.iter().map(|notice| notice.message.as_str()).collect();
         Reported::new(NOTICE, true, first.reason, messages.join(". "))
     });
-    let mut told: Vec<&Reported> = verdict.conditions.iter().chain(&dns).chain(&notice).collect();
-    told.sort_by_key(|told| told.type_);
-    let conditions: Vec<_> = told
+    let mut reported: Vec<&Reported> = verdict.conditions.iter().chain(&dns).chain(&notice).collect();
+    reported.sort_by_key(|reported| reported.type_);
+    let conditions: Vec<_> = reported
         .into_iter()
         .map(|Reported { type_, status, reason, message }| {
             let since = known.seen.since(type_, *status, now);
@@ -244,6 +244,7 @@ mod tests {
             spec: gateway.spec.into(),
             seen: Seen::default(),
             verdict: Some(verdict.into()),
+            surplus: None,
         };
         let wanted = of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap();
         let reasons: Vec<Reason> = wanted.refusals.iter().map(|refusal| refusal.reason).collect();

@@ -77,6 +77,10 @@ on_both! {
                 .map(|record| (record["recordType"].as_str().unwrap().to_owned(), record["targets"].as_array().unwrap().len())).collect();
             if counts == [("A".to_owned(), v4), ("AAAA".to_owned(), v6)] { Ok(()) } else { Err(counts) }
         }).await;
+        // The rest is counted: host names beside addresses, and what is neither.
+        let status = rig.until_refused("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
+        let message = condition(&status, "Notice")["message"].to_string();
+        assert!(message.contains(&format!("{} of the addresses", 100 - v4 - v6)), "{message}");
         rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
         rig.route("api").await;
         rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
@@ -99,6 +103,7 @@ on_both! {
             rig.balancer("internal", json!([{ "hostname": bad }])).await;
             let status = rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
             assert!(condition(&status, "DNSReady")["message"].as_str().unwrap().contains("1 cannot"), "{status}");
+            rig.until_refused("Gateway", &rig.infra, "gw", "Notice", "AddressesLeftOut").await;
             rig.until_endpoints(&rig.infra, &[(NAME, &format!("{HOST} CNAME lb.example.net"))]).await;
         }
         assert!(rig.deletions().is_empty());

@@ -3,6 +3,7 @@
 //!
 //! | what | module |
 //! |---|---|
+//! | from each row of the request to its tests | `seed` |
 //! | both modes, adopted regions, the mode switch, patterns, generated objects, idempotency | `contract` |
 //! | what triggers reconciliation, one test per row | `triggers` |
 //! | what must never withdraw a name | `safety` |
@@ -31,4 +32,5 @@ mod rig;
 mod roles;
 mod safety;
 mod scale;
+mod seed;
 mod triggers;

@@ -70,6 +70,11 @@ on_both! {
         rig.route("api").await;
         let status = rig.until_refused("Gateway", &rig.infra, "gw", "Ready", "NameTaken").await;
         assert_eq!(status["phase"], "Failed");
+        // The name of the route, and another Gateway, are not concerned.
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.gateway("second", "external").await;
+        rig.route_in(&rig.app, "web-route", "web", "second").await;
+        rig.until_hosts("second", &[&rig.host("web")]).await;
         rig.delete("ServiceRoute", &rig.app, "api-route").await;
         rig.until("Gateway", "gw", "NoServiceRoutes").await;
         assert_eq!(rig.get("IstioGateway", &rig.infra, "gw").await.unwrap()["spec"], theirs, "neither changed nor deleted");

@@ -73,7 +73,7 @@ struct Seen {
     deleted: Vec<String>,
     /// Names that a DNSEndpoint had and lost, and hosts that an Istio Gateway had and lost: object and name.
     lost: Vec<(&'static str, String, String)>,
-    /// DNSEndpoints whose addresses became an alias, or the reverse, in one step after they had been read.
+    /// DNSEndpoints whose addresses became an alias, or the reverse, in one step.
     one_step: Vec<String>,
 }
 
@@ -89,9 +89,8 @@ impl Seen {
         self.lost.extend(lost.map(|lost| (kind, name.clone(), lost)));
         let alias =
             |object: &DynamicObject| Some(object.data["spec"]["endpoints"][0]["recordType"].as_str()? == "CNAME");
-        let read = !before.data["status"]["observedGeneration"].is_null();
         let changed = alias(before).zip(now.and_then(alias)).is_some_and(|(before, now)| before != now);
-        if kind == "DNSEndpoint" && read && changed {
+        if kind == "DNSEndpoint" && changed {
             self.one_step.push(name);
         }
     }
@@ -145,21 +144,20 @@ pub fn foreign_crds(cluster: &Cluster) -> Vec<CustomResourceDefinition> {
 /// Calls `note` with every object that changes after this version, and whether it exists, for as long as it is polled.
 pub async fn follow(api: Api<DynamicObject>, mut version: String, mut note: impl FnMut(DynamicObject, bool)) {
     loop {
-        let Ok(stream) = api.watch(&WatchParams::default(), &version).await else {
-            // A pause, so that this task can end with its runtime: then every request fails at once.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let mut stream = std::pin::pin!(stream);
-        while let Ok(Some(event)) = stream.try_next().await {
-            let (object, exists) = match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
-                WatchEvent::Deleted(object) => (object, false),
-                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
-            };
-            version = object.metadata.resource_version.clone().unwrap();
-            note(object, exists);
+        if let Ok(stream) = api.watch(&WatchParams::default(), &version).await {
+            let mut stream = std::pin::pin!(stream);
+            while let Ok(Some(event)) = stream.try_next().await {
+                let (object, exists) = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                    WatchEvent::Deleted(object) => (object, false),
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+                };
+                version = object.metadata.resource_version.clone().unwrap();
+                note(object, exists);
+            }
         }
+        // A pause, so that this task can end with its runtime: then every request fails, or every watch ends, at once.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -301,7 +299,7 @@ impl Rig {
             .collect()
     }
 
-    /// The DNSEndpoints whose record type changed in one step, although they had been read.
+    /// The DNSEndpoints whose record type changed in one step.
     pub fn one_step_changes(&self) -> Vec<String> {
         self.seen.lock().unwrap().one_step.clone()
     }
@@ -507,16 +505,21 @@ impl Rig {
         .await;
     }
 
-    /// Waits until no write was seen for a while, and returns how many there were.
+    /// Waits until no write was seen for a while and none is in progress, and returns how many there were. The while is counted in checks: on a busy
+    /// machine they are as slow as the operator, which is in the same process.
     pub async fn at_rest(&self) -> usize {
-        let mut last = (self.proxy.writes(), std::time::Instant::now());
+        const CHECKS: u32 = 25;
+        let (mut last, mut calm) = (self.proxy.writes(), 0);
         eventually("no more writes", PATIENCE, || {
             let writes = self.proxy.writes();
-            if writes != last.0 {
-                last = (writes, std::time::Instant::now());
-            }
-            let calm = last.1.elapsed() > std::time::Duration::from_secs(2);
-            async move { if calm { Ok(()) } else { Err(writes) } }
+            let waits = |seen: &signpost_testkit::Seen| {
+                seen.method != http::Method::GET && seen.status.is_none() && !seen.faulty
+            };
+            let same = writes == last && !self.proxy.seen().iter().any(waits);
+            calm = if same { calm + 1 } else { 0 };
+            last = writes;
+            let result = if calm > CHECKS { Ok(()) } else { Err(writes) };
+            async move { result }
         })
         .await;
         self.proxy.writes()

@@ -129,15 +129,6 @@ async fn each_team_can_do_its_part_of_the_examples_and_not_that_of_another() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_example_of_an_identity_is_used_as_it_is() {
-    let rig = Rig::new(signpost_testkit::sandbox_cluster().await).await;
-    for file in ["identities/development.yaml", "identities/production.yaml", "cluster.yaml"] {
-        apply_all(&rig.client, example(file).into_iter()).await;
-        rig.until_condition("ClusterIdentity", "", "cluster-identity", "Ready", "ValidationSucceeded").await;
-    }
-}
-
 /// Applies a file as it is, in the namespaces that it names; the one route of it is published and served.
 async fn is_accepted_and_served(rig: &mut Rig, file: &str, wanted: &Value) {
     rig.stop().await;
@@ -169,7 +160,53 @@ async fn is_accepted_and_served(rig: &mut Rig, file: &str, wanted: &Value) {
     assert_eq!(istio["spec"]["servers"][0]["hosts"], json!([wanted["hostname"]]));
 }
 
+/// What the comments of the examples promise: namespace, route, host and the controllers that publish it.
+const PROMISED: [(&str, &str, &str, &[&str]); 4] = [
+    ("myapp", "api-route", "api-ns-p-prod-myapp", &["frc", "neu", "weu"]),
+    ("myapp", "admin-route", "admin-ns-p-prod-myapp", &["frc", "neu", "weu"]),
+    ("identity", "auth-route", "auth-ns-p-dev-identity", &["frc", "weu"]),
+    ("identity", "pep-route", "pep-ns-p-dev-identity", &["frc", "weu"]),
+];
+
 on_both! {
+    async fn every_example_of_an_identity_is_used_as_it_is(cluster) {
+        let rig = Rig::new(cluster).await;
+        for file in ["identities/development.yaml", "identities/production.yaml", "cluster.yaml"] {
+            apply_all(&rig.client, example(file).into_iter()).await;
+            rig.until_condition("ClusterIdentity", "", "cluster-identity", "Ready", "ValidationSucceeded").await;
+        }
+    }
+
+    async fn every_example_is_published_as_its_comments_promise(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.stop().await;
+        "istio-system".clone_into(&mut rig.config.gateway_namespace);
+        rig.start().await;
+        for namespace in ["istio-system", "frontend", "admin", "myapp", "identity"] {
+            rig.put("Namespace", "", namespace, json!({})).await;
+        }
+        let files = ["cluster.yaml", "gateways.yaml", "policies.yaml", "routes.yaml"];
+        let objects = files.into_iter().flat_map(example);
+        apply_all(&rig.client, objects.filter(|object| object["kind"] != "VirtualService")).await;
+        for (namespace, policy, selected) in [
+            ("frontend", "frontend-dns", json!(["external-dns-weu", "external-dns-frc"])),
+            ("admin", "admin-dns", json!(["external-dns-weu", "external-dns-neu", "external-dns-frc"])),
+            ("myapp", "migration-dns", json!(["external-dns-weu", "external-dns-neu", "external-dns-frc"])),
+            ("identity", "identity-dns", json!(["external-dns-weu", "external-dns-frc"])),
+        ] {
+            let status = rig.until_condition("DNSPolicy", namespace, policy, "Ready", "PolicyActive").await;
+            assert_eq!((&status["active"], &status["activeControllers"]), (&json!(true), &selected), "{policy}");
+        }
+        for (namespace, route, host, regions) in PROMISED {
+            let status = rig.until_condition("ServiceRoute", namespace, route, "Ready", "ReconciliationSucceeded").await;
+            assert_eq!(status["hostname"], format!("{host}.aks.vecp.vczc.nl"));
+            assert_eq!(status["target"], "vec-weu-p-aks01-weu-internal.aks.vecp.vczc.nl");
+            let endpoints = rig.endpoints(namespace).await;
+            let of_route = endpoints.keys().filter_map(|name| name.strip_prefix(&format!("{route}-external-dns-")));
+            assert_eq!(of_route.collect::<Vec<_>>(), regions, "{route}");
+        }
+    }
+
     async fn manifests_with_every_field_are_accepted_unchanged_and_served(cluster) {
         let mut rig = Rig::new(cluster).await;
         is_accepted_and_served(&mut rig, "whole.yaml", &json!({

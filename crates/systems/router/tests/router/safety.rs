@@ -3,7 +3,7 @@
 use serde_json::json;
 use signpost_testkit::{eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, alias, configuration, identity};
+use crate::rig::{PATIENCE, Rig, alias, condition, configuration, identity};
 
 impl Rig {
     /// A published route and gateway.
@@ -13,6 +13,23 @@ impl Rig {
         self.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
         self.until_condition("Gateway", &self.infra, "gw", "DNSReady", "DNSEndpointsCreated").await;
         self.until_hosts("gw", &[&self.host("api")]).await;
+    }
+
+    /// An object that is deleted is waited for as long as the test takes.
+    async fn wait_long_for_replacements(&mut self) {
+        self.stop().await;
+        self.config.withdraw_after = PATIENCE;
+        self.start().await;
+    }
+
+    /// Waits until the Ready condition of an object has this text in its message.
+    async fn until_message(&self, kind: &str, namespace: &str, name: &str, text: &str) {
+        eventually(&format!("{kind} {name} reports: {text}"), PATIENCE, || async {
+            let status = self.get(kind, namespace, name).await.unwrap()["status"].clone();
+            let message = condition(&status, "Ready")["message"].to_string();
+            if message.contains(text) { Ok(()) } else { Err(message) }
+        })
+        .await;
     }
 
     /// No name was withdrawn on the way, no host was taken from an Istio Gateway, and everything is there.
@@ -57,7 +74,7 @@ on_both! {
         rig.kept().await;
     }
 
-    async fn a_second_singleton_changes_nothing_and_is_told_which_one_is_used(cluster) {
+    async fn a_second_singleton_changes_nothing_and_reports_which_one_is_used(cluster) {
         let rig = Rig::new(cluster).await;
         rig.published().await;
         // Creation times have a resolution of one second, and then the name decides: these come after the first ones.
@@ -73,6 +90,83 @@ on_both! {
         // The survivor takes over when the first one is deleted.
         rig.delete("ClusterIdentity", "", "cluster-identity").await;
         rig.until_condition("ClusterIdentity", "", "x-second", "Ready", "ValidationSucceeded").await;
+    }
+
+    async fn a_used_singleton_that_is_replaced_beside_a_surplus_one_withdraws_nothing(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.wait_long_for_replacements().await;
+        rig.published().await;
+        // The surplus ones have another region, and do not list the controllers that publish.
+        rig.put("ClusterIdentity", "", "x-second", json!({ "spec": identity("neu", &[]) })).await;
+        rig.put("DNSConfiguration", "", "x-second", json!({ "spec": configuration(&["frc"]) })).await;
+        rig.put("DNSPolicy", &rig.app, "x-second", json!({ "spec": { "sourceRegion": "elsewhere" } })).await;
+        let app = rig.app.clone();
+        let kinds = [
+            ("ClusterIdentity", "", "cluster-identity", "ClusterIdentityNotAvailable", "ValidationSucceeded"),
+            ("DNSConfiguration", "", "dns-config", "DNSConfigurationNotAvailable", "ConfigurationValid"),
+            ("DNSPolicy", &*app, "policy", "DNSPolicyNotFound", "PolicyActive"),
+        ];
+        for (kind, namespace, name, missing, used) in kinds {
+            rig.until_refused(kind, namespace, "x-second", "Ready", "SingletonViolation").await;
+            let before = rig.get(kind, namespace, name).await.unwrap()["spec"].clone();
+            rig.delete(kind, namespace, name).await;
+            let status = rig.until("ServiceRoute", "api-route", missing).await;
+            assert!(condition(&status, "Ready")["message"].to_string().contains("x-second"), "{status}");
+            rig.until_message(kind, namespace, "x-second", "was deleted. This one is used").await;
+            rig.kept().await;
+            // The one that is created again is younger, and used.
+            rig.put(kind, namespace, name, json!({ "spec": before })).await;
+            rig.until_condition(kind, namespace, name, "Ready", used).await;
+            rig.until_message(kind, namespace, "x-second", &format!("{kind} {name} is ")).await;
+            rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+            rig.kept().await;
+        }
+        // A new process finds the same ones used.
+        rig.restart().await;
+        rig.settled().await;
+        for (kind, namespace, name, _, used) in kinds {
+            rig.until_condition(kind, namespace, name, "Ready", used).await;
+            rig.until_condition(kind, namespace, "x-second", "Ready", "SingletonViolation").await;
+        }
+        assert!(rig.deletions().iter().all(|name| name.starts_with("settled")), "{:?}", rig.deletions());
+        assert_eq!(rig.endpoints(&rig.app).await["api-route-external-dns-weu"], alias("api", "weu"));
+    }
+
+    async fn a_singleton_that_is_deleted_while_the_operator_is_down_withdraws_nothing(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.wait_long_for_replacements().await;
+        rig.published().await;
+        rig.put("DNSConfiguration", "", "x-second", json!({ "spec": configuration(&["frc"]) })).await;
+        rig.until_condition("DNSConfiguration", "", "x-second", "Ready", "SingletonViolation").await;
+        rig.stop().await;
+        rig.delete("DNSConfiguration", "", "dns-config").await;
+        rig.start().await;
+        rig.until("ServiceRoute", "api-route", "DNSConfigurationNotAvailable").await;
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "DNSConfigurationNotAvailable").await;
+        rig.kept().await;
+        rig.configuration(&["weu", "neu"]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        rig.kept().await;
+    }
+
+    async fn a_surplus_singleton_takes_over_when_the_used_one_stays_away(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.published().await;
+        rig.put("DNSConfiguration", "", "x-second", json!({ "spec": configuration(&["weu", "frc"]) })).await;
+        rig.until_condition("DNSConfiguration", "", "x-second", "Ready", "SingletonViolation").await;
+        rig.delete("DNSConfiguration", "", "dns-config").await;
+        rig.until_condition("DNSConfiguration", "", "x-second", "Ready", "ConfigurationValid").await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        eventually("the addresses are published by the controllers of the other one", PATIENCE, || async {
+            let have = rig.endpoints(&rig.infra).await;
+            let name = |region| format!("gateway-controller-istio-internal-internal-external-dns-{region}");
+            if have.len() == 2 && have.contains_key(&name("frc")) && have.contains_key(&name("weu")) { Ok(()) } else { Err(have) }
+        }).await;
+        // It is the used one now: an older-named, younger object does not replace it.
+        rig.configuration(&["weu", "neu"]).await;
+        rig.until_refused("DNSConfiguration", "", "dns-config", "Ready", "SingletonViolation").await;
+        rig.until_condition("DNSConfiguration", "", "x-second", "Ready", "ConfigurationValid").await;
+        assert!(!rig.deletions().contains(&"api-route-external-dns-weu".to_owned()));
     }
 
     async fn a_restart_with_two_identities_keeps_the_first_one(cluster) {
@@ -124,14 +218,14 @@ on_both! {
 
     async fn a_gateway_that_is_briefly_missing_withdraws_nothing(cluster) {
         let mut rig = Rig::new(cluster).await;
-        rig.stop().await;
-        rig.config.withdraw_after = PATIENCE;
-        rig.start().await;
+        rig.wait_long_for_replacements().await;
         rig.published().await;
         rig.delete("Gateway", &rig.infra, "gw").await;
-        let status = rig.until("ServiceRoute", "api-route", "GatewayNotFound").await;
-        // The Istio Gateway is another matter: the cluster deletes it with its owner.
-        assert_eq!(status["dnsEndpoint"], "api-route-external-dns-weu", "it is still published");
+        // The Istio Gateway is another matter: the cluster deletes it with its owner. The DNSEndpoint may reach the operator later than the deletion.
+        eventually("the route is still published", PATIENCE, || async {
+            let status = rig.until("ServiceRoute", "api-route", "GatewayNotFound").await;
+            if status["dnsEndpoint"] == "api-route-external-dns-weu" { Ok(()) } else { Err(status) }
+        }).await;
         rig.names_kept().await;
         rig.gateway("gw", "internal").await;
         rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;

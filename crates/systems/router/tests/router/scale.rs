@@ -32,14 +32,16 @@ on_both! {
         rig.basics(&["weu", "neu"]).await;
         rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
         rig.until("Gateway", "gw", "NoServiceRoutes").await;
-        let count = 150;
+        let (count, began) = (150, std::time::Instant::now());
         rig.many(count).await;
         rig.until_active(count).await;
         let hosts: Vec<String> = (0..count).map(|n| host(&format!("s{n:04}"))).collect();
         rig.until_hosts("gw", &hosts.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(rig.endpoints(&rig.app).await.len(), 2 * count);
         let istio = rig.proxy.count(&http::Method::PATCH, "networking.istio.io");
-        assert!(istio <= 20, "{istio} writes of the Istio Gateway");
+        // Hosts that keep changing are written once a second, others 50 ms after a change: two writes a second at most, however long the burst takes.
+        let most = 4 + 2 * usize::try_from(began.elapsed().as_secs()).unwrap();
+        assert!(istio <= most, "{istio} writes of the Istio Gateway in {:?}", began.elapsed());
     }
 
     async fn one_changed_route_costs_its_own_objects_only(cluster) {
@@ -48,6 +50,8 @@ on_both! {
         rig.policy(json!({ "mode": "RegionBound", "sourceRegion": "weu" })).await;
         rig.many(20).await;
         rig.until_active(20).await;
+        let hosts: Vec<String> = (0..20).map(|n| host(&format!("s{n:04}"))).collect();
+        rig.until_hosts("gw", &hosts.iter().map(String::as_str).collect::<Vec<_>>()).await;
         rig.at_rest().await;
         rig.proxy.forget();
         rig.route_in(&rig.app, "s0007-route", "changed", "gw").await;
@@ -55,6 +59,7 @@ on_both! {
             let istio = rig.get("IstioGateway", &rig.infra, "gw").await.unwrap();
             if istio.to_string().contains(&host("changed")) { Ok(()) } else { Err(()) }
         }).await;
+        rig.until("ServiceRoute", "s0007-route", "ReconciliationSucceeded").await;
         rig.at_rest().await;
         let writes: Vec<String> = rig.proxy.seen().into_iter()
             .filter(|seen| seen.method != http::Method::GET).map(|seen| seen.path).collect();

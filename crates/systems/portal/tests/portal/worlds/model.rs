@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_inventory::{Snapshot, SyncStatus, View};
 
+use super::elsewhere::{self, Elsewhere};
+
 /// The group of every name of an object that tells in which state of the object it was read.
 pub const GENERATION: &str = "gen-";
 pub const PUBLISHERS: u8 = 2;
 pub const TYPES: [RecordType; 4] = [RecordType::A, RecordType::Aaaa, RecordType::Cname, RecordType::Txt];
-const NAMES: u8 = 8;
+pub const NAMES: u8 = 8;
 /// The name whose targets may be answered in part.
 const ANY: u8 = NAMES - 1;
 const PORTALS: [&str; 2] = ["main", "team"];
@@ -58,6 +60,8 @@ pub enum Object {
     Dns(u8, Option<DnsSpec>),
     /// Whether it shows names.
     Portal(u8, Option<bool>),
+    /// The Portal of another cluster, and whether it shows names.
+    Remote(Option<bool>),
     Ingress(u8, Option<IngressSpec>),
     Endpoint(u8, Option<Vec<Wish>>),
 }
@@ -66,7 +70,7 @@ impl Object {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Dns(..) => "DNS",
-            Self::Portal(..) => "Portal",
+            Self::Portal(..) | Self::Remote(_) => "Portal",
             Self::Ingress(..) => "Ingress",
             Self::Endpoint(..) => "DNSEndpoint",
         }
@@ -76,6 +80,7 @@ impl Object {
         match self {
             Self::Dns(slot, _) => format!("d{slot}"),
             Self::Portal(slot, _) => PORTALS[usize::from(*slot)].to_owned(),
+            Self::Remote(_) => elsewhere::PORTAL.to_owned(),
             Self::Ingress(slot, _) => format!("i{slot}"),
             Self::Endpoint(slot, _) => format!("e{slot}"),
         }
@@ -95,7 +100,11 @@ pub enum What {
     /// Names that another system published: for an Ingress, or for an object of its own.
     Publish(u8, Vec<(u8, u8)>, Option<u8>),
     Answer(u8, Answer),
+    /// The names of the portal of another cluster.
+    Elsewhere(elsewhere::Names),
     Down(bool),
+    /// The operator's clock is set, by so many hours.
+    Clock(i64),
     Restart {
         crash: bool,
     },
@@ -105,6 +114,29 @@ pub enum What {
 pub struct Step {
     pub what: What,
     pub bad_weather: bool,
+    /// Seconds that every answer takes from now on: it is about the names as they were when it was asked for.
+    pub late: u64,
+    /// Whether the next step comes before the effect of this one.
+    pub overlaps: bool,
+}
+
+impl What {
+    /// Whether the effect of a step does not depend on what was known before it.
+    fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Object(object) => !matches!(object, Object::Remote(_)),
+            Self::Publish(..) | Self::Answer(..) | Self::Clock(_) => true,
+            // These keep what was known.
+            Self::Elsewhere(_) | Self::Down(_) | Self::Restart { .. } => false,
+        }
+    }
+}
+
+impl Step {
+    /// Whether nobody waits between this step and the next.
+    pub fn runs_into(&self, next: Option<&Self>) -> bool {
+        self.overlaps && self.what.is_repeatable() && next.is_some_and(|next| next.what.is_repeatable())
+    }
 }
 
 fn value(rtype: RecordType, number: u8) -> Rdata {
@@ -161,6 +193,7 @@ fn object() -> impl Strategy<Value = Object> {
         2 => (0..1_u8, prop::option::weighted(0.7, endpoint)).prop_map(|(slot, spec)| Object::Endpoint(slot, spec)),
         1 => any::<bool>().prop_map(|dns| Object::Portal(0, Some(dns))),
         2 => prop::option::of(any::<bool>()).prop_map(|dns| Object::Portal(1, dns)),
+        2 => prop::option::weighted(0.8, prop::bool::weighted(0.8)).prop_map(Object::Remote),
     ]
 }
 
@@ -191,10 +224,14 @@ pub fn step() -> impl Strategy<Value = Step> {
         8 => object().prop_map(What::Object),
         2 => published,
         5 => (0..NAMES, answer()).prop_map(|(name, answer)| What::Answer(name, answer)),
+        2 => elsewhere::names().prop_map(What::Elsewhere),
         2 => any::<bool>().prop_map(What::Down),
+        1 => (-48..48_i64).prop_map(What::Clock),
         2 => any::<bool>().prop_map(|crash| What::Restart { crash }),
     ];
-    (what, prop::bool::weighted(0.3)).prop_map(|(what, bad_weather)| Step { what, bad_weather })
+    let late = prop_oneof![2 => Just(0), 1 => 1..5_u64];
+    (what, prop::bool::weighted(0.3), late, prop::bool::weighted(0.4))
+        .prop_map(|(what, bad_weather, late, overlaps)| Step { what, bad_weather, late, overlaps })
 }
 
 /// A name of an object, as it should be in the inventory.
@@ -238,11 +275,12 @@ pub struct Model {
     #[allow(clippy::type_complexity)]
     published: BTreeMap<u8, (u32, Vec<(u8, u8)>, Option<u8>)>,
     answers: BTreeMap<u8, Answer>,
-    down: bool,
+    pub elsewhere: Elsewhere,
+    pub down: bool,
     verdicts: BTreeMap<Subject, Verdict>,
 }
 
-fn state(generation: u32) -> String {
+pub fn state(generation: u32) -> String {
     format!("{GENERATION}{generation}")
 }
 
@@ -303,10 +341,13 @@ impl Model {
             What::Publish(slot, names, ingress) => {
                 self.published.insert(slot, (generation, names, ingress));
             }
+            What::Object(Object::Remote(dns)) => self.elsewhere.set_portal(dns),
+            What::Elsewhere(names) => self.elsewhere.set_names(names, generation),
             What::Answer(name, answer) => {
                 self.answers.insert(name, answer);
             }
             What::Down(down) => self.down = down,
+            What::Clock(_) => {}
             // Only the verdicts on DNS objects are in a status.
             What::Restart { .. } => self.verdicts.retain(|(object, ..), _| object.starts_with("DNS ")),
         }
@@ -341,6 +382,7 @@ impl Model {
             Object::Portal(slot, dns) => json!({ "spec": {
                 "title": "A portal", "main": *slot == 0, "features": { "dns": (*dns)? },
             } }),
+            Object::Remote(dns) => Elsewhere::manifest((*dns)?),
             Object::Ingress(_, spec) => {
                 let IngressSpec { hosts, ip, portal, ignored } = spec.as_ref()?;
                 let rules: Vec<Value> = hosts.iter().map(|host| json!({ "host": fqdn(*host).undotted() })).collect();
@@ -460,6 +502,7 @@ impl Model {
                 Some((state(self.generation), words(Self::rows_of(*slot, self.generation, spec))))
             }
             What::Publish(slot, ..) => Some((state(self.generation), words(self.published(*slot)))),
+            What::Elsewhere(_) => self.elsewhere.whole(),
             _ => None,
         }
     }
@@ -482,13 +525,17 @@ impl Model {
             kept.extend(verdict.map(|verdict| (row.subject(), verdict)));
         }
         self.verdicts = kept;
+        self.elsewhere.settle();
+        for [word, groups, portal, verdict] in self.elsewhere.rows() {
+            lines.push(line(("DNS", elsewhere::COPY), &word, &groups, &portal, &verdict));
+        }
         lines.sort();
         lines
     }
 
     /// What the statuses of DNS objects list.
     pub fn reported(&self) -> Vec<String> {
-        let mut lines = BTreeSet::new();
+        let mut lines: BTreeSet<String> = self.elsewhere.reported().collect();
         for (slot, (_, spec)) in &self.dns {
             for wish in spec.groups.iter().flatten() {
                 let invalid = matches!(wish.kind, Kind::Invalid);
@@ -588,12 +635,13 @@ pub fn rows(snapshot: &Snapshot) -> Vec<String> {
         if matches!(view.status(), SyncStatus::Error | SyncStatus::Timeout) {
             observed.clear();
         }
+        let stale = if provenance.labels.contains_key("sreportal.io/stale") { " stale" } else { "" };
         line(
             (&provenance.origin.kind, &provenance.origin.name),
             &super::reader::word(view),
             &groups.join(","),
             &provenance.portals.join(","),
-            &format!("{}/{} [{}]", view.status().as_str(), view.reason().as_str(), observed.join(",")),
+            &format!("{}/{} [{}]{stale}", view.status().as_str(), view.reason().as_str(), observed.join(",")),
         )
     };
     let mut rows: Vec<String> = snapshot.iter().map(|view| row(view)).collect();

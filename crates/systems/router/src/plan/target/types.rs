@@ -5,8 +5,10 @@
 //! records ─► empty DNSEndpoint ─► external-dns has read it ─► ROUTER_TYPE_CHANGE_AFTER ─► records of the other type
 //! ```
 //!
-//! That external-dns has read a DNSEndpoint is all that Kubernetes shows: whether its records are deleted is not. Hence the pause. Where this
-//! operator publishes the DNSEndpoint itself (`powerdns`), both types change places in one write, so there is nothing to wait for.
+//! That external-dns has read a DNSEndpoint is all that Kubernetes shows: whether its records are deleted is not. Hence the pause. A DNSEndpoint
+//! that was written counts as published, whether external-dns has reported that or not: its report may be on the way. Without a report, the pause
+//! begins when the DNSEndpoint is empty. Where this operator publishes the DNSEndpoint itself (`powerdns`), both types change places in one
+//! write, so there is nothing to wait for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +33,8 @@ pub(crate) struct Trace {
     pub(crate) class: Class,
     /// Since when it knows that they are withdrawn; `None` while they are not.
     pub(crate) withdrawn: Option<Timestamp>,
+    /// Whether it has reported that it read them.
+    pub(crate) read: bool,
 }
 
 /// What records of another type wait for.
@@ -55,7 +59,7 @@ impl Trace {
 
 /// The class of records that an external-dns has, or had: what a later process has to know.
 pub(super) fn class_of(traces: &BTreeMap<Arc<str>, Trace>) -> Option<Class> {
-    let known = traces.values().filter(|trace| trace.class != Class::Empty);
+    let known = traces.values().filter(|trace| trace.class != Class::Empty && trace.read);
     known.max_by_key(|trace| trace.withdrawn.is_some()).map(|trace| trace.class)
 }
 
@@ -73,20 +77,21 @@ pub(super) fn traces(view: &View, wanted: Option<Class>, now: Timestamp) -> BTre
     let publishers: BTreeSet<&Arc<str>> = seen.chain(view.memory.traces.keys()).chain(restored).collect();
     let mut traces = BTreeMap::new();
     for publisher in publishers {
-        let of = || children().filter(|child| child.controller == *publisher && child.read && !child.ours);
-        let live = of().map(|child| child.class).filter(|class| *class != Class::Empty);
-        let live = live.max_by_key(|class| Some(*class) != wanted);
-        let unread = |child: &ChildView| child.class == Class::Empty && !child.observed;
-        let trace = match (live, view.memory.traces.get(publisher)) {
-            (Some(class), _) => Trace { class, withdrawn: None },
+        let of = || children().filter(|child| child.controller == *publisher && !child.ours);
+        let live = of().filter(|child| child.class != Class::Empty).max_by_key(|child| Some(child.class) != wanted);
+        let unread = |child: &ChildView| child.class == Class::Empty && child.read && !child.observed;
+        let remembered = view.memory.traces.get(publisher).filter(|_| !is_ours(view, publisher));
+        let read = of().any(|child| child.read) || remembered.is_some_and(|before| before.read);
+        let trace = match (live, remembered) {
+            (Some(child), _) => Trace { class: child.class, withdrawn: None, read },
             (None, before) if of().any(unread) => {
-                Trace { class: before.map_or(Class::Empty, |before| before.class), withdrawn: None }
+                Trace { class: before.map_or(Class::Empty, |before| before.class), withdrawn: None, read }
             }
-            (None, Some(before)) => Trace { withdrawn: before.withdrawn.or(Some(now)), ..*before },
+            (None, Some(before)) => Trace { withdrawn: before.withdrawn.or(Some(now)), read, ..*before },
             // This process does not know since when.
-            (None, None) if of().next().is_some() => Trace { class: Class::Empty, withdrawn: Some(now) },
+            (None, None) if of().next().is_some() => Trace { class: Class::Empty, withdrawn: Some(now), read },
             (None, None) => match before {
-                Some(class) => Trace { class, withdrawn: Some(now) },
+                Some(class) => Trace { class, withdrawn: Some(now), read: true },
                 None => continue,
             },
         };
@@ -96,4 +101,9 @@ pub(super) fn traces(view: &View, wanted: Option<Class>, now: Timestamp) -> BTre
         }
     }
     traces
+}
+
+/// Whether this operator publishes what the controller has of the name.
+fn is_ours(view: &View, publisher: &Arc<str>) -> bool {
+    view.children.iter().chain(&view.rivals).any(|child| child.controller == *publisher && child.ours)
 }

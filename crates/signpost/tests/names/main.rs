@@ -21,6 +21,8 @@ use signpost_provider_resolver::Memory;
 use signpost_testkit::{eventually, sandbox_cluster};
 use tokio_util::sync::CancellationToken;
 
+mod served;
+
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn api(client: &Client, namespace: Option<&str>, kind: &str) -> Api<DynamicObject> {
