@@ -33,7 +33,6 @@ fn applied() -> ApplyResult {
         paused: false,
         classes: None,
         unsure: false,
-        asked: None,
     }
 }
 
