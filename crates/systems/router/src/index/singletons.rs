@@ -81,7 +81,7 @@ fn place_of(kind: &'static Kind, namespace: Option<&str>) -> ObjectId {
 }
 
 impl ClusterState {
-    /// The used object of a place, or why there is none.
+    /// The used object of a place, or why no object is used.
     pub(crate) fn place<S>(&self, kind: &'static Kind, namespace: Option<&str>, first: Option<&Known<S>>) -> Place {
         let unreadable = self.older_unreadable(kind, namespace, first).map(|id| id.name.clone());
         let vacancy = self.vacant.get(&place_of(kind, namespace)).filter(|vacancy| !vacancy.over);
