@@ -93,7 +93,8 @@ pub trait System: Send + Sync + Sized + 'static {
     fn written(&self, id: &ObjectId, object: &Value) {
         let _ = (id, object);
     }
-    /// Every status of a key is written, and at least one changed; `last` was the last one. Returns what to touch then, and how much later.
+    /// No status of a key is queued any more, and at least one was written; `last` was the last one. A write that failed is repeated later,
+    /// and counts anew then. Returns what to touch then, and how much later.
     fn all_written(&self, key: &Self::Key, last: &Arc<ObjectId>) -> Option<(Touch<Self::Object>, Duration)> {
         let _ = (key, last);
         None

@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 pub enum Check {
     /// Nothing is wrong.
     Ok,
-    /// Worth knowing, but the process is ready: a provider is down, an optional kind is not installed.
+    /// Worth knowing, but the process is ready: one of several providers is down, an optional kind is not installed.
     Degraded {
         /// The problem.
         message: String,

@@ -132,8 +132,9 @@ impl Fence {
         if asleep < CLOCK_NOISE { Duration::ZERO } else { asleep }
     }
 
-    fn open_until(&self, moment: Instant) {
-        self.set(Until::Moment(moment, (self.suspended)()));
+    /// Opens the fence until `moment`, which was computed when the machine had been suspended for `asleep` in all.
+    fn open_until(&self, moment: Instant, asleep: Duration) {
+        self.set(Until::Moment(moment, asleep));
     }
 
     /// Runs `work` while this replica may write. `None` when the lease ends first: the work is dropped and not polled again, also when the
@@ -306,7 +307,8 @@ impl Candidate {
 
     /// One attempt to take or renew the lease. True when this candidate is the holder from now on.
     async fn attempt(&mut self) -> bool {
-        let sent = Instant::now();
+        // Both before the request: an answer that is read after a suspension says nothing about now.
+        let (sent, asleep) = (Instant::now(), (self.fence.suspended)());
         let limit = self.options.renew_deadline / 2;
         let holds = match timeout(limit, self.take_or_renew()).await {
             Ok(Ok(holds)) => {
@@ -327,7 +329,7 @@ impl Candidate {
             }
         };
         if holds {
-            self.fence.open_until(sent + self.options.renew_deadline);
+            self.fence.open_until(sent + self.options.renew_deadline, asleep);
         }
         holds
     }
@@ -534,15 +536,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_fence_is_closed_after_the_machine_was_suspended() {
         let fence = Fence { suspended: || Duration::from_secs(SUSPENDED.load(Ordering::SeqCst)), ..Fence::closed() };
-        fence.open_until(Instant::now() + Duration::from_secs(10));
+        fence.open_until(Instant::now() + Duration::from_secs(10), (fence.suspended)());
         assert!(fence.is_open());
         tokio::time::advance(Duration::from_secs(5)).await;
         assert!(fence.is_open());
         SUSPENDED.fetch_add(6, Ordering::SeqCst);
         assert!(!fence.is_open(), "5 s awake and 6 s asleep are more than 10 s");
         assert_eq!(fence.guard(async { 1 }).await, None);
-        fence.open_until(Instant::now() + Duration::from_secs(10));
+        fence.open_until(Instant::now() + Duration::from_secs(10), (fence.suspended)());
         assert!(fence.is_open(), "a renewal after the suspension counts");
+        // The renewal was sent before the suspension, and its answer is read afterwards.
+        let (sent, asleep) = (Instant::now(), (fence.suspended)());
+        SUSPENDED.fetch_add(60, Ordering::SeqCst);
+        fence.open_until(sent + Duration::from_secs(10), asleep);
+        assert!(!fence.is_open(), "another replica may lead by now");
     }
 
     #[test]

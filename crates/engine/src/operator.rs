@@ -279,6 +279,7 @@ impl Operator {
                 return Err(ended);
             }
             ended = driver_ended(&mut drivers) => return Err(ended),
+            ended = background_panicked(&mut beside) => return Err(ended),
         }
         intake.cancel();
         tokio::select! {
@@ -492,6 +493,19 @@ async fn unexpected(parts: &mut JoinSet<Part>) -> OperatorError {
         None => std::future::pending().await,
     };
     OperatorError::Broken { part, reason }
+}
+
+/// Waits for background work to panic. Background work may return: some of it is done at some point.
+async fn background_panicked(beside: &mut JoinSet<()>) -> OperatorError {
+    loop {
+        match beside.join_next().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                return OperatorError::Broken { part: "background work", reason: error.to_string() };
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Waits for a driver to end although it was not asked to.

@@ -60,6 +60,8 @@ pub(crate) async fn run<S>(
     let mut placed: BTreeSet<S::Key> = BTreeSet::new();
     loop {
         let keys = tokio::select! {
+            // In order: a simulation with the same seed must take the same way.
+            biased;
             keys = queue.changed() => keys,
             () = moved(&mut places) => placed.clone(),
         };

@@ -19,7 +19,6 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
 use kube::{
     Client, Resource as _,
     api::{DynamicObject, Patch, PatchParams},
@@ -288,26 +287,6 @@ impl Writer {
         }
     }
 
-    /// Removes the finalizers of a deleted object. A status of it that is still queued is dropped and one in progress is waited for, so that none
-    /// reaches another object that is created under the same name.
-    pub async fn release(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        self.overtake(&(write.id.clone(), Lane::Status(write.owner))).await;
-        self.write(write).await
-    }
-
-    /// Writes all of them, at most as many at once as the writer allows, and returns the answers in the same order.
-    pub async fn write_all(&self, writes: Vec<ObjectWrite>) -> Vec<Result<Value, WriteError>> {
-        let concurrency = self.inner.options.concurrency.max(1);
-        stream::iter(writes)
-            .map(|write| {
-                let writer = self.clone();
-                async move { writer.write(&write).await }
-            })
-            .buffered(concurrency)
-            .collect()
-            .await
-    }
-
     /// Waits for a turn to write a status: few at a time while many objects arrive, or while the API server's answers get slower.
     pub(crate) async fn turn(&self) -> Turn {
         self.inner.pace.turn().await
@@ -356,15 +335,15 @@ impl Writer {
         self.saw(id, text("uid").unwrap_or_default(), version, deleting, Some(object), compared);
     }
 
-    /// Whether the view of a kind of children is complete and current.
-    pub(crate) fn view_of(&self, kind: &'static Kind, current: bool) {
-        self.lock().known.view_of(kind, current);
+    /// Whether what a stream delivers of a kind of children is complete and current. The namespace is `None` for all namespaces.
+    pub(crate) fn view_of(&self, kind: &'static Kind, stream: &'static str, namespace: Option<&str>, current: bool) {
+        self.lock().known.view_of(kind, stream, namespace, current);
     }
 
-    /// A list of a kind of children is complete, in this version. Returns whether children that only our own writes have shown are not in
-    /// it.
-    pub(crate) fn listed(&self, kind: &'static Kind, version: u64) -> bool {
-        self.lock().known.listed(kind, version)
+    /// A stream's list of a kind of children is complete, in this version. Returns whether children that only our own writes have shown are
+    /// not in it.
+    pub(crate) fn listed(&self, kind: &'static Kind, stream: &'static str, version: u64) -> bool {
+        self.lock().known.listed(kind, stream, version)
     }
 
     /// A user created or changed an object: fewer statuses are written while many arrive.

@@ -102,6 +102,23 @@ async fn a_single_change_is_processed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn background_work_may_end_and_its_panic_ends_the_operator() {
+    let (sandbox, _user) = cluster().await;
+    let options = OperatorOptions { clock: support::clock(), ..OperatorOptions::default() };
+    let (mut operator, _maps) = mirror::operator(sandbox.client(), options);
+    operator.spawn(async {});
+    operator.spawn(async {
+        sleep(Duration::from_mins(1)).await;
+        panic!("a defect in a probe");
+    });
+    let running = tokio::spawn(operator.run(CancellationToken::new()));
+    sleep(Duration::from_secs(50)).await;
+    assert!(!running.is_finished());
+    let ended = running.await.unwrap();
+    assert!(matches!(ended, Err(OperatorError::Broken { part: "background work", .. })), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_every_required_kind_is_listed() {
     let (sandbox, user) = cluster().await;
     make(&user, "a").await;

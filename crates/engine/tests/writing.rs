@@ -293,24 +293,6 @@ async fn a_write_waits_for_an_older_one_in_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_sixteen_requests_run_at_once() {
-    let (sandbox, user) = cluster().await;
-    let mut all = Vec::new();
-    for number in 0..64 {
-        all.push(make(&user, &format!("m{number}")).await);
-    }
-    let slow =
-        FaultPlan::new(|info, _| if info.is_write() { Fault::Delay(Duration::from_secs(1)) } else { Fault::None });
-    let writer = writer(sandbox.client_with(slow));
-    let began = Instant::now();
-    let answers = writer.write_all(all.iter().map(|mirror| status(mirror, &mirror.name_any())).collect()).await;
-    assert!(answers.iter().all(Result::is_ok));
-    let names: Vec<_> = answers.iter().map(|answer| answer.as_ref().unwrap()["metadata"]["name"].clone()).collect();
-    assert_eq!(names[63], "m63", "answers are in the order of the writes");
-    assert_eq!(began.elapsed().as_secs(), 4, "64 requests of a second, 16 at a time");
-}
-
-#[tokio::test(start_paused = true)]
 async fn submitted_writes_take_turns() {
     let (sandbox, user) = cluster().await;
     let mut all = Vec::new();
@@ -542,22 +524,4 @@ async fn two_owners_write_parts_of_one_status() {
     let status = mirrors(&user).get("a").await.unwrap().status.unwrap();
     assert_eq!((status.text.as_deref(), status.conditions.len()), (Some("two"), 1));
     assert_eq!(writes_of_status(&sandbox), 3, "the same part again is not sent");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_waits_for_the_status_in_progress_and_drops_the_queued_one() {
-    let (sandbox, user) = cluster().await;
-    let mirror = make(&user, "a").await;
-    let writer = writer(sandbox.client_with(FaultPlan::new(|info, _| {
-        if info.subresource == "status" { Fault::Delay(Duration::from_secs(1)) } else { Fault::None }
-    })));
-    writer.submit(status(&mirror, "in progress"));
-    sleep(Duration::from_millis(100)).await;
-    writer.submit(status(&mirror, "queued"));
-    let release = ObjectWrite::metadata(&Identity::of(&mirror), json!({ "finalizers": [] }));
-    writer.release(&release).await.unwrap();
-    assert_eq!(text(&user, "a").await.as_deref(), Some("in progress"), "its effect comes before the release");
-    writer.drain().await;
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(text(&user, "a").await.as_deref(), Some("in progress"), "nothing is written after the release");
 }

@@ -29,7 +29,7 @@ impl TunnelMapping {
             let (alias, tunnel) = read(entry)?;
             match mapping.get(&alias) {
                 Some(other) if *other != tunnel => {
-                    return Err(format!("maps {alias:?} again; it already stands for {other:?}"));
+                    return Err(format!("maps {alias:?} again; it is mapped already to {other:?}"));
                 }
                 Some(_) | None => mapping.insert(alias, tunnel),
             };
@@ -146,7 +146,7 @@ mod tests {
         let errors = TunnelMapping::parse(text).unwrap_err();
         assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 7, 8, 9]);
         assert_eq!(errors[0].to_string(), "line 2: \"nothing\" has no '='; write alias=tunnel");
-        assert!(errors[3].to_string().contains("already stands for \"tunnel\""), "{}", errors[3]);
+        assert!(errors[3].to_string().contains("mapped already to \"tunnel\""), "{}", errors[3]);
     }
 
     #[test]

@@ -355,7 +355,10 @@ fn systems(workspace: &Workspace) -> BTreeMap<String, PathBuf> {
     let systems = workspace.manifests.iter().filter_map(|(name, manifest)| {
         Some((name.strip_prefix("signpost-system-")?.to_owned(), manifest.parent()?.join("src")))
     });
-    systems.collect()
+    let systems: BTreeMap<String, PathBuf> = systems.collect();
+    let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../systems")).unwrap().count();
+    assert_eq!(systems.len(), folders, "the package of every crate in crates/systems is named signpost-system-NAME");
+    systems
 }
 
 #[test]

@@ -4,8 +4,9 @@
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -20,7 +21,7 @@ use signpost::{crds, demo, rbac};
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::demo::{BoxError, Demo, Mirror, Mirrored, Names, Show, Stage, Starting, State, answered};
 use signpost_engine::{Configured, Operator, OperatorOptions, Rule, Setting, Settings, SystemSpec};
-use signpost_sandbox::{Sandbox, SandboxOptions};
+use signpost_sandbox::{Fault, FaultPlan, Sandbox, SandboxOptions};
 use signpost_testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
@@ -41,14 +42,32 @@ mod greeter {
         servers: &[], // no server: it runs when SIGNPOST_SYSTEMS names it
         hints: &[],
         crds,
-        rules: &[Rule {
-            own_namespace: false,
-            group: "",
-            resources: &["configmaps"],
-            names: &[],
-            verbs: &["get", "list", "watch", "patch", "create"],
-            why: "the greetings",
-        }],
+        rules: &[
+            Rule {
+                own_namespace: false,
+                group: "test.signpost.dev",
+                resources: &["greetings"],
+                names: &[],
+                verbs: &["list", "watch"],
+                why: "the greetings",
+            },
+            Rule {
+                own_namespace: false,
+                group: "test.signpost.dev",
+                resources: &["greetings/status"],
+                names: &[],
+                verbs: &["patch"],
+                why: "the status of the greetings",
+            },
+            Rule {
+                own_namespace: false,
+                group: "",
+                resources: &["configmaps"],
+                names: &[],
+                verbs: &["get", "list", "watch", "patch", "create"],
+                why: "the texts of the greetings",
+            },
+        ],
         variants: &[],
         shared: &[],
         configure,
@@ -60,7 +79,8 @@ mod greeter {
     fn crds() -> Vec<CustomResourceDefinition> {
         let names = json!({"kind": "Greeting", "plural": "greetings", "singular": "greeting"});
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+        let version =
+            json!({"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}});
         let spec = json!({"group": "test.signpost.dev", "scope": "Namespaced", "names": names, "versions": [version]});
         vec![
             serde_json::from_value(json!({"metadata": {"name": "greetings.test.signpost.dev"}, "spec": spec})).unwrap(),
@@ -139,7 +159,7 @@ async fn a_further_spec_gives_crds_permissions_and_its_demo() {
     let groups: Vec<String> = crds::of(&systems).into_iter().map(|crd| crd.spec.group).collect();
     assert!(groups.contains(&"test.signpost.dev".to_owned()), "{groups:?}");
     let rules = rbac::manifests("signpost", &systems)[1]["rules"].to_string();
-    assert!(rules.contains("configmaps"), "{rules}");
+    assert!(rules.contains("greetings/status"), "{rules}");
     let ending = demo::run_systems(&systems, &once(), CancellationToken::new()).await.unwrap();
     assert_eq!(ending, demo::Ending::Converged);
 }
@@ -153,20 +173,37 @@ async fn the_documented_spec_installs_a_system_that_works() {
     }
     let mut settings = Settings::new([("GREETER_PREFIX", "dear-")]);
     let configured = (greeter::SPEC.configure)(&mut settings).unwrap();
-    let mut operator = Operator::new(client.clone(), OperatorOptions::default());
+    let requests: Arc<Mutex<BTreeSet<[String; 3]>>> = Arc::default();
+    let recorded = requests.clone();
+    let recording = sandbox.client_with(FaultPlan::new(move |info, _| {
+        let resource = [&*info.resource, &*info.subresource].join("/");
+        let request = [info.verb.clone(), info.group.clone(), resource.trim_end_matches('/').to_owned()];
+        recorded.lock().unwrap().insert(request);
+        Fault::None
+    }));
+    let mut operator = Operator::new(recording, OperatorOptions::default());
     configured.install(&mut operator).unwrap();
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(operator.run(stop));
     let greeting = system::index::Greeting::new("hello", system::index::GreetingSpec { text: "world".into() });
     Api::default_namespaced(client.clone()).create(&PostParams::default(), &greeting).await.unwrap();
-    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let deadline = Duration::from_mins(2);
     let text = eventually("the greeting has its ConfigMap", deadline, async || {
         let map = maps.get_opt("hello").await.map_err(|error| error.to_string())?;
         map.and_then(|map| map.data?.remove("text")).ok_or_else(|| "none yet".to_owned())
     });
     assert_eq!(text.await, "dear-world");
+    let greetings: Api<system::index::Greeting> = Api::default_namespaced(client);
+    let reason = eventually("the greeting has its status", deadline, async || {
+        let status = greetings.get("hello").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        status.conditions.first().map(|condition| condition.reason.clone()).ok_or_else(|| "none yet".to_owned())
+    });
+    assert_eq!(reason.await, "Greeted");
+    for [verb, group, resource] in requests.lock().unwrap().iter().filter(|[_, _, resource]| !resource.is_empty()) {
+        assert!(rbac::allows(&[greeter::SPEC], verb, group, resource), "no rule allows {verb} {resource} ({group})");
+    }
 }
 
 /// The one system that must not have a result is missing from the end.

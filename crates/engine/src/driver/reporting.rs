@@ -11,8 +11,9 @@
 //! The status does not follow the finalizers at once while other objects are queued: the API server writes from its watch cache, and
 //! repeats the whole write when the cache does not have the finalizers yet.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use serde_json::Value;
 use signpost_planning::doubled;
 use tokio::{
@@ -21,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, System, Wanted};
+use super::{Driver, System, Wanted, panic_text};
 use crate::{
     object::ObjectId,
     queue::Waiter,
@@ -31,6 +32,8 @@ use crate::{
 /// How often a conflict is retried within one turn, and the first pause.
 const TRIES: u32 = 8;
 const CONFLICT: Duration = Duration::from_millis(10);
+/// How soon a write that panicked is tried again.
+const PANICKED: Duration = Duration::from_mins(1);
 /// Longest time for statuses that are still queued when asked to stop: another replica waits for the lease, and writes the rest.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -100,25 +103,30 @@ impl<S: System> Driver<S> {
     }
 
     fn begin_write(self: &Arc<Self>, writes: &mut JoinSet<()>, turn: Turn) {
-        if let Some((id, key, waiters)) = self.queue.statuses().take() {
+        if let Some((id, waiters)) = self.queue.statuses().take() {
             let driver = Arc::clone(self);
-            writes.spawn(async move { driver.write_status(id, key, waiters, turn).await });
+            writes.spawn(async move { driver.write_status(id, waiters, turn).await });
         }
     }
 
-    async fn write_status(&self, id: Arc<ObjectId>, key: S::Key, waiters: Vec<Waiter>, turn: Turn) {
+    async fn write_status(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>, turn: Turn) {
         let statuses = self.queue.statuses();
-        let (wrote, end) = match self.write_wanted(&id, &turn).await {
-            Ok(Written::Done(wrote)) => (wrote, Ok(())),
-            Ok(Written::Finalizers) => {
-                statuses.requeue(id, key, waiters);
-                return;
+        let (ended, end) = match AssertUnwindSafe(self.write_wanted(&id, &turn)).catch_unwind().await {
+            Ok(Ok(Written::Done(wrote))) => (statuses.done(&id, wrote), Ok(())),
+            Ok(Ok(Written::Finalizers)) => return statuses.requeue(id, waiters),
+            Ok(Err(error)) => {
+                let ended = match retry_after(&error) {
+                    Some(after) => statuses.failed(&id, after),
+                    None => statuses.done(&id, false),
+                };
+                (ended, Err(error))
             }
-            Err(error) => {
-                if let Some(after) = retry_after(&error) {
-                    statuses.enqueue_after(id.clone(), key.clone(), after);
-                }
-                (false, Err(error))
+            Err(panic) => {
+                self.outlets.metrics.panicked(S::NAME);
+                let panic = panic_text(&*panic);
+                tracing::error!(object = %id, panic, "status write panicked; it will be retried");
+                let error = WriteError::Transient("the write panicked".to_owned());
+                (statuses.failed(&id, PANICKED), Err(error))
             }
         };
         drop(turn);
@@ -126,10 +134,10 @@ impl<S: System> Driver<S> {
             // A caller that does not wait any more has been cut off.
             let _ = waiter.send(end.clone());
         }
-        if statuses.done(&id, &key, wrote)
-            && let Some((touch, after)) = self.system.all_written(&key, &id)
-        {
-            self.queue.touch_after(key, touch, after);
+        for key in ended {
+            if let Some((touch, after)) = self.system.all_written(&key, &id) {
+                self.queue.touch_after(key, touch, after);
+            }
         }
     }
 

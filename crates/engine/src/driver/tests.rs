@@ -95,6 +95,12 @@ impl System for Fake {
         let outcome = script.outcomes.lock().unwrap().pop().unwrap_or(Outcome::Done);
         Report { memory: Some(memory + 1), ..Report::new(outcome) }
     }
+
+    fn wanted(&self, id: &ObjectId, _now: Timestamp) -> Option<Wanted> {
+        self.0.note(format!("wanted {}", id.name));
+        assert!(!self.0.of("status").panics, "a defect in the status");
+        None
+    }
 }
 
 struct Running {
@@ -171,6 +177,19 @@ async fn a_panic_is_counted_and_retried_and_does_not_stop_other_keys() {
     running.script.set("bad", Behaviour::default());
     sleep(Duration::from_secs(10)).await;
     assert!(running.script.steps().contains(&"report bad".to_owned()), "repaired by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_write_that_panics_is_counted_and_retried() {
+    let running = drive(1, Fence::open());
+    running.script.set("status", Behaviour { panics: true, ..Behaviour::default() });
+    let id = Arc::new(ObjectId::new::<k8s_openapi::api::core::v1::ConfigMap>(Some("default"), "x"));
+    let error = running.queue.statuses().write_now(id, "a").await.unwrap_err();
+    assert_eq!(error, WriteError::Transient("the write panicked".to_owned()));
+    assert!(running.metrics.encode().contains("signpost_panics_total{system=\"fake\"} 1"));
+    running.script.set("status", Behaviour::default());
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(running.script.steps(), ["wanted x", "wanted x"], "repaired by itself");
 }
 
 #[tokio::test(start_paused = true)]

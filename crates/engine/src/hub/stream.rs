@@ -53,6 +53,8 @@ pub(super) struct KindStream<K> {
     /// `plural.group` and the selectors, in metrics and checks.
     name: &'static str,
     kind: &'static Kind,
+    /// Whose objects are listed; `None` for all namespaces.
+    namespace: Option<String>,
     url: String,
     fold: Fold<K>,
     seen: Seen,
@@ -98,14 +100,18 @@ impl Failure {
 
 impl<K: Watched> KindStream<K> {
     pub(super) fn new(shared: Shared, name: &'static str, fold: Fold<K>) -> Self {
-        let namespace = fold.scope.namespace.as_deref().or(shared.namespace.as_deref());
-        let url = K::url_path(&(), namespace.filter(|_| is_namespaced::<K>()));
+        let namespace = fold.scope.namespace.clone().or(shared.namespace.clone()).filter(|_| is_namespaced::<K>());
+        let url = K::url_path(&(), namespace.as_deref());
+        if fold.compared.whole {
+            shared.writer.view_of(Kind::of::<K>(), name, namespace.as_deref(), false);
+        }
         // Each kind has its own jitter, so that they do not all retry at the same moment.
         let seed = name.bytes().fold(shared.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Self {
             shared,
             name,
             kind: Kind::of::<K>(),
+            namespace,
             url,
             fold,
             seen: Seen::default(),
@@ -177,7 +183,9 @@ impl<K: Watched> KindStream<K> {
             for id in self.seen.complete(self.kind) {
                 self.deleted(&id);
             }
-            let lost = self.fold.compared.whole && self.shared.writer.listed(self.kind, version_of(Some(&version)));
+            let lost = self.fold.compared.whole && {
+                self.shared.writer.listed(self.kind, self.name, version_of(Some(&version)))
+            };
             for index in &self.fold.indexes {
                 if lost {
                     index.children_lost();
@@ -499,7 +507,7 @@ impl<K: Watched> KindStream<K> {
         let synced = *state == KindState::Synced;
         self.count_objects(synced);
         if self.fold.compared.whole {
-            self.shared.writer.view_of(self.kind, synced);
+            self.shared.writer.view_of(self.kind, self.name, self.namespace.as_deref(), synced);
         }
         if let Some(status) = status {
             let check = check_of(&self.shared, self.kind, self.name, &status);

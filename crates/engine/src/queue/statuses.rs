@@ -4,7 +4,7 @@
 //! last of its key. An object that a caller waits for is first in the queue.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -39,27 +39,43 @@ struct Shared<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    waiting: VecDeque<(Arc<ObjectId>, K)>,
-    queued: HashSet<Arc<ObjectId>>,
+    /// Everything that is queued, being written or to be queued later: each object once.
+    objects: HashMap<Arc<ObjectId>, Object<K>>,
+    waiting: VecDeque<Arc<ObjectId>>,
     /// To be queued again, by when.
-    later: BTreeMap<(Instant, u64), (Arc<ObjectId>, K)>,
+    later: BTreeMap<(Instant, u64), Arc<ObjectId>>,
     numbered: u64,
-    /// Being written; true when it was queued again meanwhile.
-    in_progress: BTreeMap<Arc<ObjectId>, bool>,
-    /// Objects waiting or in progress, by key, and whether any was written.
+    /// Objects waiting or being written, by key, and whether any was written.
     keys: BTreeMap<K, (usize, bool)>,
     /// The callers that wait for the next write of an object.
     waiters: BTreeMap<Arc<ObjectId>, Vec<Waiter>>,
 }
 
+#[derive(Debug)]
+struct Object<K> {
+    place: Place,
+    /// The key that it was queued for last.
+    key: K,
+    /// Keys that it was queued for before, since it was last done. It is counted under them too.
+    former: Vec<K>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Waiting,
+    /// Being written; true when it was queued again meanwhile.
+    Writing(bool),
+    /// Its write failed, and is repeated then.
+    Later((Instant, u64)),
+}
+
 impl<K: Ord + Clone> Statuses<K> {
     pub(crate) fn new() -> Self {
         let state = State {
+            objects: HashMap::new(),
             waiting: VecDeque::new(),
-            queued: HashSet::new(),
             later: BTreeMap::new(),
             numbered: 0,
-            in_progress: BTreeMap::new(),
             keys: BTreeMap::new(),
             waiters: BTreeMap::new(),
         };
@@ -92,16 +108,6 @@ impl<K: Ord + Clone> Statuses<K> {
         }
         self.shared.wake.notify_one();
         end.await.unwrap_or_else(|_| Err(WriteError::Transient("this replica stops".to_owned())))
-    }
-
-    /// Queues an object once `delay` has passed.
-    pub(crate) fn enqueue_after(&self, id: Arc<ObjectId>, key: K, delay: Duration) {
-        let mut state = self.lock();
-        state.numbered += 1;
-        let place = (Instant::now() + delay, state.numbered);
-        state.later.insert(place, (id, key));
-        drop(state);
-        self.shared.wake.notify_one();
     }
 
     /// Waits until an object is queued.
@@ -150,81 +156,152 @@ impl<K: Ord + Clone> Statuses<K> {
         !self.lock().waiting.is_empty()
     }
 
-    /// Takes the next object, and who waits for it. It must be ended with [`Statuses::done`] or [`Statuses::requeue`].
-    pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, K, Vec<Waiter>)> {
+    /// Takes the next object, and who waits for it. It must be ended with [`Statuses::done`], [`Statuses::failed`] or
+    /// [`Statuses::requeue`].
+    pub(crate) fn take(&self) -> Option<(Arc<ObjectId>, Vec<Waiter>)> {
         let mut state = self.lock();
-        let (id, key) = state.waiting.pop_front()?;
-        state.queued.remove(&id);
-        state.in_progress.insert(id.clone(), false);
+        let id = state.waiting.pop_front()?;
+        if let Some(object) = state.objects.get_mut(&id) {
+            object.place = Place::Writing(false);
+        }
         let waiters = state.waiters.remove(&id).unwrap_or_default();
-        Some((id, key, waiters))
+        Some((id, waiters))
     }
 
-    /// Puts an object that is not done yet at the end of the queue, or first where a caller waits for it.
-    pub(crate) fn requeue(&self, id: Arc<ObjectId>, key: K, waiters: Vec<Waiter>) {
+    /// Puts an object whose finalizers are written at the end of the queue, or first where a caller waits for it.
+    pub(crate) fn requeue(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>) {
         let mut state = self.lock();
-        state.in_progress.remove(&id);
-        state.keys.entry(key.clone()).or_default().1 = true;
         if !waiters.is_empty() {
             state.waiters.entry(id.clone()).or_default().extend(waiters);
         }
-        state.queued.insert(id.clone());
-        state.place(id, key);
+        state.wrote(&id);
+        state.queue_again(id);
         drop(state);
         self.shared.wake.notify_one();
     }
 
-    /// An object is done; `wrote` when something was written for it. Returns true when it was the last of its key, and any was written.
-    pub(crate) fn done(&self, id: &Arc<ObjectId>, key: &K, wrote: bool) -> bool {
+    /// An object is done; `wrote` when something was written for it. Returns the keys of which it was the last, if any was written.
+    pub(crate) fn done(&self, id: &Arc<ObjectId>, wrote: bool) -> Vec<K> {
         let mut state = self.lock();
-        if state.in_progress.remove(id) == Some(true) {
-            state.enqueue(id.clone(), key.clone());
+        if wrote {
+            state.wrote(id);
+        }
+        if state.is_queued_again(id) {
+            state.queue_again(id.clone());
             self.shared.wake.notify_one();
+            return Vec::new();
         }
-        let Some((count, any)) = state.keys.get_mut(key) else { return false };
-        *count = count.saturating_sub(1);
-        *any |= wrote;
-        let last = *count == 0 && *any;
-        if *count == 0 {
-            state.keys.remove(key);
+        let Some(object) = state.objects.remove(id) else { return Vec::new() };
+        object.former.iter().chain([&object.key]).filter(|key| state.one_less(key)).cloned().collect()
+    }
+
+    /// The write of an object failed; it is queued again once `delay` has passed, or as soon as something queues it. The rest is as with
+    /// [`Statuses::done`].
+    pub(crate) fn failed(&self, id: &Arc<ObjectId>, delay: Duration) -> Vec<K> {
+        let mut state = self.lock();
+        if state.is_queued_again(id) {
+            state.queue_again(id.clone());
+            self.shared.wake.notify_one();
+            return Vec::new();
         }
-        last
+        state.numbered += 1;
+        let place = (Instant::now() + delay, state.numbered);
+        let Some(object) = state.objects.get_mut(id) else { return Vec::new() };
+        object.place = Place::Later(place);
+        let keys: Vec<K> = object.former.drain(..).chain([object.key.clone()]).collect();
+        state.later.insert(place, id.clone());
+        let ended = keys.into_iter().filter(|key| state.one_less(key)).collect();
+        drop(state);
+        self.shared.wake.notify_one();
+        ended
     }
 }
 
 impl<K: Ord + Clone> State<K> {
     fn enqueue(&mut self, id: Arc<ObjectId>, key: K) {
-        if let Some(again) = self.in_progress.get_mut(&id) {
-            *again = true;
-        } else if self.queued.insert(id.clone()) {
+        let Some(object) = self.objects.get_mut(&id) else {
             self.keys.entry(key.clone()).or_default().0 += 1;
-            self.place(id, key);
-        } else if self.waiters.contains_key(&id)
-            && let Some(place) = self.waiting.iter().position(|(other, _)| *other == id)
-            && let Some(entry) = self.waiting.remove(place)
-        {
-            self.waiting.push_front(entry);
+            self.objects.insert(id.clone(), Object { place: Place::Waiting, key, former: Vec::new() });
+            self.place(id);
+            return;
+        };
+        let place = object.place;
+        let moved = object.key != key;
+        if moved {
+            let former = std::mem::replace(&mut object.key, key.clone());
+            if !matches!(place, Place::Later(_)) {
+                object.former.push(former);
+            }
+        }
+        match place {
+            Place::Writing(_) => object.place = Place::Writing(true),
+            Place::Waiting if self.waiters.contains_key(&id) => {
+                self.waiting.retain(|other| *other != id);
+                self.waiting.push_front(id);
+            }
+            Place::Waiting => {}
+            Place::Later(at) => {
+                object.place = Place::Waiting;
+                self.later.remove(&at);
+                self.place(id);
+            }
+        }
+        if moved || matches!(place, Place::Later(_)) {
+            self.keys.entry(key).or_default().0 += 1;
         }
     }
 
+    fn is_queued_again(&self, id: &Arc<ObjectId>) -> bool {
+        self.objects.get(id).is_some_and(|object| object.place == Place::Writing(true))
+    }
+
+    fn queue_again(&mut self, id: Arc<ObjectId>) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.place = Place::Waiting;
+            self.place(id);
+        }
+    }
+
+    /// Something was written for an object.
+    fn wrote(&mut self, id: &Arc<ObjectId>) {
+        let Some(object) = self.objects.get(id) else { return };
+        for key in object.former.iter().chain([&object.key]) {
+            if let Some((_, any)) = self.keys.get_mut(key) {
+                *any = true;
+            }
+        }
+    }
+
+    /// An object of `key` ended. True when it was the last, and any was written.
+    fn one_less(&mut self, key: &K) -> bool {
+        let Some((count, any)) = self.keys.get_mut(key) else { return false };
+        *count = count.saturating_sub(1);
+        let (last, any) = (*count == 0, *any);
+        if last {
+            self.keys.remove(key);
+        }
+        last && any
+    }
+
     /// Puts an object into the queue: first where a caller waits for it, otherwise last.
-    fn place(&mut self, id: Arc<ObjectId>, key: K) {
+    fn place(&mut self, id: Arc<ObjectId>) {
         if self.waiters.contains_key(&id) {
-            self.waiting.push_front((id, key));
+            self.waiting.push_front(id);
         } else {
-            self.waiting.push_back((id, key));
+            self.waiting.push_back(id);
         }
     }
 
     fn is_urgent(&self) -> bool {
-        self.waiting.front().is_some_and(|(id, _)| self.waiters.contains_key(id))
+        self.waiting.front().is_some_and(|id| self.waiters.contains_key(id))
     }
 
     fn bring_due(&mut self, now: Instant) {
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now
         {
-            let (id, key) = entry.remove();
+            let id = entry.remove();
+            let Some(key) = self.objects.get(&id).map(|object| object.key.clone()) else { continue };
             self.enqueue(id, key);
         }
     }
@@ -239,38 +316,41 @@ mod tests {
         Arc::new(ObjectId::new::<ConfigMap>(Some("default"), name))
     }
 
+    fn taken(statuses: &Statuses<u8>) -> Option<Arc<ObjectId>> {
+        statuses.take().map(|(id, _)| id)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_object_is_queued_once_and_again_while_it_is_written() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("a"), 1)]);
-        let (first, key, _) = statuses.take().unwrap();
-        assert_eq!(first, id("a"));
+        assert_eq!(taken(&statuses), Some(id("a")));
         statuses.enqueue([(id("a"), 1)]);
-        assert_eq!(statuses.take().unwrap().0, id("b"));
-        assert!(statuses.take().is_none(), "it is being written");
-        assert!(!statuses.done(&first, &key, true));
-        assert_eq!(statuses.take().unwrap().0, id("a"));
+        assert_eq!(taken(&statuses), Some(id("b")));
+        assert_eq!(taken(&statuses), None, "it is being written");
+        assert!(statuses.done(&id("a"), true).is_empty());
+        assert_eq!(taken(&statuses), Some(id("a")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_key_is_reported_once_if_something_was_written() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("c"), 2)]);
-        let taken: Vec<_> = std::iter::from_fn(|| statuses.take()).collect();
-        let done: Vec<bool> = taken.iter().map(|(id, key, _)| statuses.done(id, key, id.name == "a")).collect();
-        assert_eq!(done, [false, true, false]);
+        let taken: Vec<_> = std::iter::from_fn(|| taken(&statuses)).collect();
+        let done: Vec<_> = taken.iter().map(|id| statuses.done(id, id.name == "a")).collect();
+        assert_eq!(done, [vec![], vec![1], vec![]]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_object_with_new_finalizers_waits_behind_the_others() {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
-        let (first, key, waiters) = statuses.take().unwrap();
-        statuses.requeue(first, key, waiters);
-        assert_eq!(statuses.take().unwrap().0, id("b"));
-        assert!(!statuses.done(&id("b"), &1, false));
-        assert_eq!(statuses.take().unwrap().0, id("a"));
-        assert!(statuses.done(&id("a"), &1, false), "its finalizers were written");
+        let (first, waiters) = statuses.take().unwrap();
+        statuses.requeue(first, waiters);
+        assert_eq!(taken(&statuses), Some(id("b")));
+        assert!(statuses.done(&id("b"), false).is_empty());
+        assert_eq!(taken(&statuses), Some(id("a")));
+        assert_eq!(statuses.done(&id("a"), false), [1], "its finalizers were written");
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,7 +365,7 @@ mod tests {
         };
         let first = wait(&statuses);
         statuses.urgent().await;
-        let (taken, key, waiters) = statuses.take().unwrap();
+        let (taken, waiters) = statuses.take().unwrap();
         assert_eq!((taken.name.as_str(), waiters.len()), ("b", 1));
         // A caller that comes while it is written waits for the next write of it.
         let second = wait(&statuses);
@@ -294,8 +374,8 @@ mod tests {
             waiter.send(Ok(())).unwrap();
         }
         assert_eq!(first.await.unwrap(), Ok(()));
-        assert!(!statuses.done(&taken, &key, true) && !second.is_finished());
-        let (taken, _, waiters) = statuses.take().unwrap();
+        assert!(statuses.done(&taken, true).is_empty() && !second.is_finished());
+        let (taken, waiters) = statuses.take().unwrap();
         assert_eq!((taken.name.as_str(), waiters.len()), ("b", 1));
         drop(waiters);
         assert!(matches!(second.await.unwrap(), Err(WriteError::Transient(_))), "nobody writes any more");
@@ -305,10 +385,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_write_is_queued_again_after_its_delay() {
         let statuses = Statuses::new();
-        statuses.enqueue_after(id("a"), 1, Duration::from_secs(2));
+        statuses.enqueue([(id("a"), 1)]);
+        assert_eq!(taken(&statuses), Some(id("a")));
+        assert!(statuses.failed(&id("a"), Duration::from_secs(2)).is_empty());
         let began = Instant::now();
         statuses.ready().await;
         assert!(began.elapsed() >= Duration::from_secs(2));
-        assert_eq!(statuses.take().unwrap().0, id("a"));
+        assert_eq!(taken(&statuses), Some(id("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_of_one_object_do_not_multiply() {
+        let statuses = Statuses::new();
+        for _ in 0..10 {
+            statuses.enqueue([(id("a"), 1)]);
+            assert_eq!(taken(&statuses), Some(id("a")), "a new request does not wait for the retry");
+            statuses.failed(&id("a"), Duration::from_secs(2));
+        }
+        assert_eq!(statuses.lock().later.len(), 1);
+        statuses.ready().await;
+        assert_eq!((taken(&statuses), taken(&statuses)), (Some(id("a")), None));
+        assert_eq!(statuses.done(&id("a"), true), [1]);
+        let state = statuses.lock();
+        assert!(state.objects.is_empty() && state.later.is_empty() && state.keys.is_empty(), "{state:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_moved_ends_under_both_keys() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1)]);
+        assert_eq!(taken(&statuses), Some(id("a")));
+        statuses.enqueue([(id("a"), 2)]);
+        assert!(statuses.done(&id("a"), true).is_empty(), "it is queued again");
+        assert_eq!(taken(&statuses), Some(id("a")));
+        assert_eq!(statuses.done(&id("a"), false), [1, 2]);
+        // The same while it waits, and a failed write counts under no key.
+        statuses.enqueue([(id("a"), 1)]);
+        statuses.enqueue([(id("a"), 2)]);
+        assert_eq!((taken(&statuses), taken(&statuses)), (Some(id("a")), None));
+        assert!(statuses.failed(&id("a"), Duration::from_secs(2)).is_empty());
+        statuses.enqueue([(id("a"), 3)]);
+        assert_eq!(taken(&statuses), Some(id("a")));
+        assert_eq!(statuses.done(&id("a"), true), [3]);
+        assert!(statuses.lock().keys.is_empty());
     }
 }

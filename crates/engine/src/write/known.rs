@@ -85,14 +85,30 @@ pub(super) struct Table {
     times: BTreeMap<&'static Kind, BTreeSet<&'static str>>,
     /// The owners of statuses.
     owners: BTreeSet<&'static str>,
-    /// Kinds of children whose view is complete and current.
-    views: BTreeSet<&'static Kind>,
+    /// The streams of each kind of children, by their names.
+    streams: BTreeMap<&'static Kind, BTreeMap<&'static str, Stream>>,
     /// Children that are being applied, and whether one was deleted since: then the answer is older than the deletion.
     applying: HashMap<u64, bool>,
-    /// Children that only the answer to our own write has shown, by kind, with that version: the watch has not delivered them yet.
-    undelivered: BTreeMap<&'static Kind, HashMap<u64, u64>>,
-    /// The version of the last complete list of each kind of children.
-    listed: BTreeMap<&'static Kind, u64>,
+    /// Children that only the answer to our own write has shown, by kind, with that version and their namespace: the watch has not
+    /// delivered them yet.
+    undelivered: BTreeMap<&'static Kind, HashMap<u64, (u64, Option<String>)>>,
+}
+
+/// A stream that delivers children of one kind.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The namespace whose objects it delivers; `None` for all namespaces.
+    namespace: Option<String>,
+    /// Whether it is complete and current.
+    current: bool,
+    /// The version of its last complete list.
+    listed: Option<u64>,
+}
+
+impl Stream {
+    fn covers(&self, namespace: Option<&str>) -> bool {
+        self.namespace.is_none() || self.namespace.as_deref() == namespace
+    }
 }
 
 impl Table {
@@ -123,13 +139,18 @@ impl Table {
         self.digest_of_status(id, &Value::Object(serde_json::Map::new()))
     }
 
-    /// Whether the view of a kind of children is complete and current.
-    pub(super) fn view_of(&mut self, kind: &'static Kind, current: bool) {
-        if current {
-            self.views.insert(kind);
-        } else {
-            self.views.remove(kind);
-        }
+    /// Whether what a stream delivers of a kind of children is complete and current. The namespace is `None` for all namespaces.
+    pub(super) fn view_of(&mut self, kind: &'static Kind, name: &'static str, namespace: Option<&str>, current: bool) {
+        let stream = self.streams.entry(kind).or_default().entry(name).or_default();
+        stream.namespace = namespace.map(str::to_owned);
+        stream.current = current;
+    }
+
+    /// Whether every stream that could deliver this child is complete and current, and there is one.
+    fn is_viewed(&self, id: &ObjectId) -> bool {
+        let Some(streams) = self.streams.get(id.kind) else { return false };
+        let mut covering = streams.values().filter(|stream| stream.covers(id.namespace.as_deref())).peekable();
+        covering.peek().is_some() && covering.all(|stream| stream.current)
     }
 
     /// The digest of the content to apply.
@@ -161,7 +182,7 @@ impl Table {
 
     /// The state of a child that should have this content.
     pub(super) fn child(&self, id: &ObjectId, wanted: Digest, proof: Digest) -> View {
-        if !self.views.contains(id.kind) {
+        if !self.is_viewed(id) {
             return View::Unknown;
         }
         let key = key(id, Part::whole());
@@ -204,13 +225,17 @@ impl Table {
         }
     }
 
-    /// A list of a kind of children is complete. Children of an earlier version that no list and no watch has delivered are not in the
-    /// cluster any more: they were deleted while the watch was broken. Returns whether there are such children.
-    pub(super) fn listed(&mut self, kind: &'static Kind, version: u64) -> bool {
-        self.listed.insert(kind, version);
+    /// A stream's list of a kind of children is complete. Children of an earlier version that no list and no watch has delivered are not in
+    /// the cluster any more: they were deleted while the watch was broken. Returns whether there are such children.
+    pub(super) fn listed(&mut self, kind: &'static Kind, name: &'static str, version: u64) -> bool {
+        let streams = self.streams.entry(kind).or_default();
+        streams.entry(name).or_default().listed = Some(version);
         let Some(undelivered) = self.undelivered.get_mut(kind) else { return false };
         let before = undelivered.len();
-        for (key, _) in undelivered.extract_if(|_, answered| *answered <= version) {
+        let is_older = |answered: u64, namespace: Option<&str>| {
+            listed_by_all(streams, namespace).is_some_and(|listed| answered <= listed)
+        };
+        for (key, _) in undelivered.extract_if(|_, (answered, namespace)| is_older(*answered, namespace.as_deref())) {
             self.known.remove(&key);
             self.reads_as.remove(&key);
         }
@@ -231,10 +256,11 @@ impl Table {
         if self.known.contains_key(&key) {
             return true;
         }
-        if self.listed.get(id.kind).is_some_and(|listed| version <= *listed) {
+        let listed = self.streams.get(id.kind).and_then(|streams| listed_by_all(streams, id.namespace.as_deref()));
+        if listed.is_some_and(|listed| version <= listed) {
             return false;
         }
-        self.undelivered.entry(id.kind).or_default().insert(key, version);
+        self.undelivered.entry(id.kind).or_default().insert(key, (version, id.namespace.clone()));
         true
     }
 
@@ -329,8 +355,16 @@ impl Table {
         self.known.clear();
         self.reads_as.clear();
         self.undelivered.clear();
-        self.listed.clear();
+        for stream in self.streams.values_mut().flat_map(BTreeMap::values_mut) {
+            stream.listed = None;
+        }
     }
+}
+
+/// The version up to which every stream that could deliver a child of this namespace has listed; `None` while one of them has not.
+fn listed_by_all(streams: &BTreeMap<&'static str, Stream>, namespace: Option<&str>) -> Option<u64> {
+    let covering = streams.values().filter(|stream| stream.covers(namespace));
+    covering.map(|stream| stream.listed).min().flatten()
 }
 
 impl Known {
@@ -435,7 +469,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_after_the_deletion_is_not_kept() {
         let mut table = Table::default();
-        table.view_of(Kind::of::<ConfigMap>(), true);
+        table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, true);
         let content = json!({"data": {"k": "v"}});
         let digest = table.digest(&id(), Part::whole(), &content);
         let proof = digest_of_proof(&Proof::Labels(BTreeMap::new()));
@@ -469,7 +503,7 @@ mod tests {
         ];
         for (version, has, late, expected) in cases {
             let mut table = Table::default();
-            table.view_of(kind, true);
+            table.view_of(kind, "configmaps", None, true);
             let digest = table.digest(&id(), Part::whole(), &content);
             let answered = |table: &mut Table| table.answered(&id(), "1", Part::whole(), digest, &answer);
             if !late {
@@ -483,7 +517,7 @@ mod tests {
                 });
                 table.saw(&id(), "1", (7, false), Some(&object), whole);
             }
-            let lost = table.listed(kind, version);
+            let lost = table.listed(kind, "configmaps", version);
             assert_eq!(lost, !late && expected == View::Absent, "list {version}, has {has}, late {late}");
             if late {
                 assert_eq!(answered(&mut table), has);
@@ -565,7 +599,7 @@ mod tests {
         let content = json!({"data": {"k": "v"}});
         let digest = table.digest(&id(), Part::whole(), &content);
         assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
-        table.view_of(Kind::of::<ConfigMap>(), true);
+        table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, true);
         assert_eq!(table.child(&id(), digest, Digest::MIN), View::Absent);
         let object = json!({
             "metadata": {"managedFields": [{"manager": "signpost", "operation": "Apply", "fieldsV1": {"f:data": {"f:k": {}}}}]},
@@ -576,14 +610,14 @@ mod tests {
         assert_eq!(table.child(&id(), digest, Digest::MIN), View::Same);
         table.saw(&id(), "1", (4, true), Some(&object), whole);
         assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown, "it is being deleted");
-        table.view_of(Kind::of::<ConfigMap>(), false);
+        table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, false);
         assert_eq!(table.child(&id(), digest, Digest::MIN), View::Unknown);
     }
 
     #[test]
     fn a_child_is_ours_without_a_read_while_its_proof_is_unchanged() {
         let mut table = Table::default();
-        table.view_of(Kind::of::<ConfigMap>(), true);
+        table.view_of(Kind::of::<ConfigMap>(), "configmaps", None, true);
         let object = |version: &str, value: &str| {
             json!({
                 "metadata": {"resourceVersion": version, "managedFields": [
@@ -625,5 +659,37 @@ mod tests {
         let mut table = Table::default();
         table.saw(&id(), "1", (3, false), None, STATUS);
         assert!(table.known.is_empty());
+    }
+
+    #[test]
+    fn a_stream_of_another_namespace_says_nothing_about_a_child() {
+        let (mut table, kind) = (Table::default(), Kind::of::<ConfigMap>());
+        let (a, b) = (ObjectId::new::<ConfigMap>(Some("a"), "child"), ObjectId::new::<ConfigMap>(Some("b"), "child"));
+        let (wanted, proof) = (digest(&json!({"data": {}}), &|_| false), digest(&json!("proof"), &|_| false));
+        table.view_of(kind, "configmaps in a", Some("a"), true);
+        assert_eq!((table.child(&a, wanted, proof), table.child(&b, wanted, proof)), (View::Absent, View::Unknown));
+        table.view_of(kind, "configmaps in b", Some("b"), true);
+        assert_eq!(table.child(&b, wanted, proof), View::Absent);
+        // The watch of `b` breaks, and that of `a` is opened again.
+        table.view_of(kind, "configmaps in b", Some("b"), false);
+        table.view_of(kind, "configmaps in a", Some("a"), true);
+        assert_eq!((table.child(&a, wanted, proof), table.child(&b, wanted, proof)), (View::Absent, View::Unknown));
+        // A list of `a` does not show that a child of `b` was deleted.
+        table.listed(kind, "configmaps in a", 105);
+        assert!(table.undelivered(&b, 100));
+        assert!(!table.listed(kind, "configmaps in a", 106));
+        assert!(table.listed(kind, "configmaps in b", 101), "a list of its own namespace does");
+        assert!(!table.undelivered(&b, 101));
+    }
+
+    #[test]
+    fn a_child_is_viewed_when_every_stream_that_may_deliver_it_is_current() {
+        let (mut table, kind) = (Table::default(), Kind::of::<ConfigMap>());
+        let (wanted, proof) = (digest(&json!({"data": {}}), &|_| false), digest(&json!("proof"), &|_| false));
+        table.view_of(kind, "labelled", None, true);
+        table.view_of(kind, "named", Some("default"), false);
+        assert_eq!(table.child(&id(), wanted, proof), View::Unknown);
+        table.view_of(kind, "named", Some("default"), true);
+        assert_eq!(table.child(&id(), wanted, proof), View::Absent);
     }
 }

@@ -206,6 +206,38 @@ fn ingress(annotation: (&str, &str), class: Option<&str>, host: &str) -> Value {
             "backend": { "service": { "name": "shop", "port": { "number": 80 } } } }] } }] } })
 }
 
+fn answers(resolver: &Memory, name: &str, address: &str) {
+    let value = Rdata::parse(&RecordType::A, address).unwrap();
+    resolver.set(&Fqdn::parse(name).unwrap(), RecordType::A, vec![value]);
+}
+
+/// What was published is looked up, and a DNS object with the same name is judged again when it is published.
+async fn published_names_are_looked_up(client: &Client, here: Option<&str>, inventory: &Inventory, resolver: &Memory) {
+    let status = |system: &str, name: &str| {
+        let (snapshot, name) = (inventory.snapshot(), Fqdn::parse(name).unwrap());
+        let views = snapshot.get(&name).filter(|view| view.owner().system == system && view.stage() != Stage::Refused);
+        views.map(|view| view.status().as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let has = async |system: &str, name: &str, expected: &str| {
+        eventually(&format!("{system} {name} is {expected}"), PATIENCE, || async {
+            let seen = status(system, name);
+            if seen == expected { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    };
+    has("powerdns", "www.example.org", "sync").await;
+    served_is_beside_ready(&api(client, here, "RRset")).await;
+    has("pihole", "photos.home.arpa", "notFound").await;
+    let entries = json!([{ "fqdn": "new.example.org", "recordType": "A", "targets": ["192.0.2.9"] }]);
+    let groups = json!([{ "name": "all", "entries": entries }]);
+    put(client, here, "DNS", "team", json!({ "spec": { "portalRef": "main", "groups": groups } })).await;
+    has("portal", "new.example.org", "notFound").await;
+    answers(resolver, "new.example.org", "192.0.2.9");
+    put(client, here, "RRset", "new", rrset("new", "A", "192.0.2.9")).await;
+    has("powerdns", "new.example.org", "sync").await;
+    has("portal", "new.example.org", "sync").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_system_projects_what_it_wants_published_and_refused() {
     let cluster = sandbox_cluster().await;
@@ -215,11 +247,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let inventory = Arc::new(Inventory::new());
     let mut operator = Operator::new(cluster.client(), OperatorOptions::default());
     let resolver = Arc::new(Memory::default());
-    let answers = |name: &str, address: &str| {
-        let value = Rdata::parse(&RecordType::A, address).unwrap();
-        resolver.set(&Fqdn::parse(name).unwrap(), RecordType::A, vec![value]);
-    };
-    answers("www.example.org", "192.0.2.1");
+    answers(&resolver, "www.example.org", "192.0.2.1");
     install_all(&mut operator, &namespace, resolver.clone(), &inventory);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
@@ -268,31 +296,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let served = conflict.served.as_ref().map(|view| view.provenance().origin.name.to_string());
     assert_eq!((conflict.name().unwrap().undotted(), served.as_deref()), ("www.example.org", Some("www")));
 
-    // What was published is looked up, and a DNS object with the same name is judged again when it is published.
-    let status = |system: &str, name: &str| {
-        let (snapshot, name) = (inventory.snapshot(), Fqdn::parse(name).unwrap());
-        let views = snapshot.get(&name).filter(|view| view.owner().system == system && view.stage() != Stage::Refused);
-        views.map(|view| view.status().as_str()).collect::<Vec<_>>().join(" ")
-    };
-    let has = async |system: &str, name: &str, expected: &str| {
-        eventually(&format!("{system} {name} is {expected}"), PATIENCE, || async {
-            let seen = status(system, name);
-            if seen == expected { Ok(()) } else { Err(seen) }
-        })
-        .await;
-    };
-    has("powerdns", "www.example.org", "sync").await;
-    served_is_beside_ready(&api(&client, here, "RRset")).await;
-    has("pihole", "photos.home.arpa", "notFound").await;
-    let entries = json!([{ "fqdn": "new.example.org", "recordType": "A", "targets": ["192.0.2.9"] }]);
-    let groups = json!([{ "name": "all", "entries": entries }]);
-    put(&client, here, "DNS", "team", json!({ "spec": { "portalRef": "main", "groups": groups } })).await;
-    has("portal", "new.example.org", "notFound").await;
-    answers("new.example.org", "192.0.2.9");
-    put(&client, here, "RRset", "new", rrset("new", "A", "192.0.2.9")).await;
-    has("powerdns", "new.example.org", "sync").await;
-    has("portal", "new.example.org", "sync").await;
-
+    published_names_are_looked_up(&client, here, &inventory, &resolver).await;
     let annotated = |mut more: Value| {
         more["pihole.io/register"] = json!("true");
         let mut body = ingress(("a", "b"), None, "photos.home.arpa");

@@ -75,21 +75,21 @@ pub(crate) struct Decided {
     wrote: bool,
     release: bool,
     /// The readiness and notice to report; `None` when it is served and there is nothing to report.
-    told: Option<Box<(Readiness, Option<Refusal>)>>,
+    reported: Option<Box<(Readiness, Option<Refusal>)>>,
 }
 
 impl Decided {
     pub(crate) fn readiness(&self) -> &Readiness {
-        self.told.as_ref().map_or(&Readiness::Succeeded, |told| &told.0)
+        self.reported.as_ref().map_or(&Readiness::Succeeded, |reported| &reported.0)
     }
 
     fn notice(&self) -> Option<&Refusal> {
-        self.told.as_ref()?.1.as_ref()
+        self.reported.as_ref()?.1.as_ref()
     }
 
     /// Whether a status made from it would mean the same.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
-        (&self.told, self.wrote, self.release) == (&other.told, other.wrote, other.release)
+        (&self.reported, self.wrote, self.release) == (&other.reported, other.wrote, other.release)
     }
 
     /// The refusal, or else the notice that was not reported yet although the object is served.
@@ -103,8 +103,8 @@ impl From<RecordStatus> for Decided {
     fn from(status: RecordStatus) -> Self {
         let RecordStatus { judged: _, readiness, found, serial, updated, name, release, notice } = status;
         let plain = readiness == Readiness::Succeeded && notice.is_none();
-        let told = (!plain).then(|| Box::new((readiness, notice)));
-        Self { name, serial, updated, wrote: matches!(found, Found::Wrote(_)), release, told }
+        let reported = (!plain).then(|| Box::new((readiness, notice)));
+        Self { name, serial, updated, wrote: matches!(found, Found::Wrote(_)), release, reported }
     }
 }
 

@@ -257,6 +257,29 @@ fn served(server: &MemoryServer, zone: &ZoneName) -> BTreeMap<RecordKey, Vec<Str
         .collect()
 }
 
+/// A life that ends with its write number `end`, and the session that counts the writes to the Kubernetes API.
+fn life_of(end: u64) -> (Arc<Life>, Session) {
+    let life = Arc::new(Life {
+        calling: tokio::sync::RwLock::default(),
+        steps: AtomicU64::new(0),
+        end,
+        session: std::sync::OnceLock::new(),
+    });
+    let counted = life.clone();
+    let session = Session::new(FaultPlan::new(move |info, _| {
+        if !info.is_write() {
+            return Fault::None;
+        }
+        match counted.step() {
+            Step::Alive => Fault::None,
+            Step::Last => Fault::LoseAnswer,
+            Step::Dead => Fault::Crash,
+        }
+    }));
+    life.session.set(session.clone()).ok().unwrap();
+    (life, session)
+}
+
 async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
     let sandbox = cluster.sandbox().unwrap();
     let zone = ZoneName::parse("crash.example").unwrap();
@@ -282,24 +305,7 @@ async fn schedule(cluster: &Cluster, namespace: &str, seed: u64) {
             play.act().await;
         }
         let end = play.dice.roll(24);
-        let life = Arc::new(Life {
-            calling: tokio::sync::RwLock::default(),
-            steps: AtomicU64::new(0),
-            end,
-            session: std::sync::OnceLock::new(),
-        });
-        let counted = life.clone();
-        let session = Session::new(FaultPlan::new(move |info, _| {
-            if !info.is_write() {
-                return Fault::None;
-            }
-            match counted.step() {
-                Step::Alive => Fault::None,
-                Step::Last => Fault::LoseAnswer,
-                Step::Dead => Fault::Crash,
-            }
-        }));
-        life.session.set(session.clone()).ok().unwrap();
+        let (life, session) = life_of(end);
         let client = sandbox.session_client(&session);
         let replica = start_with(client, Arc::new(Mortal { inner: server.clone(), life: life.clone() }), pace());
         // The actions of users meanwhile.
