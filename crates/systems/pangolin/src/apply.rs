@@ -11,7 +11,7 @@ use signpost_planning::Reason;
 use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
-use crate::index::{IngressId, Key};
+use crate::index::{Claimant, IngressId, Key};
 use crate::plan::api::ingress_mark;
 use crate::plan::crd::CrdPlan;
 use crate::plan::refusals::{About, HostRefusal};
@@ -60,6 +60,8 @@ pub struct ApplyResult {
     pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
     /// Whether a write was sent whose effect is not known (direct mode).
     pub(crate) unsure: bool,
+    /// What the Ingress asked for when this was planned.
+    pub(crate) asked: Option<Arc<Claimant>>,
 }
 
 /// One thing that was changed.
@@ -166,6 +168,7 @@ impl PangolinSystem {
             blocked,
             classes,
             abandoned,
+            asked,
         } = plan;
         if let Some(abandoned) = &abandoned {
             self.abandon(&key, abandoned, Vec::new());
@@ -193,6 +196,7 @@ impl PangolinSystem {
             paused: false,
             classes,
             unsure: false,
+            asked,
         };
         match delivery {
             Delivery::Nothing => {}
@@ -272,6 +276,10 @@ impl PangolinSystem {
             return;
         }
         for (name, uid, host) in delete {
+            if self.index.is_wanted_again(&id, &host, applied.asked.as_deref()) {
+                applied.again = Some(RetryClass::Now);
+                continue;
+            }
             let mut owner = applied.identity.as_ref().map(Identity::owner_reference).unwrap_or_default();
             owner.uid = uid;
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));

@@ -2,6 +2,7 @@
 //!
 //! New routes come first, the most specific one before the others. Then changed ones, in place. Then the old ones are deleted, the least
 //! specific one first. A resource that becomes public does so after its targets are right; one that becomes protected, before.
+//! New headers come after the targets that they are for.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use signpost_provider_pangolin::{
 };
 
 use super::{ApplyResult, What};
-use crate::index::{APPLIED_ANNOTATION, Key};
+use crate::index::{APPLIED_ANNOTATION, Claimant, Key};
 use crate::plan::DOUBT;
 use crate::plan::api::{ApiPlan, Doomed, Ensure, Protect};
 use crate::{NAME, PangolinSystem};
@@ -25,6 +26,18 @@ use crate::{NAME, PangolinSystem};
 const LONGEST: Duration = Duration::from_mins(4);
 /// No digest is empty: the next pass compares everything.
 const NOTHING: Option<(String, Timestamp)> = Some((String::new(), Timestamp::UNIX_EPOCH));
+
+/// What became of a resource that is not wanted.
+enum Removed {
+    /// It is deleted.
+    Done,
+    /// There is nothing of ours to delete.
+    Absent,
+    /// Another Ingress takes it over.
+    HandedOver,
+    /// Its own Ingress wants it again.
+    WantedAgain,
+}
 
 /// The changes of the targets of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,6 +81,11 @@ pub(crate) fn target_changes(current: &[Target], wanted: &[TargetSettings]) -> T
     changes
 }
 
+/// Whether there is a target that is changed or deleted.
+fn has_unwanted(current: &[Target], wanted: &[TargetSettings]) -> bool {
+    target_changes(current, wanted).keep.len() < current.len()
+}
+
 /// Whether a target is for the path that is wanted.
 fn same_route(settings: &TargetSettings, target: &Target) -> bool {
     let wanted = settings.path.as_ref().map_or(("", ""), |path| (path.text(), path.matching().as_str()));
@@ -77,8 +95,11 @@ fn same_route(settings: &TargetSettings, target: &Target) -> bool {
 impl PangolinSystem {
     /// Returns the hosts that Pangolin does not let it have.
     pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) -> Vec<Fqdn> {
-        let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused } = plan;
+        let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused, left } = plan;
         let Some(link) = &self.link else { return Vec::new() };
+        for host in &left {
+            self.index.leave(host, &applied.key);
+        }
         let until = tokio::time::Instant::now() + LONGEST;
         let pangolin = &*link.pangolin;
         (applied.paused, applied.noted) = (paused > 0, noted);
@@ -173,11 +194,14 @@ impl PangolinSystem {
                 return;
             }
             applied.memory.known.remove(&doomed.id);
-            match self.remove(pangolin, &applied.key, &doomed).await {
-                Ok(deleted) => {
+            match self.remove(pangolin, &applied.key, applied.asked.as_deref(), &doomed).await {
+                Ok(Removed::WantedAgain) => applied.again = Some(RetryClass::Now),
+                Ok(removed) => {
                     applied.memory.exposed.remove(&doomed.host);
-                    if deleted == Some(Deleted::Done) {
-                        applied.changed(What::Deleted, &doomed.host, doomed.id.to_string());
+                    match (removed, Fqdn::parse(&doomed.host)) {
+                        (Removed::Done, _) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
+                        (Removed::HandedOver, Ok(host)) => self.index.leave(&host, &applied.key),
+                        _ => {}
                     }
                 }
                 Err(error) => {
@@ -288,32 +312,48 @@ impl PangolinSystem {
         taker.is_some_and(|taker| *key != Key::Ingress(taker))
     }
 
-    /// Deletes a resource, if it still carries the mark and its host is nobody else's by now.
+    /// Why a resource is not deleted although that was planned: the Ingresses may have changed since.
+    fn kept(&self, key: &Key, asked: Option<&Claimant>, doomed: &Doomed) -> Option<Removed> {
+        if let Key::Ingress(id) = key
+            && self.index.is_wanted_again(id, &doomed.host, asked)
+        {
+            return Some(Removed::WantedAgain);
+        }
+        (!doomed.twice && self.is_handed_over(key, &doomed.host)).then_some(Removed::HandedOver)
+    }
+
+    /// Deletes a resource, if it still carries the mark and its host is nobody's by now.
     async fn remove(
         &self,
         pangolin: &dyn Pangolin,
         key: &Key,
+        asked: Option<&Claimant>,
         doomed: &Doomed,
-    ) -> Result<Option<Deleted>, PangolinError> {
+    ) -> Result<Removed, PangolinError> {
         let _turn = self.turn(&doomed.host).await;
-        if !doomed.twice && self.is_handed_over(key, &doomed.host) {
-            return Ok(None);
+        if let Some(kept) = self.kept(key, asked, doomed) {
+            return Ok(kept);
         }
         let resource = match pangolin.resource(doomed.id).await {
             Ok(resource) => resource,
             Err(PangolinError::NotFound { .. }) => {
                 // Deleted by another one: the list is not current.
                 pangolin.forget();
-                return Ok(None);
+                return Ok(Removed::Absent);
             }
             Err(error) => return Err(error),
         };
         if ![&resource.nice_id, &resource.name].contains(&&doomed.mark) {
             pangolin.forget();
-            return Ok(None);
+            return Ok(Removed::Absent);
+        }
+        // The answer may have taken long.
+        if let Some(kept) = self.kept(key, asked, doomed) {
+            return Ok(kept);
         }
         self.may_write()?;
-        pangolin.delete_resource(doomed.id).await.map(Some)
+        let deleted = pangolin.delete_resource(doomed.id).await?;
+        Ok(if deleted == Deleted::Done { Removed::Done } else { Removed::Absent })
     }
 
     fn may_write(&self) -> Result<(), PangolinError> {
@@ -372,12 +412,16 @@ impl PangolinSystem {
         }
         // A created resource has no target, and is marked at once.
         let protect = created || settings.sso || settings.block_access || !settings.enabled;
+        // A Service that is not wanted any more does not get the new headers: it keeps those that it has until its target is gone.
+        let headers_last = resource.headers != settings.headers && has_unwanted(&have, &targets);
         if protect {
             self.may_write()?;
-            resource = pangolin.update_resource(&resource, &settings).await?;
+            let headers = if headers_last { resource.headers.clone() } else { settings.headers.clone() };
+            let strict = ResourceSettings { headers, ..settings.clone() };
+            resource = pangolin.update_resource(&resource, &strict).await?;
         }
         have = self.set_targets(pangolin, id, have, &targets).await?;
-        if !protect {
+        if !protect || headers_last {
             self.may_write()?;
             resource = pangolin.update_resource(&resource, &settings).await?;
         }
@@ -396,6 +440,7 @@ impl PangolinSystem {
             applied.changed(What::Updated, settings.host.undotted(), id.to_string());
         }
         applied.know(id, after);
+        self.index.take_over(&settings.host);
         Ok(())
     }
 

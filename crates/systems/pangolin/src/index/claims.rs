@@ -63,6 +63,30 @@ impl PangolinIndex {
         }
     }
 
+    /// Whether an Ingress claims a host by now, and asks for something else than it did then.
+    pub(crate) fn is_wanted_again(&self, id: &IngressId, host: &str, then: Option<&Claimant>) -> bool {
+        let state = self.lock();
+        let claims = state.claimed.get(id).is_some_and(|hosts| hosts.iter().any(|claimed| claimed.undotted() == host));
+        let changed = |now: &Arc<Claimant>| then.is_none_or(|then| !then.asks_the_same(now));
+        claims && state.claimants.get(id).is_some_and(changed)
+    }
+
+    /// Takes note of a resource that is left for the owner of its host. The pass that left it comes again when nobody claims the host any more.
+    pub(crate) fn leave(&self, host: &Fqdn, key: &Key) {
+        let mut state = self.lock();
+        if state.claims.holder_of(host).is_some() {
+            state.left.insert(host.clone(), key.clone());
+            return;
+        }
+        drop(state);
+        self.queue.touch(key.clone(), Touch::One(()));
+    }
+
+    /// Takes note of a host whose owner has the resource.
+    pub(crate) fn take_over(&self, host: &Fqdn) {
+        self.lock().left.remove(host);
+    }
+
     /// Replaces what is known of an Ingress; returns who is concerned besides itself.
     pub(super) fn replace(
         &self,
@@ -87,6 +111,12 @@ impl PangolinIndex {
         }
         for host in old.iter().filter(|host| !new.contains(host)) {
             concerned.extend(state.claims.remove(host, id).map(|claim| claim.holder.clone()));
+            if state.claims.holder_of(host).is_none()
+                && let Some(key) = state.left.remove(host)
+            {
+                // Its next owner never took it.
+                self.queue.touch(key, Touch::One(()));
+            }
         }
         if let Some(next) = next {
             for host in new {

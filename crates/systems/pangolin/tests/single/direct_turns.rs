@@ -90,6 +90,37 @@ async fn a_slow_pass_does_not_write_over_the_ingress_that_takes_its_host() {
     quiet.assert_served("api", 9000);
 }
 
+/// A host that its Ingress gives up and names again, while the pass in between is still writing, is never deleted.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_does_not_delete_a_host_that_its_ingress_wants_again() {
+    // Before the host in between is made, and while the resource to delete is read.
+    for slow in ["PUT /v1/org/home-org/resource", "GET /v1/resource/"] {
+        let quiet = Quiet::new().await;
+        quiet.create("app", "app", 80).await;
+        seconds(20).await;
+        quiet.assert_served("app", 80);
+        let id = quiet.server.state().resources.values().next().unwrap().id;
+        quiet.server.calls();
+        quiet.server.slow(slow, Duration::from_secs(10));
+        quiet.bed.patch("app", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+        seconds(2).await;
+        let calls = quiet.server.calls();
+        assert!(calls.iter().any(|call| call.starts_with(slow)), "{calls:?}");
+        quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("app", 80)}})).await;
+        seconds(60).await;
+        quiet.assert_served("app", 80);
+        let deleted: Vec<String> =
+            quiet.server.calls().into_iter().filter(|call| call.starts_with("DELETE /v1/resource/")).collect();
+        assert!(!deleted.contains(&format!("DELETE /v1/resource/{id}")), "{slow}: {deleted:?}");
+        assert_eq!(deleted.len(), 1, "the host in between is deleted: {deleted:?}");
+        assert_eq!(quiet.server.state().answer("other.ns.test", "/"), Answer::NoRouter);
+        // The host is deleted when it is really given up.
+        quiet.bed.patch("app", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+        seconds(60).await;
+        assert_eq!(quiet.server.state().answer("app.ns.test", "/"), Answer::NoRouter);
+    }
+}
+
 /// A deletion that is still under way does not take the resource from the Ingress that takes the host.
 #[tokio::test(start_paused = true)]
 async fn a_slow_deletion_leaves_the_next_ingress_its_host() {
