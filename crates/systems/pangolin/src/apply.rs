@@ -18,8 +18,9 @@ use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
-/// How many passes per second may call Pangolin about their Ingress, where no rate was set: each call costs the server a password hash. A pass
-/// that finds everything in the list calls nothing and does not wait.
+/// How many passes per second may create or change resources of Pangolin, where no rate was set: each call costs the server a password hash. A
+/// pass that finds everything in the list calls nothing and does not wait. A pass that only deletes or protects does not wait either: until it
+/// is done, something is public that nobody wants to be.
 const USUAL_RATE: u32 = 10;
 
 /// The result of a plan.
@@ -202,7 +203,7 @@ impl PangolinSystem {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
             Delivery::Api(plan) => {
-                if self.policy.rate.is_none() && plan.calls() {
+                if self.policy.rate.is_none() && !plan.ensure.is_empty() {
                     self.pace(USUAL_RATE).await;
                 }
                 let failed = self.apply_resources(plan, blocked, &mut applied).await;

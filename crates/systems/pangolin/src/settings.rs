@@ -48,7 +48,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "PIC_RECONCILE_RATE",
         "NUMBER",
-        "Passes per second at most; 0 is no limit. Without it, 10 for passes of api mode that call Pangolin about their Ingress",
+        "Passes per second at most; 0 is no limit. Without it, 10 for passes of api mode that create or change something in Pangolin",
     ),
     Setting::new(
         "PIC_MULTI_HOST",

@@ -50,13 +50,6 @@ pub(crate) struct ApiPlan {
     pub(crate) left: Vec<Fqdn>,
 }
 
-impl ApiPlan {
-    /// Whether Pangolin is called about single resources.
-    pub(crate) fn calls(&self) -> bool {
-        !(self.ensure.is_empty() && self.delete.is_empty() && self.protect.is_empty())
-    }
-}
-
 /// A resource to create or to correct.
 #[derive(Clone, Debug)]
 pub(crate) struct Ensure {

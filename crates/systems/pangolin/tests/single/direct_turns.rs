@@ -452,3 +452,29 @@ async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
         assert_eq!(quiet.server.state().answer(host, "/"), expected, "{host}");
     }
 }
+/// Until a deletion or a protection is done, something is public that nobody wants to be: neither waits for the rate.
+#[tokio::test(start_paused = true)]
+async fn r087_deletions_and_protections_are_not_limited() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    created_each_second(&quiet, 60, 8).await;
+    seconds(60).await;
+    assert_eq!(quiet.server.state().resources.len(), 60);
+    // Their Service is missing, so each is only protected.
+    let services: kube::Api<k8s_openapi::api::core::v1::Service> =
+        kube::Api::namespaced(quiet.bed.cluster.client(), &quiet.bed.namespace);
+    services.delete("app", &kube::api::DeleteParams::default()).await.unwrap();
+    seconds(20).await;
+    for number in 0..60 {
+        quiet.bed.annotate(&format!("app-{number}"), "sso", Some("true")).await;
+    }
+    seconds(2).await;
+    let open = || quiet.server.state().resources.values().filter(|row| row.sso != Some(true)).count();
+    assert_eq!(open(), 0, "protected in two seconds");
+    for number in 0..60 {
+        quiet.bed.delete(&format!("app-{number}")).await;
+    }
+    seconds(2).await;
+    assert_eq!(quiet.server.state().resources.len(), 0, "deleted in two seconds");
+}
+
