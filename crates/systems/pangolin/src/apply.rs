@@ -13,7 +13,7 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 use crate::PangolinSystem;
 use crate::index::{Claimant, IngressId, Key};
 use crate::plan::api::ingress_mark;
-use crate::plan::crd::CrdPlan;
+use crate::plan::crd::{CrdPlan, DoomedChild};
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
@@ -240,6 +240,11 @@ impl PangolinSystem {
         let mut complete = true;
         for (name, host, content) in apply {
             let Some(owner) = &owner else { continue };
+            if self.index.is_owned_by_another(&id, &host) {
+                // An older Ingress has named the host since this was planned.
+                (complete, applied.again) = (false, Some(RetryClass::Transient));
+                continue;
+            }
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner.clone())));
             let done = self.writer.apply_child(&child, &content).await;
             let (ingress, tunnel, spec) = (&id.name, &applied.tunnel, &content["spec"]);
@@ -276,8 +281,11 @@ impl PangolinSystem {
             // Their replacement is not there yet.
             return;
         }
-        for (name, uid, host) in delete {
-            if self.index.is_wanted_again(&id, &host, applied.asked.as_deref()) {
+        for DoomedChild { name, uid, host, handed_over } in delete {
+            // The Ingresses may have changed since this was planned.
+            if self.index.is_wanted_again(&id, &host, applied.asked.as_deref())
+                || (handed_over && !self.index.is_exposed_by_another(&id, &host))
+            {
                 applied.again = Some(RetryClass::Now);
                 continue;
             }

@@ -71,6 +71,22 @@ impl PangolinIndex {
         claims && state.claimants.get(id).is_some_and(changed)
     }
 
+    /// The owner of a host, if it is another Ingress.
+    fn other_owner(&self, id: &IngressId, host: &str) -> Option<IngressId> {
+        let owner = Fqdn::parse(host).ok().and_then(|host| self.holder(&host))?;
+        (owner != *id).then_some(owner)
+    }
+
+    /// Whether another Ingress owns a host.
+    pub(crate) fn is_owned_by_another(&self, id: &IngressId, host: &str) -> bool {
+        self.other_owner(id, host).is_some()
+    }
+
+    /// Whether another Ingress owns a host and has a child for it (crd mode).
+    pub(crate) fn is_exposed_by_another(&self, id: &IngressId, host: &str) -> bool {
+        self.other_owner(id, host).is_some_and(|owner| self.has_child(&owner, host))
+    }
+
     /// Takes note of a resource that is left for the owner of its host. The pass that left it comes again when nobody claims the host any more.
     pub(crate) fn leave(&self, host: &Fqdn, key: &Key) {
         let mut state = self.lock();

@@ -328,7 +328,7 @@ async fn a_child_that_has_the_wanted_host_keeps_its_name() {
         let names = |children: &BTreeMap<String, ChildFacts>| {
             let plan = judged(&app, children, &mut Memory::default()).plan;
             let apply: Vec<String> = plan.apply.into_iter().map(|(name, ..)| name).collect();
-            (apply, plan.delete.into_iter().map(|(name, ..)| name).collect::<Vec<_>>())
+            (apply, plan.delete.into_iter().map(|doomed| doomed.name).collect::<Vec<_>>())
         };
         let usual = names(&BTreeMap::new()).0.remove(0);
         assert_ne!(usual, made);
