@@ -12,7 +12,7 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
 use crate::index::{Claimant, IngressId, Key};
-use crate::plan::api::ingress_mark;
+use crate::plan::api::{Ensure, ingress_mark};
 use crate::plan::crd::{CrdPlan, DoomedChild};
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
@@ -141,6 +141,18 @@ impl ApplyResult {
                 other.undotted(),
                 owner.path()
             );
+        }
+    }
+
+    /// A host that has no resource.
+    fn drop_host(&mut self, host: &str) {
+        self.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| known != host));
+    }
+
+    /// Resources that were not tried: those of them that do not exist are not exposed.
+    fn forget_unmade(&mut self, rest: &[Ensure]) {
+        for ensure in rest.iter().filter(|ensure| ensure.current.is_none()) {
+            self.drop_host(ensure.settings.host.undotted());
         }
     }
 

@@ -110,17 +110,15 @@ impl PangolinSystem {
         if blocked && !protect.is_empty() && applied.noted.is_some() && !self.erase_digest(applied).await {
             return Vec::new();
         }
-        for protect in protect {
-            applied.memory.known.remove(&protect.id);
-            applied.memory.applied = NOTHING;
-            if let Err(error) = self.protect(pangolin, &protect).await {
-                self.failed(&protect.host, &error, applied);
-            }
+        if !self.protect_all(pangolin, protect, applied).await {
+            applied.forget_unmade(&ensure);
+            return Vec::new();
         }
         // A digest that is the wanted one already stays true while what it names is compared and repaired.
         let changes =
             applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
         if (changes || restored) && applied.noted.is_some() && !self.erase_digest(applied).await {
+            applied.forget_unmade(&ensure);
             return Vec::new();
         }
         applied.read = !ensure.is_empty();
@@ -138,8 +136,23 @@ impl PangolinSystem {
         refused
     }
 
-    /// Makes sure of resources, one after the other. Returns whether each was tried to its end, and the hosts that Pangolin refuses; these do
-    /// not delay the deletion of unwanted resources.
+    /// Makes resources stricter, until the server itself fails. Returns whether all were tried.
+    async fn protect_all(&self, pangolin: &dyn Pangolin, protect: Vec<Protect>, applied: &mut ApplyResult) -> bool {
+        for protect in protect {
+            applied.memory.known.remove(&protect.id);
+            applied.memory.applied = NOTHING;
+            if let Err(error) = self.protect(pangolin, &protect).await {
+                self.failed(&protect.host, &error, applied);
+                if error.concerns_server() {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Makes sure of resources, one after the other, until the server itself fails. Returns whether each was tried to its end, and the hosts
+    /// that Pangolin refuses; these do not delay the deletion of unwanted resources.
     async fn ensure_all(
         &self,
         pangolin: &dyn Pangolin,
@@ -148,20 +161,30 @@ impl PangolinSystem {
         applied: &mut ApplyResult,
     ) -> (bool, Vec<Fqdn>) {
         let (mut complete, mut refused) = (true, Vec::new());
-        for ensure in ensure {
-            if tokio::time::Instant::now() > until {
+        let (all, mut rest) = (ensure.len(), ensure.into_iter());
+        while let Some(ensure) = rest.next() {
+            // The first one is always made, so that an Ingress that changes all the time is exposed.
+            let changed = rest.len() + 1 < all && self.has_changed(applied);
+            if changed || tokio::time::Instant::now() > until {
                 // What is done so far is remembered; the rest is done in the next pass.
                 applied.again = Some(RetryClass::Now);
+                applied.forget_unmade(&[ensure]);
+                applied.forget_unmade(rest.as_slice());
                 return (false, refused);
             }
             let host = ensure.settings.host.clone();
             let (current, overlap) = (ensure.current, ensure.overlap.clone());
-            let Err(error) = self.ensure(pangolin, ensure, applied).await else { continue };
+            let ensured = self.ensure(pangolin, ensure, applied).await;
+            if self.is_handed_over(&applied.key, host.undotted()) {
+                // Its owner may have found it as wanted before this pass wrote to it.
+                self.index.overwritten(&host, &applied.key);
+            }
+            let Err(error) = ensured else { continue };
             let name = host.undotted();
             match current {
                 // The known state may be wrong.
                 Some(id) => drop(applied.memory.known.remove(&id)),
-                None => applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != name)),
+                None => applied.drop_host(name),
             }
             if matches!(
                 error,
@@ -177,6 +200,10 @@ impl PangolinSystem {
                 ErrorClass::Object => refused.push(host),
                 ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
             }
+            if error.concerns_server() {
+                applied.forget_unmade(rest.as_slice());
+                break;
+            }
         }
         (complete, refused)
     }
@@ -188,13 +215,19 @@ impl PangolinSystem {
         until: tokio::time::Instant,
         applied: &mut ApplyResult,
     ) {
+        let mut down = None;
         for doomed in delete {
             if tokio::time::Instant::now() > until {
                 applied.again = Some(RetryClass::Now);
                 return;
             }
             applied.memory.known.remove(&doomed.id);
-            match self.remove(pangolin, &applied.key, applied.asked.as_deref(), &doomed).await {
+            let removed = match &down {
+                None => self.remove(pangolin, &applied.key, applied.asked.as_deref(), &doomed).await,
+                // The server is not asked again; each host that stays public is reported.
+                Some(error) => Err(PangolinError::clone(error)),
+            };
+            match removed {
                 Ok(Removed::WantedAgain) => applied.again = Some(RetryClass::Now),
                 Ok(removed) => {
                     applied.memory.exposed.remove(&doomed.host);
@@ -206,13 +239,18 @@ impl PangolinSystem {
                 }
                 Err(error) => {
                     let before = applied.refusals.len();
-                    self.failed(&doomed.host, &error, applied);
+                    if down.is_none() {
+                        self.failed(&doomed.host, &error, applied);
+                    } else {
+                        applied.refused_by_pangolin(&doomed.host, &error);
+                    }
                     let refused = applied.refusals.get_mut(before).filter(|_| !doomed.twice);
                     if let Some(refusal) = refused.map(|refused| &mut refused.refusal) {
                         refusal.reason = Reason::StillExposed;
                         refusal.message = format!("{} stays public until it can be deleted: {error}", doomed.host);
                         applied.memory.left.insert(doomed.host);
                     }
+                    down = down.or_else(|| Some(error).filter(PangolinError::concerns_server));
                 }
             }
         }
@@ -231,25 +269,23 @@ impl PangolinSystem {
                 self.index.touch_holder(&host, &applied.key);
             }
         }
-        self.note(error);
+        if !self.writer.may_write() {
+            // Another replica goes on; nothing is wrong with Pangolin.
+            applied.again = Some(RetryClass::Transient);
+            return;
+        }
+        if let Some(link) = self.link.as_ref().filter(|_| error.concerns_server()) {
+            link.note(error);
+        }
         applied.refused_by_pangolin(host, error);
     }
 
-    /// How long ago a write to one of these hosts was sent whose effect is not known.
+    /// How long ago a write to one of these hosts was sent whose effect is not known; [`DOUBT`] where everything is to be read now.
     pub(crate) fn doubt_about(&self, hosts: &[Fqdn]) -> Option<Duration> {
+        let overwritten = self.index.take_overwritten(hosts).then_some(DOUBT);
         let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         let ages = hosts.iter().filter_map(|host| doubts.get(host.undotted())).map(tokio::time::Instant::elapsed);
-        ages.min().filter(|age| *age < DOUBT)
-    }
-
-    /// Records a failed write. A missing permission for one kind of write, or an object that the server fails at, proves nothing about the
-    /// others.
-    fn note(&self, error: &PangolinError) {
-        use PangolinError::{Forbidden, Protocol, Server};
-        let of_one = matches!(error, Forbidden { .. } | Server { .. } | Protocol { .. });
-        if let Some(link) = self.link.as_ref().filter(|_| !of_one) {
-            link.note(error);
-        }
+        ages.min().filter(|age| *age < DOUBT).or(overwritten)
     }
 
     /// Removes the digest from the Ingress before something is changed that the list does not show: after a crash, what is there is read.
@@ -310,6 +346,12 @@ impl PangolinSystem {
     fn is_handed_over(&self, key: &Key, host: &str) -> bool {
         let taker = signpost_dns::Fqdn::parse(host).ok().and_then(|host| self.index.taker(&host));
         taker.is_some_and(|taker| *key != Key::Ingress(taker))
+    }
+
+    /// Whether the Ingress asks for something else than this pass does: perhaps for stricter access, which does not wait for slow answers.
+    fn has_changed(&self, applied: &ApplyResult) -> bool {
+        let (Key::Ingress(id), Some(asked)) = (&applied.key, &applied.asked) else { return false };
+        self.index.claimant(id).is_none_or(|now| !asked.asks_the_same(&now))
     }
 
     /// Why a resource is not deleted although that was planned: the Ingresses may have changed since.

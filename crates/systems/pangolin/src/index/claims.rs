@@ -103,6 +103,19 @@ impl PangolinIndex {
         self.lock().left.remove(host);
     }
 
+    /// Takes note of a host that a pass wrote to after another Ingress had become its owner. That one reads everything again, at once.
+    pub(crate) fn overwritten(&self, host: &Fqdn, by: &Key) {
+        self.lock().overwritten.insert(host.clone());
+        self.touch_holder(host, by);
+    }
+
+    /// Whether one of these hosts was written over; each is reported once.
+    pub(crate) fn take_overwritten(&self, hosts: &[Fqdn]) -> bool {
+        let mut state = self.lock();
+        let found: Vec<bool> = hosts.iter().map(|host| state.overwritten.remove(host)).collect();
+        found.contains(&true)
+    }
+
     /// Replaces what is known of an Ingress; returns who is concerned besides itself.
     pub(super) fn replace(
         &self,
@@ -127,11 +140,12 @@ impl PangolinIndex {
         }
         for host in old.iter().filter(|host| !new.contains(host)) {
             concerned.extend(state.claims.remove(host, id).map(|claim| claim.holder.clone()));
-            if state.claims.holder_of(host).is_none()
-                && let Some(key) = state.left.remove(host)
-            {
-                // Its next owner never took it.
-                self.queue.touch(key, Touch::One(()));
+            if state.claims.holder_of(host).is_none() {
+                state.overwritten.remove(host);
+                if let Some(key) = state.left.remove(host) {
+                    // Its next owner never took it.
+                    self.queue.touch(key, Touch::One(()));
+                }
             }
         }
         if let Some(next) = next {

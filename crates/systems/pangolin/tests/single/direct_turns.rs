@@ -90,6 +90,66 @@ async fn a_slow_pass_does_not_write_over_the_ingress_that_takes_its_host() {
     quiet.assert_served("api", 9000);
 }
 
+/// Access becomes stricter while a slow pass makes one host after the other: it does not go on to make open ones.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_ends_when_its_ingress_asks_for_a_login() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    quiet.server.pause_each(Duration::from_secs(10));
+    let hosts = ["a.ns.test", "b.ns.test", "c.ns.test", "d.ns.test"];
+    quiet.bed.expose("app", &hosts).await;
+    seconds(15).await;
+    quiet.bed.annotate("app", "sso", Some("true")).await;
+    let mut protected = None;
+    for second in 0..400 {
+        seconds(1).await;
+        let state = quiet.server.state();
+        let open: Vec<&str> = state
+            .resources
+            .values()
+            .filter(|row| row.sso != Some(true) && state.targets.values().any(|target| target.resource == row.id))
+            .map(|row| row.full_domain.as_str())
+            .collect();
+        assert!(open.iter().all(|host| *host == hosts[0]), "{open:?} after {second} seconds");
+        if open.is_empty() && !state.targets.is_empty() {
+            protected.get_or_insert(second);
+        }
+    }
+    assert!(protected.is_some_and(|second| second < 60), "{protected:?}");
+    assert_eq!(quiet.server.state().targets.len(), hosts.len());
+}
+
+/// An older Ingress takes a host and gives it back at once, while its first write is on its way: the younger one finds that nothing is to be
+/// done, and looks again after that write.
+#[tokio::test(start_paused = true)]
+async fn a_slow_take_over_that_is_called_off_leaves_the_host_as_it_was() {
+    let other = |rules: serde_json::Value| {
+        let mut all = rules.as_array().unwrap().clone();
+        all.extend(crate::common::bed::rules(&["other.ns.test"]).as_array().unwrap().clone());
+        json!({"spec": {"rules": all}})
+    };
+    // Another Service, which the list of resources shows, and another path, which it does not show.
+    let exact = json!([{"host": "app.ns.test", "http": {"paths": [path("/only", "Exact", "app", 80)]}}]);
+    for taken in [Quiet::to("api", 9000), exact] {
+        let quiet = Quiet::new().await;
+        let [older, younger] = quiet.bed.two_ages(["a.ns.test", "b.ns.test"]).await;
+        quiet.bed.patch(older, other(json!([]))).await;
+        quiet.bed.patch(younger, json!({"spec": {"rules": Quiet::to("app", 80)}})).await;
+        seconds(20).await;
+        quiet.assert_served("app", 80);
+        quiet.server.calls();
+        quiet.server.slow("POST /v1/target/", Duration::from_secs(10));
+        quiet.bed.patch(older, other(taken.clone())).await;
+        seconds(2).await;
+        assert!(quiet.server.calls().iter().any(|call| call.starts_with("POST /v1/target/")), "{taken}");
+        quiet.bed.patch(older, other(json!([]))).await;
+        seconds(30).await;
+        quiet.assert_served("app", 80);
+        let state = quiet.server.state();
+        assert_eq!((state.resources.len(), state.targets.len()), (2, 2), "{taken}");
+    }
+}
+
 /// A host that its Ingress gives up and names again, while the pass in between is still writing, is never deleted.
 #[tokio::test(start_paused = true)]
 async fn a_slow_pass_does_not_delete_a_host_that_its_ingress_wants_again() {
@@ -441,17 +501,6 @@ async fn r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set() {
     assert_eq!(unlimited.server.state().targets.len(), 60, "{created:?}");
 }
 
-/// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.
-#[tokio::test(start_paused = true)]
-async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
-    let quiet = Quiet::new().await;
-    for (name, host) in [("one", "ns.test"), ("two", "wild.test")] {
-        quiet.bed.expose(name, &[host]).await;
-        seconds(5).await;
-        let expected = Answer::Served(vec![format!("app.{}.svc.cluster.local:80", quiet.bed.namespace)]);
-        assert_eq!(quiet.server.state().answer(host, "/"), expected, "{host}");
-    }
-}
 /// Until a deletion or a protection is done, something is public that nobody wants to be: neither waits for the rate.
 #[tokio::test(start_paused = true)]
 async fn r087_deletions_and_protections_are_not_limited() {
@@ -478,3 +527,14 @@ async fn r087_deletions_and_protections_are_not_limited() {
     assert_eq!(quiet.server.state().resources.len(), 0, "deleted in two seconds");
 }
 
+/// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.
+#[tokio::test(start_paused = true)]
+async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
+    let quiet = Quiet::new().await;
+    for (name, host) in [("one", "ns.test"), ("two", "wild.test")] {
+        quiet.bed.expose(name, &[host]).await;
+        seconds(5).await;
+        let expected = Answer::Served(vec![format!("app.{}.svc.cluster.local:80", quiet.bed.namespace)]);
+        assert_eq!(quiet.server.state().answer(host, "/"), expected, "{host}");
+    }
+}

@@ -99,6 +99,7 @@ mod direct_faults;
 mod direct_histories;
 mod direct_ingresses;
 mod direct_late;
+mod direct_outage;
 mod direct_rest;
 mod direct_targets;
 mod direct_turns;
