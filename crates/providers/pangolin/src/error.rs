@@ -256,6 +256,19 @@ impl PangolinError {
         }
     }
 
+    /// Whether it is about the server as a whole, so that a call about another object would fail too. A missing permission is about one kind
+    /// of call, and the server answers with status 500 where it fails at one object.
+    pub fn concerns_server(&self) -> bool {
+        match self {
+            Self::Server { status, .. } => (502..=504).contains(status),
+            Self::Forbidden { .. } | Self::NotFound { .. } | Self::Protocol { .. } | Self::Incomplete { .. } => false,
+            _ => match self.class() {
+                ErrorClass::Object => false,
+                ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => true,
+            },
+        }
+    }
+
     /// Whether the request may have taken effect although it failed.
     pub fn is_ambiguous(&self) -> bool {
         matches!(

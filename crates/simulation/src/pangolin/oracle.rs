@@ -195,6 +195,16 @@ const ALLOWED: Allowed = Allowed {
 /// How long something that was changed at the dashboard may stay so: until the next comparison, or the one that reads everything.
 const BY_HAND: Duration = Duration::from_mins(13);
 
+/// How long a watch that broke may take until it shows everything again.
+const WATCHED: Duration = Duration::from_mins(1);
+
+/// Whether the operator has seen a change of that time. With a watch that is late, it still works on an older Ingress, and what it finds in
+/// Pangolin may be what the newer one asks for by chance.
+fn is_seen(bed: &PangolinBed, changed: Instant, now: Instant) -> bool {
+    let struck = bed.world.strikes.of(|_| false).any;
+    struck.is_none_or(|until| until < changed || until + WATCHED < now)
+}
+
 /// Looks for hosts that one Ingress has asked for and that are not served for longer than their own faults explain.
 pub async fn look(bed: &Arc<PangolinBed>) -> bool {
     let (now, mut clear) = (Instant::now(), true);
@@ -204,7 +214,11 @@ pub async fn look(bed: &Arc<PangolinBed>) -> bool {
         let (Some(wish), Some(touched)) = (asked.alone(bed, host), bed.touched(host)) else { continue };
         let (wanted, there) = (wish.answers(host), served(bed, host, Count::Targets));
         if wanted == there && is_protected(bed, host, wish.sso) {
-            bed.settled().entry(host.clone()).or_insert(Settled { since: now, answers: wanted });
+            if is_seen(bed, touched.at, now) {
+                bed.settled().entry(host.clone()).or_insert(Settled { since: now, answers: wanted });
+            } else {
+                clear = false;
+            }
             continue;
         }
         clear = false;

@@ -11,15 +11,16 @@ use signpost_planning::Reason;
 use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
-use crate::index::{IngressId, Key};
-use crate::plan::api::ingress_mark;
-use crate::plan::crd::CrdPlan;
+use crate::index::{Claimant, IngressId, Key};
+use crate::plan::api::{Ensure, ingress_mark};
+use crate::plan::crd::{CrdPlan, DoomedChild};
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
-/// How many passes per second may call Pangolin about their Ingress, where no rate was set: each call costs the server a password hash. A pass
-/// that finds everything in the list calls nothing and does not wait.
+/// How many passes per second may create or change resources of Pangolin, where no rate was set: each call costs the server a password hash. A
+/// pass that finds everything in the list calls nothing and does not wait. A pass that only deletes or protects does not wait either: until it
+/// is done, something is public that nobody wants to be.
 const USUAL_RATE: u32 = 10;
 
 /// The result of a plan.
@@ -60,6 +61,8 @@ pub struct ApplyResult {
     pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
     /// Whether a write was sent whose effect is not known (direct mode).
     pub(crate) unsure: bool,
+    /// What the Ingress asked for when this was planned.
+    pub(crate) asked: Option<Arc<Claimant>>,
 }
 
 /// One thing that was changed.
@@ -141,6 +144,18 @@ impl ApplyResult {
         }
     }
 
+    /// A host that has no resource.
+    fn drop_host(&mut self, host: &str) {
+        self.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| known != host));
+    }
+
+    /// Resources that were not tried: those of them that do not exist are not exposed.
+    fn forget_unmade(&mut self, rest: &[Ensure]) {
+        for ensure in rest.iter().filter(|ensure| ensure.current.is_none()) {
+            self.drop_host(ensure.settings.host.undotted());
+        }
+    }
+
     /// The current state of Pangolin.
     fn know(&mut self, id: ResourceId, stored: Stored) {
         self.memory.known.insert(id, stored);
@@ -166,6 +181,7 @@ impl PangolinSystem {
             blocked,
             classes,
             abandoned,
+            asked,
         } = plan;
         if let Some(abandoned) = &abandoned {
             self.abandon(&key, abandoned, Vec::new());
@@ -193,12 +209,13 @@ impl PangolinSystem {
             paused: false,
             classes,
             unsure: false,
+            asked,
         };
         match delivery {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
             Delivery::Api(plan) => {
-                if self.policy.rate.is_none() && plan.calls() {
+                if self.policy.rate.is_none() && !plan.ensure.is_empty() {
                     self.pace(USUAL_RATE).await;
                 }
                 let failed = self.apply_resources(plan, blocked, &mut applied).await;
@@ -235,6 +252,11 @@ impl PangolinSystem {
         let mut complete = true;
         for (name, host, content) in apply {
             let Some(owner) = &owner else { continue };
+            if self.index.is_owned_by_another(&id, &host) {
+                // An older Ingress has named the host since this was planned.
+                (complete, applied.again) = (false, Some(RetryClass::Transient));
+                continue;
+            }
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner.clone())));
             let done = self.writer.apply_child(&child, &content).await;
             let (ingress, tunnel, spec) = (&id.name, &applied.tunnel, &content["spec"]);
@@ -271,7 +293,14 @@ impl PangolinSystem {
             // Their replacement is not there yet.
             return;
         }
-        for (name, uid, host) in delete {
+        for DoomedChild { name, uid, host, handed_over } in delete {
+            // The Ingresses may have changed since this was planned.
+            if self.index.is_wanted_again(&id, &host, applied.asked.as_deref())
+                || (handed_over && !self.index.is_exposed_by_another(&id, &host))
+            {
+                applied.again = Some(RetryClass::Now);
+                continue;
+            }
             let mut owner = applied.identity.as_ref().map(Identity::owner_reference).unwrap_or_default();
             owner.uid = uid;
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));

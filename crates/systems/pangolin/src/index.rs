@@ -66,6 +66,10 @@ struct State {
     claims: Claims<Fqdn, IngressId>,
     /// Claimed hosts that their Ingress could not expose at its last pass (direct mode).
     refused: BTreeMap<IngressId, BTreeSet<Fqdn>>,
+    /// Hosts whose resource waits for its next owner, and which pass left it (direct mode).
+    left: BTreeMap<Fqdn, Key>,
+    /// Hosts that an Ingress wrote to after it had given them up: their owner reads them again (direct mode).
+    overwritten: BTreeSet<Fqdn>,
     /// The hosts that each Ingress claims, with the domains that were known then.
     claimed: BTreeMap<IngressId, Vec<Fqdn>>,
     /// Controllers by class.

@@ -223,6 +223,8 @@ pub struct Plan {
     pub(crate) classes: Option<(Option<String>, Option<Box<str>>)>,
     /// Hosts that it owns and cannot expose (direct mode).
     pub(crate) abandoned: Option<Abandoned>,
+    /// What the Ingress asked for.
+    pub(crate) asked: Option<Arc<Claimant>>,
 }
 
 /// Hosts that an Ingress owns and cannot expose.
@@ -267,6 +269,7 @@ impl Plan {
             blocked: false,
             classes: None,
             abandoned: None,
+            asked: None,
         }
     }
 }
@@ -341,6 +344,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
                 memory.identity = Some(wanted.claimant.identity.clone());
                 plan.managed = true;
                 plan.tunnel.clone_from(&wanted.reference);
+                plan.asked = Some(Arc::clone(&wanted.claimant));
             }
             plan.identity.clone_from(&memory.identity);
             // Deleted before its first pass: only its name is known, which is enough for an event.

@@ -48,7 +48,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting::new(
         "PIC_RECONCILE_RATE",
         "NUMBER",
-        "Passes per second at most; 0 is no limit. Without it, 10 for passes of api mode that call Pangolin about their Ingress",
+        "Passes per second at most; 0 is no limit. Without it, 10 for passes of api mode that create or change something in Pangolin",
     ),
     Setting::new(
         "PIC_MULTI_HOST",
@@ -307,7 +307,7 @@ impl PangolinConfig {
         let mode = settings.choice("PIC_MODE", &[("crd", Mode::Crd), ("api", Mode::Api)]).unwrap_or_default();
         let policy = Policy {
             mode,
-            default_tunnel: default_tunnel(settings),
+            default_tunnel: default_tunnel(settings, mode),
             mapping: lines(settings, "PIC_TUNNEL_CLASS_MAPPING", TunnelMapping::parse),
             tunnel_namespace: settings.parse("PIC_TUNNEL_NAMESPACE", label),
             allowed: lines(settings, "PIC_TUNNEL_ALLOW", TunnelAllowance::parse),
@@ -373,7 +373,10 @@ impl PangolinConfig {
     }
 }
 
-fn default_tunnel(settings: &mut Settings) -> Option<String> {
+/// The longest name of a site in Pangolin.
+const LONGEST_SITE: usize = 255;
+
+fn default_tunnel(settings: &mut Settings, mode: Mode) -> Option<String> {
     let (name, older) = ("PIC_DEFAULT_TUNNEL_NAME", "PANGOLIN_DEFAULT_TUNNEL_NAME");
     let (newest, old) = (settings.given(name).map(str::to_owned), settings.given(older).map(str::to_owned));
     if let (Some(newest), Some(old)) = (&newest, &old)
@@ -385,10 +388,21 @@ fn default_tunnel(settings: &mut Settings) -> Option<String> {
     }
     let given = newest.or(old)?;
     let parts: Vec<&str> = given.split('/').collect();
-    let fine =
+    let is_tunnel =
         (1..=2).contains(&parts.len()) && parts.iter().all(|part| part.split('.').all(|part| label(part).is_ok()));
-    if !fine {
-        settings.problem(name, format!("{given:?} is not a tunnel: write name or namespace/name"));
+    match mode {
+        Mode::Crd if !is_tunnel => {
+            let why =
+                "is not a PangolinTunnel: write name or namespace/name, with lower-case letters, digits, '-' and '.'";
+            settings.problem(name, format!("{given:?} {why}"));
+        }
+        // People name sites as they like.
+        Mode::Api if given.chars().count() > LONGEST_SITE || given.chars().any(char::is_control) => {
+            let why =
+                format!("is not the name of a site: it has control characters, or more than {LONGEST_SITE} characters");
+            settings.problem(name, format!("{given:?} {why}"));
+        }
+        Mode::Crd | Mode::Api => {}
     }
     Some(given)
 }
@@ -562,6 +576,21 @@ mod tests {
         assert_eq!(read(&[older]).unwrap().policy.default_tunnel.as_deref(), Some("edge"));
         assert!(read(&[older, ("PIC_DEFAULT_TUNNEL_NAME", "edge")]).is_ok());
         assert!(read(&[older, ("PIC_DEFAULT_TUNNEL_NAME", "other")]).unwrap_err()[0].contains("differs"));
+    }
+
+    /// A person names a site in the dashboard, with any characters. The name of a PangolinTunnel is a Kubernetes name.
+    #[test]
+    fn the_default_tunnel_is_a_site_of_any_name_in_api_mode_alone() {
+        for name in ["Home Lab", "Büro", "EU-1", "a/b/c", "x_y"] {
+            let site = ("PIC_DEFAULT_TUNNEL_NAME", name);
+            assert_eq!(read(&[&API[..], &[site]].concat()).unwrap().policy.default_tunnel.as_deref(), Some(name));
+            let problems = read(&[site]).unwrap_err();
+            assert!(problems.len() == 1 && problems[0].contains("is not a PangolinTunnel"), "{name}: {problems:?}");
+        }
+        for name in ["a\nb".to_owned(), "x".repeat(256)] {
+            let problems = read(&[&API[..], &[("PIC_DEFAULT_TUNNEL_NAME", name.as_str())]].concat()).unwrap_err();
+            assert!(problems.len() == 1 && problems[0].contains("is not the name of a site"), "{problems:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! New routes come first, the most specific one before the others. Then changed ones, in place. Then the old ones are deleted, the least
 //! specific one first. A resource that becomes public does so after its targets are right; one that becomes protected, before.
+//! New headers come after the targets that they are for.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use signpost_provider_pangolin::{
 };
 
 use super::{ApplyResult, What};
-use crate::index::{APPLIED_ANNOTATION, Key};
+use crate::index::{APPLIED_ANNOTATION, Claimant, Key};
 use crate::plan::DOUBT;
 use crate::plan::api::{ApiPlan, Doomed, Ensure, Protect};
 use crate::{NAME, PangolinSystem};
@@ -25,6 +26,18 @@ use crate::{NAME, PangolinSystem};
 const LONGEST: Duration = Duration::from_mins(4);
 /// No digest is empty: the next pass compares everything.
 const NOTHING: Option<(String, Timestamp)> = Some((String::new(), Timestamp::UNIX_EPOCH));
+
+/// What became of a resource that is not wanted.
+enum Removed {
+    /// It is deleted.
+    Done,
+    /// There is nothing of ours to delete.
+    Absent,
+    /// Another Ingress takes it over.
+    HandedOver,
+    /// Its own Ingress wants it again.
+    WantedAgain,
+}
 
 /// The changes of the targets of a resource.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,6 +81,11 @@ pub(crate) fn target_changes(current: &[Target], wanted: &[TargetSettings]) -> T
     changes
 }
 
+/// Whether there is a target that is changed or deleted.
+fn has_unwanted(current: &[Target], wanted: &[TargetSettings]) -> bool {
+    target_changes(current, wanted).keep.len() < current.len()
+}
+
 /// Whether a target is for the path that is wanted.
 fn same_route(settings: &TargetSettings, target: &Target) -> bool {
     let wanted = settings.path.as_ref().map_or(("", ""), |path| (path.text(), path.matching().as_str()));
@@ -77,8 +95,11 @@ fn same_route(settings: &TargetSettings, target: &Target) -> bool {
 impl PangolinSystem {
     /// Returns the hosts that Pangolin does not let it have.
     pub(super) async fn apply_resources(&self, plan: ApiPlan, blocked: bool, applied: &mut ApplyResult) -> Vec<Fqdn> {
-        let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused } = plan;
+        let ApiPlan { ensure, delete, protect, digest, noted, restored, managed, paused, left } = plan;
         let Some(link) = &self.link else { return Vec::new() };
+        for host in &left {
+            self.index.leave(host, &applied.key);
+        }
         let until = tokio::time::Instant::now() + LONGEST;
         let pangolin = &*link.pangolin;
         (applied.paused, applied.noted) = (paused > 0, noted);
@@ -89,17 +110,15 @@ impl PangolinSystem {
         if blocked && !protect.is_empty() && applied.noted.is_some() && !self.erase_digest(applied).await {
             return Vec::new();
         }
-        for protect in protect {
-            applied.memory.known.remove(&protect.id);
-            applied.memory.applied = NOTHING;
-            if let Err(error) = self.protect(pangolin, &protect).await {
-                self.failed(&protect.host, &error, applied);
-            }
+        if !self.protect_all(pangolin, protect, applied).await {
+            applied.forget_unmade(&ensure);
+            return Vec::new();
         }
         // A digest that is the wanted one already stays true while what it names is compared and repaired.
         let changes =
             applied.noted.as_deref() != Some(&*digest) && ensure.iter().any(|ensure| ensure.current.is_some());
         if (changes || restored) && applied.noted.is_some() && !self.erase_digest(applied).await {
+            applied.forget_unmade(&ensure);
             return Vec::new();
         }
         applied.read = !ensure.is_empty();
@@ -117,8 +136,23 @@ impl PangolinSystem {
         refused
     }
 
-    /// Makes sure of resources, one after the other. Returns whether each was tried to its end, and the hosts that Pangolin refuses; these do
-    /// not delay the deletion of unwanted resources.
+    /// Makes resources stricter, until the server itself fails. Returns whether all were tried.
+    async fn protect_all(&self, pangolin: &dyn Pangolin, protect: Vec<Protect>, applied: &mut ApplyResult) -> bool {
+        for protect in protect {
+            applied.memory.known.remove(&protect.id);
+            applied.memory.applied = NOTHING;
+            if let Err(error) = self.protect(pangolin, &protect).await {
+                self.failed(&protect.host, &error, applied);
+                if error.concerns_server() {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Makes sure of resources, one after the other, until the server itself fails. Returns whether each was tried to its end, and the hosts
+    /// that Pangolin refuses; these do not delay the deletion of unwanted resources.
     async fn ensure_all(
         &self,
         pangolin: &dyn Pangolin,
@@ -127,20 +161,30 @@ impl PangolinSystem {
         applied: &mut ApplyResult,
     ) -> (bool, Vec<Fqdn>) {
         let (mut complete, mut refused) = (true, Vec::new());
-        for ensure in ensure {
-            if tokio::time::Instant::now() > until {
+        let (all, mut rest) = (ensure.len(), ensure.into_iter());
+        while let Some(ensure) = rest.next() {
+            // The first one is always made, so that an Ingress that changes all the time is exposed.
+            let changed = rest.len() + 1 < all && self.has_changed(applied);
+            if changed || tokio::time::Instant::now() > until {
                 // What is done so far is remembered; the rest is done in the next pass.
                 applied.again = Some(RetryClass::Now);
+                applied.forget_unmade(&[ensure]);
+                applied.forget_unmade(rest.as_slice());
                 return (false, refused);
             }
             let host = ensure.settings.host.clone();
             let (current, overlap) = (ensure.current, ensure.overlap.clone());
-            let Err(error) = self.ensure(pangolin, ensure, applied).await else { continue };
+            let ensured = self.ensure(pangolin, ensure, applied).await;
+            if self.is_handed_over(&applied.key, host.undotted()) {
+                // Its owner may have found it as wanted before this pass wrote to it.
+                self.index.overwritten(&host, &applied.key);
+            }
+            let Err(error) = ensured else { continue };
             let name = host.undotted();
             match current {
                 // The known state may be wrong.
                 Some(id) => drop(applied.memory.known.remove(&id)),
-                None => applied.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| *known != name)),
+                None => applied.drop_host(name),
             }
             if matches!(
                 error,
@@ -156,6 +200,10 @@ impl PangolinSystem {
                 ErrorClass::Object => refused.push(host),
                 ErrorClass::Transient | ErrorClass::Throttled(_) | ErrorClass::Settings => complete = false,
             }
+            if error.concerns_server() {
+                applied.forget_unmade(rest.as_slice());
+                break;
+            }
         }
         (complete, refused)
     }
@@ -167,28 +215,42 @@ impl PangolinSystem {
         until: tokio::time::Instant,
         applied: &mut ApplyResult,
     ) {
+        let mut down = None;
         for doomed in delete {
             if tokio::time::Instant::now() > until {
                 applied.again = Some(RetryClass::Now);
                 return;
             }
             applied.memory.known.remove(&doomed.id);
-            match self.remove(pangolin, &applied.key, &doomed).await {
-                Ok(deleted) => {
+            let removed = match &down {
+                None => self.remove(pangolin, &applied.key, applied.asked.as_deref(), &doomed).await,
+                // The server is not asked again; each host that stays public is reported.
+                Some(error) => Err(PangolinError::clone(error)),
+            };
+            match removed {
+                Ok(Removed::WantedAgain) => applied.again = Some(RetryClass::Now),
+                Ok(removed) => {
                     applied.memory.exposed.remove(&doomed.host);
-                    if deleted == Some(Deleted::Done) {
-                        applied.changed(What::Deleted, &doomed.host, doomed.id.to_string());
+                    match (removed, Fqdn::parse(&doomed.host)) {
+                        (Removed::Done, _) => applied.changed(What::Deleted, &doomed.host, doomed.id.to_string()),
+                        (Removed::HandedOver, Ok(host)) => self.index.leave(&host, &applied.key),
+                        _ => {}
                     }
                 }
                 Err(error) => {
                     let before = applied.refusals.len();
-                    self.failed(&doomed.host, &error, applied);
+                    if down.is_none() {
+                        self.failed(&doomed.host, &error, applied);
+                    } else {
+                        applied.refused_by_pangolin(&doomed.host, &error);
+                    }
                     let refused = applied.refusals.get_mut(before).filter(|_| !doomed.twice);
                     if let Some(refusal) = refused.map(|refused| &mut refused.refusal) {
                         refusal.reason = Reason::StillExposed;
                         refusal.message = format!("{} stays public until it can be deleted: {error}", doomed.host);
                         applied.memory.left.insert(doomed.host);
                     }
+                    down = down.or_else(|| Some(error).filter(PangolinError::concerns_server));
                 }
             }
         }
@@ -207,25 +269,23 @@ impl PangolinSystem {
                 self.index.touch_holder(&host, &applied.key);
             }
         }
-        self.note(error);
+        if !self.writer.may_write() {
+            // Another replica goes on; nothing is wrong with Pangolin.
+            applied.again = Some(RetryClass::Transient);
+            return;
+        }
+        if let Some(link) = self.link.as_ref().filter(|_| error.concerns_server()) {
+            link.note(error);
+        }
         applied.refused_by_pangolin(host, error);
     }
 
-    /// How long ago a write to one of these hosts was sent whose effect is not known.
+    /// How long ago a write to one of these hosts was sent whose effect is not known; [`DOUBT`] where everything is to be read now.
     pub(crate) fn doubt_about(&self, hosts: &[Fqdn]) -> Option<Duration> {
+        let overwritten = self.index.take_overwritten(hosts).then_some(DOUBT);
         let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         let ages = hosts.iter().filter_map(|host| doubts.get(host.undotted())).map(tokio::time::Instant::elapsed);
-        ages.min().filter(|age| *age < DOUBT)
-    }
-
-    /// Records a failed write. A missing permission for one kind of write, or an object that the server fails at, proves nothing about the
-    /// others.
-    fn note(&self, error: &PangolinError) {
-        use PangolinError::{Forbidden, Protocol, Server};
-        let of_one = matches!(error, Forbidden { .. } | Server { .. } | Protocol { .. });
-        if let Some(link) = self.link.as_ref().filter(|_| !of_one) {
-            link.note(error);
-        }
+        ages.min().filter(|age| *age < DOUBT).or(overwritten)
     }
 
     /// Removes the digest from the Ingress before something is changed that the list does not show: after a crash, what is there is read.
@@ -288,32 +348,54 @@ impl PangolinSystem {
         taker.is_some_and(|taker| *key != Key::Ingress(taker))
     }
 
-    /// Deletes a resource, if it still carries the mark and its host is nobody else's by now.
+    /// Whether the Ingress asks for something else than this pass does: perhaps for stricter access, which does not wait for slow answers.
+    fn has_changed(&self, applied: &ApplyResult) -> bool {
+        let (Key::Ingress(id), Some(asked)) = (&applied.key, &applied.asked) else { return false };
+        self.index.claimant(id).is_none_or(|now| !asked.asks_the_same(&now))
+    }
+
+    /// Why a resource is not deleted although that was planned: the Ingresses may have changed since.
+    fn kept(&self, key: &Key, asked: Option<&Claimant>, doomed: &Doomed) -> Option<Removed> {
+        if let Key::Ingress(id) = key
+            && self.index.is_wanted_again(id, &doomed.host, asked)
+        {
+            return Some(Removed::WantedAgain);
+        }
+        (!doomed.twice && self.is_handed_over(key, &doomed.host)).then_some(Removed::HandedOver)
+    }
+
+    /// Deletes a resource, if it still carries the mark and its host is nobody's by now.
     async fn remove(
         &self,
         pangolin: &dyn Pangolin,
         key: &Key,
+        asked: Option<&Claimant>,
         doomed: &Doomed,
-    ) -> Result<Option<Deleted>, PangolinError> {
+    ) -> Result<Removed, PangolinError> {
         let _turn = self.turn(&doomed.host).await;
-        if !doomed.twice && self.is_handed_over(key, &doomed.host) {
-            return Ok(None);
+        if let Some(kept) = self.kept(key, asked, doomed) {
+            return Ok(kept);
         }
         let resource = match pangolin.resource(doomed.id).await {
             Ok(resource) => resource,
             Err(PangolinError::NotFound { .. }) => {
                 // Deleted by another one: the list is not current.
                 pangolin.forget();
-                return Ok(None);
+                return Ok(Removed::Absent);
             }
             Err(error) => return Err(error),
         };
         if ![&resource.nice_id, &resource.name].contains(&&doomed.mark) {
             pangolin.forget();
-            return Ok(None);
+            return Ok(Removed::Absent);
+        }
+        // The answer may have taken long.
+        if let Some(kept) = self.kept(key, asked, doomed) {
+            return Ok(kept);
         }
         self.may_write()?;
-        pangolin.delete_resource(doomed.id).await.map(Some)
+        let deleted = pangolin.delete_resource(doomed.id).await?;
+        Ok(if deleted == Deleted::Done { Removed::Done } else { Removed::Absent })
     }
 
     fn may_write(&self) -> Result<(), PangolinError> {
@@ -372,12 +454,16 @@ impl PangolinSystem {
         }
         // A created resource has no target, and is marked at once.
         let protect = created || settings.sso || settings.block_access || !settings.enabled;
+        // A Service that is not wanted any more does not get the new headers: it keeps those that it has until its target is gone.
+        let headers_last = resource.headers != settings.headers && has_unwanted(&have, &targets);
         if protect {
             self.may_write()?;
-            resource = pangolin.update_resource(&resource, &settings).await?;
+            let headers = if headers_last { resource.headers.clone() } else { settings.headers.clone() };
+            let strict = ResourceSettings { headers, ..settings.clone() };
+            resource = pangolin.update_resource(&resource, &strict).await?;
         }
         have = self.set_targets(pangolin, id, have, &targets).await?;
-        if !protect {
+        if !protect || headers_last {
             self.may_write()?;
             resource = pangolin.update_resource(&resource, &settings).await?;
         }
@@ -396,6 +482,7 @@ impl PangolinSystem {
             applied.changed(What::Updated, settings.host.undotted(), id.to_string());
         }
         applied.know(id, after);
+        self.index.take_over(&settings.host);
         Ok(())
     }
 

@@ -63,6 +63,59 @@ impl PangolinIndex {
         }
     }
 
+    /// Whether an Ingress claims a host by now, and asks for something else than it did then.
+    pub(crate) fn is_wanted_again(&self, id: &IngressId, host: &str, then: Option<&Claimant>) -> bool {
+        let state = self.lock();
+        let claims = state.claimed.get(id).is_some_and(|hosts| hosts.iter().any(|claimed| claimed.undotted() == host));
+        let changed = |now: &Arc<Claimant>| then.is_none_or(|then| !then.asks_the_same(now));
+        claims && state.claimants.get(id).is_some_and(changed)
+    }
+
+    /// The owner of a host, if it is another Ingress.
+    fn other_owner(&self, id: &IngressId, host: &str) -> Option<IngressId> {
+        let owner = Fqdn::parse(host).ok().and_then(|host| self.holder(&host))?;
+        (owner != *id).then_some(owner)
+    }
+
+    /// Whether another Ingress owns a host.
+    pub(crate) fn is_owned_by_another(&self, id: &IngressId, host: &str) -> bool {
+        self.other_owner(id, host).is_some()
+    }
+
+    /// Whether another Ingress owns a host and has a child for it (crd mode).
+    pub(crate) fn is_exposed_by_another(&self, id: &IngressId, host: &str) -> bool {
+        self.other_owner(id, host).is_some_and(|owner| self.has_child(&owner, host))
+    }
+
+    /// Takes note of a resource that is left for the owner of its host. The pass that left it comes again when nobody claims the host any more.
+    pub(crate) fn leave(&self, host: &Fqdn, key: &Key) {
+        let mut state = self.lock();
+        if state.claims.holder_of(host).is_some() {
+            state.left.insert(host.clone(), key.clone());
+            return;
+        }
+        drop(state);
+        self.queue.touch(key.clone(), Touch::One(()));
+    }
+
+    /// Takes note of a host whose owner has the resource.
+    pub(crate) fn take_over(&self, host: &Fqdn) {
+        self.lock().left.remove(host);
+    }
+
+    /// Takes note of a host that a pass wrote to after another Ingress had become its owner. That one reads everything again, at once.
+    pub(crate) fn overwritten(&self, host: &Fqdn, by: &Key) {
+        self.lock().overwritten.insert(host.clone());
+        self.touch_holder(host, by);
+    }
+
+    /// Whether one of these hosts was written over; each is reported once.
+    pub(crate) fn take_overwritten(&self, hosts: &[Fqdn]) -> bool {
+        let mut state = self.lock();
+        let found: Vec<bool> = hosts.iter().map(|host| state.overwritten.remove(host)).collect();
+        found.contains(&true)
+    }
+
     /// Replaces what is known of an Ingress; returns who is concerned besides itself.
     pub(super) fn replace(
         &self,
@@ -87,6 +140,13 @@ impl PangolinIndex {
         }
         for host in old.iter().filter(|host| !new.contains(host)) {
             concerned.extend(state.claims.remove(host, id).map(|claim| claim.holder.clone()));
+            if state.claims.holder_of(host).is_none() {
+                state.overwritten.remove(host);
+                if let Some(key) = state.left.remove(host) {
+                    // Its next owner never took it.
+                    self.queue.touch(key, Touch::One(()));
+                }
+            }
         }
         if let Some(next) = next {
             for host in new {

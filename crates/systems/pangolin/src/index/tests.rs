@@ -243,6 +243,61 @@ async fn a_pass_of_every_ingress_leaves_those_of_other_classes_alone() {
     assert_eq!(folded.touched().await, ["ours"]);
 }
 
+/// A resource that was left for the next owner of its host is looked at again when that one goes without having taken it.
+#[tokio::test(start_paused = true)]
+async fn whoever_left_a_resource_comes_again_when_nobody_wants_its_host() {
+    let folded = Folded::with(Policy { mode: Mode::Api, ..Policy::default() });
+    let host = Fqdn::parse("app.example.com").unwrap();
+    let id = |name: &str| ObjectId::new::<Ingress>(Some("prod"), name);
+    let old = Key::Ingress(Arc::new(id("old")));
+    for (taken_over, expected) in [(false, vec!["new", "old"]), (true, vec!["new"])] {
+        for deleted in [true, false] {
+            folded.ingress("new", "pangolin", "app.example.com", 1);
+            folded.index.leave(&host, &old);
+            if taken_over {
+                folded.index.take_over(&host);
+            }
+            assert_eq!(folded.touched().await, ["new"]);
+            if deleted {
+                Index::<Ingress>::deleted(&folded.index, &id("new"));
+            } else {
+                folded.ingress("new", "pangolin", "other.example.com", 1);
+            }
+            assert_eq!(folded.touched().await, expected, "taken over: {taken_over}, deleted: {deleted}");
+        }
+    }
+    folded.index.leave(&host, &old);
+    assert_eq!(folded.touched().await, ["old"], "nobody wants it already");
+    // A third Ingress that claims the host takes it over instead.
+    folded.ingress("new", "pangolin", "app.example.com", 1);
+    folded.ingress("third", "pangolin", "app.example.com", 2);
+    folded.index.leave(&host, &old);
+    folded.touched().await;
+    Index::<Ingress>::deleted(&folded.index, &id("new"));
+    assert_eq!(folded.touched().await, ["new", "third"]);
+    Index::<Ingress>::deleted(&folded.index, &id("third"));
+    assert_eq!(folded.touched().await, ["old", "third"]);
+}
+
+/// What a pass may not delete: a host that its Ingress did not want when the pass was planned, and wants by now.
+#[tokio::test(start_paused = true)]
+async fn a_host_is_wanted_again_only_when_its_ingress_has_changed_since() {
+    let folded = Folded::new();
+    let id = Arc::new(ObjectId::new::<Ingress>(Some("prod"), "app"));
+    let again = |host: &str, then: Option<&super::Claimant>| folded.index.is_wanted_again(&id, host, then);
+    folded.ingress("app", "pangolin", "other.example.com", 1);
+    let planned = folded.index.claimant(&id).unwrap();
+    let then = Some(&*planned);
+    assert!(!again("other.example.com", then), "one of two resources for a host is deleted");
+    assert!(!again("app.example.com", then));
+    folded.ingress("app", "pangolin", "app.example.com", 1);
+    assert!(again("app.example.com", then));
+    assert!(again("app.example.com", None), "it was deleted, and is there again");
+    assert!(!again("other.example.com", then), "it changed, and does not want this one");
+    Index::<Ingress>::deleted(&folded.index, &id);
+    assert!(!again("app.example.com", then));
+}
+
 /// A PangolinResource keeps the domain that its organisation had, also when the resource is seen before or after its Ingress.
 #[tokio::test(start_paused = true)]
 async fn a_resource_keeps_its_domain_while_the_organisation_is_not_known() {

@@ -46,13 +46,8 @@ pub(crate) struct ApiPlan {
     pub(crate) managed: usize,
     /// How many deletions wait for a second pass, because they are many.
     pub(crate) paused: usize,
-}
-
-impl ApiPlan {
-    /// Whether Pangolin is called about single resources.
-    pub(crate) fn calls(&self) -> bool {
-        !(self.ensure.is_empty() && self.delete.is_empty() && self.protect.is_empty())
-    }
+    /// Hosts whose resources are left for another Ingress to take over.
+    pub(crate) left: Vec<Fqdn>,
 }
 
 /// A resource to create or to correct.
@@ -330,6 +325,7 @@ fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTree
         // A host that another Ingress owns is handed over by that one.
         if !twice && (taker.is_some() || waiting.contains(host)) {
             plan.managed += 1;
+            plan.left.extend(listed.host.clone().filter(|_| taker.is_some()));
         } else {
             let (host, mark) = (host.to_owned(), mark.to_owned());
             plan.delete.push(Doomed { id: listed.id, host, mark, twice });
@@ -366,6 +362,8 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
         if orphan(mark) && (taker.is_none() || twice) {
             let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
             plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned(), twice });
+        } else if orphan(mark) {
+            plan.left.extend(listed.host.clone());
         }
     }
     let names = plan.delete.iter().map(|doomed| doomed.mark.clone());

@@ -80,14 +80,25 @@ impl Shape {
 pub(crate) struct CrdPlan {
     /// To apply: name, host and content.
     pub(crate) apply: Vec<(String, String, Value)>,
-    /// To delete, once everything is applied: name, the UID of its Ingress, and the host.
-    pub(crate) delete: Vec<(String, String, String)>,
+    /// To delete, once everything is applied.
+    pub(crate) delete: Vec<DoomedChild>,
     /// The reference to the Ingress.
     pub(crate) owner: Option<OwnerReference>,
     /// How many there are.
     pub(crate) managed: usize,
     /// Whether a new endpoint asks for a login although its Ingress does not ask for one.
     pub(crate) login: bool,
+}
+
+/// A PangolinResource to delete.
+#[derive(Debug)]
+pub(crate) struct DoomedChild {
+    pub(crate) name: String,
+    /// The UID of its Ingress.
+    pub(crate) uid: String,
+    pub(crate) host: String,
+    /// Whether the Ingress still names the host, and an older one has it.
+    pub(crate) handed_over: bool,
 }
 
 /// The result of the plan beside the actions.
@@ -150,7 +161,8 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
         for (name, child) in children {
             if (!keep.contains(name) || replaced(name)) && !child.deleting {
                 let host = child.host.clone().unwrap_or_default();
-                plan.delete.push((name.clone(), child.uid.clone(), host));
+                let handed_over = exposures.lost.contains(&host) && !replaced(name);
+                plan.delete.push(DoomedChild { name: name.clone(), uid: child.uid.clone(), host, handed_over });
             }
         }
     }
@@ -298,7 +310,7 @@ fn leftovers(
     let mut left = BTreeSet::new();
     let before = memory.children.iter().filter(|(name, _)| !now.contains_key(*name));
     for (name, (host, _, resource)) in before.chain(now).filter(|(name, _)| !known.contains_key(*name)) {
-        let planned = judged.plan.delete.iter().any(|(deleted, ..)| deleted == name);
+        let planned = judged.plan.delete.iter().any(|doomed| doomed.name == *name);
         let leaving = planned || input.children.get(name).is_none_or(|child| child.deleting);
         let Some(resource) = resource.as_ref().filter(|_| leaving) else { continue };
         if !memory.left.contains(name) {

@@ -106,6 +106,26 @@ fn a_resource_that_appears_after_its_host_was_handed_over_is_deleted() {
     assert_eq!(doomed(vec![late(), made(2, &mark(&new), "app")]), [(ResourceId(1), true)]);
 }
 
+/// A resource that waits for the next owner of its host is noted, by the pass of its Ingress and by the sweep.
+#[test]
+fn a_resource_that_is_left_for_the_next_owner_is_noted() {
+    let host = Fqdn::parse("app.example.com").unwrap();
+    let [old, new] = ["old", "new"].map(|name| Arc::new(ObjectId::new::<Ingress>(Some("one"), name)));
+    let mark = format!("{}-0123456789ab", api::ingress_mark("home", &old));
+    let there = Listed { host: Some(host.clone()), ..listed(1, &mark, "app") };
+    let (exposures, policy) = (Exposures::default(), Policy::default());
+    for (takers, expected) in
+        [(BTreeMap::from([(host.clone(), new)]), (vec![host.clone()], 0)), (BTreeMap::new(), (Vec::new(), 1))]
+    {
+        let view = ApiView { takers, ..api_view(Some("d"), vec![there.clone()]) };
+        let input = api::Input::new(&old, &exposures, None, &view, &policy);
+        let passed = api::plan(&input, &Memory::default(), Timestamp::UNIX_EPOCH).plan;
+        assert_eq!((passed.left, passed.delete.len()), expected);
+        let swept = api::sweep(&view, &policy, &mut Memory::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!((swept.left, swept.delete.len()), expected);
+    }
+}
+
 #[test]
 fn a_site_is_found_by_identifier_or_only_name_and_never_guessed_among_several() {
     let one = |id, nice_id: &str, name: &str, online| Site {
@@ -308,7 +328,7 @@ async fn a_child_that_has_the_wanted_host_keeps_its_name() {
         let names = |children: &BTreeMap<String, ChildFacts>| {
             let plan = judged(&app, children, &mut Memory::default()).plan;
             let apply: Vec<String> = plan.apply.into_iter().map(|(name, ..)| name).collect();
-            (apply, plan.delete.into_iter().map(|(name, ..)| name).collect::<Vec<_>>())
+            (apply, plan.delete.into_iter().map(|doomed| doomed.name).collect::<Vec<_>>())
         };
         let usual = names(&BTreeMap::new()).0.remove(0);
         assert_ne!(usual, made);

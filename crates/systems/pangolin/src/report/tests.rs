@@ -33,6 +33,7 @@ fn applied() -> ApplyResult {
         paused: false,
         classes: None,
         unsure: false,
+        asked: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost_engine::health::Health;
 use signpost_engine::metrics::Metrics;
@@ -95,6 +95,15 @@ impl Bed {
         }))
         .unwrap();
         self.ingresses.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Two Ingresses of class pangolin for a host each, with the Service `app`. Returns the name of the one that a shared host belongs to, and
+    /// the other one. The clock of the sandbox is not paused: both are of one second as a rule, and then the smaller UID decides.
+    pub(crate) async fn two_ages(&self, hosts: [&str; 2]) -> [&'static str; 2] {
+        let [one, two] = [("one", hosts[0]), ("two", hosts[1])];
+        let made = [self.expose(one.0, &[one.1]).await, self.expose(two.0, &[two.1]).await];
+        let age = |ingress: &Ingress| (ingress.creation_timestamp().map(|time| time.0), ingress.uid());
+        if age(&made[0]) < age(&made[1]) { [one.0, two.0] } else { [two.0, one.0] }
     }
 
     /// An Ingress of class pangolin for these hosts, with the Service `app`.

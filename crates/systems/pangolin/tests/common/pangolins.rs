@@ -131,7 +131,7 @@ pub(crate) struct InProcess {
     lagging: Mutex<Option<(&'static str, Duration)>>,
     cut: Mutex<Option<&'static str>>,
     each: Mutex<Duration>,
-    broken: Mutex<Option<&'static str>>,
+    broken: Mutex<Option<(&'static str, u16)>>,
 }
 
 impl Default for InProcess {
@@ -182,7 +182,12 @@ impl InProcess {
 
     /// Every call that starts like this is a server error, until [`Self::mend`].
     pub(crate) fn fail(&self, call: &'static str) {
-        *self.broken.lock().unwrap() = Some(call);
+        self.fail_with(call, 500);
+    }
+
+    /// The same, with another status.
+    pub(crate) fn fail_with(&self, call: &'static str, status: u16) {
+        *self.broken.lock().unwrap() = Some((call, status));
     }
 
     /// Whether the call of [`Self::lag`] was not made yet.
@@ -205,7 +210,7 @@ impl Transport for InProcess {
     fn carry(&self, request: Outgoing) -> futures::future::BoxFuture<'_, Result<Incoming, PangolinError>> {
         let name = format!("{} {}", request.method, request.url.path());
         let late = self.late.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
-        let broken = self.broken.lock().unwrap().is_some_and(|start| name.starts_with(start));
+        let broken = self.broken.lock().unwrap().filter(|(start, _)| name.starts_with(*start));
         let slow = self.slow.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
         let lagging = self.lagging.lock().unwrap().take_if(|(start, _)| name.starts_with(*start));
         let cut = self.cut.lock().unwrap().is_some_and(|start| name.starts_with(start));
@@ -230,9 +235,10 @@ impl Transport for InProcess {
             if let Some((_, by)) = slow {
                 tokio::time::sleep(by).await;
             }
-            if broken {
-                let body = br#"{"data":null,"success":false,"error":true,"message":"An error occurred","status":500}"#;
-                return Ok(Incoming { status: 500, location: None, retry_after: None, body: body.to_vec() });
+            if let Some((_, status)) = broken {
+                let body = serde_json::json!({"data": null, "success": false, "error": true, "message": "An error occurred", "status": status});
+                let body = body.to_string().into_bytes();
+                return Ok(Incoming { status, location: None, retry_after: None, body });
             }
             if cut {
                 return Err(PangolinError::Unreachable { what: "connection reset".to_owned(), dropped: true });

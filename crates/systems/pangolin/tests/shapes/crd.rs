@@ -576,6 +576,16 @@ async fn metrics_have_the_names_of_the_seed(cluster) {
     }).await;
     assert!(running.metric("pic_reconcile_total{result=\"success\"}") >= 1.0);
     assert!(running.metric("pic_reconcile_duration_seconds_count") >= 1.0);
+    assert!(running.metric("pic_reconcile_total{result=\"error\"}") < 0.1);
+    // An object of somebody else has the name of the next one: its pass fails, and is counted.
+    let taken = signpost_exposure::Names::of("", &bed.namespace, "next", "c.example.com").object;
+    bed.put("PangolinResource", &taken, &json!({"httpConfig": {"subdomain": "theirs", "domainName": "example.com"}}), None).await;
+    bed.expose("next", &["c.example.com"]).await;
+    bed.event("Warning", "ForeignResource").await;
+    eventually("the failed pass is counted", PATIENCE, || async {
+        let failed = running.metric("pic_reconcile_total{result=\"error\"}");
+        if failed >= 1.0 { Ok(()) } else { Err(failed) }
+    }).await;
 }
 
 async fn tunnels_are_only_read(cluster) {

@@ -338,6 +338,92 @@ async fn a_resource_that_is_deleted_during_our_write_is_created_again() {
     assert_eq!(bed.hosts().await, ["app.example.com"]);
 }
 
+/// The next writes of PangolinResources whose name has this part take six seconds each.
+fn slow_writes(bed: &Bed, times: u64, part: &'static str) {
+    use signpost_sandbox::{Fault, FaultPlan, RequestInfo};
+    let written = move |request: &RequestInfo| {
+        request.resource == "pangolinresources" && request.verb == "patch" && request.name.contains(part)
+    };
+    let slow = Fault::Delay(Duration::from_secs(6));
+    bed.cluster.sandbox().unwrap().faults().set(FaultPlan::first(times, written, slow));
+}
+
+/// Names and UIDs of the PangolinResources for a host.
+async fn children_for(bed: &Bed, host: &str) -> Vec<(String, Option<String>)> {
+    let of_host = |object: &kube::api::DynamicObject| {
+        object.annotations().get("pic.ingress.k8s.io/host").is_some_and(|known| known == host)
+    };
+    bed.resources()
+        .await
+        .iter()
+        .filter(|object| of_host(object))
+        .map(|object| (object.name_any(), object.uid()))
+        .collect()
+}
+
+/// A host that its Ingress gives up and names again, while the pass in between is still writing, keeps its object.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_keeps_the_object_of_a_host_that_is_wanted_again() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    bed.expose("app", &["app.example.com"]).await;
+    bed.exposes(&["app.example.com"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let before = children_for(&bed, "app.example.com").await;
+    slow_writes(&bed, 1, "-app-");
+    bed.patch("app", json!({"spec": {"rules": rules(&["other.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    bed.patch("app", json!({"spec": {"rules": rules(&["app.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(bed.hosts().await, ["app.example.com"]);
+    assert_eq!((before.len(), children_for(&bed, "app.example.com").await), (1, before));
+}
+
+/// An older Ingress takes a host, and is deleted while the younger one is about to delete its object for the host.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_keeps_the_object_of_a_host_that_comes_back_to_its_ingress() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    let to = |port: u16, service: &str| json!({"spec": {"rules": [{"host": "app.example.com", "http": {"paths": [path("/", "Prefix", "app", 80)]}}, {"host": "own.example.com", "http": {"paths": [path("/", "Prefix", service, port)]}}]}});
+    let [older, younger] = bed.two_ages(["a.example.com", "b.example.com"]).await;
+    bed.patch(older, json!({"spec": {"rules": rules(&["old.example.com"])}})).await;
+    bed.patch(younger, to(80, "app")).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let before = children_for(&bed, "app.example.com").await;
+    slow_writes(&bed, 2, if younger == "one" { "-one-" } else { "-two-" });
+    bed.patch(younger, to(8080, "app")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bed.patch(older, json!({"spec": {"rules": rules(&["old.example.com", "app.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(children_for(&bed, "app.example.com").await.len(), 2, "the older one has the host too");
+    // The next pass of the younger one writes this, and would delete its object for the host then.
+    bed.patch(younger, to(9000, "api")).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    bed.delete(older).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(bed.hosts().await, ["app.example.com", "own.example.com"]);
+    assert_eq!((before.len(), children_for(&bed, "app.example.com").await), (1, before));
+}
+
+/// An older Ingress names a host while a younger one is about to make an object for it: pangolin-operator would keep both endpoints.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_makes_no_object_for_a_host_that_an_older_ingress_has_by_now() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    let [older, younger] = bed.two_ages(["a.example.com", "b.example.com"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    slow_writes(&bed, 1, if younger == "one" { "-one-" } else { "-two-" });
+    bed.patch(younger, json!({"spec": {"rules": rules(&["own.example.com", "app.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    bed.patch(older, json!({"spec": {"rules": rules(&["old.example.com", "app.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(bed.hosts().await, ["app.example.com", "old.example.com", "own.example.com"]);
+    let events = bed.events().await;
+    let made = events.iter().filter(|event| event.1 == "Created" && event.2.contains("for app.example.com"));
+    assert_eq!(made.count(), 1, "{events:?}");
+    assert!(events.iter().any(|event| event.1 == "HostConflict"), "{events:?}");
+}
+
 /// How many seconds it takes until four Ingresses are exposed, when each write takes five.
 async fn seconds_for_four(concurrency: usize) -> u64 {
     use signpost_sandbox::{Fault, FaultPlan, RequestInfo};

@@ -90,6 +90,97 @@ async fn a_slow_pass_does_not_write_over_the_ingress_that_takes_its_host() {
     quiet.assert_served("api", 9000);
 }
 
+/// Access becomes stricter while a slow pass makes one host after the other: it does not go on to make open ones.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_ends_when_its_ingress_asks_for_a_login() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    quiet.server.pause_each(Duration::from_secs(10));
+    let hosts = ["a.ns.test", "b.ns.test", "c.ns.test", "d.ns.test"];
+    quiet.bed.expose("app", &hosts).await;
+    seconds(15).await;
+    quiet.bed.annotate("app", "sso", Some("true")).await;
+    let mut protected = None;
+    for second in 0..400 {
+        seconds(1).await;
+        let state = quiet.server.state();
+        let open: Vec<&str> = state
+            .resources
+            .values()
+            .filter(|row| row.sso != Some(true) && state.targets.values().any(|target| target.resource == row.id))
+            .map(|row| row.full_domain.as_str())
+            .collect();
+        assert!(open.iter().all(|host| *host == hosts[0]), "{open:?} after {second} seconds");
+        if open.is_empty() && !state.targets.is_empty() {
+            protected.get_or_insert(second);
+        }
+    }
+    assert!(protected.is_some_and(|second| second < 60), "{protected:?}");
+    assert_eq!(quiet.server.state().targets.len(), hosts.len());
+}
+
+/// An older Ingress takes a host and gives it back at once, while its first write is on its way: the younger one finds that nothing is to be
+/// done, and looks again after that write.
+#[tokio::test(start_paused = true)]
+async fn a_slow_take_over_that_is_called_off_leaves_the_host_as_it_was() {
+    let other = |rules: serde_json::Value| {
+        let mut all = rules.as_array().unwrap().clone();
+        all.extend(crate::common::bed::rules(&["other.ns.test"]).as_array().unwrap().clone());
+        json!({"spec": {"rules": all}})
+    };
+    // Another Service, which the list of resources shows, and another path, which it does not show.
+    let exact = json!([{"host": "app.ns.test", "http": {"paths": [path("/only", "Exact", "app", 80)]}}]);
+    for taken in [Quiet::to("api", 9000), exact] {
+        let quiet = Quiet::new().await;
+        let [older, younger] = quiet.bed.two_ages(["a.ns.test", "b.ns.test"]).await;
+        quiet.bed.patch(older, other(json!([]))).await;
+        quiet.bed.patch(younger, json!({"spec": {"rules": Quiet::to("app", 80)}})).await;
+        seconds(20).await;
+        quiet.assert_served("app", 80);
+        quiet.server.calls();
+        quiet.server.slow("POST /v1/target/", Duration::from_secs(10));
+        quiet.bed.patch(older, other(taken.clone())).await;
+        seconds(2).await;
+        assert!(quiet.server.calls().iter().any(|call| call.starts_with("POST /v1/target/")), "{taken}");
+        quiet.bed.patch(older, other(json!([]))).await;
+        seconds(30).await;
+        quiet.assert_served("app", 80);
+        let state = quiet.server.state();
+        assert_eq!((state.resources.len(), state.targets.len()), (2, 2), "{taken}");
+    }
+}
+
+/// A host that its Ingress gives up and names again, while the pass in between is still writing, is never deleted.
+#[tokio::test(start_paused = true)]
+async fn a_slow_pass_does_not_delete_a_host_that_its_ingress_wants_again() {
+    // Before the host in between is made, and while the resource to delete is read.
+    for slow in ["PUT /v1/org/home-org/resource", "GET /v1/resource/"] {
+        let quiet = Quiet::new().await;
+        quiet.create("app", "app", 80).await;
+        seconds(20).await;
+        quiet.assert_served("app", 80);
+        let id = quiet.server.state().resources.values().next().unwrap().id;
+        quiet.server.calls();
+        quiet.server.slow(slow, Duration::from_secs(10));
+        quiet.bed.patch("app", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+        seconds(2).await;
+        let calls = quiet.server.calls();
+        assert!(calls.iter().any(|call| call.starts_with(slow)), "{calls:?}");
+        quiet.bed.patch("app", json!({"spec": {"rules": Quiet::to("app", 80)}})).await;
+        seconds(60).await;
+        quiet.assert_served("app", 80);
+        let deleted: Vec<String> =
+            quiet.server.calls().into_iter().filter(|call| call.starts_with("DELETE /v1/resource/")).collect();
+        assert!(!deleted.contains(&format!("DELETE /v1/resource/{id}")), "{slow}: {deleted:?}");
+        assert_eq!(deleted.len(), 1, "the host in between is deleted: {deleted:?}");
+        assert_eq!(quiet.server.state().answer("other.ns.test", "/"), Answer::NoRouter);
+        // The host is deleted when it is really given up.
+        quiet.bed.patch("app", json!({"spec": {"rules": rules(&["other.ns.test"])}})).await;
+        seconds(60).await;
+        assert_eq!(quiet.server.state().answer("app.ns.test", "/"), Answer::NoRouter);
+    }
+}
+
 /// A deletion that is still under way does not take the resource from the Ingress that takes the host.
 #[tokio::test(start_paused = true)]
 async fn a_slow_deletion_leaves_the_next_ingress_its_host() {
@@ -408,6 +499,32 @@ async fn r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set() {
     seconds(5).await;
     let created = created_each_second(&unlimited, 60, 1).await;
     assert_eq!(unlimited.server.state().targets.len(), 60, "{created:?}");
+}
+
+/// Until a deletion or a protection is done, something is public that nobody wants to be: neither waits for the rate.
+#[tokio::test(start_paused = true)]
+async fn r087_deletions_and_protections_are_not_limited() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    created_each_second(&quiet, 60, 8).await;
+    seconds(60).await;
+    assert_eq!(quiet.server.state().resources.len(), 60);
+    // Their Service is missing, so each is only protected.
+    let services: kube::Api<k8s_openapi::api::core::v1::Service> =
+        kube::Api::namespaced(quiet.bed.cluster.client(), &quiet.bed.namespace);
+    services.delete("app", &kube::api::DeleteParams::default()).await.unwrap();
+    seconds(20).await;
+    for number in 0..60 {
+        quiet.bed.annotate(&format!("app-{number}"), "sso", Some("true")).await;
+    }
+    seconds(2).await;
+    let open = || quiet.server.state().resources.values().filter(|row| row.sso != Some(true)).count();
+    assert_eq!(open(), 0, "protected in two seconds");
+    for number in 0..60 {
+        quiet.bed.delete(&format!("app-{number}")).await;
+    }
+    seconds(2).await;
+    assert_eq!(quiet.server.state().resources.len(), 0, "deleted in two seconds");
 }
 
 /// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.

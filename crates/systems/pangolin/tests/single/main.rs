@@ -40,7 +40,7 @@
 //! | R081 R082 | `crd::a_missing_service_or_port_is_a_warning_and_keeps_the_last_good_resource` |
 //! | R083 | `crd::a_tunnel_that_is_not_ready_is_reported_once_and_nothing_is_created`, `requirements::r083_a_tunnel_that_is_not_ready_is_asked_for_every_30_seconds` |
 //! | R084 | `settings::tests::r084_every_bad_line_of_a_mapping_is_fatal_with_its_number` |
-//! | R087 | The rate protects Pangolin, which computes a password hash for each call: 10 passes per second call it, `direct_turns::r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set`. Crd mode calls nothing of it, and a limit there would make 1,000 Ingresses wait for 100 seconds: `requirements::r087_a_burst_in_crd_mode_is_not_limited_unless_asked`, `requirements::r087_passes_are_limited_where_asked`. Backoff up to five minutes: `requirements::r087_pauses_after_failed_writes_grow_up_to_five_minutes_at_most`, `requirements::r027_a_missing_tunnel_is_an_error_that_is_tried_again_with_backoff`, `a_slow_retry_is_made_at_least_every_five_minutes` of the engine's queue |
+//! | R087 | The rate protects Pangolin, which computes a password hash for each call: 10 passes per second create or change something there, `direct_turns::r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set`; those that only delete or protect are not limited, `direct_turns::r087_deletions_and_protections_are_not_limited`. Crd mode calls nothing of it, and a limit there would make 1,000 Ingresses wait for 100 seconds: `requirements::r087_a_burst_in_crd_mode_is_not_limited_unless_asked`, `requirements::r087_passes_are_limited_where_asked`. Backoff up to five minutes: `requirements::r087_pauses_after_failed_writes_grow_up_to_five_minutes_at_most`, `requirements::r027_a_missing_tunnel_is_an_error_that_is_tried_again_with_backoff`, `a_slow_retry_is_made_at_least_every_five_minutes` of the engine's queue |
 //! | R088 | `crates/signpost/tests/docs.rs` (`r088_the_classes_of_pangolin_name_our_controller_and_are_not_the_default`) |
 //! | R058 R059 R072 R089 | out of scope, as the seed has them |
 //! | R073 | `make coverage` (`dev/coverage --gate`), a step of the hosted workflow before an image is built: the tests of this crate and of `crates/exposure` on the sandbox execute at least 80 % of the lines of the system, and all lines of its decisions (`plan`, `report`, `crates/exposure`) |
@@ -99,6 +99,7 @@ mod direct_faults;
 mod direct_histories;
 mod direct_ingresses;
 mod direct_late;
+mod direct_outage;
 mod direct_rest;
 mod direct_targets;
 mod direct_turns;

@@ -252,3 +252,57 @@ async fn the_headers_of_an_ingress_do_not_reach_the_service_of_the_next_one() {
     assert_eq!(*wrong.lock().unwrap(), Vec::<String>::new());
     assert_eq!(server.state().resources.values().next().unwrap().headers, None);
 }
+
+/// The headers of an Ingress never reach the Service of the one before it, also where access becomes stricter first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_headers_of_an_ingress_do_not_reach_the_service_of_the_one_before() {
+    use crate::common::pangolins::{Fate, Fragile};
+    use std::sync::Mutex;
+    let direct = Direct::new(signpost_testkit::sandbox_cluster().await).await;
+    let server = Arc::new(direct.server);
+    let (fate, wrong) = (Fate::never(), Arc::new(Mutex::new(Vec::new())));
+    let has_secret = {
+        let server = server.clone();
+        move || {
+            let state = server.state();
+            state
+                .resources
+                .values()
+                .any(|row| row.headers.as_ref().is_some_and(|all| all.to_string().contains("secret")))
+        }
+    };
+    fate.judged_by({
+        let (server, wrong, has_secret) = (server.clone(), wrong.clone(), has_secret.clone());
+        move |what| {
+            let secret = has_secret();
+            let state = server.state();
+            let before = state.targets.values().any(|target| *target.field("port") == json!(80));
+            let open = state.resources.values().any(|row| row.sso != Some(true));
+            let next = state.targets.values().any(|target| *target.field("port") == json!(9000));
+            if (secret && before) || (open && next) {
+                wrong.lock().unwrap().push(what.to_owned());
+            }
+        }
+    });
+    let fragile = Fragile { inner: client(&server.url(), ORG, Pangolin::KEY), fate };
+    let _running = start_with(&direct.bed, policy(&direct.bed), Arc::new(fragile));
+    let spec = |service: &str, port: u16| json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}]});
+    direct.bed.create("old", &json!({}), spec("app", 80)).await;
+    let served = async |service: &str, port: u16| {
+        let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", direct.bed.namespace)]);
+        eventually(&format!("{service} answers"), PATIENCE, || async {
+            let seen = server.get("app.ns.test", "/");
+            if seen == expected { Ok(()) } else { Err((seen, direct.bed.events().await)) }
+        })
+        .await;
+    };
+    served("app", 80).await;
+    let annotations = json!({"pangolin.ingress.k8s.io/headers": "Authorization: Bearer secret", "pangolin.ingress.k8s.io/sso": "true"});
+    direct.bed.create("new", &annotations, spec("api", 9000)).await;
+    direct.bed.event("Warning", "HostConflict").await;
+    direct.bed.delete("old").await;
+    served("api", 9000).await;
+    eventually("the headers are there", PATIENCE, || async { if has_secret() { Ok(()) } else { Err("no headers") } })
+        .await;
+    assert_eq!(*wrong.lock().unwrap(), Vec::<String>::new());
+}

@@ -1,6 +1,6 @@
 use signpost_provider_pangolin::{Matching, RoutePath, SiteId, Target, TargetId, TargetSettings};
 
-use super::{TargetChanges, target_changes};
+use super::{TargetChanges, has_unwanted, target_changes};
 
 fn wanted(path: Option<&str>, host: &str, priority: u16) -> TargetSettings {
     TargetSettings {
@@ -67,4 +67,13 @@ fn a_second_target_of_a_path_is_deleted() {
         changes,
         TargetChanges { keep: vec![current[0].clone()], delete: current[1..].to_vec(), ..TargetChanges::default() }
     );
+}
+
+#[test]
+fn a_target_that_changes_or_goes_is_unwanted_and_one_that_stays_is_not() {
+    let current = [have(1, None, "a", 100)];
+    assert!(has_unwanted(&current, &[wanted(None, "b", 100)]));
+    assert!(has_unwanted(&current, &[]));
+    assert!(!has_unwanted(&current, &[wanted(None, "a", 100), wanted(Some("/x"), "b", 1000)]));
+    assert!(!has_unwanted(&[], &[wanted(None, "a", 100)]));
 }
