@@ -144,7 +144,9 @@ fn finish(due: &[&Wanted], answers: Answers, end: End) -> LookedUp {
             End::Full | End::Late | End::Answered => None,
         };
         match (why, wanted.subject()) {
-            (Some(why), Some(subject)) => drop(looked_up.unfinished.insert(subject, why)),
+            (Some(why), Some(subject)) => {
+                looked_up.unfinished.insert(subject, why);
+            }
             _ => looked_up.left += 1,
         }
     }
