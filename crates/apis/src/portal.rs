@@ -149,6 +149,9 @@ pub struct FqdnStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub observed: Vec<String>,
+    /// The resolver that gave the result, for a name that is not in sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolver: Option<String>,
     /// When the name was last in the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Time>,

@@ -1,7 +1,8 @@
 //! A run of views in order, with what filters need beside them: a reader looks at the columns, and at a view only when it wants it.
 //!
 //! ```text
-//!  views   │ v0 v1 v2 …      rows    │ state, type, number of the shared part     shared │ each part once
+//!  leaves  │ [v0 … v7] [v8 … v15] …   shared by reference: a replaced view costs its leaf, and the others are not touched
+//!  rows    │ state, type, number of the shared part     shared │ each part once
 //!  names   │ "a.example.org.\nb.example.org.\n…"   one text, so that a search runs over it without a stop
 //! ```
 
@@ -18,10 +19,17 @@ use crate::view::{Shared, View, code_of};
 /// replaced: small chunks leave more of the others as they are.
 pub(crate) const MOST: usize = 64;
 
+/// Views of a chunk that are copied when one of them is replaced.
+const LEAF: usize = 8;
+
+/// Views in order.
+type Leaf = Arc<[Arc<View>]>;
+
 /// A run of views.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    views: Box<[Arc<View>]>,
+    /// All but the last one have [`LEAF`] views.
+    leaves: Box<[Leaf]>,
     rows: Box<[Row]>,
     shared: Box<[Arc<Shared>]>,
     /// How many shared parts there were when they were last collected from all views; some of them may not be used any more.
@@ -55,7 +63,10 @@ impl Rows {
     /// The first so many.
     pub(crate) fn first(count: usize) -> Self {
         let mut rows = Self::default();
-        (0..count).for_each(|row| rows.insert(row));
+        for (place, word) in rows.0.iter_mut().enumerate() {
+            let here = count.saturating_sub(place * 64).min(64);
+            *word = u64::MAX.checked_shr(u32::try_from(64 - here).unwrap_or_default()).unwrap_or_default();
+        }
         rows
     }
 
@@ -100,36 +111,49 @@ fn names_of(views: &[Arc<View>]) -> Names {
 }
 
 impl Chunk {
-    /// A chunk of these views. `like` is a chunk that has the same names: of its views, only those that are different are looked at.
-    pub(crate) fn new(views: Vec<Arc<View>>, like: Option<&Self>) -> Self {
-        let Some(like) = like.filter(|like| like.views.len() == views.len()) else {
-            return Self::collected(views, None);
-        };
-        let (mut rows, mut shared) = (like.rows.clone(), like.shared.to_vec());
-        for ((view, before), row) in views.iter().zip(&like.views).zip(&mut rows) {
-            if Arc::ptr_eq(view, before) {
-                continue;
-            }
-            let known = shared.iter().rposition(|part| Arc::ptr_eq(part, &view.shared));
-            let number = known.unwrap_or_else(|| {
-                shared.push(view.shared.clone());
-                shared.len() - 1
-            });
-            *row = Row::of(view, number);
-        }
-        if shared.len() > 2 * like.collected + 8 {
-            return Self::collected(views, Some(like));
-        }
-        let (shared, collected) = (shared.into_boxed_slice(), like.collected);
-        Self { views: views.into_boxed_slice(), rows, shared, collected, names: like.names.clone() }
+    /// A chunk of these views.
+    pub(crate) fn new(views: &[Arc<View>]) -> Self {
+        Self::indexed(views.chunks(LEAF).map(Leaf::from).collect(), names_of(views))
     }
 
-    fn collected(views: Vec<Arc<View>>, like: Option<&Self>) -> Self {
+    /// A copy with other views in the places of some. The pairs of old and new views are in order, and each old view is in the chunk.
+    pub(crate) fn replaced<'a>(&self, pairs: impl Iterator<Item = (&'a Arc<View>, Arc<View>)>) -> Self {
+        let (mut rows, mut shared) = (self.rows.clone(), self.shared.to_vec());
+        let mut leaves = self.leaves.clone();
+        let mut pairs = pairs.peekable();
+        for (number, leaf) in leaves.iter_mut().enumerate() {
+            let Some((next, _)) = pairs.peek() else { break };
+            if !leaf.iter().any(|view| Arc::ptr_eq(view, next)) {
+                continue;
+            }
+            let edited = leaf.iter().enumerate().map(|(place, view)| {
+                let Some((_, new)) = pairs.next_if(|(old, _)| Arc::ptr_eq(old, view)) else { return view.clone() };
+                let known = shared.iter().rposition(|part| Arc::ptr_eq(part, &new.shared));
+                let part = known.unwrap_or_else(|| {
+                    shared.push(new.shared.clone());
+                    shared.len() - 1
+                });
+                if let Some(row) = rows.get_mut(number * LEAF + place) {
+                    *row = Row::of(&new, part);
+                }
+                new
+            });
+            *leaf = edited.collect();
+        }
+        debug_assert!(pairs.next().is_none(), "every replaced view is in the chunk");
+        // Some parts may not be used any more.
+        if shared.len() > 2 * self.collected + 8 {
+            return Self::indexed(leaves, self.names.clone());
+        }
+        Self { leaves, rows, shared: shared.into(), collected: self.collected, names: self.names.clone() }
+    }
+
+    fn indexed(leaves: Box<[Leaf]>, names: Names) -> Self {
         let mut numbers: BTreeMap<*const Shared, usize> = BTreeMap::new();
         let mut shared: Vec<Arc<Shared>> = Vec::new();
         let mut last: Option<(*const Shared, usize)> = None;
-        let mut rows = Vec::with_capacity(views.len());
-        for view in &views {
+        let mut rows = Vec::with_capacity(leaves.len() * LEAF);
+        for view in leaves.iter().flat_map(|leaf| leaf.iter()) {
             let part = Arc::as_ptr(&view.shared);
             let number = match last {
                 Some((same, number)) if same == part => number,
@@ -141,18 +165,37 @@ impl Chunk {
             last = Some((part, number));
             rows.push(Row::of(view, number));
         }
-        let names = like.map_or_else(|| names_of(&views), |like| like.names.clone());
-        Self {
-            views: views.into_boxed_slice(),
-            rows: rows.into_boxed_slice(),
-            collected: shared.len(),
-            shared: shared.into_boxed_slice(),
-            names,
-        }
+        Self { leaves, rows: rows.into(), collected: shared.len(), shared: shared.into(), names }
     }
 
-    pub(crate) fn views(&self) -> &[Arc<View>] {
-        &self.views
+    /// How many views there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The views, in order.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.leaves.iter().flat_map(|leaf| leaf.iter())
+    }
+
+    /// The view of a row.
+    pub(crate) fn view(&self, row: usize) -> Option<&Arc<View>> {
+        self.leaves.get(row / LEAF)?.get(row % LEAF)
+    }
+
+    pub(crate) fn first(&self) -> Option<&Arc<View>> {
+        self.view(0)
+    }
+
+    pub(crate) fn last(&self) -> Option<&Arc<View>> {
+        self.leaves.last()?.last()
+    }
+
+    /// The first row that `before` is false for; it is true for a beginning of the views.
+    pub(crate) fn row_after(&self, before: impl Fn(&View) -> bool) -> usize {
+        let leaf = self.leaves.partition_point(|leaf| leaf.last().is_some_and(|view| before(view)));
+        let within = self.leaves.get(leaf).map_or(0, |leaf| leaf.partition_point(|view| before(view)));
+        leaf * LEAF + within
     }
 
     /// The rows with these properties whose shared part is kept.
@@ -184,7 +227,7 @@ impl Chunk {
         }
         // Types without a code share one.
         if let Some(rtype) = rtype.filter(|rtype| !RecordType::KNOWN.contains(rtype)) {
-            let is = |row: &usize| self.views.get(*row).is_some_and(|view| view.rtype() == Some(rtype));
+            let is = |row: &usize| self.view(*row).is_some_and(|view| view.rtype() == Some(rtype));
             let mut exact = Rows::default();
             rows.iter().filter(is).for_each(|row| exact.insert(row));
             return exact;

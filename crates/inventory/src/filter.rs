@@ -57,7 +57,7 @@ impl Filter {
     /// The views of a chunk that are kept.
     pub(crate) fn rows(&self, chunk: &Chunk) -> Rows {
         let mut rows = if self.is_open() {
-            Rows::first(chunk.views().len())
+            Rows::first(chunk.len())
         } else {
             chunk.rows(|shared| self.keeps_shared(shared), self.status, self.stage, self.rtype)
         };
@@ -65,14 +65,18 @@ impl Filter {
             rows = rows.and(search.rows(chunk));
         }
         if let Some(name) = &self.name {
-            let views = chunk.views();
-            let first = views.partition_point(|view| view.name() < name);
-            let last = views.partition_point(|view| view.name() <= name);
+            let first = chunk.row_after(|view| view.name() < name);
+            let last = chunk.row_after(|view| view.name() <= name);
             let mut named = Rows::default();
             (first..last).for_each(|row| named.insert(row));
             rows = rows.and(named);
         }
         rows
+    }
+
+    /// Whether it keeps every view.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.search.is_none() && self.name.is_none() && self.is_open()
     }
 
     /// Whether it keeps everything but for the name.
@@ -154,7 +158,7 @@ impl Search {
     fn rows(&self, chunk: &Chunk) -> Rows {
         let needle = self.finder.needle();
         if needle.is_empty() {
-            return Rows::first(chunk.views().len());
+            return Rows::first(chunk.len());
         }
         // No name has a line break, which separates names in a chunk.
         if needle.contains(&b'\n') {
@@ -166,7 +170,7 @@ impl Search {
         // Only a name with an A-label can be spelled otherwise.
         let mut rows = Rows::default();
         let encoded = chunk.search(&Finder::new("xn--"));
-        let found = |row: &usize| chunk.views().get(*row).is_some_and(|view| self.finds(view.name()));
+        let found = |row: &usize| chunk.view(*row).is_some_and(|view| self.finds(view.name()));
         encoded.iter().filter(found).for_each(|row| rows.insert(row));
         rows
     }

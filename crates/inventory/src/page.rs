@@ -92,16 +92,22 @@ impl FromStr for Cursor {
 /// The views after a cursor that the filter keeps.
 pub(crate) fn page(views: &Sorted, filter: &Filter, after: Option<&Cursor>, limit: usize) -> Page {
     let limit = limit.clamp(1, MAX_PAGE);
-    let (mut page, mut total, mut more): (Vec<Arc<View>>, usize, bool) = (Vec::new(), 0, false);
-    let covered = |view: &Arc<View>| after.is_some_and(|cursor| cursor.covers(view));
-    for chunk in views.chunks() {
+    let (mut page, mut counted, mut more): (Vec<Arc<View>>, usize, bool) = (Vec::new(), 0, false);
+    let covered = |view: &View| after.is_some_and(|cursor| cursor.covers(view));
+    let first = views.chunks().partition_point(|chunk| chunk.last().is_some_and(|view| covered(view)));
+    // Without a filter nothing has to be counted.
+    let keeps_all = filter.keeps_all();
+    for (number, chunk) in views.chunks().iter().enumerate().skip(if keeps_all { first } else { 0 }) {
+        if more && keeps_all {
+            break;
+        }
         let kept = filter.rows(chunk);
-        total += kept.count();
-        if more || chunk.views().last().is_some_and(covered) {
+        counted += kept.count();
+        if more || number < first {
             continue;
         }
-        let kept = kept.iter().filter_map(|row| chunk.views().get(row));
-        for view in kept.filter(|view| !covered(view)) {
+        let from = if number == first { chunk.row_after(covered) } else { 0 };
+        for view in kept.iter().filter(|row| *row >= from).filter_map(|row| chunk.view(row)) {
             if page.len() == limit {
                 more = true;
                 break;
@@ -109,6 +115,7 @@ pub(crate) fn page(views: &Sorted, filter: &Filter, after: Option<&Cursor>, limi
             page.push(view.clone());
         }
     }
+    let total = if keeps_all { views.len() } else { counted };
     let next = page.last().filter(|_| more).map(|view| Cursor::after(view));
     Page { total, views: page, next }
 }

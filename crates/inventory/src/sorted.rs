@@ -24,7 +24,15 @@ pub(crate) enum Edit<'a> {
     Insert(Arc<View>),
 }
 
-impl Edit<'_> {
+impl<'a> Edit<'a> {
+    /// The view that is replaced, and the new one.
+    fn replacement(self) -> Option<(&'a Arc<View>, Arc<View>)> {
+        match self {
+            Self::Replace(old, new) => Some((old, new)),
+            Self::Remove(_) | Self::Insert(_) => None,
+        }
+    }
+
     fn place(&self) -> Place<'_> {
         match self {
             Self::Remove(view) | Self::Replace(view, _) => view.place(),
@@ -58,9 +66,9 @@ impl Sorted {
 
     /// Every view whose place `before` is false for; it is true for a beginning of the order.
     pub(crate) fn from(&self, before: impl Fn(&View) -> bool) -> impl Iterator<Item = &Arc<View>> {
-        let first = self.chunks.partition_point(|chunk| chunk.views().last().is_some_and(|view| before(view)));
+        let first = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|view| before(view)));
         let chunks = self.chunks.get(first..).unwrap_or_default();
-        let skipped = chunks.first().map_or(0, |chunk| chunk.views().partition_point(|view| before(view)));
+        let skipped = chunks.first().map_or(0, |chunk| chunk.row_after(&before));
         chunks.iter().flat_map(|chunk| chunk.views()).skip(skipped)
     }
 
@@ -71,53 +79,69 @@ impl Sorted {
         // The rest of chunks that became too small, to be joined with the next one.
         let mut carried: Vec<Arc<View>> = Vec::new();
         let mut next = 0;
-        let views_of = |chunk: Option<&Arc<Chunk>>| chunk.map(|chunk| chunk.views().to_vec()).unwrap_or_default();
         while let Some(edit) = edits.peek() {
-            // The chunk of an edit is the last one that begins at or before it.
-            let place = edit.place();
-            let begins = |chunk: &Arc<Chunk>| chunk.views().first().is_some_and(|view| view.place() <= place);
-            let chunk = self.chunks.partition_point(begins).saturating_sub(1).max(next);
+            let chunk = self.chunk_of(edit.place(), next);
             if chunk > next && !carried.is_empty() {
-                carried.extend(views_of(self.chunks.get(next)));
-                split_into(&mut chunks, &mut carried, None);
+                carried.extend(self.views_of(next));
+                split_into(&mut chunks, &mut carried);
                 next += 1;
                 continue;
             }
             chunks.extend(self.chunks.get(next..chunk).unwrap_or_default().iter().cloned());
             next = chunk + 1;
-            let edited = self.chunks.get(chunk);
-            let end = self.chunks.get(next).and_then(|chunk| chunk.views().first());
-            let here = |edit: &Edit<'_>| end.is_none_or(|end| edit.place() < end.place());
-            let same_names = carried.is_empty();
-            let same_names = replace(edited, &mut edits, here, &mut carried) && same_names;
-            split_into(&mut chunks, &mut carried, edited.filter(|_| same_names).map(|chunk| &**chunk));
+            let end = self.chunks.get(next).and_then(|chunk| chunk.first());
+            let mut here = Vec::with_capacity(MOST);
+            while let Some(edit) = edits.next_if(|edit| end.is_none_or(|end| edit.place() < end.place())) {
+                here.push(edit);
+            }
+            match self.chunks.get(chunk) {
+                Some(edited) if carried.is_empty() && here.iter().all(|edit| matches!(edit, Edit::Replace(..))) => {
+                    chunks.push(Arc::new(edited.replaced(here.into_iter().filter_map(Edit::replacement))));
+                }
+                edited => {
+                    apply(edited, here, &mut carried);
+                    split_into(&mut chunks, &mut carried);
+                }
+            }
         }
         if !carried.is_empty() {
-            carried.extend(views_of(self.chunks.get(next)));
+            carried.extend(self.views_of(next));
             next += 1;
-            split_into(&mut chunks, &mut carried, None);
+            split_into(&mut chunks, &mut carried);
             if !carried.is_empty() {
-                chunks.push(Arc::new(Chunk::new(std::mem::take(&mut carried), None)));
+                chunks.push(Arc::new(Chunk::new(&carried)));
             }
         }
         chunks.extend(self.chunks.get(next..).unwrap_or_default().iter().cloned());
-        let len = chunks.iter().map(|chunk| chunk.views().len()).sum();
+        let len = chunks.iter().map(|chunk| chunk.len()).sum();
         Self { chunks, len }
+    }
+
+    fn views_of(&self, chunk: usize) -> impl Iterator<Item = Arc<View>> {
+        self.chunks.get(chunk).into_iter().flat_map(|chunk| chunk.views()).cloned()
+    }
+
+    /// The chunk of a place, at or after `from`: the last one that begins at or before it. The next edit is often near, so the search begins there and
+    /// doubles its steps.
+    fn chunk_of(&self, place: Place<'_>, from: usize) -> usize {
+        let begins = |chunk: &Arc<Chunk>| chunk.first().is_some_and(|view| view.place() <= place);
+        let rest = self.chunks.get(from..).unwrap_or_default();
+        let (mut low, mut step) = (0, 1);
+        while rest.get(low + step - 1).is_some_and(begins) {
+            low += step;
+            step *= 2;
+        }
+        let end = rest.len().min(low + step);
+        let within = rest.get(low..end).unwrap_or_default().partition_point(begins);
+        (from + low + within).saturating_sub(1).max(from)
     }
 }
 
-/// Adds the views of a chunk with the edits that belong there. Returns whether the names are the same as before.
-fn replace<'a>(
-    chunk: Option<&Arc<Chunk>>,
-    edits: &mut std::iter::Peekable<impl Iterator<Item = Edit<'a>>>,
-    here: impl Fn(&Edit<'_>) -> bool,
-    into: &mut Vec<Arc<View>>,
-) -> bool {
-    let mut same_names = chunk.is_some();
+/// Adds the views of a chunk with the edits that belong there.
+fn apply(chunk: Option<&Arc<Chunk>>, edits: Vec<Edit<'_>>, into: &mut Vec<Arc<View>>) {
     let mut old = chunk.into_iter().flat_map(|chunk| chunk.views()).peekable();
-    into.reserve(old.size_hint().0);
-    while let Some(edit) = edits.next_if(&here) {
-        same_names &= matches!(edit, Edit::Replace(..));
+    into.reserve(chunk.map_or(0, |chunk| chunk.len()) + edits.len());
+    for edit in edits {
         let (removed, new) = match edit {
             Edit::Remove(removed) => (Some(removed), None),
             Edit::Replace(removed, new) => (Some(removed), Some(new)),
@@ -135,22 +159,14 @@ fn replace<'a>(
         into.extend(new);
     }
     into.extend(old.cloned());
-    same_names
 }
 
-/// Moves views into chunks of a good size; too few are left where they are. `like` is a chunk that has the same names as all of them.
-fn split_into(chunks: &mut Vec<Arc<Chunk>>, views: &mut Vec<Arc<View>>, like: Option<&Chunk>) {
+/// Moves views into chunks of a good size; too few are left where they are.
+fn split_into(chunks: &mut Vec<Arc<Chunk>>, views: &mut Vec<Arc<View>>) {
     if views.len() < LEAST {
         return;
     }
-    let parts = views.len().div_ceil(MOST);
-    if parts == 1 {
-        chunks.push(Arc::new(Chunk::new(std::mem::take(views), like)));
-        return;
-    }
-    let size = views.len().div_ceil(parts);
-    let mut rest = std::mem::take(views).into_iter();
-    for _ in 0..parts {
-        chunks.push(Arc::new(Chunk::new(rest.by_ref().take(size).collect(), None)));
-    }
+    let size = views.len().div_ceil(views.len().div_ceil(MOST));
+    chunks.extend(views.chunks(size).map(|views| Arc::new(Chunk::new(views))));
+    views.clear();
 }

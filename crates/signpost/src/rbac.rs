@@ -40,12 +40,38 @@ pub fn allows(systems: &[SystemSpec], verb: &str, group: &str, resource: &str) -
     rules(systems).any(|rule| rule.group == group && rule.resources.contains(&resource) && rule.verbs.contains(&verb))
 }
 
+/// Resources that are granted by name alone: nothing else in their namespace can be read.
+const BY_NAME: &[&str] = &["secrets"];
+
+/// Whether a rule is granted by [`secrets`], for the names that are asked for.
+fn is_by_name(rule: &Rule) -> bool {
+    rule.resources.iter().any(|resource| BY_NAME.contains(resource))
+}
+
+/// A Role per namespace that allows these systems to read these Secrets, each as namespace and name, and nothing for systems that read none.
+pub fn secrets(name: &str, namespace: &str, wanted: &BTreeSet<(String, String)>, systems: &[SystemSpec]) -> Vec<Value> {
+    let places: BTreeSet<&str> = wanted.iter().map(|(place, _)| place.as_str()).collect();
+    let granted = places.into_iter().flat_map(|place| {
+        let names: Vec<&str> = wanted.iter().filter(|(at, _)| at == place).map(|(_, name)| name.as_str()).collect();
+        let by_name = rules(systems).filter(|rule| is_by_name(rule)).map(|rule| {
+            let mut granted = to_json(rule, rule.resources);
+            granted["resourceNames"] = json!(names);
+            granted
+        });
+        let rules: Vec<Value> = by_name.collect();
+        let roles = bound_to(name, "Role", &format!("{name}-secrets"), Some(place), &rules, namespace);
+        roles.into_iter().filter(move |_| !rules.is_empty())
+    });
+    granted.collect()
+}
+
 /// The Kubernetes objects that grant the rules, in the order to apply them. All have this name, so that several sets can be applied side by
 /// side.
 pub fn manifests_named(name: &str, namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "signpost"});
     let rules = |own: bool| -> Vec<Value> {
-        rules(systems).filter(|rule| rule.own_namespace == own).map(|rule| to_json(rule, rule.resources)).collect()
+        let here = rules(systems).filter(|rule| rule.own_namespace == own && !is_by_name(rule));
+        here.map(|rule| to_json(rule, rule.resources)).collect()
     };
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace, "labels": labels}});
     let cluster = bound("ClusterRole", name, None, &rules(false), namespace);
@@ -82,7 +108,7 @@ pub fn manifests_in(name: &str, namespace: &str, places: &Places, systems: &[Sys
             let resources: Vec<&str> = rule.resources.iter().copied().filter(|one| keep(rule, one)).collect();
             (!resources.is_empty()).then(|| to_json(rule, &resources))
         };
-        rules(systems).filter_map(only).collect()
+        rules(systems).filter(|rule| !is_by_name(rule)).filter_map(only).collect()
     };
     let cluster = of(&|rule, resource| !rule.own_namespace && is_cluster_scoped(resource));
     if !cluster.is_empty() {
@@ -108,12 +134,24 @@ pub fn manifests_in(name: &str, namespace: &str, places: &Places, systems: &[Sys
 
 /// A role and its binding to the operator's service account.
 fn bound(kind: &str, name: &str, place: Option<&str>, rules: &[Value], namespace: &str) -> [Value; 2] {
+    bound_to(name, kind, name, place, rules, namespace)
+}
+
+/// A role and its binding to this service account.
+fn bound_to(
+    account: &str,
+    kind: &str,
+    name: &str,
+    place: Option<&str>,
+    rules: &[Value],
+    namespace: &str,
+) -> [Value; 2] {
     let mut metadata = json!({"name": name, "labels": {"app.kubernetes.io/name": "signpost"}});
     if let Some(place) = place {
         metadata["namespace"] = json!(place);
     }
     let api = "rbac.authorization.k8s.io";
-    let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+    let subject = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
     [
         json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": metadata, "rules": rules}),
         json!({"apiVersion": format!("{api}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
@@ -150,10 +188,31 @@ pub fn asked_for(args: &RbacArgs, systems: &[SystemSpec]) -> Result<Vec<Value>, 
     let watched = names.map(|name| named("--watch-namespaces", name)).collect::<Result<BTreeSet<_>, _>>()?;
     let names = args.tunnel_namespace.iter().flat_map(|names| names.split(',')).map(str::trim);
     let tunnels = names.map(|name| named("--tunnel-namespace", name)).collect::<Result<BTreeSet<_>, _>>()?;
-    if watched.is_empty() {
-        return Ok(manifests_named(&name, &namespace, &systems));
+    let by_name = by_name(args, &namespace, &systems)?;
+    let mut all = if watched.is_empty() {
+        manifests_named(&name, &namespace, &systems)
+    } else {
+        manifests_in(&name, &namespace, &Places { watched, tunnels }, &systems)
+    };
+    all.extend(secrets(&name, &namespace, &by_name, &systems));
+    Ok(all)
+}
+
+/// The Secrets of `--portal-secrets`, each as namespace and name.
+fn by_name(args: &RbacArgs, namespace: &str, systems: &[SystemSpec]) -> Result<BTreeSet<(String, String)>, String> {
+    const FLAG: &str = "--portal-secrets";
+    let texts = args.portal_secrets.split(',').map(str::trim).filter(|text| !text.is_empty());
+    let secret = |text: &str| {
+        let (place, name) = text.split_once('/').unwrap_or((namespace, text));
+        let fine = is_object_name(place) && !place.contains('.') && place.len() <= 63 && is_object_name(name);
+        let wrong = || format!("{FLAG}: {text:?} is not a Secret; write NAME or NAMESPACE/NAME, such as shop/east-ca");
+        fine.then(|| (place.to_owned(), name.to_owned())).ok_or_else(wrong)
+    };
+    let wanted = texts.map(secret).collect::<Result<BTreeSet<_>, _>>()?;
+    if !wanted.is_empty() && !rules(systems).any(is_by_name) {
+        return Err(format!("{FLAG} is for portal; add it to --systems"));
     }
-    Ok(manifests_in(&name, &namespace, &Places { watched, tunnels }, &systems))
+    Ok(wanted)
 }
 
 /// The name of the objects, and the systems with the permissions of one mode.

@@ -1,6 +1,6 @@
 //! What a name server answered, or why there is no answer.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,35 @@ pub struct Answer {
     pub server: Arc<str>,
     /// From the question to the answer.
     pub took: Duration,
+}
+
+impl Answer {
+    /// About how much memory its values and its chain take.
+    pub fn octets(&self) -> usize {
+        let hops = self.chain.iter().map(|hop| size_of::<Fqdn>() + hop.undotted().len());
+        self.values.iter().map(octets).chain(hops).sum()
+    }
+}
+
+/// Counts what is written.
+struct Written(usize);
+
+impl fmt::Write for Written {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}
+
+/// About how much memory a value takes.
+pub(crate) fn octets(value: &Rdata) -> usize {
+    if matches!(value, Rdata::A(_) | Rdata::Aaaa(_)) {
+        return size_of::<Rdata>();
+    }
+    let mut written = Written(size_of::<Rdata>());
+    // Counting does not fail.
+    let _ = write!(written, "{value}");
+    written.0
 }
 
 /// Why there is no answer.

@@ -32,6 +32,10 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Why a message over a stream is not an answer when it is truncated.
+const CUT_OFF: &str =
+    "it is truncated, although it was not sent in a datagram: the name has more records than a message";
+
 /// Asks a server, until the deadline.
 pub(crate) async fn exchange(
     server: SocketAddr,
@@ -111,5 +115,16 @@ pub(crate) async fn framed(
     let mut buffer = vec![0; usize::from(length)];
     stream.read_exact(&mut buffer).await?;
     let answer = Message::from_vec(&buffer).map_err(|error| unreadable(error.to_string()))?;
-    if wire::answers(question, &answer) { Ok(answer) } else { Err(unreadable("it answers another question".into())) }
+    whole_answer(question, answer)
+}
+
+/// The answer to a question that did not arrive in a datagram. A part of the records would be judged as if it were all of them.
+pub(crate) fn whole_answer(question: &Message, answer: Message) -> Result<Message, Failure> {
+    match answer {
+        answer if !wire::answers(question, &answer) => {
+            Err(Failure::Unreadable("it answers another question".to_owned()))
+        }
+        answer if answer.metadata.truncation => Err(Failure::Unreadable(CUT_OFF.to_owned())),
+        answer => Ok(answer),
+    }
 }

@@ -6,27 +6,30 @@
 //! ```
 
 use std::io::{self, Cursor};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use h2::client::SendRequest;
 use hickory_proto::op::Message;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::lookup_host;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
-use crate::exchange::Failure;
-use crate::transport::{LONGEST_IDLE, client_config, read, unusable};
-use crate::wire;
+use crate::exchange::{Failure, whole_answer};
+use crate::transport::{LONGEST_IDLE, client_config, either, first_success, read, secured, unusable};
 
 /// The longest message of DNS.
 const MOST_OCTETS: usize = 65_535;
 /// The most octets of the headers of a response.
 const MOST_HEADERS: u32 = 16 << 10;
+/// Addresses of a host that are tried.
+const MOST_ADDRESSES: usize = 8;
 /// The type of a message over HTTPS.
 const MEDIA_TYPE: &str = "application/dns-message";
 /// The protocols in a TLS handshake, in the order of preference.
@@ -67,12 +70,14 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Https {
-    /// HTTPS to this URL, with the authorities of a file or else of the system.
-    pub(crate) fn new(url: &str, ca: Option<&Path>) -> Result<Self, String> {
+    /// HTTPS to this URL, with the authorities of a file or else of the system, for questions with this deadline.
+    pub(crate) fn new(url: &str, ca: Option<&Path>, deadline: Duration) -> Result<Self, String> {
         // Another part of the process may have installed a provider already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().http1_only();
+        // All addresses of the host share this time, one after another.
+        builder = builder.connect_timeout(deadline / 2);
         if let Some(path) = ca {
             let pem = read(path)?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem);
@@ -101,11 +106,7 @@ impl Https {
             None => self.ask_older(sent).await?,
         };
         let answer = Message::from_vec(&received).map_err(|error| Failure::Unreadable(error.to_string()))?;
-        if wire::answers(question, &answer) {
-            Ok(answer)
-        } else {
-            Err(Failure::Unreadable("it answers another question".to_owned()))
-        }
+        whole_answer(question, answer)
     }
 
     /// The open connection, or a new one, and which of both it is. `None` where the server speaks HTTP/1.1 only.
@@ -131,15 +132,8 @@ impl Https {
 
     /// A new connection; `None` where the server does not speak HTTP/2.
     async fn connect(&self) -> Result<Option<Session>, Failure> {
-        let port = self.url.port_or_known_default().unwrap_or(443);
-        let plain = match self.url.host() {
-            Some(Host::Domain(host)) => TcpStream::connect((host, port)).await?,
-            Some(Host::Ipv4(ip)) => TcpStream::connect((ip, port)).await?,
-            Some(Host::Ipv6(ip)) => TcpStream::connect((ip, port)).await?,
-            None => return Err(network("the URL has no host".to_owned())),
-        };
-        plain.set_nodelay(true)?;
-        let stream = self.connector.0.connect(self.name.clone(), plain).await?;
+        let attempt = |address| secured(&self.connector.0, &self.name, address);
+        let stream = first_success(self.addresses().await?.into_iter().map(attempt)).await?;
         if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
             return Ok(None);
         }
@@ -151,6 +145,16 @@ impl Https {
         Ok(Some(session))
     }
 
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let port = self.url.port_or_known_default().unwrap_or(443);
+        match self.url.host() {
+            Some(Host::Domain(host)) => Ok(lookup_host((host, port)).await?.take(MOST_ADDRESSES).collect()),
+            Some(Host::Ipv4(ip)) => Ok(vec![(ip, port).into()]),
+            Some(Host::Ipv6(ip)) => Ok(vec![(ip, port).into()]),
+            None => Err(network("the URL has no host".to_owned())),
+        }
+    }
+
     /// Asks over HTTP/2. The server may not hear an open connection any more: then a new one is made, while there is time.
     async fn ask_session(&self, used: Used, sent: &[u8], deadline: Instant) -> Result<Vec<u8>, Failure> {
         let Used { session, number, new } = used;
@@ -158,20 +162,19 @@ impl Https {
         if new {
             return self.send(session, sent).await.unwrap_or_else(broken);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if let Ok(Ok(answer)) = timeout_at(deadline - left * 3 / 4, self.send(session, sent)).await {
-            return answer;
-        }
-        // Another question may have replaced it already.
-        let mut open = self.session.lock().await;
-        if open.as_ref().is_some_and(|(_, at, _)| *at == number) {
-            *open = None;
-        }
-        drop(open);
-        match self.session().await? {
-            Some(used) => self.send(used.session, sent).await.unwrap_or_else(broken),
-            None => self.ask_older(sent.to_vec()).await,
-        }
+        let over_new = async {
+            // Another question may have replaced it already.
+            let mut open = self.session.lock().await;
+            if open.as_ref().is_some_and(|(_, at, _)| *at == number) {
+                *open = None;
+            }
+            drop(open);
+            match self.session().await? {
+                Some(used) => self.send(used.session, sent).await.unwrap_or_else(broken),
+                None => self.ask_older(sent.to_vec()).await,
+            }
+        };
+        either(async { self.send(session, sent).await.ok() }, over_new, deadline).await
     }
 
     /// The answer to a question over a connection, or what is wrong with the connection.

@@ -116,7 +116,7 @@ impl Resolvers {
         let kind = |upstream: &Upstream| match upstream {
             Upstream::Server(address) => Kind::Servers(vec![server(address)]),
             Upstream::Tls { address, name } => over(upstream, Transport::tls(*address, name.as_deref(), ca)),
-            Upstream::Https(url) => over(upstream, Transport::https(url, ca)),
+            Upstream::Https(url) => over(upstream, Transport::https(url, ca, options.deadline)),
             Upstream::System => {
                 let text = std::fs::read_to_string(&options.system).unwrap_or_default();
                 Kind::Servers(system::servers(&text).iter().map(server).collect())

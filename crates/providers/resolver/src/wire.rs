@@ -8,7 +8,7 @@ use hickory_proto::rr::rdata::svcb::{SVCB, SvcParamValue};
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType};
 use signpost_dns::{Fqdn, Rdata, RecordType, Text};
 
-use crate::answer::Rcode;
+use crate::answer::{Rcode, octets};
 
 /// What fits into a datagram on every path (as recommended for DNS since 2020).
 const PAYLOAD: u16 = 1232;
@@ -17,6 +17,10 @@ const DS: u16 = 43;
 const DNAME: u16 = 39;
 /// Longest chain of CNAME records that is followed.
 pub(crate) const MOST_HOPS: usize = 16;
+
+/// Octets that the values of one answer may take. All addresses that fit into a message take less. Names in a message are compressed, so the values of
+/// 64 KiB can take some MiB.
+const MOST_OCTETS: usize = 256 << 10;
 
 /// A question, with a drawn id.
 pub(crate) fn question(name: &Name, rtype: WireType, recursive: bool, edns: bool) -> Message {
@@ -85,6 +89,8 @@ pub(crate) struct Read {
     pub(crate) values: Vec<Rdata>,
     /// The smallest TTL.
     pub(crate) ttl: Option<u32>,
+    /// About how much memory the values take.
+    octets: usize,
 }
 
 /// Why a message cannot be read.
@@ -96,19 +102,35 @@ pub(crate) enum Unreadable {
     Value(String),
 }
 
+impl Read {
+    /// Adds a record at the end of the chain.
+    fn push(&mut self, record: &Record) -> Result<(), Unreadable> {
+        let value = value(&record.data).map_err(Unreadable::Value)?;
+        self.octets += octets(&value);
+        if self.octets > MOST_OCTETS {
+            return Err(Unreadable::Value(format!("its values take more than {} KiB", MOST_OCTETS >> 10)));
+        }
+        self.values.push(value);
+        self.keep_for(record.ttl);
+        Ok(())
+    }
+
+    fn keep_for(&mut self, ttl: u32) {
+        self.ttl = Some(self.ttl.map_or(ttl, |shortest| shortest.min(ttl)));
+    }
+}
+
 /// Follows the chain within one message, from `name`, and reads the values at its end. Records of other names do not count.
 pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Read, Unreadable> {
     let mut read = Read::default();
     let mut at = name.to_lowercase();
     let mut seen = BTreeSet::from([at.clone()]);
-    let mut shortest = |ttl: u32| read.ttl = Some(read.ttl.map_or(ttl, |shortest: u32| shortest.min(ttl)));
     loop {
         let here = |record: &&Record| record.name.to_lowercase() == at;
         let records = message.answers.iter().filter(here);
         let mut found = false;
         for record in records.clone().filter(|record| record.record_type() == rtype) {
-            read.values.push(value(&record.data).map_err(Unreadable::Value)?);
-            shortest(record.ttl);
+            read.push(record)?;
             found = true;
         }
         let next = records.clone().find_map(|record| match &record.data {
@@ -120,7 +142,7 @@ pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Re
             hop if read.hops.len() >= MOST_HOPS => return Err(Unreadable::Loop(hop)),
             hop => hop,
         };
-        shortest(ttl);
+        read.keep_for(ttl);
         at = target.to_lowercase();
         if !seen.insert(at.clone()) {
             return Err(Unreadable::Loop(hop));
@@ -137,7 +159,7 @@ pub(crate) fn read(message: &Message, name: &Name, rtype: WireType) -> Result<Re
             _ => None,
         });
         if let Some(ttl) = negative {
-            read.ttl = Some(read.ttl.map_or(ttl, |shortest| shortest.min(ttl)));
+            read.keep_for(ttl);
         }
     }
     read.values.sort_unstable();
@@ -160,8 +182,7 @@ fn delegated(message: &Message, name: &Name, rtype: WireType, read: &mut Read) -
     let section = if rtype == WireType::NS { &message.authorities } else { &message.additionals };
     let here = |record: &&Record| record.record_type() == rtype && record.name.to_lowercase() == name.to_lowercase();
     for record in section.iter().filter(here) {
-        read.values.push(value(&record.data).map_err(Unreadable::Value)?);
-        read.ttl = Some(read.ttl.map_or(record.ttl, |shortest| shortest.min(record.ttl)));
+        read.push(record)?;
     }
     Ok(())
 }

@@ -33,6 +33,17 @@ fn answer(octets: &[u8]) -> Vec<u8> {
     answer.to_vec().unwrap()
 }
 
+/// Answers the next question of a connection, after this time.
+async fn answer_next(stream: &mut TcpStream, delay: Duration) -> Option<()> {
+    let length = stream.read_u16().await.ok()?;
+    let mut octets = vec![0; usize::from(length)];
+    stream.read_exact(&mut octets).await.unwrap();
+    tokio::time::sleep(delay).await;
+    let answer = answer(&octets);
+    let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&length[..], &answer].concat()).await.ok()
+}
+
 /// A name server over TCP that closes a connection after so many questions. Returns its address and how many connections it got.
 async fn over_tcp(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -44,12 +55,9 @@ async fn over_tcp(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
             counter.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 for _ in 0..questions {
-                    let Ok(length) = stream.read_u16().await else { return };
-                    let mut octets = vec![0; usize::from(length)];
-                    stream.read_exact(&mut octets).await.unwrap();
-                    let answer = answer(&octets);
-                    let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
-                    stream.write_all(&[&length[..], &answer].concat()).await.unwrap();
+                    if answer_next(&mut stream, Duration::ZERO).await.is_none() {
+                        break;
+                    }
                 }
             });
         }
@@ -67,16 +75,33 @@ async fn silent_after_one() -> (SocketAddr, Arc<AtomicUsize>) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             counter.fetch_add(1, Ordering::SeqCst);
-            let Ok(length) = stream.read_u16().await else { continue };
-            let mut octets = vec![0; usize::from(length)];
-            stream.read_exact(&mut octets).await.unwrap();
-            let answer = answer(&octets);
-            let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
-            stream.write_all(&[&length[..], &answer].concat()).await.unwrap();
-            open.push(stream);
+            if answer_next(&mut stream, Duration::ZERO).await.is_some() {
+                open.push(stream);
+            }
         }
     });
     (address, connections)
+}
+
+/// A name server over TCP that answers the first question of its first connection at once, and the others of it after this time. It hears other
+/// connections, and never answers them.
+async fn slow_after_one(delay: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move {
+            let mut others = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                others.push(stream);
+            }
+        });
+        let mut answered = answer_next(&mut stream, Duration::ZERO).await;
+        while answered.is_some() {
+            answered = answer_next(&mut stream, delay).await;
+        }
+    });
+    address
 }
 
 /// A name server over HTTP/1.1 that answers at one path.
@@ -178,6 +203,32 @@ async fn a_connection_that_was_lost_without_a_word_is_replaced_in_time() {
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
+/// The deadline of a question, and how long a slow server takes: longer than an open connection may be silent before a new one is tried.
+const SLOW: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(3));
+
+#[tokio::test]
+async fn a_slow_answer_over_an_open_connection_has_the_whole_time() {
+    let (deadline, delay) = SLOW;
+    let front = TlsFront::open_by_address(slow_after_one(delay).await).await;
+    let upstream = front.url().replace("https://", "tls://").parse().unwrap();
+    let ca = Some(front.ca_file().to_owned());
+    let resolvers = Resolvers::new(&Options { resolvers: vec![upstream], deadline, ca, ..Options::default() });
+    for _ in 0..2 {
+        is_answered(&ask(&resolvers).await);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_answer_over_http_2_has_the_whole_time() {
+    let (url, connections) = over_http2(Mood::Slow).await;
+    let (upstream, ca) = (url.parse().unwrap(), Some(LOCAL_CA.into()));
+    let resolvers = Resolvers::new(&Options { resolvers: vec![upstream], deadline: SLOW.0, ca, ..Options::default() });
+    for _ in 0..2 {
+        is_answered(&ask(&resolvers).await);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 2, "a new one was tried beside it");
+}
+
 #[tokio::test]
 async fn a_certificate_that_cannot_be_verified_is_an_outage() {
     let (server, _) = over_tcp(usize::MAX).await;
@@ -199,6 +250,8 @@ enum Mood {
     Closes,
     /// Answers one question of a connection, and keeps it open in silence.
     Forgets,
+    /// Answers the first question of the first connection at once, the others of it late, and those of other connections never.
+    Slow,
     /// Answers with a message that does not end.
     Endless,
     /// Answers with an error of HTTP.
@@ -226,20 +279,20 @@ async fn over_http2(mood: Mood) -> (String, Arc<AtomicUsize>) {
     let counter = connections.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            counter.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(serve_http2(acceptor.clone(), stream, mood));
+            let number = counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(serve_http2(acceptor.clone(), stream, number, mood));
         }
     });
     (url, connections)
 }
 
-async fn serve_http2(acceptor: TlsAcceptor, stream: TcpStream, mood: Mood) -> Option<()> {
+async fn serve_http2(acceptor: TlsAcceptor, stream: TcpStream, number: usize, mood: Mood) -> Option<()> {
     let stream = acceptor.accept(stream).await.ok()?;
     let mut connection = h2::server::handshake(stream).await.ok()?;
     let (mut silent, mut served) = (Vec::new(), 0);
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         served += 1;
-        if mood == Mood::Forgets && served > 1 {
+        if mood == Mood::Forgets && served > 1 || mood == Mood::Slow && number > 0 {
             silent.push(respond);
             continue;
         }
@@ -250,6 +303,9 @@ async fn serve_http2(acceptor: TlsAcceptor, stream: TcpStream, mood: Mood) -> Op
             let (mut body, mut question) = (request.into_body(), Vec::new());
             while let Some(Ok(part)) = body.data().await {
                 question.extend_from_slice(&part);
+            }
+            if mood == Mood::Slow && served > 1 {
+                tokio::time::sleep(SLOW.1).await;
             }
             let status = if mood == Mood::Overloaded { 503 } else { 200 };
             let head = http::Response::builder().status(status).header("content-type", "application/dns-message");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
-use hickory_proto::rr::rdata::{A, CNAME, NS, SOA};
+use hickory_proto::rr::rdata::{A, CNAME, MX, NS, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_provider_resolver::{Answer, Lookup, LookupError, Options, Rcode, Reply, Resolvers, Upstream};
@@ -241,19 +241,61 @@ async fn a_truncated_answer_is_asked_again_over_tcp() {
 
 #[tokio::test]
 async fn an_answer_that_promises_more_records_than_it_has_is_refused() {
-    let cut: Datagrams = Arc::new(|question, _| {
-        let mut cut = answer(question, vec![]);
-        cut.metadata.truncation = true;
-        vec![cut.to_vec().unwrap()]
-    });
     let liar: Datagrams = Arc::new(|question, _| {
         let mut octets = answer(question, vec![a("www.example.org.", 1)]).to_vec().unwrap();
         octets[6..8].copy_from_slice(&10_000_u16.to_be_bytes());
         vec![octets]
     });
-    let (at, _) = server(cut, Some(liar)).await;
+    let (at, _) = server(cut_off(), Some(liar)).await;
     let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
     assert!(matches!(error, LookupError::BadAnswer { .. }), "{error}");
+}
+
+/// A datagram that is truncated, without a record.
+fn cut_off() -> Datagrams {
+    Arc::new(|question, _| {
+        let mut cut = answer(question, vec![]);
+        cut.metadata.truncation = true;
+        vec![cut.to_vec().unwrap()]
+    })
+}
+
+/// 4,000 of the 10,000 records of a name are in a message, which is marked as truncated: more than 5,957 records never fit into one.
+#[tokio::test]
+async fn a_part_of_10_000_records_is_not_an_answer() {
+    let part: Datagrams = Arc::new(|question, _| {
+        let records = (0..4_000_u16).map(|number| {
+            let [high, low] = number.to_be_bytes();
+            record("www.example.org.", RData::A(A(Ipv4Addr::new(10, 0, high, low))))
+        });
+        let mut answer = answer(question, records.collect());
+        answer.metadata.truncation = true;
+        vec![answer.to_vec().unwrap()]
+    });
+    let (at, _) = server(cut_off(), Some(part)).await;
+    let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
+    assert!(matches!(error, LookupError::BadAnswer { .. }) && !error.is_outage(), "{error}");
+    assert!(error.to_string().contains("more records than a message"), "{error}");
+}
+
+#[tokio::test]
+async fn the_largest_set_of_addresses_is_read_and_values_of_a_megabyte_are_not() {
+    // 4,000 mail servers with names of 250 octets, each two octets long in the message.
+    let host = format!("{}.example.org.", ["a".repeat(59).as_str(); 4].join("."));
+    let large: Datagrams = Arc::new(move |question, _| {
+        let target = Name::from_ascii(&host).unwrap();
+        let records = (0..4_000).map(|number| match question.queries[0].query_type {
+            WireType::MX => record("www.example.org.", RData::MX(MX::new(number, target.clone()))),
+            _ => record("www.example.org.", RData::A(A(Ipv4Addr::from(0x0a00_0000 + u32::from(number))))),
+        });
+        vec![answer(question, records.collect()).to_vec().unwrap()]
+    });
+    let (at, _) = server(cut_off(), Some(large)).await;
+    let resolvers = resolvers(at, PATIENT);
+    assert_eq!(ask(&resolvers, "www.example.org", RecordType::A).await.unwrap().values.len(), 4_000);
+    let error = ask(&resolvers, "www.example.org", RecordType::Mx).await.unwrap_err();
+    assert!(matches!(error, LookupError::BadAnswer { .. }) && !error.is_outage(), "{error}");
+    assert!(error.to_string().contains("more than 256 KiB"), "{error}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
 use signpost_provider_powerdns::{
     Action, Change, ClientOptions, CommentChange, NewZone, PowerDnsClient, Secret, SetContent, ZoneServer, ZoneSettings,
 };
-use signpost_provider_resolver::{Answer, Lookup, Options, Rcode, Resolvers, Upstream};
+use signpost_provider_resolver::{Answer, Lookup, LookupError, Options, Rcode, Resolvers, Upstream};
 use signpost_testkit::PowerDns;
 
 const ZONE: &str = "resolver.example";
@@ -38,7 +38,14 @@ const RECORDS: &[(&str, &str, &[&str])] = &[
     ("naptr", "NAPTR", &[r#"100 10 "u" "E2U+sip" "!^(.*)$!sip:\\1@example.net!" ."#]),
 ];
 
-async fn publish(server: &PowerDns) {
+fn change(zone: &ZoneName, name: &str, rtype: &str, records: Vec<Box<str>>) -> Change {
+    let content = Arc::new(SetContent { ttl: 300, records, comment: None });
+    let action = Action::Replace { content, comment: CommentChange::Keep };
+    Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
+}
+
+/// Creates a zone with these records.
+async fn publish(server: &PowerDns, zone: &ZoneName, changes: &[Change]) {
     let client = PowerDnsClient::new(ClientOptions {
         url: server.api_url().parse().unwrap(),
         key: Secret::Value(server.api_key()),
@@ -49,7 +56,6 @@ async fn publish(server: &PowerDns) {
         concurrency: 4,
     })
     .unwrap();
-    let zone = ZoneName::parse(ZONE).unwrap();
     let new = NewZone {
         name: zone.clone(),
         kind: "Native".into(),
@@ -57,13 +63,7 @@ async fn publish(server: &PowerDns) {
         settings: ZoneSettings::default(),
     };
     client.create(&new).await.unwrap();
-    let change = |(name, rtype, records): &(&str, &str, &[&str])| {
-        let records = records.iter().map(|record| Box::from(*record)).collect();
-        let content = Arc::new(SetContent { ttl: 300, records, comment: None });
-        let action = Action::Replace { content, comment: CommentChange::Keep };
-        Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
-    };
-    client.patch(&zone, &RECORDS.iter().map(change).collect::<Vec<_>>()).await.unwrap();
+    client.patch(zone, changes).await.unwrap();
 }
 
 async fn ask(resolvers: &Resolvers, name: &str, rtype: &str) -> Answer {
@@ -76,7 +76,11 @@ async fn ask(resolvers: &Resolvers, name: &str, rtype: &str) -> Answer {
 #[tokio::test]
 async fn what_is_published_is_read_in_the_same_form() {
     let Some(server) = PowerDns::shared_sqlite().await else { return };
-    publish(server).await;
+    let zone = ZoneName::parse(ZONE).unwrap();
+    let of = |(name, rtype, records): &(&str, &str, &[&str])| {
+        change(&zone, name, rtype, records.iter().map(|record| Box::from(*record)).collect())
+    };
+    publish(server, &zone, &RECORDS.iter().map(of).collect::<Vec<_>>()).await;
     let options = Options {
         resolvers: vec![Upstream::Server(server.dns_addr())],
         deadline: Duration::from_mins(1),
@@ -107,4 +111,29 @@ async fn what_is_published_is_read_in_the_same_form() {
     let servers: Vec<String> = replies.iter().map(|reply| reply.result.clone().unwrap().server.to_string()).collect();
     assert_eq!(servers, [server.dns_addr().to_string(), "ns1.resolver.example (127.0.0.1)".to_owned()]);
     assert!(replies.iter().all(|reply| reply.result.as_ref().unwrap().values.len() == 2), "{replies:?}");
+}
+
+#[tokio::test]
+async fn a_name_with_10_000_records_cannot_be_answered_and_others_are() {
+    let Some(server) = PowerDns::shared_sqlite().await else { return };
+    let zone = ZoneName::parse("many.resolver.example").unwrap();
+    let addresses = (0..10_000_u32).map(|number| std::net::Ipv4Addr::from(0x0a00_0000 + number).to_string().into());
+    let one: Vec<Box<str>> = vec!["192.0.2.1".into()];
+    let changes = [change(&zone, "all", "A", addresses.collect()), change(&zone, "one", "A", one)];
+    publish(server, &zone, &changes).await;
+    let options = Options {
+        resolvers: vec![Upstream::Server(server.dns_addr())],
+        deadline: Duration::from_mins(1),
+        forwards: false,
+        ..Options::default()
+    };
+    let resolvers = Resolvers::new(&options);
+    let ask = async |name: &str| {
+        let name = zone.resolve(name).unwrap();
+        resolvers.lookup(&name, RecordType::A).await.remove(0).result
+    };
+    let error = ask("all").await.unwrap_err();
+    assert!(matches!(error, LookupError::BadAnswer { .. }), "{error}");
+    assert!(error.to_string().contains("more records than a message"), "{error}");
+    assert_eq!(ask("one").await.unwrap().values.len(), 1);
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use clap::Parser as _;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -268,6 +269,17 @@ async fn read_and_forget_remote_portal(client: &Client, namespace: &str) {
         if copies.get_opt("remote-east").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
+}
+
+/// The Secret that was asked for can be read by name, and nothing else.
+async fn reads_no_other_secret(client: &Client, account: &Client, namespace: &str) {
+    let all = api(client, namespace, "", "v1", "Secret", "secrets");
+    put(&all, &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other"}})).await;
+    let allowed = api(account, namespace, "", "v1", "Secret", "secrets");
+    allowed.get("east").await.unwrap();
+    let denied = |error: kube::Error| matches!(&error, kube::Error::Api(status) if status.code == 403);
+    assert!(denied(allowed.get("other").await.unwrap_err()));
+    assert!(denied(allowed.list(&kube::api::ListParams::default()).await.unwrap_err()));
 }
 
 /// The component of the DNS object is created, reported, and deleted when the annotation is removed.
@@ -531,6 +543,8 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     let namespace = cluster.namespace("rbac").await;
     let client = cluster.client();
     grant(&client, rbac::manifests(&namespace, SYSTEMS)).await;
+    let secrets = [(namespace.clone(), "east".to_owned())].into();
+    grant(&client, rbac::secrets("signpost", &namespace, &secrets, SYSTEMS)).await;
     let objects = make(&cluster, &namespace, "rbac.example").await;
     let user = format!("system:serviceaccount:{namespace}:signpost");
     let account = cluster.client_as(&user, &["system:serviceaccounts", "system:authenticated"]).await;
@@ -538,6 +552,8 @@ async fn the_service_account_has_enough_permissions_on_a_real_cluster() {
     operator.served("rbac.example").await;
     objects.observed().await;
     create_and_delete_component(&client, &namespace).await;
+    read_and_forget_remote_portal(&client, &namespace).await;
+    reads_no_other_secret(&client, &account, &namespace).await;
     routed(&cluster, &namespace).await;
     exposed(&objects).await;
     let lease = api(&client, &namespace, "coordination.k8s.io", "v1", "Lease", "leases");
@@ -650,6 +666,36 @@ async fn every_request_has_a_rule_of_its_system_and_every_rule_is_used() {
     ] {
         let request = (verb.to_owned(), group.to_owned(), resource.to_owned());
         assert!(requests.values().any(|used| used.contains(&request)), "nothing uses {request:?}");
+    }
+}
+
+/// The objects that `signpost rbac` prints with these arguments.
+fn printed(arguments: &[&str]) -> Result<Vec<Value>, String> {
+    let parsed = signpost::cli::Cli::try_parse_from(["signpost", "rbac"].iter().chain(arguments)).unwrap();
+    let signpost::cli::Command::Rbac(args) = parsed.command else { panic!("not rbac") };
+    rbac::asked_for(&args, SYSTEMS)
+}
+
+#[test]
+fn secrets_are_granted_by_name_alone() {
+    let reads = |object: &Value| object["rules"].to_string().contains("\"secrets\"");
+    assert!(!printed(&[]).unwrap().iter().any(reads), "no Secret without a name");
+    assert!(!printed(&["--watch-namespaces", "shop"]).unwrap().iter().any(reads));
+    for also in [&[][..], &["--watch-namespaces", "shop"]] {
+        let all = printed(&[also, &["--portal-secrets", "east-ca, shop/west,east-client"]].concat()).unwrap();
+        let roles: Vec<&Value> = all.iter().filter(|object| reads(object)).collect();
+        let seen: Vec<(&Value, &Value)> =
+            roles.iter().map(|role| (&role["metadata"]["namespace"], &role["rules"])).collect();
+        let rules = |names: Value| json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": names}]);
+        let (own, shop) = (rules(json!(["east-ca", "east-client"])), rules(json!(["west"])));
+        assert_eq!(seen, [(&json!("shop"), &shop), (&json!("signpost"), &own)]);
+        let account = json!([{"kind": "ServiceAccount", "name": "signpost", "namespace": "signpost"}]);
+        let bindings = all.iter().filter(|object| object["kind"] == "RoleBinding");
+        assert!(bindings.clone().all(|binding| binding["subjects"] == account), "{bindings:?}");
+    }
+    for wrong in ["east ca", "a/b/c", "Shop/x", "/x"] {
+        let error = printed(&["--portal-secrets", wrong]).unwrap_err();
+        assert!(error.contains("write NAME or NAMESPACE/NAME"), "{error}");
     }
 }
 

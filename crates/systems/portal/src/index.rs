@@ -121,8 +121,12 @@ pub struct ComponentFacts {
     pub discovered: bool,
     /// Whether the annotations of an object asked for it, and not a user.
     pub managed: bool,
-    /// Its status.
+    /// Its status, as the watch has delivered it.
     pub status: ComponentStatus,
+    /// The status of the last decision, which the watch may not have delivered.
+    pub decided: Option<Arc<ComponentStatus>>,
+    /// The worst state that was declared since that decision, and declared otherwise before a pass saw it.
+    pub missed: Option<ComponentState>,
 }
 
 /// A component that the annotations of an object asked for.

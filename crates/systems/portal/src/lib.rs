@@ -93,7 +93,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             resources: &["secrets"],
             names: &[],
             verbs: &["get"],
-            why: "the certificates of remote portals in this namespace",
+            why: "the certificates of remote portals; granted for the names of --portal-secrets alone",
         },
         discovers("networking.k8s.io", &["ingresses"]),
         discovers("", &["services", "namespaces"]),
@@ -220,7 +220,8 @@ pub fn install_with(operator: &mut Operator, lookups: impl Into<Lookups>, invent
     };
     let (inventory, lookups) = (inventory.clone(), lookups.into());
     let client = operator.client();
-    let system = PortalSystem { objects, inventory, lookups, client, writer, clock: operator.clock(), metrics, pace };
+    let (clock, kept) = (operator.clock(), observe::Kept::default());
+    let system = PortalSystem { objects, inventory, lookups, client, writer, clock, metrics, kept, pace };
     operator.drive(system, queue, options);
 }
 
@@ -233,6 +234,8 @@ pub struct PortalSystem {
     pub(crate) writer: Writer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: PortalMetrics,
+    /// The memory that the answers of all passes take.
+    pub(crate) kept: observe::Kept,
     pub(crate) pace: Pace,
 }
 

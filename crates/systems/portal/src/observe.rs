@@ -1,25 +1,23 @@
 //! The index and the answers of the resolvers as plain data.
 
+mod lookup;
 pub(crate) mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::future::join;
-use jiff::Timestamp;
-use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::Job;
 use signpost_inventory::{Owner, Stage, SyncStatus, View};
-use signpost_provider_resolver::Reply;
-use tokio::time::{Instant, timeout_at};
 
-use crate::index::Key;
+use crate::index::{ComponentFacts, Key};
 use crate::plan::entries::Wanted;
-use crate::plan::judge::{Answers, questions};
+use crate::plan::judge::questions;
 use crate::plan::{MainPortal, Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
 use crate::{PortalSystem, served};
+
+pub(crate) use lookup::Kept;
+use lookup::{LookedUp, Server, look_up};
 
 pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: Memory) -> Observed {
     let objects = &system.objects;
@@ -44,7 +42,9 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     }
     if let Some(component) = known.component() {
         let has_portal = objects.has_portal(id, component);
-        return Observed::Component(known.identity.clone(), Box::new(component.clone()), has_portal);
+        let (decided, missed) = known.history();
+        let component = ComponentFacts { decided, missed, ..component.clone() };
+        return Observed::Component(known.identity.clone(), Box::new(component), has_portal);
     }
     let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
     let now = system.clock.now();
@@ -66,18 +66,17 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         });
         Arc::new(seeded.collect::<Verdicts>())
     });
-    let (mut asked, changed) = (Vec::new(), objects.take_changed(id));
-    if is_checked(&facts, portal, system.pace.check) {
-        let mut seen = BTreeSet::new();
-        let names = facts.groups.iter().flat_map(|group| group.names.iter());
-        let wanted = due(names.map(|wanted| (wanted, ())), &verdicts, changed.names(), now)
-            .into_iter()
-            .filter_map(|(wanted, ())| wanted.question.as_ref().ok());
-        asked.extend(wanted.flat_map(questions).filter(|question| seen.insert(question.clone())));
-    }
-    let asked: Vec<_> = asked.into_iter().map(|question| (question, None)).collect();
+    let changed = objects.take_changed(id);
+    let names = facts.groups.iter().flat_map(|group| group.names.iter()).map(|wanted| (wanted, ()));
+    let is_checked = is_checked(&facts, portal, system.pace.check);
+    let due = if is_checked { due(names, &verdicts, changed.names(), now) } else { Vec::new() };
+    let due: Vec<&Wanted> = due.into_iter().map(|(wanted, ())| wanted).collect();
+    let mut seen = BTreeSet::new();
+    let readable = due.iter().filter_map(|wanted| wanted.question.as_ref().ok());
+    let asked = readable.flat_map(questions).filter(|question| seen.insert(question.clone()));
+    let asked: Vec<_> = asked.map(|question| (question, None)).collect();
     let of_names: BTreeMap<Fqdn, Vec<RecordType>> = types_of(&asked, changed.names());
-    let (count, answers) = (asked.len(), look_up(system, asked).await);
+    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked).await;
     let is_answered = |name: &Fqdn| {
         let types = of_names.get(name).into_iter().flatten();
         types.into_iter().all(|rtype| answers.contains_key(&(name.clone(), *rtype)))
@@ -85,7 +84,8 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let changed = changed.answered(is_answered);
     let owned = objects.owned_by(&known.identity);
     Observed::Dns(Box::new(ObservedDns {
-        left: count - answers.len(),
+        left,
+        unfinished,
         identity: known.identity,
         portal,
         shown_by,
@@ -122,16 +122,15 @@ async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> 
             Arc::make_mut(&mut verdicts).extend(seeds);
         }
     }
-    let asked = questions_of(&names, &servers, &verdicts, system.clock.now());
-    let (count, answers) = (asked.len(), look_up(system, asked).await);
+    let due = due(names.iter().map(|wanted| (wanted, ())), &verdicts, &BTreeSet::new(), system.clock.now());
+    let due: Vec<&Wanted> = due.into_iter().map(|(wanted, ())| wanted).collect();
+    let asked = questions_of(&due, &names, &servers);
+    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked).await;
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
     let records = if system.pace.verify { served::records(&system.objects, &views) } else { Vec::new() };
-    let (owner, left, outages) = (owner.clone(), count - answers.len(), memory.outages);
-    ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, left, pauses }
+    let (owner, outages) = (owner.clone(), memory.outages);
+    ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, unfinished, left, pauses }
 }
-
-/// The publisher of a name, where the address of its server is known.
-type Server = Box<str>;
 
 fn is_looked_up(system: &PortalSystem, view: &View) -> bool {
     system.pace.check && view.stage() == Stage::Published && served::is_comparable(view)
@@ -149,10 +148,9 @@ fn published(system: &PortalSystem, views: &[Arc<View>]) -> (Vec<Wanted>, Vec<Op
 /// The questions for the names that are due, each with the server to ask beside the resolvers: that of the published name. A target of a published name may
 /// be anywhere, unless it is published too.
 fn questions_of(
+    due: &[&Wanted],
     names: &[Wanted],
     servers: &[Option<Server>],
-    verdicts: &Verdicts,
-    now: Timestamp,
 ) -> Vec<((Fqdn, RecordType), Option<Server>)> {
     let own: BTreeMap<(Fqdn, RecordType), &Server> = names
         .iter()
@@ -164,7 +162,7 @@ fn questions_of(
         })
         .collect();
     let (mut seen, mut asked) = (BTreeSet::new(), Vec::new());
-    for (wanted, ()) in due(names.iter().map(|wanted| (wanted, ())), verdicts, &BTreeSet::new(), now) {
+    for wanted in due {
         let Ok(question) = &wanted.question else { continue };
         let new = questions(question).into_iter().filter(|question| seen.insert(question.clone()));
         asked.extend(new.map(|asked| {
@@ -175,91 +173,12 @@ fn questions_of(
     asked
 }
 
-/// Octets of values that a pass keeps. A message of 64 KiB can have values of some MiB, because names in it are compressed.
-const MOST_OCTETS: usize = 8 << 20;
-
-/// Asks, as many questions at once as the resolvers allow, until the time of the pass is over or its answers are too large. The
-/// server that a name was published to is asked beside the resolvers, and its answer is the first one.
-async fn look_up(system: &PortalSystem, asked: Vec<((Fqdn, RecordType), Option<Server>)>) -> Answers {
-    let until = Instant::now() + system.pace.budget;
-    let (mut answers, mut octets) = (Answers::new(), 0);
-    let mut replies = futures::stream::iter(asked)
-        .map(|((name, rtype), server)| async move {
-            let replies = ask(system, &name, rtype, server).await;
-            ((name, rtype), replies)
-        })
-        // One object with many names that take long leaves some turns to the others.
-        .buffer_unordered((system.pace.lookups * 4 / 5).max(1));
-    while let Ok(Some((question, replies))) = timeout_at(until, replies.next()).await {
-        system.metrics.looked_up(&replies);
-        octets += octets_of(&replies);
-        answers.insert(question, replies);
-        // The others are asked by the next pass.
-        if octets >= MOST_OCTETS {
-            break;
-        }
-    }
-    answers
-}
-
-/// Counts what is written.
-struct Written(usize);
-
-impl fmt::Write for Written {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 += text.len();
-        Ok(())
-    }
-}
-
-/// About how much memory the values of replies take.
-fn octets_of(replies: &[Reply]) -> usize {
-    let mut written = Written(0);
-    for answer in replies.iter().filter_map(|reply| reply.result.as_ref().ok()) {
-        // Counting does not fail.
-        for value in &answer.values {
-            let _ = write!(written, "{value}");
-        }
-        for hop in &answer.chain {
-            let _ = write!(written, "{hop}");
-        }
-        written.0 += (answer.values.len() + answer.chain.len()) * size_of::<Rdata>();
-    }
-    written.0
-}
-
-async fn ask(system: &PortalSystem, name: &Fqdn, rtype: RecordType, server: Option<Server>) -> Vec<Reply> {
-    let resolvers = system.lookups.resolvers.lookup(name, rtype);
-    let Some(server) = server.and_then(|server| system.lookups.servers.get(&server)) else { return resolvers.await };
-    let (mut replies, others) = join(server.lookup(name, rtype), resolvers).await;
-    replies.extend(others);
-    replies
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use signpost_apis::portal::DnsEntry;
-    use signpost_provider_resolver::{Answer, LookupError, Rcode};
 
     use super::*;
     use crate::plan::entries;
-
-    #[test]
-    fn the_values_of_every_reply_count() {
-        let server: Arc<str> = "192.0.2.53".into();
-        let long = format!("10 {}example.org.", "a23456789.".repeat(20));
-        let values = vec![Rdata::parse(&RecordType::Mx, &long).unwrap(); 100];
-        let (chain, took) = (Vec::new(), Duration::ZERO);
-        let answer = Answer { rcode: Rcode::NoError, chain, values, ttl: None, server: server.clone(), took };
-        let answered = Reply { resolver: server.clone(), result: Ok(answer) };
-        let one = octets_of(std::slice::from_ref(&answered));
-        assert!((20_000..40_000).contains(&one), "{one}");
-        let after = Duration::from_secs(5);
-        let silent = Reply { resolver: server.clone(), result: Err(LookupError::Timeout { server, after }) };
-        assert_eq!(octets_of(&[answered.clone(), silent, answered]), 2 * one);
-    }
 
     #[test]
     fn a_record_that_is_the_target_of_an_alias_is_asked_of_its_server() {
@@ -268,7 +187,7 @@ mod tests {
         };
         let names = [read("example.org", "lb.example.org"), read("lb.example.org", "192.0.2.1")];
         let servers = [Some("powerdns".into()), Some("powerdns".into())];
-        let asked = questions_of(&names, &servers, &Verdicts::new(), Timestamp::UNIX_EPOCH);
+        let asked = questions_of(&names.iter().collect::<Vec<_>>(), &names, &servers);
         let of = |name: &str, rtype| {
             let name = Fqdn::parse(name).unwrap();
             asked.iter().find(|((of, as_), _)| (of, as_) == (&name, &rtype)).map(|(_, server)| server.as_deref())

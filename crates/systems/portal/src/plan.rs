@@ -58,6 +58,18 @@ pub enum Outage {
     Partial(Arc<str>),
 }
 
+/// Questions of an entry that is not one of many: the targets of others take longer, so they are the last.
+pub(crate) const MANY_QUESTIONS: usize = 8;
+
+/// Why no pass can look an entry up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// The answers for its targets take more memory than a pass has.
+    TooLarge,
+    /// Asking for its targets takes longer than a pass.
+    TooSlow,
+}
+
 /// The names that could not be looked up, or not with every resolver.
 pub type Outages = BTreeMap<Subject, Outage>;
 
@@ -109,7 +121,9 @@ pub struct ObservedDns {
     pub answers: Answers,
     /// The names in it whose publisher has changed.
     pub changed: BTreeSet<Fqdn>,
-    /// How many names should have been looked up and were not, because the pass took too long.
+    /// The entries that no pass can look up.
+    pub unfinished: BTreeMap<Subject, Unfinished>,
+    /// How many entries should have been looked up and were not, because the pass took too long.
     pub left: usize,
     /// The components that it owns, the youngest first.
     pub owned: Vec<Owned>,
@@ -246,14 +260,16 @@ pub fn due<'a, T>(
         Some(checked) => Some(checked.next),
         None => Some(Timestamp::UNIX_EPOCH),
     };
-    // Names that took too long the last time may do so again: they are the last.
+    // Names that took too long the last time may do so again, and many targets take long: they are the last.
     let is_slow = |wanted: &Wanted| {
         let checked = wanted.subject().and_then(|subject| verdicts.get(&subject));
-        checked.is_some_and(|checked| checked.verdict.status == SyncStatus::Timeout)
+        wanted.question.as_ref().is_ok_and(|question| judge::count(question) > MANY_QUESTIONS)
+            || checked.is_some_and(|checked| checked.verdict.status == SyncStatus::Timeout)
     };
     let place = |wanted: &Wanted| {
         let changed = is_changed(wanted);
-        Some((!changed && is_slow(wanted), !changed, next(wanted)?))
+        let next = next(wanted)?;
+        Some((!changed && is_slow(wanted), !changed, next))
     };
     let mut due: Vec<((bool, bool, Timestamp), &Wanted, T)> =
         names.filter_map(|(wanted, with)| Some((place(wanted)?, wanted, with))).collect();
@@ -278,7 +294,9 @@ pub struct ObservedNames {
     pub outages: Arc<Outages>,
     /// The answers of this pass.
     pub answers: Answers,
-    /// How many questions were not asked, because the pass took too long.
+    /// The entries that no pass can look up.
+    pub unfinished: BTreeMap<Subject, Unfinished>,
+    /// How many entries should have been looked up and were not, because the pass took too long.
     pub left: usize,
     /// The times between lookups.
     pub pauses: Pauses,
@@ -302,9 +320,10 @@ pub struct NamesPlan {
 }
 
 fn plan_names(observed: ObservedNames, now: Timestamp) -> NamesPlan {
-    let ObservedNames { owner, names, views, records, verdicts, outages, answers, left, pauses } = observed;
+    let ObservedNames { owner, names, views, records, verdicts, outages, answers, unfinished, left, pauses } = observed;
     let before = (&*verdicts, &*outages);
-    let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, (&answers, &BTreeSet::new()), pauses, now);
+    let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &BTreeSet::new() };
+    let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, &looked_up, pauses, now);
     let next = judged.next(&names.iter().collect::<Vec<_>>(), left, pauses, now);
     let of = |(identity, subject): (Identity, Option<Subject>)| match subject {
         Some(subject) => {
@@ -345,11 +364,35 @@ impl JudgedAll {
     }
 }
 
+/// The result of the lookups of a pass.
+struct PassAnswers<'a> {
+    answers: &'a Answers,
+    unfinished: &'a BTreeMap<Subject, Unfinished>,
+    /// The names whose publisher has changed.
+    changed: &'a BTreeSet<Fqdn>,
+}
+
+impl PassAnswers<'_> {
+    /// The judgement of an entry.
+    fn judge(&self, subject: &Subject, question: &entries::Question) -> Judged {
+        match (judge(question, self.answers), self.unfinished.get(subject)) {
+            (Judged::NotAsked, Some(Unfinished::TooLarge)) => {
+                let why = "the answers for all targets of the entry are too large to be compared; use fewer targets";
+                Judged::Verdict(Verdict::new(SyncStatus::Error, SyncReason::BadAnswer, [why].iter().collect()))
+            }
+            (Judged::NotAsked, Some(Unfinished::TooSlow)) => {
+                Judged::Outage(format!("the targets of {} are not answered in time; use fewer targets", question.name))
+            }
+            (judged, _) => judged,
+        }
+    }
+}
+
 /// Judges names by the answers of a pass. What was not asked keeps its verdict, and so does everything during an outage.
 fn judge_all(
     names: &[&Wanted],
     (before, failed): (&Verdicts, &Outages),
-    (answers, changed): (&Answers, &BTreeSet<Fqdn>),
+    looked_up: &PassAnswers<'_>,
     pauses: Pauses,
     now: Timestamp,
 ) -> JudgedAll {
@@ -357,7 +400,7 @@ fn judge_all(
     for wanted in names {
         let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
         let last = before.get(&subject);
-        let (verdict, outage) = match judge(question, answers) {
+        let (verdict, outage) = match looked_up.judge(&subject, question) {
             Judged::NotAsked => {
                 outages.extend(failed.get(&subject).map(|outage| (subject.clone(), outage.clone())));
                 verdicts.extend(last.map(|last| (subject, last.clone())));
@@ -373,7 +416,7 @@ fn judge_all(
         outages.extend(outage.map(|outage| (subject.clone(), outage)));
         if let Some(verdict) = verdict {
             // After a change of its publisher, a name has no history of failures.
-            let failures = last.filter(|_| !changed.contains(&question.name)).map_or(0, |last| last.failures);
+            let failures = last.filter(|_| !looked_up.changed.contains(&question.name)).map_or(0, |last| last.failures);
             let checked = judged(verdict, failures, pauses, now);
             if let Some(last) = last.filter(|last| last.verdict.status != checked.verdict.status) {
                 let (name, now) = (wanted.shown.clone(), checked.verdict.clone());
@@ -402,13 +445,15 @@ fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
         check,
         answers,
         changed,
+        unfinished,
         left,
         owned,
         pauses,
     } = observed;
     let all = facts.groups.iter().flat_map(|group| group.names.iter());
     let names: Vec<&Wanted> = all.filter(|_| is_checked(&facts, portal, check)).collect();
-    let all = judge_all(&names, (&before, &outages), (&answers, &changed), pauses, now);
+    let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &changed };
+    let all = judge_all(&names, (&before, &outages), &looked_up, pauses, now);
     let next = all.next(&names, left, pauses, now);
     let JudgedAll { verdicts, turns, outages } = all;
     let component = plan_component(&facts, shown_by.as_deref(), portal, &owned);

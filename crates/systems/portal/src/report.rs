@@ -196,6 +196,8 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
             counts.add(checked.as_ref());
             let rtype = wanted.question.as_ref().ok().and_then(|question| question.rtype);
             let verdict = checked.as_ref().map(|checked| &checked.verdict);
+            // After a restart, it tells whether the result is kept beside resolvers that do not work.
+            let broken = verdict.filter(|verdict| verdict.status != SyncStatus::Sync);
             fqdns.push(FqdnStatus {
                 fqdn: wanted.shown.clone(),
                 description: wanted.description.as_deref().map(str::to_owned),
@@ -204,6 +206,7 @@ fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -
                 sync_status: verdict.map(|verdict| verdict.status.as_str().to_owned()),
                 reason: verdict.map(|verdict| verdict.reason.as_str().to_owned()),
                 observed: verdict.iter().flat_map(|verdict| verdict.observed.iter()).map(str::to_owned).collect(),
+                resolver: broken.and_then(|verdict| verdict.resolver.as_deref().map(str::to_owned)),
                 last_seen: Some(whole_seconds(now)),
                 checked_at: checked.as_ref().map(|checked| whole_seconds(checked.at)),
                 origin_ref: None,

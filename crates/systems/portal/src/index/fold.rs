@@ -117,7 +117,8 @@ fn seed(status: &DnsStatus, source: Source) -> Seed {
         let parsed = SyncStatus::parse(fqdn.sync_status.as_deref()?)?;
         let reason = SyncReason::parse(fqdn.reason.as_deref().unwrap_or_default())?;
         let wanted = entries::read(&if source == Source::Remote { taken_over(fqdn) } else { entry_of(fqdn) });
-        let verdict = Verdict::new(parsed, reason, fqdn.observed.iter().collect());
+        let resolver = fqdn.resolver.as_deref().map(Arc::from);
+        let verdict = Verdict { resolver, ..Verdict::new(parsed, reason, fqdn.observed.iter().collect()) };
         let (at, never) =
             (fqdn.checked_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0), Timestamp::UNIX_EPOCH);
         let rtype = wanted.question.ok()?.rtype.map(|rtype| rtype.as_str().to_owned());
@@ -176,7 +177,13 @@ impl Index<Component> for Objects {
     fn applied(&self, object: &Component) {
         let identity = Identity::of(object);
         let by = object.labels().get(MANAGED_BY).map(String::as_str);
+        let (decided, missed) = match self.lock().get(&identity.id) {
+            Some(before) if before.identity.uid == identity.uid => before.history(),
+            Some(_) | None => (None, None),
+        };
         let facts = ComponentFacts {
+            decided,
+            missed,
             portal: object.spec.portal_ref.clone(),
             state: object.spec.status,
             owners: object.owner_references().iter().map(|owner| owner.uid.clone()).collect(),

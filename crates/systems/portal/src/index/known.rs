@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use signpost_apis::portal::{ComponentState, ComponentStatus};
 use signpost_engine::{Identity, ObjectId};
 
 use super::{ComponentFacts, DnsFacts, PortalFacts, Remote};
 use crate::plan::Verdicts;
+use crate::plan::component::rank;
 use crate::report::Decision;
 
 #[derive(Clone, Debug)]
@@ -57,6 +59,18 @@ impl Known {
     /// As a component.
     pub fn component(&self) -> Option<&ComponentFacts> {
         if let Facts::Component(facts) = &self.facts { Some(facts) } else { None }
+    }
+
+    /// The status of a component as it was last decided, and the worst state that was declared since: its history has both, also before they are written.
+    pub(crate) fn history(&self) -> (Option<Arc<ComponentStatus>>, Option<ComponentState>) {
+        match (self.component(), &self.decided) {
+            (None, _) => (None, None),
+            (Some(_), Some(decided)) => (serde_json::from_str(&decided.fields).ok().map(Arc::new), None),
+            (Some(facts), None) => {
+                let states = facts.missed.into_iter().chain([facts.state]);
+                (facts.decided.clone(), states.max_by_key(|state| rank(*state)))
+            }
+        }
     }
 }
 

@@ -21,6 +21,9 @@ use crate::plan::{Memory, Pauses};
 /// How long the API server may take for a Secret.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The code of a request without permission.
+const FORBIDDEN: u16 = 403;
+
 /// A remote portal, visited when that is due.
 pub(crate) async fn observe(
     system: &PortalSystem,
@@ -133,6 +136,10 @@ async fn read(
     let secret = match tokio::time::timeout(PATIENCE, api.get_opt(name)).await {
         Ok(Ok(Some(secret))) => secret,
         Ok(Ok(None)) => return Err(failed("does not exist; create it or change spec.remote.tls".to_owned())),
+        Ok(Err(kube::Error::Api(status))) if status.code == FORBIDDEN => {
+            let allow = format!("signpost rbac --portal-secrets {namespace}/{name}");
+            return Err(failed(format!("may not be read; allow it with the output of `{allow}`")));
+        }
         Ok(Err(error)) => return Err(failed(format!("cannot be read: {error}"))),
         Err(_) => return Err(failed("cannot be read: the API server does not answer".to_owned())),
     };

@@ -25,6 +25,17 @@ pub const SOURCE_CONTROLLER: &str = "source-controller";
 /// The label with the name of the portal.
 pub const PORTAL: &str = "sreportal.io/portal";
 
+/// How bad a state is; one that nobody has declared is not.
+pub(crate) fn rank(state: ComponentState) -> u8 {
+    match state {
+        ComponentState::Unknown => 0,
+        ComponentState::Operational => 1,
+        ComponentState::Degraded => 2,
+        ComponentState::PartialOutage => 3,
+        ComponentState::MajorOutage => 4,
+    }
+}
+
 /// A component that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {

@@ -51,10 +51,10 @@ impl Verdict {
         Self { status, reason, observed, ttl: None, resolver: None }
     }
 
-    /// Whether it is kept beside a new verdict that resolvers which do not work have no part in: where one of them may have given it, and the new one is not
-    /// worse.
+    /// Whether it is kept beside a new verdict that resolvers which do not work have no part in: where one of them gave it, and the new one is not worse. Where
+    /// nobody knows who gave it, the new one counts: the name may be fixed, and the resolver may never work again.
     pub(crate) fn outlasts(&self, new: &Self, dead: &BTreeSet<Arc<str>>) -> bool {
-        let by_dead = self.resolver.as_ref().is_none_or(|resolver| dead.contains(resolver));
+        let by_dead = self.resolver.as_ref().is_some_and(|resolver| dead.contains(resolver));
         by_dead && rank(new.status) <= rank(self.status)
     }
 }
@@ -77,6 +77,16 @@ pub enum Judged {
     Outage(String),
     /// It was not asked for in this pass.
     NotAsked,
+}
+
+/// How many questions there are to ask for a name.
+pub(crate) fn count(question: &Question) -> usize {
+    let (types, hosts) = match (question.rtype, &question.expected) {
+        (None, Expected::Addresses { hosts, .. }) => (2, hosts.len()),
+        (Some(_), Expected::Addresses { hosts, .. }) => (1, hosts.len()),
+        (_, Expected::Existence | Expected::Records(_)) => (1, 0),
+    };
+    types * (1 + hosts)
 }
 
 /// The questions to ask for a name.

@@ -268,6 +268,7 @@ fn status(name: &RemoteName) -> FqdnStatus {
         sync_status: status.map(|status| status.as_str().to_owned()),
         reason: reason.map(|reason| reason.as_str().to_owned()),
         observed: Vec::new(),
+        resolver: None,
         last_seen: name.last_seen.map(whole_seconds),
         checked_at: None,
         origin_ref: name.origin.as_ref().map(|[kind, namespace, name]| OriginRef {

@@ -146,7 +146,9 @@ fn a_name_with_changing_addresses_can_be_in_sync() {
 #[test]
 fn a_host_as_target_of_an_address_is_followed() {
     let wanted = question("www.example.org", "A", &["lb.example.net"]);
-    assert_eq!(questions(&wanted).len(), 2);
+    assert_eq!((questions(&wanted).len(), judge::count(&wanted)), (2, 2));
+    let both = question("www.example.org", "", &["lb.example.net", "192.0.2.1"]);
+    assert_eq!((questions(&both).len(), judge::count(&both)), (4, 4));
     let flattened = vec![found("A", &["192.0.2.1"]), found("A", &["192.0.2.1"])];
     assert_eq!(verdict(&wanted, flattened).0, Status::Sync);
     let through = answer(Rcode::NoError, &["lb.example.net"], "A", &["192.0.2.5"]);
@@ -273,10 +275,11 @@ fn a_changed_name_is_looked_up_first_and_soon_again_when_it_is_broken() {
         (asked, vec![reply(answer(Rcode::NxDomain, &[], "A", &[]))])
     };
     let answers: Answers = all.iter().map(missing).collect();
-    let (nothing, none) = (Outages::new(), BTreeSet::new());
+    let (nothing, none, unfinished) = (Outages::new(), BTreeSet::new(), BTreeMap::new());
+    let looked_up = |changed| PassAnswers { answers: &answers, unfinished: &unfinished, changed };
     let mut verdicts = Verdicts::new();
     for _ in 0..10 {
-        verdicts = judge_all(&all, (&verdicts, &nothing), (&answers, &none), pauses, now).verdicts;
+        verdicts = judge_all(&all, (&verdicts, &nothing), &looked_up(&none), pauses, now).verdicts;
     }
     let changed = BTreeSet::from([name("n2.example.org")]);
     let order = |changed: &BTreeSet<Fqdn>, seconds: i64| -> Vec<String> {
@@ -286,7 +289,7 @@ fn a_changed_name_is_looked_up_first_and_soon_again_when_it_is_broken() {
     };
     assert_eq!(order(&changed, 1), ["n2.example.org"]);
     assert_eq!(order(&changed, 60), ["n2.example.org", "n0.example.org", "n1.example.org"]);
-    let again = judge_all(&all, (&verdicts, &nothing), (&answers, &changed), pauses, now).verdicts;
+    let again = judge_all(&all, (&verdicts, &nothing), &looked_up(&changed), pauses, now).verdicts;
     let pause = |wanted: &Wanted| again[&wanted.subject().unwrap()].next.duration_since(now).as_secs();
     assert_eq!([pause(all[0]), pause(all[2])], [30, 5], "the change ends the backoff");
 }
@@ -308,7 +311,8 @@ fn of_a_huge_answer_the_first_values_are_kept() {
 fn pass(outages: &Outages, verdicts: &Verdicts, answers: &Answers, now: Timestamp) -> JudgedAll {
     let wanted = read(entry("www.example.org", "A", &["192.0.2.1"]));
     let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
-    judge_all(&[&wanted], (verdicts, outages), (answers, &BTreeSet::new()), pauses, now)
+    let looked_up = PassAnswers { answers, unfinished: &BTreeMap::new(), changed: &BTreeSet::new() };
+    judge_all(&[&wanted], (verdicts, outages), &looked_up, pauses, now)
 }
 
 #[test]
@@ -440,4 +444,35 @@ fn a_name_server_that_fails_for_one_type_is_judged_by_that_failure() {
     let six = vec![from(Err(LookupError::Timeout { server: "ns1".into(), after: Duration::from_secs(5) }))];
     let judged = judge(&both, &questions(&both).into_iter().zip([four, six]).collect());
     assert!(matches!(&judged, Judged::Verdict(verdict) if verdict.reason == Reason::Timeout), "{judged:?}");
+}
+
+#[test]
+fn an_entry_that_no_pass_can_look_up_has_a_reason() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
+    let wanted = read(entry("www.example.org", "A", &["a.example.net", "b.example.net"]));
+    let judged = |why| {
+        let unfinished = BTreeMap::from([(wanted.subject().unwrap(), why)]);
+        let (answers, changed) = (Answers::new(), BTreeSet::new());
+        let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &changed };
+        judge_all(&[&wanted], (&Verdicts::new(), &Outages::new()), &looked_up, pauses, now)
+    };
+    let large = judged(Unfinished::TooLarge);
+    let checked = large.verdicts.values().next().unwrap();
+    assert_eq!((checked.verdict.status, checked.verdict.reason), (Status::Error, Reason::BadAnswer));
+    assert!(checked.verdict.observed.iter().next().unwrap().contains("use fewer targets"));
+    assert!(large.next(&[&wanted], 0, pauses, now).unwrap() > now, "it is not looked up again at once");
+    let slow = judged(Unfinished::TooSlow);
+    assert!(slow.verdicts.is_empty() && slow.outages.len() == 1, "{:?}", slow.outages);
+    assert!(slow.next(&[&wanted], 0, pauses, now).unwrap() > now);
+}
+
+#[test]
+fn an_entry_with_many_targets_is_looked_up_after_the_others() {
+    let hosts: Vec<String> = (0..MANY_QUESTIONS).map(|number| format!("h{number}.example.net")).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let names = [read(entry("a.example.org", "A", &hosts)), read(entry("b.example.org", "A", &["lb.example.net"]))];
+    let due = due(names.iter().map(|wanted| (wanted, ())), &Verdicts::new(), &BTreeSet::new(), Timestamp::UNIX_EPOCH);
+    let order: Vec<&str> = due.iter().map(|(wanted, ())| wanted.shown.as_str()).collect();
+    assert_eq!(order, ["b.example.org", "a.example.org"]);
 }

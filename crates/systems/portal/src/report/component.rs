@@ -14,6 +14,7 @@ use signpost_planning::Reason;
 
 use super::{Decision, refusal_of, text};
 use crate::index::ComponentFacts;
+use crate::plan::component::rank;
 
 /// Days in the history of a component.
 const DAYS: usize = 30;
@@ -21,8 +22,9 @@ const DAYS: usize = 30;
 /// The state of a component: the declared one, and the worst of each of the last 30 days on which it existed.
 pub(super) fn status(identity: Identity, facts: &ComponentFacts, has_portal: bool, now: Timestamp) -> Decision {
     let state = facts.state.as_str();
-    let changed = facts.status.computed_status.as_deref() != Some(state);
-    let since = facts.status.last_status_change.clone().filter(|_| !changed).unwrap_or_else(|| whole_seconds(now));
+    let last = facts.decided.as_deref().unwrap_or(&facts.status);
+    let changed = last.computed_status.as_deref() != Some(state);
+    let since = last.last_status_change.clone().filter(|_| !changed).unwrap_or_else(|| whole_seconds(now));
     let ready = if has_portal {
         ("Ready", true, "Reconciled", String::new())
     } else {
@@ -43,8 +45,13 @@ pub(super) fn status(identity: Identity, facts: &ComponentFacts, has_portal: boo
 /// before the first known one was a good one.
 fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<DailyStatus> {
     let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
-    let known: BTreeMap<&str, &str> =
-        facts.status.daily_worst_status.iter().map(|day| (day.date.as_str(), day.worst_status.as_str())).collect();
+    // A decision may be written later than the watch delivers the next change.
+    let decided = facts.decided.as_deref();
+    let mut known: BTreeMap<&str, &str> = BTreeMap::new();
+    for day in [Some(&facts.status), decided].into_iter().flatten().flat_map(|status| &status.daily_worst_status) {
+        let state = known.entry(&day.date).or_insert(&day.worst_status);
+        *state = worse(*state, &day.worst_status);
+    }
     let today = day(now);
     let mut days = Vec::new();
     let mut at = today;
@@ -57,7 +64,7 @@ fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<Da
     let first = known.keys().next().copied();
     let declared = facts.state.as_str();
     // The state until this pass: over midnight, and on days on which nobody watched.
-    let until_now = facts.status.computed_status.as_deref().unwrap_or(declared);
+    let until_now = decided.unwrap_or(&facts.status).computed_status.as_deref().unwrap_or(declared);
     let worst = |date: &str| match known.get(date) {
         Some(state) => *state,
         None if date == today.to_string() => until_now,
@@ -66,22 +73,17 @@ fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<Da
     };
     let daily = |date: Date| {
         let text = date.to_string();
-        let seen = worst(&text).to_owned();
-        let worst_status = if date == today { worse(seen, declared.to_owned()) } else { seen };
-        DailyStatus { date: text, worst_status }
+        let seen = worst(&text);
+        let missed = facts.missed.map_or(declared, ComponentState::as_str);
+        let worst_status = if date == today { worse(worse(seen, missed), declared) } else { seen };
+        DailyStatus { worst_status: worst_status.to_owned(), date: text }
     };
     days.into_iter().map(daily).collect()
 }
 
-fn worse(a: String, b: String) -> String {
-    let rank = |text: &str| match ComponentState::parse(text) {
-        Some(ComponentState::Operational) => 1,
-        Some(ComponentState::Degraded) => 2,
-        Some(ComponentState::PartialOutage) => 3,
-        Some(ComponentState::MajorOutage) => 4,
-        Some(ComponentState::Unknown) | None => 0,
-    };
-    if rank(&b) > rank(&a) { b } else { a }
+fn worse<'a>(a: &'a str, b: &'a str) -> &'a str {
+    let rank = |text: &str| ComponentState::parse(text).map_or(0, rank);
+    if rank(b) > rank(a) { b } else { a }
 }
 
 /// The history has a new day then.
@@ -93,7 +95,11 @@ pub(super) fn until_midnight(now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use signpost_apis::portal::Component;
+    use signpost_engine::{Index, ObjectId};
+
     use super::*;
+    use crate::index::{Keys, Objects};
 
     fn component_of(state: ComponentState, history: &[(&str, &str)]) -> ComponentFacts {
         let day = |(date, worst): &(&str, &str)| DailyStatus { date: (*date).into(), worst_status: (*worst).into() };
@@ -103,6 +109,8 @@ mod tests {
             owners: Vec::new(),
             discovered: false,
             managed: true,
+            decided: None,
+            missed: None,
             status: signpost_apis::portal::ComponentStatus {
                 computed_status: Some("operational".into()),
                 daily_worst_status: history.iter().map(day).collect(),
@@ -138,5 +146,45 @@ mod tests {
             "a day keeps its worst state"
         );
         assert_eq!(until_midnight(at("2026-03-04T23:59:00Z")), Duration::from_mins(1));
+    }
+
+    /// The history after a component had these states, one after another, before the watch delivered a status.
+    fn history_after(states: &[&str], pass: impl Fn(&str) -> bool) -> Vec<String> {
+        let objects = Objects::new(Keys::default(), "");
+        let now: Timestamp = "2026-03-04T12:00:00Z".parse().unwrap();
+        let mut last = None;
+        for (number, state) in states.iter().enumerate() {
+            let component: Component = serde_json::from_value(json!({
+                "apiVersion": "sreportal.io/v1alpha1", "kind": "Component",
+                "metadata": { "name": "shop", "namespace": "a", "uid": "u", "generation": number, "creationTimestamp": "2026-03-04T08:00:00Z" },
+                "spec": { "displayName": "Shop", "group": "apps", "portalRef": "main", "status": state },
+            }))
+            .unwrap();
+            Index::<Component>::applied(&objects, &component);
+            let known = objects.get(&ObjectId::of(&component)).unwrap();
+            let (decided, missed) = known.history();
+            let facts = ComponentFacts { decided, missed, ..known.component().unwrap().clone() };
+            let decision = status(known.identity, &facts, true, now);
+            if pass(state) {
+                objects.settle(decision.clone()).unwrap();
+            }
+            last = Some(decision);
+        }
+        let fields: serde_json::Value = serde_json::from_str(&last.unwrap().fields).unwrap();
+        let days = fields["dailyWorstStatus"].as_array().unwrap();
+        days.iter().map(|day| day["worstStatus"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_bad_state_that_was_not_written_in_time_is_in_the_history() {
+        let states = ["operational", "major_outage", "operational", "operational"];
+        assert_eq!(history_after(&states, |_| true), ["major_outage"], "the status was decided, and not delivered");
+        assert_eq!(history_after(&states, |_| false), ["major_outage"], "no pass saw it");
+        assert_eq!(history_after(&states, |state| state == "operational"), ["major_outage"]);
+        assert_eq!(
+            history_after(&["operational", "degraded", "operational"], |state| state == "degraded"),
+            ["degraded"]
+        );
+        assert_eq!(history_after(&["operational", "unknown"], |_| true), ["operational"]);
     }
 }

@@ -29,14 +29,14 @@ impl Bed {
         self.put("Ingress", name, json!({ "metadata": { "annotations": annotations }, "spec": spec })).await;
     }
 
-    async fn declare(&self, component: &Component, state: &str) {
+    pub async fn declare(&self, component: &Component, state: &str) {
         let patch = json!({ "spec": { "status": state } });
         let api = self.api::<Component>();
         api.patch(&component.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
     /// Waits until the operator reports the state: it knows the component then, and what was declared.
-    async fn reports(&self, title: &str, state: &str) {
+    pub async fn reports(&self, title: &str, state: &str) {
         eventually(&format!("{title} is reported as {state}"), PATIENCE, || async {
             let computed = self.component(title).await.status.and_then(|status| status.computed_status);
             if computed.as_deref() == Some(state) { Ok(()) } else { Err(computed) }
@@ -44,7 +44,7 @@ impl Bed {
         .await;
     }
 
-    async fn component(&self, title: &str) -> Component {
+    pub async fn component(&self, title: &str) -> Component {
         let all = self.api::<Component>().list(&ListParams::default()).await.unwrap().items;
         all.into_iter().find(|component| component.spec.display_name == title).unwrap()
     }
@@ -130,12 +130,7 @@ on_both! {
         bed.has_components(&["Shop"]).await;
         let features = |on: bool| json!({ "spec": { "features": { "statusPage": on } } });
         bed.api::<Portal>().patch("main", &PatchParams::default(), &Patch::Merge(features(false))).await.unwrap();
-        // A portal that was created later is known to the operator, and therefore the change is: both come from one watch.
-        bed.put("Portal", "later", json!({ "spec": { "title": "Later" } })).await;
-        eventually("the later portal is ready", PATIENCE, || async {
-            let status = bed.api::<Portal>().get("later").await.unwrap().status.unwrap_or_default();
-            if status.ready == Some(true) { Ok(()) } else { Err(status) }
-        }).await;
+        bed.knows_portals_after("later").await;
         bed.dns("team", one("www.example.org", "192.0.2.1"), json!({ TITLE: "Search" })).await;
         bed.annotated("app", json!({ TITLE: "Store" })).await;
         bed.annotated("later", json!({})).await;
@@ -203,30 +198,48 @@ async fn an_annotation_that_was_removed_while_nobody_watched_counts() {
     next.is_known("app.example.org").await;
 }
 
+/// The watch of components, which can be ended.
+struct WatchedComponents {
+    blind: Arc<AtomicBool>,
+    unread: Arc<AtomicBool>,
+}
+
+impl WatchedComponents {
+    /// A bed with an operator.
+    async fn start() -> (Bed, Self) {
+        let bed = Bed::without_operator(sandbox_cluster().await).await;
+        let watch = Self { blind: Arc::default(), unread: Arc::default() };
+        let (is_blind, is_unread) = (watch.blind.clone(), watch.unread.clone());
+        let plan = FaultPlan::new(move |info, _| match (info.resource.as_str(), info.verb.as_str()) {
+            ("components", "list" | "watch") if is_blind.load(Ordering::SeqCst) => {
+                is_unread.store(true, Ordering::SeqCst);
+                Fault::Drop
+            }
+            ("components", "watch") => Fault::BreakWatch { after: Duration::from_millis(300) },
+            _ => Fault::None,
+        });
+        bed.start_with(bed.cluster.sandbox().unwrap().client_with(plan), bed.options(), bed.resolver.clone());
+        (bed, watch)
+    }
+
+    /// From now on, no event of a component arrives: the watch has ended once the operator asks for components again.
+    async fn end(&self) {
+        self.blind.store(true, Ordering::SeqCst);
+        eventually("the watch of components has ended", PATIENCE, || async {
+            if self.unread.load(Ordering::SeqCst) { Ok(()) } else { Err("still open") }
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_declared_state_that_the_watch_has_not_delivered_is_kept() {
-    let bed = Bed::without_operator(sandbox_cluster().await).await;
-    let (blind, unread) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_blind, is_unread) = (blind.clone(), unread.clone());
-    let plan = FaultPlan::new(move |info, _| match (info.resource.as_str(), info.verb.as_str()) {
-        ("components", "list" | "watch") if is_blind.load(Ordering::SeqCst) => {
-            is_unread.store(true, Ordering::SeqCst);
-            Fault::Drop
-        }
-        ("components", "watch") => Fault::BreakWatch { after: Duration::from_millis(300) },
-        _ => Fault::None,
-    });
-    bed.start_with(bed.cluster.sandbox().unwrap().client_with(plan), bed.options(), bed.resolver.clone());
+    let (bed, watch) = WatchedComponents::start().await;
     bed.dns("team", one("www.example.org", "192.0.2.1"), json!({ TITLE: "Shop" })).await;
     let shop = bed.has_components(&["Shop"]).await.remove(0);
     bed.reports("Shop", "operational").await;
 
-    // No event of a component arrives any more: the watch has ended once the operator asks for components again.
-    blind.store(true, Ordering::SeqCst);
-    eventually("the watch of components has ended", PATIENCE, || async {
-        if unread.load(Ordering::SeqCst) { Ok(()) } else { Err("still open") }
-    })
-    .await;
+    watch.end().await;
     bed.declare(&shop, "degraded").await;
     let annotate = async |annotations: Value| {
         let patch = json!({ "metadata": { "annotations": annotations } });
@@ -247,27 +260,12 @@ async fn a_declared_state_that_the_watch_has_not_delivered_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_declared_state_of_a_component_that_the_watch_has_not_delivered_is_kept() {
-    let bed = Bed::without_operator(sandbox_cluster().await).await;
-    let (blind, unread) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_blind, is_unread) = (blind.clone(), unread.clone());
-    let plan = FaultPlan::new(move |info, _| match (info.resource.as_str(), info.verb.as_str()) {
-        ("components", "list" | "watch") if is_blind.load(Ordering::SeqCst) => {
-            is_unread.store(true, Ordering::SeqCst);
-            Fault::Drop
-        }
-        ("components", "watch") => Fault::BreakWatch { after: Duration::from_millis(300) },
-        _ => Fault::None,
-    });
-    bed.start_with(bed.cluster.sandbox().unwrap().client_with(plan), bed.options(), bed.resolver.clone());
+    let (bed, watch) = WatchedComponents::start().await;
     bed.dns("team", one("www.example.org", "192.0.2.1"), json!({})).await;
     bed.condition("team", "Ready", "ReconcileSucceeded").await;
 
     // The operator creates a component, and never sees it.
-    blind.store(true, Ordering::SeqCst);
-    eventually("the watch of components has ended", PATIENCE, || async {
-        if unread.load(Ordering::SeqCst) { Ok(()) } else { Err("still open") }
-    })
-    .await;
+    watch.end().await;
     let name_it = async |title: &str| {
         let patch = json!({ "metadata": { "annotations": { TITLE: title } } });
         bed.api::<DNS>().patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
@@ -278,7 +276,7 @@ async fn a_declared_state_of_a_component_that_the_watch_has_not_delivered_is_kep
     name_it("Store").await;
     bed.has_components(&["Shop", "Store"]).await;
     assert_eq!(bed.component("Store").await.spec.status, ComponentState::Degraded);
-    blind.store(false, Ordering::SeqCst);
+    watch.blind.store(false, Ordering::SeqCst);
     bed.has_components(&["Store"]).await;
     assert_eq!(bed.component("Store").await.spec.status, ComponentState::Degraded);
 }

@@ -85,6 +85,48 @@ async fn an_outage_of_one_of_two_resolvers_is_reported_and_keeps_its_verdict() {
     bed.condition("team", "Resolved", "Answered").await;
 }
 
+/// A verdict that one of two resolvers gave, and a restart after which the second one does not answer. The first one has the right answer then.
+async fn restarted_beside_a_dead_resolver(wrong: &str) -> Bed {
+    let before = Bed::without_operator(sandbox_cluster().await).await;
+    let second = Arc::<Memory>::default();
+    let right = || vec![Rdata::parse(&RecordType::A, "192.0.2.1").unwrap()];
+    let name = Fqdn::parse(NAME).unwrap();
+    let answering = if wrong == "second" { &before.resolver } else { &second };
+    answering.set(&name, RecordType::A, right());
+    let both = Arc::new(Both(before.resolver.clone(), second.clone()));
+    let running = before.start_with(before.cluster.client(), before.options(), both);
+    before.dns("team", one(NAME, "192.0.2.1"), json!({})).await;
+    before.shows("team", &[(NAME, "notFound/NoSuchName")]).await;
+    let by = before.status("team").await.groups[0].fqdns[0].resolver.clone();
+    assert_eq!(by.as_deref(), Some(wrong), "the status has who gave the result");
+    before.stop();
+    running.await.unwrap();
+    second.set_down(true);
+    let after = before.replica();
+    after.resolver.set(&name, RecordType::A, right());
+    after.start_with(after.cluster.client(), after.options(), Arc::new(Both(after.resolver.clone(), second)));
+    after.condition("team", "Resolved", "PartlyAnswered").await;
+    after
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_fixed_turns_green_after_a_restart_beside_a_dead_resolver() {
+    let bed = restarted_beside_a_dead_resolver("memory").await;
+    bed.shows("team", &[(NAME, "sync/Match")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_verdict_of_a_dead_resolver_is_kept_after_a_restart() {
+    let bed = restarted_beside_a_dead_resolver("second").await;
+    let asked = bed.resolver.asked();
+    eventually("the name is looked up more than once", PATIENCE, || async {
+        let more = bed.resolver.asked() - asked;
+        if more >= 3 { Ok(()) } else { Err(more) }
+    })
+    .await;
+    bed.shows("team", &[(NAME, "notFound/NoSuchName")]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_writes_nothing_and_takes_over_with_the_verdicts() {
     let leader = Bed::without_operator(sandbox_cluster().await).await;

@@ -12,6 +12,7 @@
 //! | events about names that other systems published | `turns` |
 //! | replicas that do not lead, and what is in no status | `followers` |
 //! | crashes, replicas, an API server and resolvers that do not work | `faults` |
+//! | entries that no pass can look up | `bounds` |
 //! | drawn worlds, compared with a computation from scratch after every step | `worlds` |
 //!
 //! Every row of the seed, and of the list of false verdicts (`V`), with the test that holds it. A test of `on_both!` runs on the sandbox and on the real
@@ -26,14 +27,14 @@
 //! | 3 resolve: sync, notFound, error, timeout | `seed::every_step_of_the_chain_is_as_in_the_seed`, `plan::tests::seed_table_of_results`, `chain::every_result_of_the_table_is_reported` |
 //! | 3 resolve: ten lookups at once, five seconds | `settings::tests::the_defaults_are_those_of_the_seed`; the limit itself in `crates/providers/resolver/tests/hostile.rs` |
 //! | 3 resolve: skipped with disableDNSCheck | `seed::lookups_that_are_switched_off_leave_the_status_empty` |
-//! | 3 resolve: skipped for remote groups | `remote::a_remote_portal_is_read_over_tls_and_its_names_outlive_it` |
+//! | 3 resolve: skipped for remote groups | `remote::a_remote_portal_is_read_over_tls_with_certificates_of_secrets` |
 //! | 4 status: groups, lastReconcileTime, Ready=True | `seed::every_step_of_the_chain_is_as_in_the_seed` |
 //! | 4 status: Ready=False with a reason | `seed::an_error_is_a_reason_of_ready_and_never_blocks_the_names`, `chain::the_main_portal_is_created_and_a_missing_portal_is_reported` |
 //! | 4 projection: source, portal, groups, status; a deletion removes it | `seed::every_step_of_the_chain_is_as_in_the_seed` |
-//! | 5 component: skipped when the portal shows none | `components::a_component_is_left_as_it_is_while_the_portal_shows_none` |
-//! | 5 component: created, updated, label, deleted with the annotation | `chain::a_component_follows_its_own_dns_object_only`, `components::a_discovered_object_has_the_component_that_its_annotations_ask_for` |
-//! | 5 component: spec.status is never overwritten | the two above, `components::a_declared_state_that_the_watch_has_not_delivered_is_kept` |
-//! | 5 component: another DNS object of the portal keeps its own | `chain::a_component_follows_its_own_dns_object_only` |
+//! | 5 component: skipped when the portal shows none | `seed::the_component_of_an_annotation_is_as_in_the_seed`, `components::a_component_is_left_as_it_is_while_the_portal_shows_none` |
+//! | 5 component: created, updated, label, deleted with the annotation | `seed::the_component_of_an_annotation_is_as_in_the_seed`, `chain::a_component_follows_its_own_dns_object_only`, `components::a_discovered_object_has_the_component_that_its_annotations_ask_for` |
+//! | 5 component: spec.status is never overwritten | the three above, `components::a_declared_state_that_the_watch_has_not_delivered_is_kept` |
+//! | 5 component: another DNS object of the portal keeps its own | `seed::the_component_of_an_annotation_is_as_in_the_seed`, `chain::a_component_follows_its_own_dns_object_only` |
 //! | at rest: nothing but times changes, nothing is written | `chain::nothing_is_written_at_rest_and_a_deletion_removes_the_names` |
 //! | V every dual-stack name; V an IPv6 address in another spelling | `seed::every_false_verdict_of_the_old_program_is_right_here`, `plan::tests` |
 //! | V a CNAME of two hops; V a name with text only | `seed::every_false_verdict_of_the_old_program_is_right_here`, `served_names` |
@@ -48,6 +49,7 @@
 #![allow(unreachable_pub, reason = "the modules of one test binary")]
 
 mod bed;
+mod bounds;
 mod chain;
 mod components;
 mod discovery;

@@ -80,16 +80,23 @@ impl Bed {
     }
 }
 
+/// A name without a group, which is in the default one, and a name that the other portal has from a third one, which is left out.
+fn names() -> Vec<Value> {
+    let third = json!({ "name": "copied.example.org", "source": "remote", "groups": ["Web"] });
+    let mut plain = fqdn("c", "notavailable");
+    plain["groups"] = json!([]);
+    vec![fqdn("a", "sync"), fqdn("b", "notsync"), third, plain]
+}
+
+const TAKEN_OVER: &[&str] = &["a sync remote Web east", "b notFound remote Web east", "c error remote default east"];
+const STALE: &[&str] =
+    &["a sync remote Web east stale", "b notFound remote Web east stale", "c error remote default east stale"];
+
 on_both! {
-    async fn a_remote_portal_is_read_over_tls_and_its_names_outlive_it(cluster) {
+    async fn a_remote_portal_is_read_over_tls_with_certificates_of_secrets(cluster) {
         let server = ConnectPortal::start("main", 2).await;
         let front = TlsFront::open_for_clients(server.addr()).await;
-        // A name that the other portal has from a third one is left out; a name without a group is in the default one.
-        let copied = json!({ "name": "copied.example.org", "source": "remote", "groups": ["Web"] });
-        let mut plain = fqdn("c", "notavailable");
-        plain["groups"] = json!([]);
-        let third = copied;
-        server.set_fqdns(vec![fqdn("a", "sync"), fqdn("b", "notsync"), third.clone(), plain.clone()]);
+        server.set_fqdns(names());
         let bed = Bed::new(cluster).await;
         bed.remote(&front.url(), json!({ "caSecretRef": { "name": "east-ca" }, "certSecretRef": { "name": "east-client" } })).await;
         let portal = bed.portal_is("TLSConfigFailed").await;
@@ -109,22 +116,7 @@ on_both! {
         bed.secret("east-client", &[("tls.crt", certificate), ("tls.key", key)]).await;
         let sync = bed.portal_is("RemoteSyncSuccess").await.status.unwrap().remote_sync.unwrap();
         assert_eq!((sync.remote_title.as_deref(), sync.fqdn_count, sync.last_sync_error), (Some("Elsewhere"), Some(3), None));
-        let all = ["a sync remote Web east", "b notFound remote Web east", "c error remote default east"];
-        bed.takes_over(&all).await;
-        // The verdict of a name does not depend on how the other portal writes its targets, or the name.
-        let written = |name: &str, rtype: &str, targets: &[&str]| {
-            let mut fqdn = fqdn("x", "sync");
-            (fqdn["name"], fqdn["recordType"], fqdn["targets"]) = (json!(name), json!(rtype), json!(targets));
-            fqdn
-        };
-        server.set_fqdns(vec![
-            written("Capital.example.org.", "a", &["192.0.2.2", "192.0.2.1"]), written("cname.example.org", "CNAME", &["lb.example.net"]),
-            written("six.example.org", "AAAA", &["2001:DB8:0::1"]), written("text.example.org", "TXT", &["v=spf1 -all"]),
-            written("odd.example.org", "A", &["not an address!"]),
-        ]);
-        bed.takes_over(&["capital", "cname", "odd", "six", "text"].map(|name| format!("{name} sync remote Web east")).each_ref().map(String::as_str)).await;
-        server.set_fqdns(vec![fqdn("a", "sync"), fqdn("b", "notsync"), third.clone(), plain.clone()]);
-        bed.takes_over(&all).await;
+        bed.takes_over(TAKEN_OVER).await;
         let copy = bed.api::<DNS>().get("remote-east").await.unwrap();
         assert_eq!(copy.metadata.owner_references.unwrap()[0].kind, "Portal");
         assert_eq!(bed.resolver.asked(), 0, "the verdicts are those of the other portal");
@@ -138,23 +130,49 @@ on_both! {
             if more >= 9 { Ok(()) } else { Err(more) }
         }).await;
         assert_eq!(version().await, before);
+    }
+
+    async fn the_verdict_of_a_remote_name_does_not_depend_on_its_spelling(cluster) {
+        let server = ConnectPortal::start("main", 2).await;
+        let written = |name: &str, rtype: &str, targets: &[&str]| {
+            let mut fqdn = fqdn("x", "sync");
+            (fqdn["name"], fqdn["recordType"], fqdn["targets"]) = (json!(name), json!(rtype), json!(targets));
+            fqdn
+        };
+        server.set_fqdns(vec![
+            written("Capital.example.org.", "a", &["192.0.2.2", "192.0.2.1"]), written("cname.example.org", "CNAME", &["lb.example.net"]),
+            written("six.example.org", "AAAA", &["2001:DB8:0::1"]), written("text.example.org", "TXT", &["v=spf1 -all"]),
+            written("odd.example.org", "A", &["not an address!"]),
+        ]);
+        let bed = Bed::new(cluster).await;
+        bed.remote(&format!("http://{}", server.addr()), Value::Null).await;
+        bed.takes_over(&["capital", "cname", "odd", "six", "text"].map(|name| format!("{name} sync remote Web east")).each_ref().map(String::as_str)).await;
+        server.set_fqdns(names());
+        bed.takes_over(TAKEN_OVER).await;
+    }
+
+    async fn the_names_of_a_remote_portal_outlive_it(cluster) {
+        let server = ConnectPortal::start("main", 2).await;
+        server.set_fqdns(names());
+        let bed = Bed::new(cluster).await;
+        bed.remote(&format!("http://{}", server.addr()), Value::Null).await;
+        bed.takes_over(TAKEN_OVER).await;
 
         // What fails keeps the names and marks them, also over a restart.
-        let stale = ["a sync remote Web east stale", "b notFound remote Web east stale", "c error remote default east stale"];
         for failure in [(503, r#"{"code":"unavailable","message":"later"}"#), (200, "<html>"), (404, "")] {
             server.fail(Some(failure));
             bed.portal_is("RemoteFetchFailed").await;
-            bed.takes_over(&stale).await;
+            bed.takes_over(STALE).await;
             server.fail(None);
             bed.portal_is("RemoteSyncSuccess").await;
-            bed.takes_over(&all).await;
+            bed.takes_over(TAKEN_OVER).await;
         }
         server.fail(Some((500, "")));
         bed.portal_is("RemoteFetchFailed").await;
         bed.stop();
         let next = bed.replica();
         next.start();
-        next.takes_over(&stale).await;
+        next.takes_over(STALE).await;
         let sync = next.portal_is("RemoteFetchFailed").await.status.unwrap().remote_sync.unwrap();
         let visited = At::from(sync.last_sync_time.unwrap().0);
         eventually("stale names were last seen by the last visit", PATIENCE, || async {

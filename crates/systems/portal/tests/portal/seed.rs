@@ -4,26 +4,32 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use signpost_apis::portal::{DNS, FqdnStatus};
+use signpost_apis::portal::{ComponentState, DNS, FqdnStatus, Portal};
 use signpost_inventory::Filter;
 use signpost_provider_resolver::{Options, Resolvers, Upstream};
+use signpost_system_portal::Pace;
 use signpost_testkit::{eventually, on_both};
 use tokio::net::UdpSocket;
 
 use crate::bed::{Bed, PATIENCE, one};
 use crate::served_names::Server;
 
-/// Passes questions on to a name server, but those for names that begin with `slow`: these are never answered.
-async fn without_slow_names(server: SocketAddr) -> SocketAddr {
+/// Passes questions on to a name server, but those for names that begin with `slow`: these are never answered. Returns its address and how many questions it
+/// got.
+async fn without_slow_names(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
     let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-    let address = near.local_addr().unwrap();
+    let (address, asked) = (near.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = asked.clone();
     tokio::spawn(async move {
         let mut question = [0; 1500];
         while let Ok((length, from)) = near.recv_from(&mut question).await {
+            counter.fetch_add(1, Ordering::SeqCst);
             let question = question[..length].to_vec();
             if question.get(12..).is_some_and(|name| name.to_ascii_lowercase().starts_with(b"\x04slow")) {
                 continue;
@@ -39,14 +45,43 @@ async fn without_slow_names(server: SocketAddr) -> SocketAddr {
             });
         }
     });
-    address
+    (address, asked)
 }
 
 impl Bed {
     fn at(&self, server: SocketAddr) {
+        self.at_with(server, |_| {});
+    }
+
+    /// Starts an operator that asks this server, with other times.
+    fn at_with(&self, server: SocketAddr, change: impl FnOnce(&mut Pace)) {
         let resolvers = vec![Upstream::Server(server)];
         let options = Options { resolvers, deadline: Duration::from_secs(2), ..Options::default() };
-        self.start_with(self.cluster.client(), self.options(), Arc::new(Resolvers::new(&options)));
+        self.start_at(self.cluster.client(), self.options(), Arc::new(Resolvers::new(&options)), change);
+    }
+
+    /// Waits until an object is not ready, with this reason.
+    async fn is_not_ready(&self, object: &str, reason: &str) {
+        self.condition(object, "Ready", reason).await;
+        let conditions = self.status(object).await.conditions;
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason));
+        assert!(!ready.message.is_empty());
+    }
+
+    /// Creates a portal and waits until it is ready: the operator knows every earlier change of a portal then, because both come from one watch.
+    pub async fn knows_portals_after(&self, name: &str) {
+        self.put("Portal", name, json!({ "spec": { "title": "Later" } })).await;
+        eventually("the later portal is ready", PATIENCE, || async {
+            let status = self.api::<Portal>().get(name).await.unwrap().status.unwrap_or_default();
+            if status.ready == Some(true) { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
+
+    async fn set_annotations(&self, object: &str, annotations: Value) {
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        self.api::<DNS>().patch(object, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
     /// Waits until the names of an object have these results, as `name type` and `status/reason`. The zone is left out.
@@ -78,7 +113,7 @@ on_both! {
         server.publish("other", "A", &["192.0.2.9"]).await;
         server.publish("loop", "CNAME", &["loop.names.example."]).await;
         let bed = Bed::without_operator(cluster).await;
-        bed.at(without_slow_names(server.powerdns.dns_addr()).await);
+        bed.at(without_slow_names(server.powerdns.dns_addr()).await.0);
         // Collected and aggregated: record type, targets and labels; groups sorted by name, whatever their order.
         let mut labelled = entry("same", "A", &["192.0.2.2", "192.0.2.1"]);
         (labelled["labels"], labelled["description"]) = (json!({ "team": "web" }), json!("the shop"));
@@ -175,25 +210,86 @@ on_both! {
     }
 
     async fn an_error_is_a_reason_of_ready_and_never_blocks_the_names(cluster) {
-        let bed = Bed::new(cluster).await;
-        bed.answers("www.example.org", "A", &["192.0.2.1"]);
-        bed.answers("app.example.org", "A", &["192.0.2.1"]);
+        let Some(server) = Server::start().await else { return };
+        for name in ["www", "app"] {
+            server.publish(name, "A", &["192.0.2.1"]).await;
+        }
+        let bed = Bed::without_operator(cluster).await;
+        bed.at(server.powerdns.dns_addr());
         let title = json!({ "sreportal.io/component": "Shop" });
-        bed.dns("first", one("www.example.org", "192.0.2.1"), title.clone()).await;
+        bed.dns("first", one("www.names.example", "192.0.2.1"), title.clone()).await;
         bed.has_components(&["Shop"]).await;
-        bed.dns("second", one("app.example.org", "192.0.2.1"), title).await;
-        bed.condition("second", "Ready", "ComponentFailed").await;
-        bed.lists(&["app.example.org sync", "www.example.org sync"]).await;
-        bed.shows("second", &[("app.example.org", "sync/Match")]).await;
+        bed.dns("second", one("app.names.example", "192.0.2.1"), title).await;
+        bed.is_not_ready("second", "ComponentFailed").await;
+        bed.lists(&["app.names.example sync", "www.names.example sync"]).await;
+        bed.shows("second", &[("app.names.example", "sync/Match")]).await;
+        // A portal that does not exist is a reason as well; the names are looked up all the same.
+        let patch = json!({ "spec": { "portalRef": "missing" }, "metadata": { "annotations": null } });
+        bed.api::<DNS>().patch("second", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        bed.is_not_ready("second", "PortalNotFound").await;
+        server.publish("app", "A", &["192.0.2.9"]).await;
+        bed.shows("second", &[("app.names.example", "notFound/Mismatch")]).await;
+        let patch = json!({ "spec": { "portalRef": "main" } });
+        bed.api::<DNS>().patch("second", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        bed.condition("second", "Ready", "ReconcileSucceeded").await;
     }
 
     async fn lookups_that_are_switched_off_leave_the_status_empty(cluster) {
+        let Some(server) = Server::start().await else { return };
+        server.publish("www", "A", &["192.0.2.1"]).await;
+        let (address, asked) = without_slow_names(server.powerdns.dns_addr()).await;
         let bed = Bed::without_operator(cluster).await;
-        bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| pace.check = false);
-        bed.dns("team", one("www.example.org", "192.0.2.1"), json!({})).await;
+        bed.at_with(address, |pace| pace.check = false);
+        bed.dns("team", one("www.names.example", "192.0.2.1"), json!({})).await;
         bed.condition("team", "Ready", "ReconcileSucceeded").await;
-        bed.shows("team", &[("www.example.org", "/")]).await;
-        bed.lists(&["www.example.org "]).await;
-        assert_eq!(bed.resolver.asked(), 0);
+        bed.shows("team", &[("www.names.example", "/")]).await;
+        bed.lists(&["www.names.example "]).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        // The same with lookups, after a restart.
+        bed.stop();
+        let next = bed.replica();
+        next.at(address);
+        next.shows("team", &[("www.names.example", "sync/Match")]).await;
+        assert!(asked.load(Ordering::SeqCst) > 0);
+    }
+
+    async fn the_component_of_an_annotation_is_as_in_the_seed(cluster) {
+        let Some(server) = Server::start().await else { return };
+        server.publish("www", "A", &["192.0.2.1"]).await;
+        let bed = Bed::without_operator(cluster).await;
+        bed.at(server.powerdns.dns_addr());
+        bed.dns("team", one("www.names.example", "192.0.2.1"), json!({})).await;
+        bed.shows("team", &[("www.names.example", "sync/Match")]).await;
+        // 1: skipped while the portal shows no components.
+        let features = |on: bool| Patch::Merge(json!({ "spec": { "features": { "statusPage": on } } }));
+        bed.api::<Portal>().patch("main", &PatchParams::default(), &features(false)).await.unwrap();
+        bed.knows_portals_after("later").await;
+        bed.set_annotations("team", json!({ "sreportal.io/component": "Shop", "sreportal.io/component-group": "Web",
+            "sreportal.io/component-description": "sells", "sreportal.io/component-link": "https://shop.names.example" })).await;
+        bed.dns("other", one("other.names.example", "192.0.2.1"), json!({ "sreportal.io/component": "Search" })).await;
+        bed.shows("other", &[("other.names.example", "notFound/NoSuchName")]).await;
+        bed.has_components(&[]).await;
+        // 2 and 4: created from the annotations, with the label.
+        bed.api::<Portal>().patch("main", &PatchParams::default(), &features(true)).await.unwrap();
+        bed.has_components(&["Search", "Shop"]).await;
+        let shop = bed.component("Shop").await;
+        assert_eq!(shop.labels().get("sreportal.io/managed-by").map(String::as_str), Some("dns-controller"));
+        let spec = &shop.spec;
+        assert_eq!((spec.group.as_str(), spec.portal_ref.as_str(), spec.description.as_deref(), spec.link.as_deref()),
+            ("Web", "main", Some("sells"), Some("https://shop.names.example")));
+        // 3: metadata follows, and the state is never overwritten.
+        bed.declare(&shop, "degraded").await;
+        bed.reports("Shop", "degraded").await;
+        bed.set_annotations("team", json!({ "sreportal.io/component-group": "Customers", "sreportal.io/component-status": "operational",
+            "sreportal.io/component-description": null })).await;
+        eventually("metadata follows", PATIENCE, || async {
+            let spec = bed.component("Shop").await.spec;
+            let seen = (spec.group, spec.description, spec.status);
+            if seen == ("Customers".into(), None, ComponentState::Degraded) { Ok(()) } else { Err(seen) }
+        }).await;
+        // Without the annotation its component is deleted, and that of another object of the same portal is not.
+        bed.set_annotations("team", json!({ "sreportal.io/component": null })).await;
+        bed.has_components(&["Search"]).await;
+        bed.shows("team", &[("www.names.example", "sync/Match")]).await;
     }
 }
