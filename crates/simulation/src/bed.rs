@@ -1,12 +1,22 @@
 //! The interface of a simulated system: its actions, its provider's twin, and checks that use none of its code.
 
-use std::{any::Any, fmt, future::Future, sync::Arc};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 use signpost_engine::Operator;
 use signpost_sandbox::Sandbox;
 
-use crate::{history::History, process::Process, world::World};
+use crate::{
+    history::History,
+    process::Process,
+    world::{self, World},
+};
 
 /// When the state is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +36,21 @@ pub trait Bed: Send + Sync + Sized + 'static {
 
     /// The history of a seed.
     fn draw(seed: u64) -> History<Self::Action>;
-    /// The cluster that every simulation starts from: it has the system's kinds and namespaces, and no objects.
-    fn prepared() -> Result<&'static Sandbox, String>;
-    /// The bed of a new world, with an empty provider. The history may say what the provider can do.
+    /// Creates what every simulation starts from: the system's kinds and namespaces, and no other objects.
+    fn prepare(client: kube::Client) -> impl Future<Output = Result<(), kube::Error>>;
+    /// The cluster that every simulation starts from. It is made once and never dropped: installing the kinds takes longer than a whole
+    /// simulation.
+    fn prepared() -> Result<&'static Sandbox, String> {
+        static PREPARED: Mutex<BTreeMap<&str, &Sandbox>> = Mutex::new(BTreeMap::new());
+        let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = prepared.get(Self::NAME).copied() {
+            return Ok(sandbox);
+        }
+        let sandbox: &Sandbox = Box::leak(Box::new(world::prepare(Self::prepare)?));
+        prepared.insert(Self::NAME, sandbox);
+        Ok(sandbox)
+    }
+    /// The bed of a new world, with an empty provider. The history may have the capabilities of the provider.
     fn open(world: Arc<World>, history: &History<Self::Action>) -> impl Future<Output = Arc<Self>>;
     /// A user acts.
     fn act(self: &Arc<Self>, action: &Self::Action) -> impl Future<Output = ()>;

@@ -10,12 +10,12 @@ use std::{
 };
 
 use crate::{
-    bed::Bed, history::History, pangolin::PangolinBed, pihole::PiholeBed, powerdns::PowerDnsBed, router::RouterBed,
-    run::play, shrink::shrink,
+    bed::Bed, history::History, pangolin::PangolinBed, pihole::PiholeBed, portal::PortalBed, powerdns::PowerDnsBed,
+    router::RouterBed, run::play, shrink::shrink,
 };
 
 /// The systems that are simulated.
-const SYSTEMS: [&str; 4] = [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME, RouterBed::NAME];
+const SYSTEMS: [&str; 5] = [PowerDnsBed::NAME, PiholeBed::NAME, PangolinBed::NAME, RouterBed::NAME, PortalBed::NAME];
 
 /// The run.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +94,9 @@ pub fn run(settings: &Settings, print: &mut dyn FnMut(&str)) -> bool {
     }
     if settings.wants(RouterBed::NAME) {
         good &= system::<RouterBed>(settings, print);
+    }
+    if settings.wants(PortalBed::NAME) {
+        good &= system::<PortalBed>(settings, print);
     }
     good
 }

@@ -1,10 +1,11 @@
 //! What users do with Ingresses, whatever the system: shared by the beds of `pihole` and `pangolin`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, ListParams};
 use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 
 /// An action of a user on Ingresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,8 +32,10 @@ pub enum IngressAction<I> {
 /// A bed whose users make Ingresses.
 pub trait IngressBed: Send + Sync + 'static {
     /// What users know of an Ingress.
-    type Object: Sync;
+    type Object: Clone + Send + Sync + 'static;
 
+    /// The name of an Ingress.
+    fn name(ingress: &Self::Object) -> &str;
     /// An Ingress with one host and without anything special.
     fn plain(name: String) -> Self::Object;
     /// The Ingresses of the cluster.
@@ -41,8 +44,6 @@ pub trait IngressBed: Send + Sync + 'static {
     fn put(&self, ingress: &Self::Object) -> impl Future<Output = ()> + Send;
     /// Deletes one.
     fn delete(&self, name: &str) -> impl Future<Output = ()> + Send;
-    /// Deletes one and creates it again as soon as it is deleted.
-    fn recreate(self: &Arc<Self>, ingress: &Self::Object) -> impl Future<Output = ()>;
 }
 
 /// A user acts.
@@ -50,7 +51,7 @@ pub async fn act<B: IngressBed>(bed: &Arc<B>, action: &IngressAction<B::Object>)
     match action {
         IngressAction::Ingress(ingress) => bed.put(ingress).await,
         IngressAction::Delete { name } => bed.delete(name).await,
-        IngressAction::Recreate(ingress) => bed.recreate(ingress).await,
+        IngressAction::Recreate(ingress) => recreate(bed, ingress).await,
         IngressAction::Bulk { count } => {
             for number in 0..*count {
                 bed.put(&B::plain(format!("bulk-{number}"))).await;
@@ -64,6 +65,25 @@ pub async fn act<B: IngressBed>(bed: &Arc<B>, action: &IngressAction<B::Object>)
             }
         }
     }
+}
+
+/// Deletes an Ingress, and creates it again as soon as it is deleted.
+async fn recreate<B: IngressBed>(bed: &Arc<B>, ingress: &B::Object) {
+    bed.delete(B::name(ingress)).await;
+    if let Ok(None) = bed.api().get_opt(B::name(ingress)).await {
+        bed.put(ingress).await;
+        return;
+    }
+    let (bed, ingress) = (bed.clone(), ingress.clone());
+    tokio::spawn(async move {
+        for _ in 0..200 {
+            sleep(Duration::from_millis(300)).await;
+            if let Ok(None) = bed.api().get_opt(B::name(&ingress)).await {
+                bed.put(&ingress).await;
+                return;
+            }
+        }
+    });
 }
 
 /// Creates 40 Ingresses whose names no other round has, or deletes those of the round.

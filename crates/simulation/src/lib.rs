@@ -16,6 +16,7 @@ pub mod ingresses;
 pub mod memory;
 pub mod pangolin;
 pub mod pihole;
+pub mod portal;
 pub mod powerdns;
 pub mod process;
 pub mod provider;

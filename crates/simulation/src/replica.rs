@@ -85,6 +85,9 @@ impl<B: Bed> Replica<B> {
             (process, state.pace, state.starts)
         };
         self.world.note(&format!("{} starts, pace {pace}", process.name()));
+        if !self.lease {
+            self.world.strikes.forget_lost_events();
+        }
         let start = Timestamp::from_second(START).unwrap_or_default();
         let clock = ManualClock::starting_at(start);
         clock.skew_by(jiff::SignedDuration::try_from(self.world.elapsed()).unwrap_or_default());

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     bed::{Bed, Moment},
-    history::{History, Only, What},
+    history::{History, Only, ProcessEvent, What},
     replica::Replica,
     world::World,
 };
@@ -95,6 +95,10 @@ async fn simulate<B: Bed>(world: &Arc<World>, history: &History<B::Action>) {
                     let until = Instant::now() + Duration::from_millis(event.effect());
                     world.disturb(until);
                     world.strikes.strike_all(until);
+                    // Of two replicas, either may report. A process that is frozen gives up what it sends.
+                    if lease || matches!(event, ProcessEvent::Freeze { .. }) {
+                        world.strikes.lose_events();
+                    }
                     replica.meet(*event);
                 }
             }

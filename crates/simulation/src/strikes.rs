@@ -55,6 +55,7 @@ pub struct Strikes(Mutex<Inner>);
 struct Inner {
     named: BTreeMap<String, Struck>,
     all: Struck,
+    /// Whether an event that the current process sent may be lost.
     events: bool,
 }
 
@@ -84,8 +85,13 @@ impl Strikes {
         let struck = Struck { any: Some(until), refused };
         let mut inner = self.lock();
         match class {
-            // Watches, lists and leader election concern every name.
-            Class::Get | Class::List | Class::Watch | Class::Lease => inner.all.add(struck),
+            // Watches and lists concern every name.
+            Class::Get | Class::List | Class::Watch => inner.all.add(struck),
+            // Leader election does too, and only a leader sends events.
+            Class::Lease => {
+                inner.all.add(struck);
+                inner.events = true;
+            }
             Class::Event => inner.events = true,
             Class::Status | Class::Metadata | Class::Look | Class::Records | Class::Zones => {
                 inner.named.entry(name.to_owned()).or_default().add(struck);
@@ -93,10 +99,19 @@ impl Strikes {
         }
     }
 
-    /// Whether an event of the operator may be lost.
+    /// Events that the current process sends may be lost.
+    pub fn lose_events(&self) {
+        self.lock().events = true;
+    }
+
+    /// The only process starts again: it reports everything that is wrong once more.
+    pub fn forget_lost_events(&self) {
+        self.lock().events = false;
+    }
+
+    /// Whether an event about something that is still wrong may be lost.
     pub fn lost_events(&self) -> bool {
-        let inner = self.lock();
-        inner.events || inner.all.any.is_some()
+        self.lock().events
     }
 
     /// The faults of every request whose name `concerns` accepts, and those that concern everything.

@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::api::{Api, PostParams};
 use signpost_sandbox::{Sandbox, SandboxClock, SandboxOptions};
 use tokio::time::Instant;
@@ -27,7 +29,7 @@ use crate::{
 pub const START: i64 = 1_794_787_200;
 
 /// Called with the path of an object after the operator wrote its metadata.
-pub type Hook = Box<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
+type Hook = Box<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The shared state of one simulation. Must be created inside the runtime of the simulation.
 pub struct World {
@@ -66,7 +68,7 @@ fn options(clock: SandboxClock, seed: u64) -> SandboxOptions {
     SandboxOptions { clock, seed, bookmark_interval: Duration::from_mins(30), log: false, ..SandboxOptions::default() }
 }
 
-/// A cluster that `install` has been run on, for [`World::new`]. Installing the kinds takes longer than a whole simulation.
+/// A cluster that `install` has been run on, for [`World::new`].
 pub fn prepare<F>(install: impl FnOnce(kube::Client) -> F) -> Result<Sandbox, String>
 where
     F: Future<Output = Result<(), kube::Error>>,
@@ -78,6 +80,18 @@ where
         install(sandbox.client()).await.map_err(|error| error.to_string())?;
         Ok(sandbox)
     })
+}
+
+/// Installs definitions.
+pub async fn create_definitions(
+    client: &kube::Client,
+    definitions: Vec<CustomResourceDefinition>,
+) -> Result<(), kube::Error> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in &definitions {
+        crds.create(&PostParams::default(), definition).await?;
+    }
+    Ok(())
 }
 
 /// Creates namespaces.
@@ -186,8 +200,17 @@ impl World {
         *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `hook` from now on after every write of metadata by the operator.
-    pub fn on_metadata(&self, hook: Hook) {
+    /// Calls `hook` from now on with the bed and the path of the object, after every write of metadata by the operator.
+    pub fn on_metadata<B, F>(&self, bed: &Arc<B>, hook: impl Fn(Arc<B>, String) -> F + Send + Sync + 'static)
+    where
+        B: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let bed = Arc::downgrade(bed);
+        let hook: Hook = Box::new(move |path| match bed.upgrade() {
+            Some(bed) => hook(bed, path).boxed(),
+            None => std::future::ready(()).boxed(),
+        });
         drop(self.hook.set(hook));
     }
 

@@ -11,6 +11,7 @@ use signpost_simulation::{
     history::History,
     pangolin::PangolinBed,
     pihole::PiholeBed,
+    portal::PortalBed,
     powerdns::PowerDnsBed,
     router::RouterBed,
     run::play,
@@ -48,6 +49,11 @@ fn the_same_seed_of_pangolin_gives_the_same_trace() {
 #[test]
 fn the_same_seed_of_router_gives_the_same_trace() {
     same_trace::<RouterBed>();
+}
+
+#[test]
+fn the_same_seed_of_portal_gives_the_same_trace() {
+    same_trace::<PortalBed>();
 }
 
 #[test]
@@ -102,10 +108,12 @@ fn a_history_reads_back_from_its_yaml() {
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
         let history = RouterBed::draw(seed);
         assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
+        let history = PortalBed::draw(seed);
+        assert_eq!(History::from_yaml(&history.to_yaml()).unwrap(), history);
     }
 }
 
-/// Without an operator nothing is served: the checks must say so, and shrinking must keep what matters.
+/// Without an operator nothing is served: the checks must find that, and shrinking must keep what matters.
 fn nobody_serves<B: Bed>(seed: u64) {
     let history = History { replicas: 0, ..B::draw(seed) };
     let found = play::<B>(&history, false).violations;
@@ -133,6 +141,11 @@ fn the_checks_of_pangolin_find_that_nobody_serves() {
 #[test]
 fn the_checks_of_router_find_that_nobody_publishes() {
     nobody_serves::<RouterBed>(1);
+}
+
+#[test]
+fn the_checks_of_portal_find_that_nobody_looks_names_up() {
+    nobody_serves::<PortalBed>(1);
 }
 
 /// The text of every source file below a folder.

@@ -23,17 +23,17 @@ pub enum Action {
         /// Whether it exists from now on.
         exists: bool,
     },
-    /// Somebody creates a resource at the dashboard.
+    /// A user creates a resource at the dashboard.
     Foreign {
         /// Its host.
         host: String,
     },
-    /// Somebody deletes such a resource.
+    /// A user deletes such a resource.
     ForeignRemove {
         /// Which of them.
         index: usize,
     },
-    /// Somebody changes a resource of the operator at the dashboard.
+    /// A user changes a resource of the operator at the dashboard.
     Edit {
         /// Which of them.
         index: usize,
@@ -50,7 +50,7 @@ pub enum Action {
     Objects(IngressAction<IngressObject>),
 }
 
-/// What somebody changes at the dashboard.
+/// What a user changes at the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Edit {

@@ -7,7 +7,7 @@ pub mod twin;
 use std::{
     any::Any,
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -16,7 +16,6 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use signpost_engine::Operator;
 use signpost_provider_pangolin::{Connection, PangolinClient, Secret, parse_base_url};
-use signpost_sandbox::Sandbox;
 use signpost_system_pangolin::{Policy, install_api};
 use signpost_testkit::pangolin::ORG;
 use tokio::time::Instant;
@@ -50,7 +49,7 @@ pub struct PangolinBed {
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     at: Instant,
-    /// When somebody last changed it at the dashboard, which only a comparison shows.
+    /// When a user last changed it at the dashboard, which only a comparison shows.
     by_hand: Option<Instant>,
 }
 
@@ -95,6 +94,10 @@ impl PangolinBed {
 impl IngressBed for PangolinBed {
     type Object = IngressObject;
 
+    fn name(ingress: &IngressObject) -> &str {
+        &ingress.name
+    }
+
     fn plain(name: String) -> IngressObject {
         let path = PathObject { path: "/".to_owned(), exact: false, service: "app".to_owned(), port: 80 };
         let rules = vec![RuleObject { host: format!("{name}.ns.test"), paths: vec![path] }];
@@ -120,11 +123,6 @@ impl IngressBed for PangolinBed {
         let answer = self.api().delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {name}: {}", answer.is_ok()));
     }
-
-    async fn recreate(self: &Arc<Self>, ingress: &IngressObject) {
-        self.delete(&ingress.name).await;
-        self.put(ingress).await;
-    }
 }
 
 async fn create_service(client: &kube::Client, name: &str) -> Result<(), kube::Error> {
@@ -146,16 +144,10 @@ impl Bed for PangolinBed {
         action::draw(seed)
     }
 
-    fn prepared() -> Result<&'static Sandbox, String> {
-        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
-        let prepare = || {
-            world::prepare(|client| async move {
-                world::create_namespaces(&client, &["one", "signpost"]).await?;
-                create_service(&client, "app").await?;
-                create_service(&client, "api").await
-            })
-        };
-        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
+        world::create_namespaces(&client, &["one", "signpost"]).await?;
+        create_service(&client, "app").await?;
+        create_service(&client, "api").await
     }
 
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {

@@ -286,12 +286,12 @@ async fn reported(bed: &PangolinBed, asked: &Asked, ours: &BTreeMap<String, Vec<
     let events: Api<Event> = Api::all(bed.client.clone());
     let listed = events.list(&ListParams::default()).await;
     let about = |event: Event| (event.regarding.and_then(|object| object.name), event.reason);
-    let told: BTreeSet<_> = listed.into_iter().flatten().map(about).collect();
+    let reported: BTreeSet<_> = listed.into_iter().flatten().map(about).collect();
     for wish in asked.wishes.iter().filter(|wish| wish.active && !wish.broken) {
         for host in wish.hosts.keys().filter(|host| has_foreign(bed, host) && !ours.contains_key(*host)) {
             let alone = asked.wishes.iter().filter(|other| other.hosts.contains_key(host)).count() == 1;
-            let told = told.contains(&(Some(wish.name.clone()), Some("ForeignResource".to_owned())));
-            if alone && wish.is_backed(host, &asked.services) && !told {
+            let is_reported = reported.contains(&(Some(wish.name.clone()), Some("ForeignResource".to_owned())));
+            if alone && wish.is_backed(host, &asked.services) && !is_reported {
                 bed.world.violation(format!(
                     "Rest: Ingress {} has {host}, a foreign resource has it too, and no event reports it",
                     wish.name

@@ -26,7 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 pub struct Twin {
     world: Arc<World>,
     state: Mutex<State>,
-    /// Resources that somebody created at the dashboard, as they must stay.
+    /// Resources that a user created at the dashboard, as they must stay.
     foreign: Mutex<BTreeMap<i64, String>>,
     /// Until when it is down.
     down: Mutex<Option<Instant>>,
@@ -59,7 +59,7 @@ impl Twin {
         lock(&self.state)
     }
 
-    /// Whether somebody created this resource at the dashboard.
+    /// Whether a user created this resource at the dashboard.
     pub fn is_foreign(&self, id: i64) -> bool {
         lock(&self.foreign).contains_key(&id)
     }
@@ -83,7 +83,7 @@ impl Twin {
         answer["data"]["resourceId"].as_i64().filter(|_| status < 300)
     }
 
-    /// Somebody creates a resource for a host.
+    /// A user creates a resource for a host.
     pub fn add(&self, host: &str) {
         let Some((subdomain, base)) = host.split_once('.') else { return };
         let domain = if base == "ns.test" { "d-ns" } else { "d-wild" };
@@ -96,7 +96,7 @@ impl Twin {
         lock(&self.foreign).insert(id, row);
     }
 
-    /// Somebody deletes such a resource. Returns its host.
+    /// A user deletes such a resource. Returns its host.
     pub fn remove(&self, index: usize) -> Option<String> {
         let id = lock(&self.foreign).keys().nth(index).copied()?;
         lock(&self.foreign).remove(&id);
@@ -105,7 +105,7 @@ impl Twin {
         host
     }
 
-    /// Somebody changes a resource of the operator. Returns its host.
+    /// A user changes a resource of the operator. Returns its host.
     pub fn edit(&self, index: usize, how: Edit) -> Option<String> {
         let (id, host) = {
             let state = self.state();

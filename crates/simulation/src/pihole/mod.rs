@@ -10,20 +10,18 @@ use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use futures::FutureExt;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use signpost_engine::Operator;
 use signpost_provider_pihole::{Connection, OwnerId, Pihole, Secret, V6Dialect, parse_base_url};
-use signpost_sandbox::Sandbox;
 use signpost_system_pihole::{Instance, Policy, install_instances};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use self::{
     action::{Action, DEFAULT_TARGET, IngressObject, Setup},
@@ -106,6 +104,10 @@ impl PiholeBed {
 impl IngressBed for PiholeBed {
     type Object = IngressObject;
 
+    fn name(ingress: &IngressObject) -> &str {
+        &ingress.name
+    }
+
     fn plain(name: String) -> IngressObject {
         IngressObject {
             register: true,
@@ -154,20 +156,6 @@ impl IngressBed for PiholeBed {
         let answer = self.api().delete(name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes {name}: {}", answer.is_ok()));
     }
-
-    async fn recreate(self: &Arc<Self>, ingress: &IngressObject) {
-        self.delete(&ingress.name).await;
-        let (bed, ingress) = (self.clone(), ingress.clone());
-        tokio::spawn(async move {
-            for _ in 0..200 {
-                if let Ok(None) = bed.api().get_opt(&ingress.name).await {
-                    bed.put(&ingress).await;
-                    return;
-                }
-                sleep(Duration::from_millis(300)).await;
-            }
-        });
-    }
 }
 
 impl Bed for PiholeBed {
@@ -178,11 +166,8 @@ impl Bed for PiholeBed {
         action::draw(seed)
     }
 
-    fn prepared() -> Result<&'static Sandbox, String> {
-        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
-        let prepare =
-            || world::prepare(|client| async move { world::create_namespaces(&client, &["one", "signpost"]).await });
-        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
+        world::create_namespaces(&client, &["one", "signpost"]).await
     }
 
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
@@ -204,16 +189,11 @@ impl Bed for PiholeBed {
             switched: AtomicBool::new(false),
             touched: Mutex::default(),
         });
-        let hooked = Arc::downgrade(&bed);
-        world.on_metadata(Box::new(move |path| {
-            let bed = hooked.upgrade();
-            async move {
-                if let (Some(bed), true) = (bed, path.contains("/ingresses/")) {
-                    oracle::check_release(&bed).await;
-                }
+        world.on_metadata(&bed, |bed, path| async move {
+            if path.contains("/ingresses/") {
+                oracle::check_release(&bed).await;
             }
-            .boxed()
-        }));
+        });
         bed
     }
 

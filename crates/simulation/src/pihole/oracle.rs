@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{bed::Moment, ingresses::IngressBed, strikes::Allowed};
 
-/// A finalizer that waits for longer than this is let go whatever the Pi-hole answers.
+/// A finalizer that waits for longer than this is removed whatever the Pi-hole answers.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The request of an Ingress.
@@ -94,27 +94,27 @@ pub async fn check_release(bed: &Arc<PiholeBed>) {
         .collect();
     let released: Vec<_> = {
         let mut deleted = bed.deleted();
-        let gone: Vec<String> = deleted.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
-        gone.into_iter().filter_map(|uid| deleted.remove(&uid)).collect()
+        let uids: Vec<String> = deleted.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
+        uids.into_iter().filter_map(|uid| deleted.remove(&uid)).collect()
     };
-    for gone in &released {
-        bed.touch(gone.hosts.iter().cloned());
+    for ingress in &released {
+        bed.touch(ingress.hosts.iter().cloned());
     }
     let strict = bed.setup.finalizer && !bed.switched.load(Ordering::Relaxed);
-    for gone in released.iter().filter(|gone| strict && gone.at + PATIENCE > Instant::now()) {
+    for ingress in released.iter().filter(|ingress| strict && ingress.at + PATIENCE > Instant::now()) {
         let asked = |host: &String| wishes.iter().any(|wish| wish.hosts.contains(host));
-        for host in gone.hosts.iter().filter(|host| !asked(host) && !bed.was_handed_over(gone, host)) {
+        for host in ingress.hosts.iter().filter(|host| !asked(host) && !bed.was_handed_over(ingress, host)) {
             for twin in &bed.twins {
                 let lists = twin.lists();
                 let served = lists
                     .hosts
                     .iter()
                     .chain(&lists.cnames)
-                    .find(|held| held.ours && host_of(&held.line) == *host && held.since < gone.at);
+                    .find(|held| held.ours && host_of(&held.line) == *host && held.since < ingress.at);
                 if let Some(held) = served {
                     bed.world.violation(format!(
-                        "Ingress {} was let go while {} served {:?}",
-                        gone.name,
+                        "Ingress {} was released while {} served {:?}",
+                        ingress.name,
                         twin.name(),
                         held.line
                     ));
@@ -184,12 +184,12 @@ pub async fn check(bed: &Arc<PiholeBed>, moment: Moment) {
     if moment == Moment::Rest {
         views(bed, &wishes);
         if !bed.world.strikes.lost_events() {
-            told(bed, &wishes).await;
+            reported(bed, &wishes).await;
         }
     }
 }
 
-/// The records of one host, as lines of the operator say it.
+/// The records of one host, as lines of the operator have it.
 fn ours(held: &[&Held]) -> BTreeSet<Record> {
     let record = |held: &&Held| {
         let text = held.line.as_str().split('#').next().unwrap_or_default().trim().to_owned();
@@ -206,7 +206,7 @@ fn is_alias(held: &Held) -> bool {
     held.line.as_str().split('#').next().is_some_and(|text| text.contains(','))
 }
 
-/// Whether a line that somebody wrote by hand names the host.
+/// Whether a line that a user wrote by hand names the host.
 fn named_by_hand(held: &Held, host: &str) -> bool {
     let text = held.line.as_str().split('#').next().unwrap_or_default();
     !held.ours && text.split(|c: char| c.is_whitespace() || c == ',').any(|word| word == host)
@@ -276,21 +276,21 @@ fn pihole(bed: &PiholeBed, twin: &Twin, wishes: &[Wish], moment: Moment) {
 }
 
 /// An Ingress whose host has a line written by hand gets an event about it.
-async fn told(bed: &PiholeBed, wishes: &[Wish]) {
+async fn reported(bed: &PiholeBed, wishes: &[Wish]) {
     let events: Api<Event> = Api::all(bed.client.clone());
     let listed = events.list(&ListParams::default()).await;
     // An event about something else does not count.
     let about_lines = ["ForeignRecord", "SharedLine", "OtherOwner"];
     let about_lines = |event: &Event| event.reason.as_deref().is_some_and(|reason| about_lines.contains(&reason));
-    let told: BTreeSet<String> =
+    let about: BTreeSet<String> =
         listed.into_iter().flatten().filter(about_lines).filter_map(|event| event.regarding?.name).collect();
     for wish in wishes.iter().filter(|wish| matches!(wish.records.as_deref(), Some([Record::Address(_)]))) {
         for host in wish.hosts.iter().filter(|host| wish.claims(host)) {
             let alone = wishes.iter().filter(|other| other.hosts.contains(host)).count() == 1;
             let beside = |twin: &Arc<Twin>| twin.lists().hosts.iter().any(|held| v4_by_hand(held, host));
-            if alone && !told.contains(&wish.name) && bed.twins.iter().any(beside) {
+            if alone && !about.contains(&wish.name) && bed.twins.iter().any(beside) {
                 bed.world.violation(format!(
-                    "Rest: Ingress {} has {host}, there is a foreign line for it, and no event tells so",
+                    "Rest: Ingress {} has {host}, there is a foreign line for it, and no event reports it",
                     wish.name
                 ));
             }

@@ -232,8 +232,8 @@ pub fn host_of(line: &Line) -> String {
 
 fn edit(list: &mut Vec<Held>, add: &[Line], remove: &[Line], by_name: bool) {
     for line in remove {
-        let goes = |held: &Held| if by_name { host_of(&held.line) == host_of(line) } else { held.line == *line };
-        list.retain(|held| !goes(held));
+        let is_meant = |held: &Held| if by_name { host_of(&held.line) == host_of(line) } else { held.line == *line };
+        list.retain(|held| !is_meant(held));
     }
     for line in add {
         if !list.iter().any(|held| held.line == *line) {

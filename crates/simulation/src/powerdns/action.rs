@@ -11,10 +11,27 @@ use crate::{
 /// A content that the server refuses with 422, whenever it is written.
 pub const REFUSED: &str = "192.0.2.66";
 
+/// The zones of a history.
+pub const ZONES: [&str; 2] = ["a.test", "b.test"];
+
+/// The kinds whose definitions users remove.
+const DEFINITIONS: [&str; 3] = ["zones", "rrsets", "dnsendpoints"];
+
 /// An action of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
+    /// The operator publishes DNSEndpoints; read before the start.
+    PublishEndpoints,
+    /// Creates or changes a DNSEndpoint.
+    Endpoints(EndpointObject),
+    /// Deletes a DNSEndpoint.
+    DeleteEndpoints {
+        /// Namespace.
+        namespace: String,
+        /// Name of the object.
+        name: String,
+    },
     /// Creates or changes a zone object.
     Zone(ZoneObject),
     /// Deletes a zone object.
@@ -44,6 +61,15 @@ pub enum Action {
     },
     /// Deletes all that `bulk` created.
     DeleteBulk,
+    /// Creates what `bulk` creates, and deletes it a moment later together with its zone object.
+    BulkInPassing {
+        /// How many.
+        count: usize,
+        /// The zone they are in, of namespace `one`.
+        zone: String,
+        /// Milliseconds until they are deleted.
+        after: u64,
+    },
     /// Writes a record set at the server by hand.
     HandSet {
         /// The zone.
@@ -168,6 +194,70 @@ impl RecordObject {
     }
 }
 
+/// A DNSEndpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointObject {
+    /// Namespace.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its endpoints, no two of one name and type.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// An endpoint of a DNSEndpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// The zone that its name is in.
+    pub zone: String,
+    /// Its name, relative to the zone.
+    pub name: String,
+    /// `recordType`.
+    pub rtype: String,
+    /// `recordTTL`.
+    pub ttl: u32,
+    /// Its only target, as external-dns takes it: without quotes or a trailing dot.
+    pub target: String,
+}
+
+impl EndpointObject {
+    /// The spec of the object.
+    pub fn spec(&self) -> Value {
+        let endpoint = |endpoint: &Endpoint| {
+            let name = match endpoint.name.as_str() {
+                "@" => endpoint.zone.clone(),
+                name => format!("{name}.{}", endpoint.zone),
+            };
+            json!({
+                "dnsName": name, "recordType": endpoint.rtype, "recordTTL": endpoint.ttl, "targets": [endpoint.target],
+            })
+        };
+        json!({ "endpoints": self.endpoints.iter().map(endpoint).collect::<Vec<_>>() })
+    }
+
+    /// The record sets that it asks for.
+    pub fn records(&self) -> Vec<RecordObject> {
+        let record = |endpoint: &Endpoint| RecordObject {
+            namespace: self.namespace.clone(),
+            object: self.name.clone(),
+            zone: endpoint.zone.clone(),
+            cluster_zone: false,
+            name: endpoint.name.clone(),
+            rtype: endpoint.rtype.clone(),
+            ttl: endpoint.ttl,
+            records: vec![match endpoint.rtype.as_str() {
+                "TXT" => format!("\"{}\"", endpoint.target),
+                "CNAME" => format!("{}.", endpoint.target),
+                _ => endpoint.target.clone(),
+            }],
+            retain: false,
+        };
+        self.endpoints.iter().map(record).collect()
+    }
+}
+
 /// The names of a history: few, so that they collide.
 struct Stage {
     zones: Vec<String>,
@@ -182,6 +272,7 @@ struct Stage {
     bulk: usize,
     edits: usize,
     refused: usize,
+    endpoints: usize,
 }
 
 impl Stage {
@@ -191,7 +282,7 @@ impl Stage {
             (0..count).map(|_| dice.pick(from).to_owned()).collect::<Vec<_>>()
         };
         Self {
-            zones: some(dice, &["a.test", "b.test"], 2),
+            zones: some(dice, &ZONES, 2),
             objects: dice.pick(&[1, 2, 3, 5]),
             names: some(dice, &["www", "api", "@", "*", "x.www"], 3),
             types: match dice.below(4) {
@@ -204,9 +295,10 @@ impl Stage {
             refuse: dice.pick(&[0, 0, 30, 90]),
             retain: dice.pick(&[0, 0, 15, 60]),
             hand: dice.pick(&[0, 3, 12]),
-            bulk: dice.pick(&[0, 0, 0, 20]),
+            bulk: dice.pick(&[0, 0, 0, 25]),
             edits: dice.pick(&[3, 10, 25]),
             refused: dice.pick(&[0, 5, 30]),
+            endpoints: dice.pick(&[0, 0, 30]),
         }
     }
 
@@ -258,6 +350,41 @@ impl Stage {
         }
     }
 
+    fn endpoint(&self, dice: &mut Dice) -> Endpoint {
+        let rtype = dice.pick(&["A", "A", "AAAA", "TXT", "CNAME"]);
+        let number = 1 + dice.below(3);
+        Endpoint {
+            zone: dice.pick(&self.zones),
+            name: dice.pick(&self.names),
+            rtype: rtype.to_owned(),
+            ttl: dice.pick(&[60, 300]),
+            target: match rtype {
+                "A" => format!("192.0.2.{number}"),
+                "AAAA" => format!("2001:db8::{number}"),
+                "TXT" => format!("text {number}"),
+                _ => format!("target{number}.example.org"),
+            },
+        }
+    }
+
+    /// What a user does with a DNSEndpoint. One with many names that is deleted meets the guard of deletions.
+    fn endpoints(&self, dice: &mut Dice) -> Action {
+        let namespace = if dice.chance(self.cluster) { "two" } else { "one" }.to_owned();
+        let name = format!("e{}", dice.below(self.objects));
+        if dice.chance(30) {
+            return Action::DeleteEndpoints { namespace, name };
+        }
+        let mut endpoints: Vec<Endpoint> = (0..=dice.below(3)).map(|_| self.endpoint(dice)).collect();
+        if dice.chance(15) {
+            let first = Endpoint { rtype: "A".to_owned(), target: "192.0.2.8".to_owned(), ..endpoints[0].clone() };
+            endpoints = (0..12).map(|number| Endpoint { name: format!("many-{number}"), ..first.clone() }).collect();
+        }
+        endpoints
+            .sort_by(|one, other| (&one.zone, &one.name, &one.rtype).cmp(&(&other.zone, &other.name, &other.rtype)));
+        endpoints.dedup_by(|one, other| (&one.zone, &one.name, &one.rtype) == (&other.zone, &other.name, &other.rtype));
+        Action::Endpoints(EndpointObject { namespace, name, endpoints })
+    }
+
     fn hand(&self, dice: &mut Dice) -> Action {
         let zone = dice.pick(&self.zones);
         let own = dice.pick(&["hand", "by-hand"]).to_owned();
@@ -298,14 +425,19 @@ impl Stage {
         if dice.chance(self.bulk) {
             let zone = dice.pick(&self.zones);
             let bulk = Action::Bulk { count: 12, zone: zone.clone() };
-            let with_zone = Action::DeleteZone { namespace: "one".to_owned(), name: zone };
+            let with_zone = Action::DeleteZone { namespace: "one".to_owned(), name: zone.clone() };
+            let after = dice.pick(&[12, 25, 60, 300, 2_000]);
             return dice.pick(&[
                 vec![bulk.clone()],
                 vec![bulk],
                 vec![Action::DeleteBulk],
                 vec![with_zone.clone(), Action::DeleteBulk],
                 vec![Action::DeleteBulk, with_zone],
+                vec![Action::BulkInPassing { count: 12, zone, after }],
             ]);
+        }
+        if dice.chance(self.endpoints) {
+            return vec![self.endpoints(dice)];
         }
         let (zone, record) = (self.zone(dice), self.record(dice));
         let (namespace, name) = (record.namespace.clone(), record.object.clone());
@@ -318,7 +450,7 @@ impl Stage {
             3 => vec![Action::Zone(zone)],
             4 => vec![delete_zone],
             _ => vec![Action::RemoveCrd {
-                plural: dice.pick(&["zones", "rrsets"]).to_owned(),
+                plural: dice.pick(&DEFINITIONS[..if self.endpoints > 0 { 3 } else { 2 }]).to_owned(),
                 away: dice.pick(&[100, 20_000, 100_000]),
             }],
         }
@@ -329,5 +461,7 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed);
     let stage = Stage::draw(&mut dice);
-    history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first))
+    let endpoints = stage.endpoints > 0;
+    let history = history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first));
+    if endpoints { history.after(Action::PublishEndpoints) } else { history }
 }

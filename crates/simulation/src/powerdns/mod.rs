@@ -8,22 +8,20 @@ pub mod twin;
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::json;
 use signpost_engine::Operator;
-use signpost_sandbox::Sandbox;
-use signpost_system_powerdns::{Pace, install_with};
+use signpost_system_powerdns::{EndpointSource, Pace, install_with};
 use tokio::time::{Instant, sleep};
 
 use self::{
     action::{Action, RecordObject, ZoneObject},
-    model::{Id, Model, Spec},
+    model::{Id, Kind, Model, Spec},
     twin::Twin,
 };
 use crate::{
@@ -43,11 +41,13 @@ pub struct PowerDnsBed {
     client: kube::Client,
     twin: Arc<Twin>,
     model: Arc<Mutex<Model>>,
+    /// Whether the operator publishes DNSEndpoints.
+    endpoints: bool,
 }
 
 /// The pace of the system: the usual one, and others that a restart may bring.
-fn pace(number: usize) -> Pace {
-    let usual = Pace::default();
+fn pace(number: usize, endpoints: bool) -> Pace {
+    let usual = Pace { endpoints: endpoints.then(EndpointSource::default), ..Pace::default() };
     match number {
         1 => Pace { resync: Duration::from_secs(20), full_read: Duration::from_mins(3), ..usual },
         2 => Pace { zones_at_once: 1, ..usual },
@@ -72,28 +72,31 @@ impl PowerDnsBed {
 
     /// Applies an object as a user does. An object that is being deleted is left alone.
     async fn put(&self, id: Id, spec: Spec) {
-        let (zone, namespace, name) = &id;
-        let (kind, body) = match &spec {
-            Spec::Zone(object) => (kind_of(*zone, namespace), object.spec()),
-            Spec::Record(object) => (kind_of(*zone, namespace), object.spec()),
+        let (of, namespace, name) = &id;
+        let kind = kind_of(*of, namespace);
+        let body = match &spec {
+            Spec::Zone(object) => object.spec(),
+            Spec::Record(object) => object.spec(),
+            Spec::Endpoint(object) => object.spec(),
         };
         let api = self.api(kind, namespace);
         if let Ok(Some(there)) = api.get_opt(name).await {
             if there.metadata.deletion_timestamp.is_some() {
                 return;
             }
-            if *zone {
+            if *of == Kind::Zone {
                 self.note_floor(&there);
             }
         }
-        let object = json!({ "apiVersion": format!("{GROUP}/v1alpha2"), "kind": kind, "metadata": { "name": name }, "spec": body });
+        let version = resource(kind).api_version;
+        let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": body });
         let answer = api.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(&object)).await;
         self.world.note(&format!(
             "user puts {kind} {namespace}/{name}: {:?}",
             answer.as_ref().err().map(ToString::to_string)
         ));
         if let Ok(there) = answer {
-            if let Spec::Record(record) = &spec {
+            for record in spec.records() {
                 self.twin.claimed(&record.key());
             }
             self.model().put(id, there.metadata.uid.unwrap_or_default(), spec);
@@ -101,11 +104,11 @@ impl PowerDnsBed {
     }
 
     async fn delete(&self, id: &Id) {
-        let (zone, namespace, name) = id;
-        let kind = kind_of(*zone, namespace);
+        let (of, namespace, name) = id;
+        let kind = kind_of(*of, namespace);
         let there = self.api(kind, namespace).get_opt(name).await.ok().flatten();
         let finalizer = there.is_some_and(|there| there.metadata.finalizers.is_some_and(|list| !list.is_empty()));
-        if *zone && finalizer {
+        if *of == Kind::Zone && finalizer {
             self.twin.seen().taken.insert(format!("{name}."));
         }
         // Noted first: the operator may release it before the user has the answer.
@@ -119,11 +122,11 @@ impl PowerDnsBed {
 
     /// Deletes an object and creates it again once it is deleted.
     async fn recreate(self: &Arc<Self>, record: &RecordObject) {
-        let id = (false, record.namespace.clone(), record.object.clone());
+        let id = (Kind::Record, record.namespace.clone(), record.object.clone());
         self.delete(&id).await;
         let (bed, spec) = (self.clone(), Spec::Record(record.clone()));
         tokio::spawn(async move {
-            let api = bed.api(kind_of(false, &id.1), &id.1);
+            let api = bed.api(kind_of(Kind::Record, &id.1), &id.1);
             for _ in 0..200 {
                 match api.get_opt(&id.2).await {
                     Ok(None) => {
@@ -134,6 +137,22 @@ impl PowerDnsBed {
                 }
             }
         });
+    }
+
+    /// Creates many record sets.
+    async fn bulk(&self, count: usize, zone: &str) {
+        for number in 0..count {
+            let record = plain_record(&format!("bulk-{number}"), zone);
+            self.put((Kind::Record, record.namespace.clone(), record.object.clone()), Spec::Record(record)).await;
+        }
+    }
+
+    async fn delete_bulk(&self) {
+        let ids: Vec<Id> =
+            self.model().objects.keys().filter(|(_, _, name)| name.starts_with("bulk-")).cloned().collect();
+        for id in ids {
+            self.delete(&id).await;
+        }
     }
 
     /// The serial must never be lower than a zone object has reported.
@@ -158,7 +177,8 @@ impl PowerDnsBed {
 
     async fn remove_crd(self: &Arc<Self>, plural: &str, away: u64) {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let name = format!("{plural}.{GROUP}");
+        let Some(crd) = self::crds().into_iter().find(|crd| crd.spec.names.plural == plural) else { return };
+        let name = crd.metadata.name.clone().unwrap_or_default();
         let removed = crds.delete(&name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes the definition {name}: {}", removed.is_ok()));
         if removed.is_err() {
@@ -181,8 +201,6 @@ impl PowerDnsBed {
         tokio::spawn(async move {
             sleep(Duration::from_millis(away)).await;
             for _ in 0..600 {
-                let crd = signpost_apis::powerdns::crds().into_iter().find(|crd| crd.spec.names.plural == plural);
-                let Some(crd) = crd else { return };
                 if crds.create(&PostParams::default(), &crd).await.is_ok() {
                     bed.world.note(&format!("user installs the definition of {plural}"));
                     return;
@@ -200,19 +218,20 @@ impl PowerDnsBed {
             [GROUP, _, plural, name] => ("", *plural, *name),
             _ => return,
         };
-        let id: Id = (plural.ends_with("zones"), namespace.to_owned(), name.to_owned());
+        let kind = if plural.ends_with("zones") { Kind::Zone } else { Kind::Record };
+        let id: Id = (kind, namespace.to_owned(), name.to_owned());
         let known = self.model().objects.get(&id).map(|object| object.uid.clone());
         let there = self.api(kind_of(id.0, namespace), namespace).get_opt(name).await;
         let mut model = self.model();
         let Some(object) = model.objects.get(&id).filter(|object| Some(&object.uid) == known.as_ref()) else {
             return;
         };
-        let gone = match &there {
+        let deleted = match &there {
             Ok(Some(there)) => there.metadata.uid.as_ref() != Some(&object.uid),
             Ok(None) => true,
             Err(_) => false,
         };
-        if object.released.is_some() || !gone {
+        if object.released.is_some() || !deleted {
             return;
         }
         let object = object.clone();
@@ -236,24 +255,34 @@ fn plain_record(name: &str, zone: &str) -> RecordObject {
     }
 }
 
-fn kind_of(zone: bool, namespace: &str) -> &'static str {
-    match (zone, namespace.is_empty()) {
-        (true, false) => "Zone",
-        (true, true) => "ClusterZone",
-        (false, false) => "RRset",
-        (false, true) => "ClusterRRset",
+fn kind_of(kind: Kind, namespace: &str) -> &'static str {
+    match (kind, namespace.is_empty()) {
+        (Kind::Zone, false) => "Zone",
+        (Kind::Zone, true) => "ClusterZone",
+        (Kind::Record, false) => "RRset",
+        (Kind::Record, true) => "ClusterRRset",
+        (Kind::Endpoint, _) => "DNSEndpoint",
     }
 }
 
-fn plural_of(zone: bool, namespace: &str) -> String {
-    format!("{}s", kind_of(zone, namespace).to_lowercase())
+fn plural_of(kind: Kind, namespace: &str) -> String {
+    format!("{}s", kind_of(kind, namespace).to_lowercase())
 }
 
 fn resource(kind: &str) -> ApiResource {
+    let (group, version) = match kind {
+        "DNSEndpoint" => (signpost_apis::externaldns::GROUP, "v1alpha1"),
+        _ => (GROUP, "v1alpha2"),
+    };
     ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk(GROUP, "v1alpha2", kind),
+        &GroupVersionKind::gvk(group, version, kind),
         &format!("{}s", kind.to_lowercase()),
     )
+}
+
+/// Every definition.
+fn crds() -> Vec<CustomResourceDefinition> {
+    signpost_apis::powerdns::crds().into_iter().chain([signpost_apis::externaldns::crd()]).collect()
 }
 
 impl Bed for PowerDnsBed {
@@ -264,61 +293,54 @@ impl Bed for PowerDnsBed {
         action::draw(seed)
     }
 
-    fn prepared() -> Result<&'static Sandbox, String> {
-        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
-        let prepare = || {
-            world::prepare(|client| async move {
-                let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-                for crd in signpost_apis::powerdns::crds() {
-                    crds.create(&PostParams::default(), &crd).await?;
-                }
-                world::create_namespaces(&client, &["one", "two"]).await
-            })
-        };
-        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
+        world::create_definitions(&client, crds()).await?;
+        world::create_namespaces(&client, &["one", "two"]).await
     }
 
-    async fn open(world: Arc<World>, _: &History<Action>) -> Arc<Self> {
+    async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
         let client = world.sandbox.client();
         let model = Arc::new(Mutex::new(Model::new(world.clone())));
         let twin = Twin::new(world.clone(), model.clone());
-        let bed = Arc::new(Self { world: world.clone(), client, twin, model });
-        let hooked = Arc::downgrade(&bed);
-        world.on_metadata(Box::new(move |path| {
-            let bed = hooked.upgrade();
-            async move {
-                if let Some(bed) = bed {
-                    bed.metadata_written(path).await;
-                }
-            }
-            .boxed()
-        }));
+        let endpoints = history.find(|action| (*action == Action::PublishEndpoints).then_some(())).is_some();
+        let bed = Arc::new(Self { world: world.clone(), client, twin, model, endpoints });
+        world.on_metadata(&bed, |bed, path| async move { bed.metadata_written(path).await });
         bed
     }
 
     async fn act(self: &Arc<Self>, action: &Action) {
         match action {
+            Action::PublishEndpoints => {}
+            Action::Endpoints(object) => {
+                let id = (Kind::Endpoint, object.namespace.clone(), object.name.clone());
+                self.put(id, Spec::Endpoint(object.clone())).await;
+            }
+            Action::DeleteEndpoints { namespace, name } => {
+                self.delete(&(Kind::Endpoint, namespace.clone(), name.clone())).await;
+            }
             Action::Zone(zone) => {
-                self.put((true, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await;
+                self.put((Kind::Zone, zone.namespace.clone(), zone.name.clone()), Spec::Zone(zone.clone())).await;
             }
-            Action::DeleteZone { namespace, name } => self.delete(&(true, namespace.clone(), name.clone())).await,
+            Action::DeleteZone { namespace, name } => self.delete(&(Kind::Zone, namespace.clone(), name.clone())).await,
             Action::Record(record) => {
-                self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record.clone())).await;
+                self.put((Kind::Record, record.namespace.clone(), record.object.clone()), Spec::Record(record.clone()))
+                    .await;
             }
-            Action::DeleteRecord { namespace, name } => self.delete(&(false, namespace.clone(), name.clone())).await,
+            Action::DeleteRecord { namespace, name } => {
+                self.delete(&(Kind::Record, namespace.clone(), name.clone())).await
+            }
             Action::Recreate(record) => self.recreate(record).await,
-            Action::Bulk { count, zone } => {
-                for number in 0..*count {
-                    let record = plain_record(&format!("bulk-{number}"), zone);
-                    self.put((false, record.namespace.clone(), record.object.clone()), Spec::Record(record)).await;
-                }
-            }
-            Action::DeleteBulk => {
-                let ids: Vec<Id> =
-                    self.model().objects.keys().filter(|(_, _, name)| name.starts_with("bulk-")).cloned().collect();
-                for id in ids {
-                    self.delete(&id).await;
-                }
+            Action::Bulk { count, zone } => self.bulk(*count, zone).await,
+            Action::DeleteBulk => self.delete_bulk().await,
+            Action::BulkInPassing { count, zone, after } => {
+                self.bulk(*count, zone).await;
+                let (bed, after) = (self.clone(), Duration::from_millis(*after));
+                let zone: Id = (Kind::Zone, "one".to_owned(), zone.clone());
+                tokio::spawn(async move {
+                    sleep(after).await;
+                    bed.delete_bulk().await;
+                    bed.delete(&zone).await;
+                });
             }
             Action::HandSet { zone, name, rtype, record } => self.twin.by_hand(zone, name, rtype, Some(record)),
             Action::HandDelete { zone, name, rtype } => self.twin.by_hand(zone, name, rtype, None),
@@ -333,8 +355,9 @@ impl Bed for PowerDnsBed {
 
     async fn churn(self: &Arc<Self>, round: usize, delete: bool) {
         let zone = format!("z{round}.test");
-        let zone_id: Id = (true, "one".to_owned(), zone.clone());
-        let ids: Vec<Id> = (0..40).map(|number| (false, "one".to_owned(), format!("r{round}-{number}"))).collect();
+        let zone_id: Id = (Kind::Zone, "one".to_owned(), zone.clone());
+        let ids: Vec<Id> =
+            (0..40).map(|number| (Kind::Record, "one".to_owned(), format!("r{round}-{number}"))).collect();
         if delete {
             for id in ids.iter().chain([&zone_id]) {
                 self.delete(id).await;
@@ -349,7 +372,7 @@ impl Bed for PowerDnsBed {
     }
 
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
-        install_with(operator, Arc::new(Wire::new(&self.world, &self.twin, process)), pace(number));
+        install_with(operator, Arc::new(Wire::new(&self.world, &self.twin, process)), pace(number, self.endpoints));
         Box::new(())
     }
 

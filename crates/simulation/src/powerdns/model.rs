@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    action::{REFUSED, RecordObject, ZoneObject},
+    action::{EndpointObject, REFUSED, RecordObject, ZoneObject},
     twin::{Key, Set},
 };
 use crate::world::World;
@@ -17,8 +17,19 @@ use crate::world::World;
 /// How long a claim must have stood, without any fault, before nothing may be done against it.
 const SETTLED: Duration = Duration::from_mins(1);
 
-/// Which object: whether it is a zone, its namespace (empty for a cluster-scoped one) and its name.
-pub type Id = (bool, String, String);
+/// The kind of an object, whatever its scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A Zone or ClusterZone.
+    Zone,
+    /// An RRset or ClusterRRset.
+    Record,
+    /// A DNSEndpoint.
+    Endpoint,
+}
+
+/// Which object: its kind, its namespace (empty for a cluster-scoped one) and its name.
+pub type Id = (Kind, String, String);
 
 /// An object as its user knows it.
 #[derive(Clone, Debug)]
@@ -46,6 +57,19 @@ pub enum Spec {
     Zone(ZoneObject),
     /// A record set.
     Record(RecordObject),
+    /// A DNSEndpoint.
+    Endpoint(EndpointObject),
+}
+
+impl Spec {
+    /// The record sets that it asks for.
+    pub fn records(&self) -> Vec<RecordObject> {
+        match self {
+            Self::Zone(_) => Vec::new(),
+            Self::Record(record) => vec![record.clone()],
+            Self::Endpoint(object) => object.records(),
+        }
+    }
 }
 
 impl RecordObject {
@@ -71,6 +95,7 @@ impl Object {
         match &self.spec {
             Spec::Zone(zone) => zone.retain,
             Spec::Record(record) => record.retain,
+            Spec::Endpoint(_) => false,
         }
     }
 
@@ -79,7 +104,7 @@ impl Object {
     }
 
     fn claims_at(&self, zone: &str, name: &str) -> bool {
-        matches!(&self.spec, Spec::Record(_)) && self.keys.iter().any(|key| key.0 == zone && key.1 == name)
+        self.keys.iter().any(|key| key.0 == zone && key.1 == name)
     }
 }
 
@@ -89,7 +114,7 @@ pub struct Standing<'a> {
     /// Which object asks for it.
     pub id: &'a Id,
     /// Its request.
-    pub record: &'a RecordObject,
+    pub record: RecordObject,
     /// The zone it is in.
     pub zone: &'a ZoneObject,
     /// When the zone object was made.
@@ -100,8 +125,8 @@ pub struct Standing<'a> {
     pub since: Instant,
 }
 
-/// A record set object that is gone from the API, and what it asked for at last.
-struct Gone {
+/// A record set that an object asked for when it was deleted from the API.
+struct Released {
     uid: String,
     key: Key,
     set: Set,
@@ -117,12 +142,16 @@ pub struct Model {
     pub hands: BTreeMap<String, Instant>,
     /// When an object that other objects may have waited for was last deleted, by name and by zone.
     freed: BTreeMap<String, Instant>,
-    gone: Vec<Gone>,
+    handed_over: Vec<Released>,
     /// Record sets that stay although their object was deleted.
     pub retained: BTreeSet<Key>,
+    /// The UIDs of deleted objects that left a record set behind by their deletion policy.
+    left_by: BTreeMap<Key, BTreeSet<String>>,
     /// Zones that stay although their object was deleted.
     pub retained_zones: BTreeSet<String>,
     claimed: BTreeSet<Key>,
+    /// Every record set that a DNSEndpoint has ever asked for.
+    pub of_endpoints: BTreeSet<Key>,
     adopters: BTreeSet<String>,
     /// The serial that a zone object has reported, by zone: a later one is never below.
     pub floors: BTreeMap<String, (String, u64)>,
@@ -136,10 +165,12 @@ impl Model {
             objects: BTreeMap::new(),
             hands: BTreeMap::new(),
             freed: BTreeMap::new(),
-            gone: Vec::new(),
+            handed_over: Vec::new(),
             retained: BTreeSet::new(),
+            left_by: BTreeMap::new(),
             retained_zones: BTreeSet::new(),
             claimed: BTreeSet::new(),
+            of_endpoints: BTreeSet::new(),
             adopters: BTreeSet::new(),
             floors: BTreeMap::new(),
         }
@@ -155,13 +186,19 @@ impl Model {
                 self.claimed.insert(record.key());
                 keys.insert(record.key());
                 let namespace = if record.cluster_zone { String::new() } else { record.namespace.clone() };
-                let zone = self.objects.get(&(true, namespace, record.zone.clone()));
+                let zone = self.objects.get(&(Kind::Zone, namespace, record.zone.clone()));
                 // A deleted zone leaves the retained records; only while its zone object exists can an object own them again.
                 if record.retain {
                     self.retained.insert(record.key());
                 } else if zone.is_some_and(|zone| zone.deleted.is_none()) {
                     self.retained.remove(&record.key());
                 }
+            }
+            Spec::Endpoint(object) => {
+                let own: Vec<Key> = object.records().iter().map(RecordObject::key).collect();
+                self.claimed.extend(own.iter().cloned());
+                self.of_endpoints.extend(own.iter().cloned());
+                keys.extend(own);
             }
             Spec::Zone(zone) => {
                 let name = format!("{}.", zone.name);
@@ -188,8 +225,18 @@ impl Model {
         }
         if object.retains() {
             match &object.spec {
-                Spec::Record(_) => self.retained.extend(object.keys.iter().cloned()),
-                Spec::Zone(zone) => drop(self.retained_zones.insert(format!("{}.", zone.name))),
+                Spec::Record(_) | Spec::Endpoint(_) => {
+                    for key in &object.keys {
+                        self.left_by.entry(key.clone()).or_default().insert(object.uid.clone());
+                    }
+                    self.retained.extend(object.keys.iter().cloned());
+                }
+                Spec::Zone(zone) => {
+                    let zone = format!("{}.", zone.name);
+                    // Only the zone object lists what was written for DNSEndpoints.
+                    self.retained.extend(self.of_endpoints.iter().filter(|key| key.0 == zone).cloned());
+                    self.retained_zones.insert(zone);
+                }
             }
         }
     }
@@ -199,21 +246,37 @@ impl Model {
         let now = Instant::now();
         let Some(object) = self.objects.get_mut(id).filter(|object| object.released.is_none()) else { return };
         object.released = Some(now);
-        if let Spec::Record(record) = &object.spec {
-            self.gone.push(Gone { uid: object.uid.clone(), key: record.key(), set: record.set(), released: now });
+        for record in object.spec.records() {
+            self.handed_over.push(Released {
+                uid: object.uid.clone(),
+                key: record.key(),
+                set: record.set(),
+                released: now,
+            });
         }
         let names: Vec<String> = match &object.spec {
-            Spec::Record(_) => object.keys.iter().map(|key| key.1.clone()).collect(),
+            Spec::Record(_) | Spec::Endpoint(_) => object.keys.iter().map(|key| key.1.clone()).collect(),
             Spec::Zone(zone) => vec![format!("{}.", zone.name)],
         };
         self.freed.extend(names.into_iter().map(|name| (name, now)));
     }
 
+    /// The zone object that a record set of an object of this kind is in. An endpoint is in any zone object that its namespace may use.
+    fn zone_of(&self, kind: Kind, record: &RecordObject) -> Option<&Object> {
+        let zone = |namespace: &str| self.objects.get(&(Kind::Zone, namespace.to_owned(), record.zone.clone()));
+        match kind {
+            Kind::Endpoint => {
+                [zone(""), zone(&record.namespace)].into_iter().flatten().find(|zone| zone.released.is_none())
+            }
+            _ if record.cluster_zone => zone(""),
+            _ => zone(&record.namespace),
+        }
+    }
+
     /// The zone object of a record set, where it is the only one of its zone, and since when both have been as they are.
-    fn settled_zone(&self, record: &RecordObject) -> Option<(&ZoneObject, &Object)> {
+    fn settled_zone(&self, kind: Kind, record: &RecordObject) -> Option<(&ZoneObject, &Object)> {
         let zone = format!("{}.", record.zone);
-        let namespace = if record.cluster_zone { String::new() } else { record.namespace.clone() };
-        let object = self.objects.get(&(true, namespace, record.zone.clone()))?;
+        let object = self.zone_of(kind, record)?;
         let Spec::Zone(spec) = &object.spec else { return None };
         let alone =
             self.objects.values().filter(|other| other.is_zone_of(&zone) && other.released.is_none()).count() == 1;
@@ -224,19 +287,20 @@ impl Model {
     pub fn standing(&self) -> Vec<Standing<'_>> {
         let mut standing = Vec::new();
         for (id, object) in &self.objects {
-            let Spec::Record(record) = &object.spec else { continue };
-            let Some((zone, of_zone)) = self.settled_zone(record) else { continue };
-            let key = record.key();
-            let at = |other: &Object| other.claims_at(&key.0, &key.1) && other.released.is_none();
-            let alone = self.objects.values().filter(|other| at(other)).count() == 1;
-            let possible = key.0 != key.1 || !["CNAME", "NS"].contains(&key.2.as_str());
-            let refused = record.records.iter().any(|content| content == REFUSED);
-            if object.deleted.is_some() || object.released.is_some() || !alone || !possible || refused {
-                continue;
+            for record in object.spec.records() {
+                let Some((zone, of_zone)) = self.settled_zone(id.0, &record) else { continue };
+                let key = record.key();
+                let at = |other: &Object| other.claims_at(&key.0, &key.1) && other.released.is_none();
+                let alone = self.objects.values().filter(|other| at(other)).count() == 1;
+                let possible = key.0 != key.1 || !["CNAME", "NS"].contains(&key.2.as_str());
+                let refused = record.records.iter().any(|content| content == REFUSED);
+                if object.deleted.is_some() || object.released.is_some() || !alone || !possible || refused {
+                    continue;
+                }
+                let freed = [self.freed.get(&key.0), self.freed.get(&key.1)].into_iter().flatten().copied();
+                let since = freed.fold(object.since.max(of_zone.since), Instant::max);
+                standing.push(Standing { id, record, zone, zone_made: of_zone.made, key, since });
             }
-            let freed = [self.freed.get(&key.0), self.freed.get(&key.1)].into_iter().flatten().copied();
-            let since = freed.fold(object.since.max(of_zone.since), Instant::max);
-            standing.push(Standing { id, record, zone, zone_made: of_zone.made, key, since });
         }
         standing
     }
@@ -271,14 +335,12 @@ impl Model {
     /// Whether a record set is claimed by an object that has stood for long, alone at its name, in a zone that has too.
     pub fn stands_alone(&self, key: &Key, asked: Instant) -> bool {
         let (zone, name, _) = key;
-        let mut at = self.objects.values().filter(|object| object.claims_at(zone, name) && object.released.is_none());
-        let (Some(object), None) = (at.next(), at.next()) else { return false };
-        let Spec::Record(record) = &object.spec else { return false };
-        let namespace = if record.cluster_zone { "" } else { &record.namespace };
-        let refers = self.objects.get(&(true, namespace.to_owned(), record.zone.clone()));
-        record.key() == *key
-            && self.settled(object, asked)
-            && refers.is_some_and(|zone| zone.deleted.is_none())
+        let mut at =
+            self.objects.iter().filter(|(_, object)| object.claims_at(zone, name) && object.released.is_none());
+        let (Some((id, object)), None) = (at.next(), at.next()) else { return false };
+        let Some(record) = object.spec.records().into_iter().find(|record| record.key() == *key) else { return false };
+        self.settled(object, asked)
+            && self.zone_of(id.0, &record).is_some_and(|zone| zone.deleted.is_none())
             && self.zone_stands_alone(zone, asked)
     }
 
@@ -287,12 +349,21 @@ impl Model {
         self.objects.iter().any(|(id, object)| id != but && object.released.is_none() && object.keys.contains(key))
     }
 
-    /// Whether another object asked for exactly this after `deleted`, and is gone meanwhile: the record set was handed over to it, and the
-    /// operator need not know yet that it is gone.
+    /// Whether another object asked for exactly this after `deleted`, and is deleted since: the record set was handed over to it, and the
+    /// operator need not know yet that it is deleted. Where watches have met a fault since the other object was deleted, the operator need
+    /// not know so either, even if that was before `deleted`.
     pub fn was_handed_over(&self, from: &Object, key: &Key, set: &Set, deleted: Instant) -> bool {
-        self.gone
+        let late = self.world.strikes.of(|_| false).any;
+        let unknown = |released: Instant| released >= deleted || late.is_some_and(|until| until >= released);
+        self.handed_over
             .iter()
-            .any(|gone| gone.uid != from.uid && gone.released >= deleted && (&gone.key, &gone.set) == (key, set))
+            .any(|other| other.uid != from.uid && unknown(other.released) && (&other.key, &other.set) == (key, set))
+    }
+
+    /// Whether the record set stays because another object that claimed it was deleted and retains it.
+    pub fn was_left_by_another(&self, but: &Object, key: &Key) -> bool {
+        let by_another = |uids: &BTreeSet<String>| uids.iter().any(|uid| *uid != but.uid);
+        self.retained.contains(key) && self.left_by.get(key).is_some_and(by_another)
     }
 
     /// Whether another zone object of the zone is not deleted yet.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     PowerDnsBed,
-    action::REFUSED,
+    action::{REFUSED, ZONES},
     model::{Id, Model, Object, Spec},
     twin::{Key, Set, Twin},
 };
@@ -21,7 +21,7 @@ use crate::{bed::Moment, world::World};
 /// A released record must not be served any more, unless it was to stay or another object claims it.
 pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object: &Object) {
     let Some(deleted) = object.deleted else {
-        world.violation(format!("{id:?} was let go although nobody deleted it"));
+        world.violation(format!("{id:?} was released although no user deleted it"));
         return;
     };
     match &object.spec {
@@ -30,10 +30,13 @@ pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object:
             for (key, set) in object.keys.iter().filter_map(|key| contents.get_key_value(key)) {
                 let seen = twin.seen();
                 let claimed = model.others_claim(id, key) || model.was_handed_over(object, key, set, deleted);
+                // Another object that claimed it was deleted, and its deletion policy leaves what it has. Only the operator knows which of the
+                // two had it.
+                let claimed = claimed || model.was_left_by_another(object, key);
                 let other = seen.foreign.contains(key) || seen.open.contains(key) || claimed;
                 let standing = seen.since.get(key).is_some_and(|since| *since < deleted);
                 if standing && !other && !is_apex_ns(key) {
-                    world.violation(format!("{id:?} was let go while {key:?} was served"));
+                    world.violation(format!("{id:?} was released while {key:?} was served"));
                 }
             }
         }
@@ -42,10 +45,10 @@ pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object:
             let Some((made, by_hand)) = twin.seen().zones.get(&name).copied() else { return };
             let foreign = zone.refuse && (by_hand || made < object.made);
             if made < deleted && !foreign && !model.others_hold(id, &name) {
-                world.violation(format!("{id:?} was let go while its zone was served"));
+                world.violation(format!("{id:?} was released while its zone was served"));
             }
         }
-        Spec::Record(_) | Spec::Zone(_) => {}
+        Spec::Record(_) | Spec::Zone(_) | Spec::Endpoint(_) => {}
     }
 }
 
@@ -62,6 +65,8 @@ struct Item {
     created: i64,
     deleting: bool,
     current: bool,
+    /// Whether its spec was changed after its creation.
+    edited: bool,
     sync: String,
     ready: bool,
     spec: Value,
@@ -83,6 +88,7 @@ impl Item {
             created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
             deleting: meta.deletion_timestamp.is_some(),
             current: status["observedGeneration"].as_i64() == meta.generation,
+            edited: meta.generation > Some(1),
             sync: status["syncStatus"].as_str().unwrap_or_default().to_owned(),
             ready: status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ready)),
             spec: data["spec"].clone(),
@@ -95,16 +101,49 @@ impl Item {
     }
 }
 
-/// The request of a record set object.
+/// The request of a record set object, or of one endpoint.
 struct Wish {
-    item: Item,
+    item: Arc<Item>,
     key: Key,
     set: Set,
-    /// The zone object that it refers to: namespace and name.
+    /// The zone object that it refers to: namespace and name. An endpoint names none: its namespace is its own.
     zone: (String, String),
+    endpoint: bool,
 }
 
 impl Wish {
+    /// The endpoints of a DNSEndpoint.
+    fn of_endpoints(item: Item) -> Vec<Self> {
+        let item = Arc::new(item);
+        let endpoints = item.spec["endpoints"].as_array().into_iter().flatten();
+        let wish = |endpoint: &Value| {
+            let text = |field: &str| endpoint[field].as_str().unwrap_or_default();
+            let (name, rtype) = (text("dnsName"), text("recordType"));
+            let zone = ZONES.iter().find(|zone| name == **zone || name.ends_with(&format!(".{zone}")))?;
+            let target = endpoint["targets"][0].as_str().unwrap_or_default();
+            let record = match rtype {
+                "TXT" => format!("\"{target}\""),
+                "CNAME" => format!("{target}."),
+                _ => target.to_owned(),
+            };
+            let ttl = endpoint["recordTTL"].as_u64().and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
+            Some(Self {
+                item: item.clone(),
+                key: (format!("{zone}."), format!("{name}."), rtype.to_owned()),
+                set: Set { ttl, records: vec![record] },
+                zone: (item.namespace.clone(), (*zone).to_owned()),
+                endpoint: true,
+            })
+        };
+        endpoints.filter_map(wish).collect()
+    }
+
+    /// Whether it is served through this zone object.
+    fn refers_to(&self, zone: &Item) -> bool {
+        let namespace = self.zone.0 == zone.namespace || (self.endpoint && zone.namespace.is_empty());
+        namespace && self.zone.1 == zone.name
+    }
+
     fn of(item: Item) -> Self {
         let text = |pointer: &str| item.spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (zone, name) = (text("/zoneRef/name"), text("/name"));
@@ -119,7 +158,8 @@ impl Wish {
             key: (format!("{zone}."), full, text("/type")),
             set: Set { ttl, records },
             zone: (namespace, zone),
-            item,
+            item: Arc::new(item),
+            endpoint: false,
         }
     }
 
@@ -157,8 +197,12 @@ pub async fn check(bed: &Arc<PowerDnsBed>, moment: Moment) {
     zones.extend(items(bed, "ClusterZone").await);
     let mut records = items(bed, "RRset").await;
     records.extend(items(bed, "ClusterRRset").await);
+    let endpoints = items(bed, "DNSEndpoint").await;
     let model = bed.model.lock().unwrap_or_else(PoisonError::into_inner);
-    let wishes = records.into_iter().map(Wish::of).collect();
+    let mut wishes: Vec<Wish> = records.into_iter().map(Wish::of).collect();
+    if bed.endpoints {
+        wishes.extend(endpoints.into_iter().flat_map(Wish::of_endpoints));
+    }
     let look = Look { world: &bed.world, twin: &bed.twin, model: &model, moment, zones, wishes };
     look.everything();
 }
@@ -169,7 +213,7 @@ impl Look<'_> {
     }
 
     fn everything(&self) {
-        let stuck = self.zones.iter().chain(self.wishes.iter().map(|wish| &wish.item)).filter(|item| item.deleting);
+        let stuck = self.zones.iter().chain(self.wishes.iter().map(|wish| &*wish.item)).filter(|item| item.deleting);
         for item in stuck {
             self.wrong(&format!("{} is still being deleted", item.id));
         }
@@ -179,9 +223,8 @@ impl Look<'_> {
             self.zone(name);
         }
         // Record sets without a zone object.
-        for wish in self.wishes.iter().filter(|wish| !wish.item.deleting) {
-            let refers = |zone: &&Item| (&zone.namespace, &zone.name) == (&wish.zone.0, &wish.zone.1) && !zone.deleting;
-            if !self.zones.iter().any(|zone| refers(&zone)) && self.moment == Moment::Rest {
+        for wish in self.wishes.iter().filter(|wish| !wish.item.deleting && !wish.endpoint) {
+            if !self.zones.iter().any(|zone| wish.refers_to(zone) && !zone.deleting) && self.moment == Moment::Rest {
                 self.reported(&wish.item, false, "its zone object does not exist");
             }
         }
@@ -227,7 +270,7 @@ impl Look<'_> {
             if foreign {
                 if self.moment == Moment::Rest {
                     self.reported(holder, false, "the zone is foreign and it refuses to adopt");
-                    for wish in self.wishes_of(holder) {
+                    for wish in self.wishes_of(holder).filter(|wish| !wish.endpoint) {
                         self.reported(&wish.item, false, "the zone is foreign");
                     }
                 }
@@ -283,6 +326,25 @@ impl Look<'_> {
         }
     }
 
+    /// What only endpoints ask for and is served is listed on the zone object, so that it is deleted with them whatever happens. A
+    /// DNSEndpoint whose endpoints are all served, and wanted by no other object, has observed its generation.
+    fn listed(&self, holder: &Item, wish: &Wish, served: bool) {
+        let same = |other: &&Wish| other.key.1 == wish.key.1 && other.item.uid != wish.item.uid;
+        if !served || self.wishes_of(holder).any(|other| same(&other)) {
+            return;
+        }
+        let name = wish.key.1.strip_suffix(&format!(".{}", wish.key.0)).unwrap_or("@");
+        let start = format!("{name} {} ", wish.key.2);
+        let mut lines = holder.status["endpoints"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        if !lines.any(|line| line.starts_with(&start)) {
+            self.wrong(&format!("{}: {:?} of {} is served and not listed", holder.id, wish.key, wish.item.id));
+        }
+        let only = wish.item.spec["endpoints"].as_array().is_some_and(|endpoints| endpoints.len() == 1);
+        if only && !wish.item.current {
+            self.wrong(&format!("{}: served, but its status is {}", wish.item.id, wish.item.status));
+        }
+    }
+
     /// Nothing is on its way at rest, apart from what the server refuses: that is tried again.
     fn ledger(&self, holder: &Item) {
         let refused: BTreeSet<String> = self
@@ -297,19 +359,14 @@ impl Look<'_> {
     }
 
     fn wishes_of<'a>(&'a self, zone: &'a Item) -> impl Iterator<Item = &'a Wish> {
-        self.wishes
-            .iter()
-            .filter(|wish| wish.zone.0 == zone.namespace && wish.zone.1 == zone.name && !wish.item.deleting)
+        self.wishes.iter().filter(|wish| wish.refers_to(zone) && !wish.item.deleting)
     }
 
     /// The record sets of a zone that is served.
     fn records(&self, holder: &Item, sets: &BTreeMap<Key, Set>) {
         // Those that refer to another object of the same zone are not served.
         let elsewhere = self.wishes.iter().filter(|wish| {
-            wish.zone.1 == holder.name
-                && wish.zone.0 != holder.namespace
-                && !wish.item.deleting
-                && wish.item.succeeded()
+            wish.zone.1 == holder.name && !wish.refers_to(holder) && !wish.item.deleting && wish.item.succeeded()
         });
         for wish in elsewhere {
             self.wrong(&format!(
@@ -323,7 +380,9 @@ impl Look<'_> {
             if self.moment == Moment::Rest {
                 let own = is_apex_ns(&wish.key)
                     && holder.spec["nameservers"].as_array().is_some_and(|hosts| !hosts.is_empty());
-                if !wish.item.current || wish.item.sync.is_empty() {
+                if wish.endpoint {
+                    self.listed(holder, wish, served);
+                } else if !wish.item.current || wish.item.sync.is_empty() {
                     self.wrong(&format!(
                         "{}: the status is not about the current spec: {}",
                         wish.item.id, wish.item.status
@@ -374,10 +433,12 @@ impl Look<'_> {
             if self.moment == Moment::Rest && !conflict && !refused {
                 let successes = wishes.iter().filter(|wish| wish.item.succeeded()).count();
                 let true_ones = tied.iter().filter(|wish| wish.item.succeeded()).count();
-                if successes != 1 || true_ones != 1 {
-                    let said: Vec<String> =
+                // A DNSEndpoint that owns the record set reports no success of its own.
+                let by_endpoint = tied.iter().any(|wish| wish.endpoint) && successes == 0;
+                if !by_endpoint && (successes != 1 || true_ones != 1) {
+                    let reported: Vec<String> =
                         wishes.iter().map(|wish| format!("{} {}", wish.item.id, wish.item.status)).collect();
-                    self.wrong(&format!("{successes} objects say that they serve {key:?}: {said:?}"));
+                    self.wrong(&format!("{successes} objects report that they serve {key:?}: {reported:?}"));
                 }
             }
         }
@@ -398,6 +459,10 @@ impl Look<'_> {
             let of_zone = key.1 == zone && ["SOA", "NS"].contains(&key.2.as_str());
             let by_hand = seen.foreign.contains(key) || seen.open.contains(key);
             let claimed = self.wishes.iter().any(|wish| wish.key == *key || wish.keeps(key));
+            // It may be the old type of an object whose new one cannot be written.
+            let of_edited =
+                |wish: &Wish| wish.key.1 == key.1 && wish.item.edited && sets.get(&wish.key) != Some(&wish.set);
+            let claimed = claimed || (self.model.of_endpoints.contains(key) && self.wishes.iter().any(of_edited));
             if !of_zone && !by_hand && !claimed && !self.model.retained.contains(key) {
                 self.wrong(&format!("{key:?} {set:?} is served although no object asks for it"));
             }

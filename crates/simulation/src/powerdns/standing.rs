@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     model::{Model, Standing},
-    twin::Twin,
+    twin::{Key, Twin},
 };
 use crate::{strikes::Allowed, world::World};
 
@@ -43,7 +43,8 @@ pub fn look(world: &World, twin: &Twin, model: &Model) -> bool {
 
 /// Whether a request has to do with a record set: it names its zone or its object.
 fn concerns(name: &str, standing: &Standing<'_>) -> bool {
-    name.contains(&standing.zone.name) || name.contains(&format!("rrsets/{}", standing.id.2))
+    let object = |plural: &str| name.contains(&format!("{plural}/{}", standing.id.2));
+    name.contains(&standing.zone.name) || object("rrsets") || object("dnsendpoints")
 }
 
 fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
@@ -55,8 +56,8 @@ fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
     }
     let wanted = standing.record.set();
     let sets = twin.contents(zone).map(|(_, sets)| sets).unwrap_or_default();
-    // Another type at the name, left by a deletion policy, may forbid this one.
-    let others =
-        sets.keys().any(|key| key.1 == *name && key != &standing.key && !["SOA", "NS"].contains(&key.2.as_str()));
+    // Another type at the name, left by a deletion policy, may forbid this one. Only the SOA and NS sets of the apex are the zone's own.
+    let of_zone = |key: &Key| key.0 == key.1 && ["SOA", "NS"].contains(&key.2.as_str());
+    let others = sets.keys().any(|key| key.1 == *name && key != &standing.key && !of_zone(key));
     others || sets.get(&standing.key) == Some(&wanted)
 }

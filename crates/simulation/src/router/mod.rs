@@ -14,18 +14,16 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use futures::FutureExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use signpost_engine::Operator;
-use signpost_sandbox::Sandbox;
 use signpost_system_router::{RouterConfig, install};
 use tokio::time::{Instant, sleep};
 
@@ -310,18 +308,9 @@ impl Bed for RouterBed {
         action::draw(seed)
     }
 
-    fn prepared() -> Result<&'static Sandbox, String> {
-        static PREPARED: OnceLock<Result<Sandbox, String>> = OnceLock::new();
-        let prepare = || {
-            world::prepare(|client| async move {
-                let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-                for crd in definitions() {
-                    crds.create(&PostParams::default(), &crd).await?;
-                }
-                world::create_namespaces(&client, &["one", "two", GATEWAYS]).await
-            })
-        };
-        PREPARED.get_or_init(prepare).as_ref().map_err(Clone::clone)
+    async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
+        world::create_definitions(&client, definitions()).await?;
+        world::create_namespaces(&client, &["one", "two", GATEWAYS]).await
     }
 
     async fn open(world: Arc<World>, history: &History<Action>) -> Arc<Self> {
@@ -337,16 +326,7 @@ impl Bed for RouterBed {
             vacant: Mutex::default(),
             acting: AtomicUsize::new(0),
         });
-        let hooked = Arc::downgrade(&bed);
-        world.on_metadata(Box::new(move |path| {
-            let bed = hooked.upgrade();
-            async move {
-                if let Some(bed) = bed {
-                    bed.written(&path).await;
-                }
-            }
-            .boxed()
-        }));
+        world.on_metadata(&bed, |bed, path| async move { bed.written(&path).await });
         let interval = history.find(|action| match action {
             Action::Setup { external_dns } => Some(*external_dns),
             _ => None,

@@ -122,18 +122,18 @@ impl Checked<'_> {
     }
 
     /// The phase and a condition of an object are these, for its generation.
-    fn told(&self, kind: Kind, thing: &Thing, phase: Option<&str>, (type_, reason): (&str, &str)) {
+    fn reports(&self, kind: Kind, thing: &Thing, phase: Option<&str>, (type_, reason): (&str, &str)) {
         if self.moment != Moment::Rest {
             return;
         }
         let conditions = thing.status["conditions"].as_array().into_iter().flatten();
         let found = conditions.clone().find(|condition| condition["type"] == type_);
-        let told = found.map_or("none", |condition| condition["reason"].as_str().unwrap_or("none"));
+        let there = found.map_or("none", |condition| condition["reason"].as_str().unwrap_or("none"));
         let generation = thing.status["observedGeneration"].as_i64();
         let has_phase = phase.is_none_or(|phase| thing.status["phase"] == phase);
-        if told != reason || !has_phase || generation != Some(thing.generation) {
+        if there != reason || !has_phase || generation != Some(thing.generation) {
             self.wrong(&format!(
-                "{kind:?} {}/{}: {type_} is {told} for generation {generation:?}, its phase {}, and should be {reason}, {phase:?}",
+                "{kind:?} {}/{}: {type_} is {there} for generation {generation:?}, its phase {}, and should be {reason}, {phase:?}",
                 thing.namespace, thing.name, thing.status["phase"]
             ));
         }
@@ -198,11 +198,11 @@ impl Checked<'_> {
                     }
                     let (phase, reason) =
                         if taken { ("Failed", "NameTaken") } else { ("Active", "ReconciliationSucceeded") };
-                    self.told(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));
+                    self.reports(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));
                     self.listed(route, &own, &host, &target);
                 }
                 RouteState::Obstructed { phase, reason } => {
-                    self.told(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));
+                    self.reports(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));
                     self.kept(route, &own, reason, &name);
                 }
             }
@@ -268,7 +268,7 @@ impl Checked<'_> {
             let own: Vec<&Thing> = self.endpoints.iter().filter(|it| label(it) == *target).filter(ours).collect();
             let reason = self.target((&target.0, &target.1), &own);
             for gateway in self.state.gateways(&target.0, &target.1) {
-                self.told(Kind::Gateway, gateway, None, ("DNSReady", reason));
+                self.reports(Kind::Gateway, gateway, None, ("DNSReady", reason));
             }
         }
         // What another Gateway of the postfix has not replaced yet is kept.
@@ -373,14 +373,14 @@ impl Checked<'_> {
             let (pods, have) = live.filter(|_| !foreign).map(hosts).unwrap_or_default();
             let refused = gateway.text("credentialName").trim().is_empty();
             if refused {
-                self.told(Kind::Gateway, gateway, Some("Failed"), ("Ready", "ValidationFailed"));
+                self.reports(Kind::Gateway, gateway, Some("Failed"), ("Ready", "ValidationFailed"));
                 if self.state.identity().is_some() && !have.is_subset(&wanted) {
                     self.wrong(&format!("{name} is refused and keeps {have:?}, of which {wanted:?} are its own"));
                 }
                 continue;
             }
             if self.state.identity().is_none() {
-                self.told(Kind::Gateway, gateway, Some("Pending"), ("Ready", "ClusterIdentityNotAvailable"));
+                self.reports(Kind::Gateway, gateway, Some("Pending"), ("Ready", "ClusterIdentityNotAvailable"));
                 continue;
             }
             // A host that another Istio Gateway of the pods has must wait, unless the object of this name has it already.
@@ -394,7 +394,7 @@ impl Checked<'_> {
                 false if foreign => ("Failed", "NameTaken"),
                 false => ("Active", "GatewayCreated"),
             };
-            self.told(Kind::Gateway, gateway, Some(phase), ("Ready", reason));
+            self.reports(Kind::Gateway, gateway, Some(phase), ("Ready", reason));
             if foreign {
                 continue;
             }
@@ -443,10 +443,10 @@ impl Checked<'_> {
         let regions: Option<Vec<String>> = state.controllers().map(|all| all.into_iter().map(|it| it.1).collect());
         for identity in state.all(Kind::ClusterIdentity) {
             if state.used(Kind::ClusterIdentity, "") != Some(identity) {
-                self.told(Kind::ClusterIdentity, identity, Some("Failed"), ("Ready", "SingletonViolation"));
+                self.reports(Kind::ClusterIdentity, identity, Some("Failed"), ("Ready", "SingletonViolation"));
                 continue;
             }
-            self.told(Kind::ClusterIdentity, identity, Some("Active"), ("Ready", "ValidationSucceeded"));
+            self.reports(Kind::ClusterIdentity, identity, Some("Active"), ("Ready", "ValidationSucceeded"));
             let adopts = state.identity().map(|it| it.adopts).unwrap_or_default();
             let known = |region: &String| regions.as_ref().is_some_and(|regions| regions.contains(region));
             let reason = match adopts.iter().all(known) {
@@ -454,7 +454,7 @@ impl Checked<'_> {
                 true => "AllAdoptedRegionsValid",
                 false => "AdoptedRegionNotFound",
             };
-            self.told(Kind::ClusterIdentity, identity, Some("Active"), ("AdoptedRegionsValid", reason));
+            self.reports(Kind::ClusterIdentity, identity, Some("Active"), ("AdoptedRegionsValid", reason));
         }
         for configuration in state.all(Kind::DnsConfiguration) {
             let first = state.used(Kind::DnsConfiguration, "") == Some(configuration);
@@ -463,7 +463,7 @@ impl Checked<'_> {
                 Some(_) => "ConfigurationValid",
                 None => "InvalidSpec",
             };
-            self.told(Kind::DnsConfiguration, configuration, None, ("Ready", reason));
+            self.reports(Kind::DnsConfiguration, configuration, None, ("Ready", reason));
         }
         for policy in state.all(Kind::DnsPolicy) {
             let first = state.used(Kind::DnsPolicy, &policy.namespace) == Some(policy);
@@ -473,7 +473,7 @@ impl Checked<'_> {
                 Selection::Inactive => ("Inactive", "PolicyInactive", Some((false, Vec::new()))),
                 Selection::Unknown(reason) => ("Pending", reason, None),
             };
-            self.told(Kind::DnsPolicy, policy, Some(phase), ("Ready", reason));
+            self.reports(Kind::DnsPolicy, policy, Some(phase), ("Ready", reason));
             if let Some((active, controllers)) = selected {
                 let listed = policy.status["activeControllers"].as_array().into_iter().flatten();
                 let listed: Vec<&str> = listed.filter_map(Value::as_str).collect();

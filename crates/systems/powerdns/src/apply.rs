@@ -26,9 +26,9 @@ use crate::{
         Atom, Extent, Plan, Waiting, ZoneStep,
         ledger::Ledger,
         memory::{RejectedSettings, ZoneMemory, canonical_host},
-        zone::{apex, serial_floor, with_safe_serial},
+        zone::{apex, serial_floor, shape_asked, with_safe_serial},
     },
-    report::status::RecordStatus,
+    report::status::{Found, RecordStatus},
     settings::Pace,
 };
 
@@ -39,6 +39,9 @@ use patch::{AtomOutcome, Sent};
 
 /// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
 const MAX_LEDGER: usize = 1_000_000;
+
+/// How soon a pass looks for room in the ledger again.
+const ROOM: Duration = Duration::from_secs(1);
 
 /// The result of a plan.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
         (None, None) => ZoneOutcome::Kept,
     };
     let reachable = !matches!(outcome, ZoneOutcome::Failed(_));
-    if let Err(error) = unlist(system, &mut plan).await {
+    if let Err(error) = prepare_release(system, &mut plan).await {
         // An object whose record stays may only go once the ledger no longer claims that record.
         plan.decided.retain(|status| !status.release);
         outcome = ZoneOutcome::NotWritten(error);
@@ -133,14 +136,34 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
     }
 }
 
-/// Takes lines off the ledger whose records stay on the server without an object.
-async fn unlist(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(), WriteError> {
+/// Brings the ledger up to date before objects are released: lines of records that stay on the server without an object are taken off it,
+/// and records that pass to another object are listed until the status of that object reports them.
+async fn prepare_release(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(), WriteError> {
     let before = plan.memory.ledger.clone();
-    let listed = plan.unlist.iter().filter(|key| plan.memory.ledger.unlist(key)).count();
-    match (&mut plan.holder, plan.key.zone()) {
-        (Some(holder), Some(zone)) if listed > 0 => write_ledger(system, zone, holder, &mut plan.memory, before).await,
-        _ => Ok(()),
+    for key in &plan.unlist {
+        plan.memory.ledger.unlist(key);
     }
+    let mut inherited = std::mem::take(&mut plan.inherited);
+    let (Some(holder), Some(zone)) = (&mut plan.holder, plan.key.zone()) else { return Ok(()) };
+    inherited.retain(|(key, digest)| !plan.memory.ledger.lists(key, *digest));
+    let mut waits = inherited.split_off(listable(zone, &plan.memory.ledger, &inherited));
+    if !waits.is_empty() {
+        plan.again = Some(ROOM);
+    }
+    for (key, digest) in &inherited {
+        plan.memory.ledger.list(key.clone(), *digest);
+    }
+    let written = if plan.memory.ledger == before {
+        Ok(())
+    } else {
+        write_ledger(system, zone, holder, &mut plan.memory, before).await
+    };
+    if written.is_err() {
+        waits.append(&mut inherited);
+    }
+    let keeps = |key: &RecordKey| waits.iter().any(|(waiting, _)| waiting == key);
+    plan.decided.retain(|status| !matches!(&status.found, Found::Absent(_, key) if keeps(key)));
+    written
 }
 
 /// The zone, then its records, then the release of its object. Returns what became of the zone, of the atoms, and
@@ -299,25 +322,25 @@ async fn create(
     new: &NewZone,
     memory: &mut ZoneMemory,
 ) -> Result<(), ZoneOutcome> {
-    let marked = memory.ledger.zone;
-    if holder.spec.adoption_policy == AdoptionPolicy::Refuse && !marked {
+    let (marked, asked) = (memory.ledger.lists_zone(), shape_asked(new));
+    if holder.spec.adoption_policy == AdoptionPolicy::Refuse && !memory.ledger.lists_zone_as(asked) {
         let before = memory.ledger.clone();
-        memory.ledger.zone = true;
+        memory.ledger.list_zone(asked);
         write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
     }
     if let Err(error) = system.server.create(new).await {
         // It was certainly not made by this call, and a try before whose end is not known cannot have
         // made it either, unless this one ran into it: from now on the zone is created by a foreign writer.
         let ours = marked && error.class() != ErrorClass::Refused;
-        memory.ledger.zone &= error.is_uncertain() || ours;
+        memory.ledger.keep_zone(error.is_uncertain() || ours);
         if may_be_late(&error) {
             // The object is kept until it is certain whether the zone was created for it.
-            memory.ledger.zone = true;
+            memory.ledger.list_zone(asked);
             memory.ledger.zone_uncertain = Some(system.clock.now());
         }
         return Err(ZoneOutcome::Failed(error));
     }
-    memory.created = true;
+    (memory.created, memory.deleted) = (true, false);
     memory.present = crate::observe::read(system, zone).await.map_err(ZoneOutcome::Failed)?;
     memory.read_at = Some(system.clock.now());
     Ok(())

@@ -127,7 +127,7 @@ fn load_ledger(
     }
     if !known {
         memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
-        memory.created = false;
+        (memory.created, memory.deleted) = (false, false);
     }
     if endpoints {
         memory.ledger.add_endpoints(zone, &holder.status.endpoints);

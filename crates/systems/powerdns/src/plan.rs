@@ -32,7 +32,7 @@ mod name;
 pub(crate) mod registry;
 pub(crate) mod zone;
 
-use memory::ZoneMemory;
+use memory::{Present, ZoneMemory};
 use name::{Scope, plan_name};
 
 /// Everything a plan depends on.
@@ -79,6 +79,9 @@ pub(crate) struct Plan {
     pub(crate) forget: Vec<RecordKey>,
     /// Ledger entries that must be off before their object is deleted, because what it wrote stays.
     pub(crate) unlist: Vec<RecordKey>,
+    /// Record sets that are on the server as another object wants them. They must be in the ledger before their former object gives them
+    /// up, because the status of the other object does not report them yet.
+    pub(crate) inherited: Vec<(RecordKey, Digest)>,
     /// Why deletions are paused by the guard.
     pub(crate) guarded: Option<Refusal>,
     /// The server could not be asked.
@@ -161,15 +164,11 @@ pub(crate) enum Waiting {
 /// Makes the plan.
 pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
     let Observed { key, snapshot, server, mut memory, pace } = observed;
+    forget_unwanted_refusals(&mut memory, &snapshot, key.zone());
     memory.prune(&snapshot.durable);
-    if snapshot.full {
-        // A name that has no object any more needs no memory.
-        let own = key.zone().map(ZoneName::name);
-        memory.rejected.retain(|key, _| snapshot.names.contains_key(&key.name) || own == Some(&key.name));
-    }
     // Its own status reports durably that the zone is this object's. A creation that may still be carried out is not in it.
-    memory.ledger.zone &= memory.ledger.zone_uncertain.is_some()
-        || snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
+    let unreported = snapshot.claimants.first().is_none_or(|holder| holder.status.id.is_none());
+    memory.ledger.keep_zone(memory.ledger.zone_uncertain.is_some() || unreported);
     if let Some(holder) = snapshot.claimants.first()
         && memory.generation != holder.identity.generation
     {
@@ -188,6 +187,7 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         with_zone: Vec::new(),
         forget: Vec::new(),
         unlist: Vec::new(),
+        inherited: Vec::new(),
         guarded: None,
         unreachable: None,
         extent: Extent { full: snapshot.full, left: snapshot.left, shared: snapshot.shared },
@@ -223,6 +223,22 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         hold_uncertain(&mut plan, now);
     }
     plan
+}
+
+/// A refused content that no object asks for any more needs no memory. The apex has sets of the zone object too.
+fn forget_unwanted_refusals(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, zone: Option<&ZoneName>) {
+    let (no_comments, own) = (memory.no_comments, zone.map(ZoneName::name));
+    memory.rejected.retain(|key, rejection| {
+        let asks = |record: &Arc<Record>| {
+            let wanted = record.wanted(no_comments).map(|(_, digest)| digest);
+            !record.identity.is_deleting() && record.key().as_ref() == Some(key) && wanted == Some(rejection.digest)
+        };
+        let kept = match snapshot.names.get(&key.name) {
+            Some(records) => records.iter().any(asks),
+            None => !snapshot.full,
+        };
+        kept || own == Some(&key.name)
+    });
 }
 
 /// Keeps the zone object while a request may still be carried out. False when there is no such request.
@@ -319,7 +335,7 @@ fn plan_zone(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Tim
         return;
     }
     let present = plan.memory.present.is_some();
-    if present && !owns(plan, &holder) && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
+    if present && !owns(plan, zone, &holder, now) && holder.spec.adoption_policy == AdoptionPolicy::Refuse {
         let message = format!("the server already has zone {zone} and spec.adoptionPolicy is Refuse");
         plan.zone_refusal = Some(Refusal::new(Reason::ForeignRecord, message.clone()));
         let barred = Readiness::Failed(Refusal::new(Reason::ZoneNotReady, message));
@@ -385,9 +401,16 @@ impl Plan {
     }
 }
 
-/// Whether the zone on the server is known to be this object's.
-fn owns(plan: &Plan, holder: &ZoneObject) -> bool {
-    holder.status.id.is_some() || plan.memory.ledger.zone || plan.memory.created
+/// Whether the zone on the server is known to be this object's. A creation whose result is unknown proves it only for a zone that looks as
+/// that creation asked for, or as the object asks for now: a foreign writer may have created the zone meanwhile.
+fn owns(plan: &Plan, zone: &ZoneName, holder: &ZoneObject, now: Timestamp) -> bool {
+    let looks_like_ours = |present: &Present| {
+        let served = zone::shape_served(present);
+        let wanted = || zone::wanted_shape(zone, holder, now) == Some(served);
+        plan.memory.ledger.lists_zone_as(served) || (plan.memory.ledger.lists_zone() && wanted())
+    };
+    let known = (holder.status.id.is_some() && !plan.memory.deleted) || plan.memory.created;
+    known || plan.memory.present.as_ref().is_some_and(looks_like_ours)
 }
 
 /// Decides what happens to the zone itself. False when it is not there and cannot be made.
@@ -418,7 +441,7 @@ fn plan_step(plan: &mut Plan, zone: &ZoneName, holder: &ZoneObject, now: Timesta
 /// The holder is being deleted.
 fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, holder: &Arc<ZoneObject>, now: Timestamp) {
     let adopted = holder.spec.adoption_policy == AdoptionPolicy::Adopt;
-    let owned = adopted || owns(plan, holder);
+    let owned = adopted || owns(plan, zone, holder, now);
     let wrote = holder.has_finalizer() || holder.status.id.is_some();
     // The next claimant has the zone from here on, unless it refuses a zone that it did not create.
     let next = plan.losers.iter().find(|loser| !loser.identity.is_deleting()).cloned();

@@ -238,7 +238,8 @@ impl Pass {
         };
         // The status that drops the mark reports the zone's identifier, which takes its place.
         let certain = memory.ledger.zone_uncertain.is_none();
-        memory.ledger.zone &= !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
+        let keeps = !certain || memory.present.is_none() || *readiness != Readiness::Succeeded;
+        memory.ledger.keep_zone(keeps);
         zones.holder(holder, &ZoneState { zone, readiness, more_comes, endpoints, now: *now }, memory);
     }
 }
@@ -277,6 +278,8 @@ fn refusal_of(
                 if let Some(before) = before.filter(|before| before.digest != write.digest) {
                     memory.ledger.strike(&write.key, before.digest);
                 }
+                // A content that was listed before and never arrived would keep this one from being the only one.
+                memory.strike_absent(&write.key, write.digest);
                 // It is not there, but it stays listed: the next try of the same content needs no other write of the zone object.
                 let alone = memory.ledger.count(&write.key) == 1;
                 if !alone || memory.ledger.len() > REFUSED_LINES {
@@ -307,12 +310,15 @@ mod tests {
     use super::*;
     use crate::{
         index::{digest::Digest, record::content},
-        plan::Write,
+        plan::{
+            Write,
+            memory::{Present, plain_info},
+        },
     };
     use signpost_apis::powerdns::{ClusterZone, ZoneStatus};
-    use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType};
+    use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType, ZoneName};
     use signpost_engine::Identity;
-    use signpost_provider_powerdns::{CommentChange, ServerError};
+    use signpost_provider_powerdns::{CommentChange, ServerError, ZoneContents};
 
     /// A pass over a zone that needed nothing, as it ends for an object with this status.
     fn quiet_pass(status: &ZoneStatus, memory: ZoneMemory, shared: bool) -> Report<PowerDnsSystem> {
@@ -397,16 +403,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_refused_edit_leaves_what_was_written_before_it_in_the_ledger() {
+    /// A set that was written before, and an edit of it that the server refuses: its key, both digests, and the memory after the refusal.
+    fn after_a_refused_edit(
+        prepare: impl Fn(&mut ZoneMemory, &RecordKey, Digest),
+    ) -> (RecordKey, [Digest; 2], ZoneMemory) {
         let name = Fqdn::parse("www.example.com").unwrap();
         let key = RecordKey::new(name.clone(), RecordType::A);
         let set = |address: &str| content(300, &[Rdata::parse(&RecordType::A, address).unwrap()], None);
         let digest = |address: &str| Digest::of_content(RecordType::A, &set(address));
-        let (served, refused) = (digest("192.0.2.1"), digest("192.0.2.2"));
+        let (before, refused) = (digest("192.0.2.1"), digest("192.0.2.2"));
         let mut memory = ZoneMemory::default();
-        memory.ledger.list(key.clone(), served);
+        memory.ledger.list(key.clone(), before);
         memory.ledger.list(key.clone(), refused);
+        prepare(&mut memory, &key, before);
         let write = Write {
             key: key.clone(),
             content: Arc::new(set("192.0.2.2")),
@@ -419,6 +428,35 @@ mod tests {
         let became = AtomOutcome::Refused("no".to_owned());
         let now = Timestamp::UNIX_EPOCH;
         assert!(refusal_of(&atom, &became, &Pace::default(), now, &mut memory, &mut Retries::default()).is_some());
+        (key, [before, refused], memory)
+    }
+
+    fn empty_zone() -> Present {
+        let zone = ZoneName::parse("example.com").unwrap();
+        Present::of(&ZoneContents { info: plain_info(zone), sets: vec![] })
+    }
+
+    #[test]
+    fn a_refused_edit_leaves_what_was_written_before_it_in_the_ledger() {
+        let (key, [served, refused], memory) = after_a_refused_edit(|memory, key, served| {
+            let mut present = empty_zone();
+            present.sets.insert(key.clone(), served);
+            memory.present = Some(present);
+        });
         assert!(memory.ledger.lists(&key, served) && !memory.ledger.lists(&key, refused));
+    }
+
+    #[test]
+    fn a_content_that_never_arrived_leaves_the_ledger_with_the_next_refusal() {
+        let (key, [absent, refused], memory) = after_a_refused_edit(|memory, _, _| memory.present = Some(empty_zone()));
+        assert!(
+            !memory.ledger.lists(&key, absent) && memory.ledger.lists(&key, refused),
+            "the next try needs no write"
+        );
+        let (key, [late, refused], memory) = after_a_refused_edit(|memory, key, late| {
+            memory.present = Some(empty_zone());
+            memory.ledger.list_uncertain(key.clone(), late, Timestamp::UNIX_EPOCH);
+        });
+        assert!(memory.ledger.lists(&key, late) && !memory.ledger.lists(&key, refused), "it may still arrive");
     }
 }

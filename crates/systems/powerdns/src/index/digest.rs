@@ -40,6 +40,21 @@ impl Digest {
         Self::of(set.ttl, records, comment, set.disabled)
     }
 
+    /// The digest of the shape of a zone: words in a fixed order.
+    pub(crate) fn of_shape<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut hash = Sha256::new();
+        for word in words {
+            hash.update(word.as_bytes());
+            hash.update([0]);
+        }
+        Self::first_bytes(hash)
+    }
+
+    fn first_bytes(hash: Sha256) -> Self {
+        let bytes: [u8; 32] = hash.finalize().into();
+        Self(bytes.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
     fn of(ttl: u32, mut records: Vec<String>, comment: Option<&str>, disabled: bool) -> Self {
         records.sort_unstable();
         records.dedup();
@@ -54,8 +69,7 @@ impl Digest {
             hash.update(comment.as_bytes());
         }
         hash.update([u8::from(disabled)]);
-        let bytes: [u8; 32] = hash.finalize().into();
-        Self(bytes.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Self::first_bytes(hash)
     }
 }
 

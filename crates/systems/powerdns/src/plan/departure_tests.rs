@@ -155,6 +155,64 @@ fn in_a_zone_that_is_refused_as_foreign_only_what_an_object_wrote_itself_goes_wi
 }
 
 #[test]
+fn a_record_in_place_is_listed_until_its_next_object_reports_it() {
+    let inherited = |more| {
+        let scene = Scene::new()
+            .object("www", 1, "www", "A", "192.0.2.1", deleting(wrote("www", "A", "192.0.2.1")))
+            .object("heir", 2, "www", "A", "192.0.2.1", more)
+            .on_server("www", "A", "192.0.2.1");
+        assert!(scene.words().contains("www: ok, goes"), "{}", scene.words());
+        scene.plan().inherited
+    };
+    let key = RecordKey::new(zone().resolve("www").unwrap(), RecordType::A);
+    assert_eq!(inherited(json!({})), [(key, digest("A", "192.0.2.1"))]);
+    assert_eq!(inherited(wrote("www", "A", "192.0.2.1")), []);
+}
+
+#[test]
+fn a_line_of_a_refused_content_is_forgotten_when_no_object_asks_for_it() {
+    let scene = |content: &str| {
+        Scene::new()
+            .object("alias", 1, "www", "CNAME", "web.example.org.", wrote("www", "CNAME", "web.example.org."))
+            .object("www", 2, "www", "A", content, json!({}))
+            .on_server("www", "CNAME", "web.example.org.")
+            .in_ledger("www", "A", "192.0.2.66")
+            .refused("www", "A", "192.0.2.66")
+            .plan()
+    };
+    let key = RecordKey::new(zone().resolve("www").unwrap(), RecordType::A);
+    let asked = scene("192.0.2.66");
+    assert_eq!((asked.forget, asked.memory.rejected.len()), (vec![], 1));
+    let other = scene("192.0.2.1");
+    assert_eq!((other.forget, other.memory.rejected.len()), (vec![key], 0), "its object was deleted or changed");
+}
+
+#[test]
+fn a_creation_without_an_answer_owns_a_zone_of_its_shape_alone() {
+    let unreported = |spec: serde_json::Value| {
+        let mut zone = going(&spec);
+        merge(&mut zone, json!({ "spec": { "adoptionPolicy": "Refuse" }, "status": { "id": null } }));
+        zone
+    };
+    // Every scene serves a plain zone with this name server.
+    let asked = |host: &str| {
+        let settings = ZoneSettings { soa_edit_api: Some("DEFAULT".into()), ..ZoneSettings::default() };
+        let nameservers = vec![Fqdn::parse(host).unwrap()];
+        zone::shape_asked(&NewZone { name: zone(), kind: "Native".into(), nameservers, settings })
+    };
+    let words = |listed: Digest, nameserver: &str| {
+        let mut scene = Scene::new().zone(unreported(json!({ "nameservers": [nameserver] })));
+        scene.ledger.push(format!("@ ZONE {listed}"));
+        scene.words()
+    };
+    let (ours, other) = ("ns1.example.org", "ns2.example.org");
+    assert_eq!(words(asked(ours), ours), "delete zone\n");
+    assert_eq!(words(asked(ours), other), "delete zone\n", "the object was changed since");
+    assert_eq!(words(asked(other), ours), "delete zone\n", "and the zone with it");
+    assert_eq!(words(asked(other), other), "release zone\n", "a foreign writer created the zone");
+}
+
+#[test]
 fn an_edit_of_the_type_before_the_status_is_written_is_one_atom() {
     let edited = || json!({ "metadata": { "generation": 2 } });
     let scene = |more| {

@@ -2,14 +2,18 @@
 //!
 //! In: the lines of a zone object's status, and what is about to be written. Out: lines, and what is provably ours.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 
 use crate::index::digest::Digest;
 
-/// The mark in a ledger that the zone itself is being created.
+/// The start of a line that the zone itself is being created; the digest of what was asked for follows.
 pub(crate) const ZONE_MARK: &str = "@ ZONE";
 
 /// Record sets that are on their way and not yet in the status of their object.
@@ -38,8 +42,9 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 pub(crate) struct Ledger {
     /// More than one digest of a set where it was changed again before its status could report it.
     lines: BTreeMap<(RecordKey, Digest), Line>,
-    /// The zone itself is being created.
-    pub(crate) zone: bool,
+    /// The zone itself is being created: what the requests asked for, as [`super::zone::shape_asked`] has it. Without any, an older
+    /// version of the operator has listed it.
+    creations: Option<BTreeSet<Digest>>,
     /// Since when it is uncertain whether the zone will still be created.
     pub(crate) zone_uncertain: Option<Timestamp>,
 }
@@ -56,7 +61,29 @@ struct Line {
 impl Ledger {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && !self.zone
+        self.lines.is_empty() && self.creations.is_none()
+    }
+
+    /// Lists that the zone is about to be created as a request asks for.
+    pub(crate) fn list_zone(&mut self, asked: Digest) {
+        self.creations.get_or_insert_default().insert(asked);
+    }
+
+    /// Whether a creation of the zone is listed.
+    pub(crate) fn lists_zone(&self) -> bool {
+        self.creations.is_some()
+    }
+
+    /// Whether a zone of this shape may have been created by a listed request.
+    pub(crate) fn lists_zone_as(&self, shape: Digest) -> bool {
+        self.creations.as_ref().is_some_and(|creations| creations.is_empty() || creations.contains(&shape))
+    }
+
+    /// The creation of the zone stays listed only where that is so.
+    pub(crate) fn keep_zone(&mut self, keep: bool) {
+        if !keep {
+            self.creations = None;
+        }
     }
 
     /// The sets that are listed.
@@ -155,7 +182,8 @@ impl Ledger {
         self.lines.extract_if(Self::range(key), |_, _| true).count() > 0
     }
 
-    fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest) -> bool) {
+    /// Keeps these contents of a set, and what is uncertain.
+    pub(crate) fn keep(&mut self, key: &RecordKey, keeps: impl Fn(Digest) -> bool) {
         let over = |(_, digest): &(RecordKey, Digest), line: &mut Line| line.uncertain.is_none() && !keeps(*digest);
         self.lines.extract_if(Self::range(key), over).for_each(drop);
     }
@@ -165,7 +193,7 @@ impl Ledger {
         for line in self.lines.values_mut() {
             line.uncertain = Some(now);
         }
-        if self.zone {
+        if self.lists_zone() {
             self.zone_uncertain = Some(now);
         }
     }
@@ -206,8 +234,13 @@ impl Ledger {
 
     /// Reads the lines of a status; lines that cannot be understood are foreign and are dropped.
     pub(crate) fn parse(zone: &ZoneName, lines: &[String]) -> Self {
-        let mut ledger = Self { zone: lines.iter().any(|line| line == ZONE_MARK), ..Self::default() };
-        for (key, digest) in lines.iter().filter_map(|line| parse_line(zone, line)) {
+        let mut ledger = Self::default();
+        let (marks, lines): (Vec<&String>, Vec<&String>) = lines.iter().partition(|line| line.starts_with(ZONE_MARK));
+        for mark in marks {
+            let asked = mark.strip_prefix(ZONE_MARK).and_then(|digest| Digest::parse(digest.trim_start()));
+            ledger.creations.get_or_insert_default().extend(asked);
+        }
+        for (key, digest) in lines.into_iter().filter_map(|line| parse_line(zone, line)) {
             ledger.list(key, digest);
         }
         ledger
@@ -222,8 +255,9 @@ impl Ledger {
 
     /// The lines for a status, names relative to the zone.
     pub(crate) fn lines(&self, zone: &ZoneName) -> Vec<String> {
-        let mark = self.zone.then(|| ZONE_MARK.to_owned());
-        mark.into_iter().chain(self.texts(zone, false)).collect()
+        let asked = self.creations.iter().flatten().map(|asked| format!("{ZONE_MARK} {asked}"));
+        let unknown = self.creations.as_ref().filter(|creations| creations.is_empty()).map(|_| ZONE_MARK.to_owned());
+        asked.chain(unknown).chain(self.texts(zone, false)).collect()
     }
 
     /// The lines of endpoints for a status.
@@ -275,18 +309,35 @@ mod tests {
     fn a_ledger_reads_back_what_it_wrote_and_drops_nonsense() {
         let zone = ZoneName::parse("example.com").unwrap();
         let digest = Digest::parse("0123456789abcdef").unwrap();
-        let mut ledger = Ledger { zone: true, ..Ledger::default() };
+        let mut ledger = Ledger::default();
+        ledger.list_zone(digest);
         for name in ["example.com", "www.example.com", "*.a.example.com"] {
             ledger.list(RecordKey::new(Fqdn::parse(name).unwrap(), RecordType::A), digest);
         }
         let mut lines = ledger.lines(&zone);
         assert!(lines.contains(&"www A 0123456789abcdef".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"@ ZONE 0123456789abcdef".to_owned()), "{lines:?}");
         lines.push("nonsense".into());
         lines.push("www A nothex".into());
         assert_eq!(Ledger::parse(&zone, &lines), ledger);
-        let bytes: usize =
-            Ledger { zone: false, ..ledger.clone() }.lines(&zone).iter().map(|line| line.len() + 3).sum();
+        let mut records = ledger.clone();
+        records.keep_zone(false);
+        let bytes: usize = records.lines(&zone).iter().map(|line| line.len() + 3).sum();
         assert_eq!(ledger.bytes(&zone), bytes);
+    }
+
+    #[test]
+    fn a_listed_creation_is_for_the_shape_that_was_asked_for_alone() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let [asked, other] = ["0123456789abcdef", "fedcba9876543210"].map(|text| Digest::parse(text).unwrap());
+        let mut ledger = Ledger::default();
+        assert!(!ledger.lists_zone_as(asked));
+        ledger.list_zone(asked);
+        let read = Ledger::parse(&zone, &ledger.lines(&zone));
+        assert!(read.lists_zone_as(asked) && !read.lists_zone_as(other));
+        let older = Ledger::parse(&zone, &[ZONE_MARK.to_owned()]);
+        assert!(older.lists_zone() && older.lists_zone_as(other), "an older version listed no shape");
+        assert_eq!(older.lines(&zone), [ZONE_MARK]);
     }
 
     #[test]

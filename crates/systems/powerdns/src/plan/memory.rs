@@ -48,6 +48,8 @@ pub(crate) struct ZoneMemory {
     pub(crate) generation: i64,
     /// Whether this process created the zone for that object.
     pub(crate) created: bool,
+    /// Whether this process deleted the zone of that object since: its status may still report the zone.
+    pub(crate) deleted: bool,
 }
 
 impl ZoneMemory {
@@ -61,7 +63,14 @@ impl ZoneMemory {
     /// The zone was deleted with everything in it. A creation of it that may still be carried out is remembered.
     pub(crate) fn zone_deleted(&mut self) {
         let Self { ledger, ledger_of, lists_endpoints, generation, .. } = std::mem::take(self);
-        *self = Self { ledger: ledger.of_zone_alone(), ledger_of, lists_endpoints, generation, ..Self::default() };
+        *self = Self {
+            ledger: ledger.of_zone_alone(),
+            ledger_of,
+            lists_endpoints,
+            generation,
+            deleted: true,
+            ..Self::default()
+        };
     }
 
     /// Whether the server has exactly what the ledger lists. A start of authority is the zone's: without one, the zone is not served.
@@ -78,6 +87,14 @@ impl ZoneMemory {
                 Some(rejection) => self.ledger.confirm(key, rejection.digest),
                 None => self.ledger.forget(key),
             }
+        }
+    }
+
+    /// Takes contents of a set off the ledger that the server does not have, apart from this one and from what is uncertain.
+    pub(crate) fn strike_absent(&mut self, key: &RecordKey, but: Digest) {
+        if let Some(present) = &self.present {
+            let there = present.sets.get(key).copied();
+            self.ledger.keep(key, |digest| digest == but || Some(digest) == there);
         }
     }
 

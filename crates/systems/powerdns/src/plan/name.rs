@@ -342,6 +342,19 @@ impl<'a> Place<'a> {
         same.then(|| Refusal::new(Reason::ProviderRejected, rejection.words.clone()))
     }
 
+    /// Whether another object wrote the set and gives it up now.
+    fn is_inherited(&self, key: &RecordKey) -> bool {
+        let leaving = self.leaving.iter().filter(|record| !self.scope.stays_behind(record));
+        let losers = self.losers.iter().map(|(record, _)| record);
+        leaving.chain(losers).any(|other| self.wrote(other).as_ref() == Some(key))
+    }
+
+    /// Whether the object's status reports that it wrote the set, so that the object is not deleted without it.
+    fn reports(&self, record: &Record, key: &RecordKey) -> bool {
+        let is_this = |applied: &Arc<AppliedRecord>| applied.key == *key && applied.zone == *self.scope.zone;
+        record.has_finalizer() && record.seen.applied.as_ref().is_some_and(is_this)
+    }
+
     /// The sets to write.
     fn write(&mut self, plan: &mut Plan, orphans: &mut Vec<RecordKey>) -> Heirs {
         let mut heirs = Heirs::default();
@@ -369,6 +382,9 @@ impl<'a> Place<'a> {
                     plan.memory.ledger.list_endpoint(key.clone(), digest);
                     plan.memory.ledger.confirm(&key, digest);
                 }
+                if !endpoint && self.is_inherited(&key) && !self.reports(&record, &key) {
+                    plan.inherited.push((key.clone(), digest));
+                }
                 let status = RecordStatus::settled(&record, self.scope.zone, &key, digest, self.scope.now);
                 plan.decided.push(status.with_comment_notice(&record, content));
                 heirs.in_place.insert(key);
@@ -385,9 +401,7 @@ impl<'a> Place<'a> {
                 self.unwanted.remove(old);
             }
             // Only what the object's status reports survives a crash; for the rest there is the ledger.
-            let reported = record.seen.applied.as_ref().is_some_and(|applied| {
-                applied.key == key && applied.zone == *self.scope.zone && record.has_finalizer()
-            });
+            let reported = self.reports(&record, &key);
             let ledger = if endpoint { unlisted } else { !(reported || plan.memory.ledger.lists(&key, digest)) };
             let write = Write {
                 content: content.clone(),

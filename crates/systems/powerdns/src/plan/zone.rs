@@ -82,6 +82,42 @@ pub(crate) fn step(zone: &ZoneName, holder: &ZoneObject, memory: &ZoneMemory, no
     Ok((step, refusal))
 }
 
+/// The shape of a zone, which tells one that was created for an object from a foreign one: its kind, its way of counting and of
+/// rectifying, its account, and its masters or else its name servers.
+fn shape(kind: &str, settings: (&str, bool, &str), masters: &[String], nameservers: &BTreeSet<String>) -> Digest {
+    let (counting, rectify, account) = settings;
+    let masters: BTreeSet<String> = masters.iter().map(|master| canonical_master(master)).collect();
+    // The name servers of a secondary come from its masters.
+    let hosts = if masters.is_empty() { nameservers } else { &masters };
+    let words = [kind.to_lowercase(), counting.to_uppercase(), rectify.to_string(), account.to_owned()];
+    Digest::of_shape(words.iter().chain(hosts).map(String::as_str))
+}
+
+/// The shape of the zone that a request asks for.
+pub(crate) fn shape_asked(new: &NewZone) -> Digest {
+    let NewZone { name: _, kind, nameservers, settings } = new;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let (counting, account) = (text(&settings.soa_edit_api), text(&settings.account));
+    let settings_asked = (counting.as_str(), settings.api_rectify == Some(true), account.as_str());
+    let hosts = nameservers.iter().map(ToString::to_string).collect();
+    shape(kind, settings_asked, settings.masters.as_deref().unwrap_or_default(), &hosts)
+}
+
+/// The shape of the zone that the server has.
+pub(crate) fn shape_served(present: &Present) -> Digest {
+    let info = &present.info;
+    let hosts = present.apex_ns.as_ref().map(|(_, hosts)| hosts.clone()).unwrap_or_default();
+    shape(&info.kind, (&info.soa_edit_api, info.api_rectify, &info.account), &info.masters, &hosts)
+}
+
+/// The shape of the zone that the object asks for now.
+pub(crate) fn wanted_shape(zone: &ZoneName, holder: &ZoneObject, now: Timestamp) -> Option<Digest> {
+    match step(zone, holder, &ZoneMemory::default(), now) {
+        Ok((ZoneStep::Create(new), _)) => Some(shape_asked(&new)),
+        _ => None,
+    }
+}
+
 /// The serial that secondaries have seen of the zone: theirs must never be above the served one. A zone whose
 /// content comes from elsewhere has its serial from there.
 pub(crate) fn serial_floor(holder: &ZoneObject) -> Option<u32> {

@@ -49,6 +49,10 @@ impl ZoneReport {
         let base = holder.decided();
         let info = memory.present.as_ref().map(|present| &present.info).filter(|_| *readiness == Readiness::Succeeded);
         let mut status = zone_status(holder, readiness, info, ledger_lines(zone, base, memory), now);
+        if memory.deleted {
+            // The object is kept for a moment. A zone of that name from now on is not the one that it had.
+            status.id = None;
+        }
         if endpoints {
             status.endpoints = memory.ledger.endpoint_lines(zone);
         }
@@ -98,7 +102,8 @@ impl ZoneReport {
 /// lines of what the server refuses are left: a line that stays would claim a later foreign write.
 fn ledger_lines(zone: &ZoneName, reported: &ZoneStatus, memory: &ZoneMemory) -> Vec<String> {
     let lines = memory.ledger.lines(zone);
-    let is_done = || !memory.ledger.zone && memory.ledger.in_flight().all(|key| memory.rejected.contains_key(key));
+    let is_done =
+        || !memory.ledger.lists_zone() && memory.ledger.in_flight().all(|key| memory.rejected.contains_key(key));
     let shrinks = || {
         let reported: BTreeSet<&String> = reported.in_flight.iter().collect();
         lines.iter().all(|line| reported.contains(line))

@@ -9,8 +9,9 @@ use std::{
 };
 
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
-use signpost_provider_powerdns::{Call, Fault};
+use serde_json::{Value, json};
+use signpost_dns::{Fqdn, ZoneName};
+use signpost_provider_powerdns::{Call, Fault, NewZone, ZoneServer, ZoneSettings};
 use signpost_system_powerdns::Pace;
 use signpost_testkit::eventually;
 
@@ -109,12 +110,56 @@ async fn a_zone_object_waits_for_a_creation_that_ended_without_an_answer() {
     replica.stop().await;
 }
 
+/// A zone object that refuses to adopt, whose creations end without an answer and without effect, and a zone that a user creates meanwhile.
+async fn foreign_zone_after_an_uncertain_creation() -> (Scene, Replica) {
+    let scene = Scene::new().await;
+    scene.fault_while(|call| matches!(call, Call::Create(_)), Fault::Before(timeout()));
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.zone(json!({ "adoptionPolicy": "Refuse" })).await;
+    eventually("a creation is tried", PATIENCE, || async {
+        let listed = scene.zone_status().await.in_flight;
+        if listed.iter().any(|line| line.starts_with("@ ZONE ")) { Ok(()) } else { Err(listed) }
+    })
+    .await;
+    scene.until_zone("Failed").await;
+    replica.crash().await;
+    scene.server.set_gate(None);
+    create_by_hand(&scene).await;
+    let replica = scene.start(Pace { grace: GRACE, ..fast() });
+    (scene, replica)
+}
+
+/// A user creates the zone at the server.
+async fn create_by_hand(scene: &Scene) {
+    let name = ZoneName::parse(NAME).unwrap();
+    let nameservers = vec![Fqdn::parse("ns9.elsewhere.example").unwrap()];
+    let new = NewZone { name, kind: "Native".into(), nameservers, settings: ZoneSettings::default() };
+    scene.server.create(&new).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_made_by_hand_after_an_uncertain_creation_is_foreign() {
+    let (scene, replica) = foreign_zone_after_an_uncertain_creation().await;
+    let before = scene.serial();
+    eventually("the zone is reported as foreign", PATIENCE, || async {
+        let status = scene.zone_status().await;
+        if status.conditions.iter().any(|condition| condition.reason == "ForeignRecord") { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(scene.serial(), before, "nothing was written");
+    scene.delete_zone().await;
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert!(scene.served().is_some(), "the foreign zone is not deleted with the object");
+    replica.stop().await;
+}
+
 /// The first creation of the zone timed out, the second was answered, and then the zone object was deleted.
-async fn zone_deleted_after_an_uncertain_creation() -> (Scene, Replica) {
+async fn zone_deleted_after_an_uncertain_creation(spec: Value) -> (Scene, Replica) {
     let scene = Scene::new().await;
     scene.fault_once(|call| matches!(call, Call::Create(_)), Fault::Late(timeout()));
     let replica = scene.start(Pace { grace: GRACE, ..fast() });
-    scene.zone(json!({})).await;
+    scene.zone(spec).await;
     scene.until_zone("Succeeded").await;
     scene.delete_zone().await;
     eventually("the zone is deleted", PATIENCE, || async { scene.served().map_or(Ok(()), Err) }).await;
@@ -125,7 +170,7 @@ async fn zone_deleted_after_an_uncertain_creation() -> (Scene, Replica) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_creation_that_lands_after_the_zone_was_deleted_leaves_no_zone() {
-    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation(json!({})).await;
     assert_eq!(scene.server.carry_out_late(), 1);
     scene.end_grace();
     scene.until_zone_gone().await;
@@ -135,7 +180,7 @@ async fn a_creation_that_lands_after_the_zone_was_deleted_leaves_no_zone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_asked_once_more_when_the_grace_period_ends_during_a_look() {
-    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation(json!({})).await;
     let (looks, clock, server) = (AtomicUsize::new(0), scene.clock.clone(), scene.server.clone());
     scene.server.set_gate(Some(Arc::new(move |call| {
         if matches!(call, Call::Zone(_) | Call::Read(_)) {
@@ -155,7 +200,7 @@ async fn the_server_is_asked_once_more_when_the_grace_period_ends_during_a_look(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_does_not_forget_a_creation_that_ended_without_an_answer() {
-    let (scene, replica) = zone_deleted_after_an_uncertain_creation().await;
+    let (scene, replica) = zone_deleted_after_an_uncertain_creation(json!({})).await;
     replica.crash().await;
     let replica = scene.start(Pace { grace: GRACE, ..fast() });
     scene.looks(3).await;
@@ -168,13 +213,35 @@ async fn a_crash_does_not_forget_a_creation_that_ended_without_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zone_made_by_hand_after_ours_was_deleted_is_foreign() {
+    let refuse = json!({ "adoptionPolicy": "Refuse" });
+    let (scene, mut replica) = zone_deleted_after_an_uncertain_creation(refuse).await;
+    eventually("the object does not report the zone any more", PATIENCE, || async {
+        let status = scene.zone_status().await;
+        if status.id.is_none() { Ok(()) } else { Err(status) }
+    })
+    .await;
+    create_by_hand(&scene).await;
+    scene.looks(2).await;
+    assert!(scene.served().is_some(), "the process that deleted ours does not delete it");
+    replica.crash().await;
+    replica = scene.start(Pace { grace: GRACE, ..fast() });
+    scene.looks(2).await;
+    scene.end_grace();
+    scene.until_zone_gone().await;
+    assert!(scene.served().is_some(), "the next process does not delete it either");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certain_zone_has_no_mark_after_the_grace_period() {
     let scene = Scene::new().await;
     scene.fault_once(|call| matches!(call, Call::Create(_)), Fault::Late(timeout()));
     let replica = scene.start(Pace { grace: GRACE, ..fast() });
     scene.zone(json!({})).await;
     scene.until_zone("Succeeded").await;
-    assert_eq!(scene.zone_status().await.in_flight, ["@ ZONE"], "the server may still create the zone");
+    let listed = scene.zone_status().await.in_flight;
+    assert!(listed.len() == 1 && listed[0].starts_with("@ ZONE "), "the server may still create the zone: {listed:?}");
     scene.end_grace();
     scene.until_ledger_clear().await;
     replica.stop().await;

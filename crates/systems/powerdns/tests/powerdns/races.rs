@@ -257,6 +257,32 @@ async fn a_retained_zone_stays_until_its_record_sets_report_what_they_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_passed_to_another_object_is_deleted_with_it() {
+    let scene = Scene::new().await;
+    scene.zone(json!({})).await;
+    let replica = scene.start_faulty(fast(), |resource, subresource, name| {
+        if (resource, subresource, name) == ("rrsets", "", "heir") {
+            // It gets no finalizer, so Kubernetes deletes it without the operator.
+            return signpost_sandbox::Fault::Drop;
+        }
+        signpost_sandbox::Fault::None
+    });
+    scene.until_zone("Succeeded").await;
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_set("www", "Succeeded").await;
+    scene.until_ledger_clear().await;
+    scene.create("heir", "www", "A", "192.0.2.1").await;
+    scene.until_set("heir", "Failed").await;
+    scene.delete("www").await;
+    scene.until_gone("www").await;
+    assert_eq!(scene.served().unwrap().len(), 1, "the other object asks for the same");
+    scene.delete("heir").await;
+    scene.until_gone("heir").await;
+    scene.until_served(0).await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_zone_that_refuses_adoption_knows_the_zone_it_created_before_its_status_lands() {
     let scene = Scene::new().await;
     let replica = scene.start_faulty(fast(), |resource, subresource, _| {
