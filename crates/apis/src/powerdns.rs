@@ -312,8 +312,9 @@ status! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[x_kube(merge_strategy = ListMerge::Atomic)]
         pub in_flight: Vec<String>,
-        /// Record sets that were written for DNSEndpoints, each as "NAME TYPE DIGEST". A record set that is listed here and that no object
-        /// wants is deleted from the server while the operator publishes DNSEndpoints.
+        /// Record sets that were written for DNSEndpoints, each as "NAME TYPE DIGEST". A long list has marks of 16 characters instead, 64 in
+        /// one string. A record set that is listed here and that no object wants is deleted from the server while the operator
+        /// publishes DNSEndpoints.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[x_kube(merge_strategy = ListMerge::Atomic)]
         pub endpoints: Vec<String>,

@@ -10,14 +10,19 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Client;
+use kube::{Api, Client, api::PostParams};
 use signpost_engine::{
-    DriveOptions, Identity, Index, Job, ObjectId, Outcome, Project, Queue, Report, System, Touch, Watch,
+    DriveOptions, Identity, Index, Job, ObjectId, Operator, OperatorOptions, Outcome, Project, Queue, Report, System,
+    Touch, Watch,
     health::{Check, Health},
 };
 use signpost_inventory::Entry;
 use signpost_sandbox::{DenyRule, Fault, FaultPlan};
-use support::{eventually, mirror::Mirror, sandbox};
+use support::{
+    eventually,
+    mirror::{Mirror, MirrorSpec},
+    sandbox,
+};
 use tokio::time::sleep;
 use tokio_util::sync::DropGuard;
 
@@ -87,7 +92,9 @@ struct Beside {
 
 impl Beside {
     fn start(client: Client, mirrors: Watch) -> Self {
-        let mut operator = support::operator(client);
+        // Two objects in a page, so that a list has several.
+        let options = OperatorOptions { clock: support::clock(), page_size: 2, ..OperatorOptions::default() };
+        let mut operator = Operator::new(client, options);
         let ran: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let calls = Arc::new(Nothing);
         operator.watch::<ConfigMap>("one", Watch::required(), calls.clone());
@@ -134,7 +141,12 @@ async fn a_missing_kind_of_one_system_does_not_delay_another() {
 async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
     let sandbox = sandbox(1);
     support::install_mirrors(&sandbox.client()).await;
-    // Mirrors take ten seconds to list.
+    let mirrors: Api<Mirror> = Api::namespaced(sandbox.client(), "default");
+    for name in ["a", "b", "c"] {
+        let mirror = Mirror::new(name, MirrorSpec { text: name.to_owned() });
+        mirrors.create(&PostParams::default(), &mirror).await.unwrap();
+    }
+    // A page of mirrors takes ten seconds.
     let slow = FaultPlan::new(|info, _| {
         if info.resource == "mirrors" && info.verb == "list" {
             Fault::Delay(Duration::from_secs(10))
@@ -143,8 +155,8 @@ async fn an_installed_optional_kind_is_complete_before_its_system_runs() {
         }
     });
     let both = Beside::start(sandbox.client_with(slow), Watch::optional());
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(both.ran(), ["other"], "the first list of mirrors is in progress");
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(both.ran(), ["other"], "the second page of the first list of mirrors is in progress");
     let Check::Failing { message, .. } = both.check() else { panic!("{:?}", both.check()) };
     assert_eq!(message, "one: Mirror: the first list is not complete yet");
     both.until_both_ran().await;

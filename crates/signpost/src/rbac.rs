@@ -198,10 +198,10 @@ pub fn asked_for(args: &RbacArgs, systems: &[SystemSpec]) -> Result<Vec<Value>, 
     Ok(all)
 }
 
-/// The Secrets of `--portal-secrets`, each as namespace and name.
+/// The Secrets of `--secrets`, each as namespace and name.
 fn by_name(args: &RbacArgs, namespace: &str, systems: &[SystemSpec]) -> Result<BTreeSet<(String, String)>, String> {
-    const FLAG: &str = "--portal-secrets";
-    let texts = args.portal_secrets.split(',').map(str::trim).filter(|text| !text.is_empty());
+    const FLAG: &str = "--secrets";
+    let texts = args.secrets.split(',').map(str::trim).filter(|text| !text.is_empty());
     let secret = |text: &str| {
         let (place, name) = text.split_once('/').unwrap_or((namespace, text));
         let fine = is_object_name(place) && !place.contains('.') && place.len() <= 63 && is_object_name(name);
@@ -210,7 +210,7 @@ fn by_name(args: &RbacArgs, namespace: &str, systems: &[SystemSpec]) -> Result<B
     };
     let wanted = texts.map(secret).collect::<Result<BTreeSet<_>, _>>()?;
     if !wanted.is_empty() && !rules(systems).any(is_by_name) {
-        return Err(format!("{FLAG} is for portal; add it to --systems"));
+        return Err(format!("{FLAG}: none of the systems reads Secrets; name one that does in --systems"));
     }
     Ok(wanted)
 }

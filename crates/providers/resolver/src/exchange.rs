@@ -36,6 +36,9 @@ impl From<io::Error> for Failure {
 const CUT_OFF: &str =
     "it is truncated, although it was not sent in a datagram: the name has more records than a message";
 
+/// Why a truncated answer over UDP is not followed by one over TCP.
+const CLOSED: &str = "it is truncated, and the server closed the TCP connection without a whole one: the name may have more records than a message";
+
 /// Asks a server, until the deadline.
 pub(crate) async fn exchange(
     server: SocketAddr,
@@ -96,9 +99,16 @@ fn read_datagram(octets: &[u8]) -> Option<Message> {
     truncated.then(|| Message::from_vec(&head).ok()).flatten()
 }
 
-/// Over TCP.
+/// Over TCP, after a truncated answer. A server that answers over UDP and closes the connection without an answer works: PowerDNS does so
+/// for a name with more records than a message.
 async fn stream(server: SocketAddr, question: &Message) -> Result<Message, Failure> {
-    framed(&mut TcpStream::connect(server).await?, question).await
+    let answer = framed(&mut TcpStream::connect(server).await?, question).await;
+    answer.map_err(|failure| match failure {
+        Failure::Network(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Failure::Unreadable(CLOSED.to_owned())
+        }
+        other => other,
+    })
 }
 
 /// Over a stream, where the length comes before a message.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
-use hickory_proto::rr::rdata::{A, CNAME, MX, NS, SOA};
+use hickory_proto::rr::rdata::{A, CNAME, NS, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType as WireType};
 use signpost_dns::{Fqdn, Rdata, RecordType};
 use signpost_provider_resolver::{Answer, Lookup, LookupError, Options, Rcode, Reply, Resolvers, Upstream};
@@ -278,17 +278,45 @@ async fn a_part_of_10_000_records_is_not_an_answer() {
     assert!(error.to_string().contains("more records than a message"), "{error}");
 }
 
+/// An answer of 4,000 records of one type, compressed: the data of the first one may be long, and that of the others is four octets.
+fn compressed(question: &Message, first: &[u8], other: impl Fn(u16) -> [u8; 4]) -> Vec<u8> {
+    let mut answer = answer(question, Vec::new());
+    answer.edns = None;
+    let rtype = u16::from(question.queries[0].query_type);
+    let mut octets = answer.to_vec().unwrap();
+    octets[6..8].copy_from_slice(&4_000_u16.to_be_bytes());
+    let mut add = |data: &[u8]| {
+        // The name of the question, the type, the class, a minute.
+        octets.extend([0xc0, 12].into_iter().chain(rtype.to_be_bytes()).chain([0, 1, 0, 0, 0, 60]));
+        octets.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
+        octets.extend(data);
+    };
+    add(first);
+    (1..4_000).for_each(|number| add(&other(number)));
+    octets
+}
+
 #[tokio::test]
 async fn the_largest_set_of_addresses_is_read_and_values_of_a_megabyte_are_not() {
-    // 4,000 mail servers with names of 250 octets, each two octets long in the message.
-    let host = format!("{}.example.org.", ["a".repeat(59).as_str(); 4].join("."));
+    // 4,000 mail servers with names of 241 octets, each two octets long in the message.
+    let label = [&[59][..], &[b'a'; 59]].concat();
+    let host = [label.repeat(4).as_slice(), &[0]].concat();
     let large: Datagrams = Arc::new(move |question, _| {
-        let target = Name::from_ascii(&host).unwrap();
-        let records = (0..4_000).map(|number| match question.queries[0].query_type {
-            WireType::MX => record("www.example.org.", RData::MX(MX::new(number, target.clone()))),
-            _ => record("www.example.org.", RData::A(A(Ipv4Addr::from(0x0a00_0000 + u32::from(number))))),
-        });
-        vec![answer(question, records.collect()).to_vec().unwrap()]
+        let octets = match question.queries[0].query_type {
+            WireType::MX => {
+                let first = [&[0, 0][..], &host].concat();
+                // The header and the question, then the first record up to its name.
+                let mut head = answer(question, Vec::new());
+                head.edns = None;
+                let at = u16::try_from(head.to_vec().unwrap().len() + 12 + 2).unwrap() | 0xc000;
+                compressed(question, &first, |number| {
+                    let ([a, b], [c, d]) = (number.to_be_bytes(), at.to_be_bytes());
+                    [a, b, c, d]
+                })
+            }
+            _ => compressed(question, &[10, 0, 0, 0], |number| (0x0a00_0000 + u32::from(number)).to_be_bytes()),
+        };
+        vec![octets]
     });
     let (at, _) = server(cut_off(), Some(large)).await;
     let resolvers = resolvers(at, PATIENT);

@@ -39,13 +39,15 @@ const RECORDS: &[(&str, &str, &[&str])] = &[
 ];
 
 fn change(zone: &ZoneName, name: &str, rtype: &str, records: Vec<Box<str>>) -> Change {
-    let content = Arc::new(SetContent { ttl: 300, records, comment: None });
+    let content = Arc::new(SetContent { ttl: 300, records: records.into(), comment: None });
     let action = Action::Replace { content, comment: CommentChange::Keep };
     Change { name: zone.resolve(name).unwrap(), rtype: rtype.parse().unwrap(), action }
 }
 
-/// Creates a zone with these records.
+/// Creates a zone with these records. One at a time: SQLite refuses a write beside one that takes long.
 async fn publish(server: &PowerDns, zone: &ZoneName, changes: &[Change]) {
+    static WRITING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _writing = WRITING.lock().await;
     let client = PowerDnsClient::new(ClientOptions {
         url: server.api_url().parse().unwrap(),
         key: Secret::Value(server.api_key()),

@@ -682,7 +682,7 @@ fn secrets_are_granted_by_name_alone() {
     assert!(!printed(&[]).unwrap().iter().any(reads), "no Secret without a name");
     assert!(!printed(&["--watch-namespaces", "shop"]).unwrap().iter().any(reads));
     for also in [&[][..], &["--watch-namespaces", "shop"]] {
-        let all = printed(&[also, &["--portal-secrets", "east-ca, shop/west,east-client"]].concat()).unwrap();
+        let all = printed(&[also, &["--secrets", "east-ca, shop/west,east-client"]].concat()).unwrap();
         let roles: Vec<&Value> = all.iter().filter(|object| reads(object)).collect();
         let seen: Vec<(&Value, &Value)> =
             roles.iter().map(|role| (&role["metadata"]["namespace"], &role["rules"])).collect();
@@ -694,7 +694,7 @@ fn secrets_are_granted_by_name_alone() {
         assert!(bindings.clone().all(|binding| binding["subjects"] == account), "{bindings:?}");
     }
     for wrong in ["east ca", "a/b/c", "Shop/x", "/x"] {
-        let error = printed(&["--portal-secrets", wrong]).unwrap_err();
+        let error = printed(&["--secrets", wrong]).unwrap_err();
         assert!(error.contains("write NAME or NAMESPACE/NAME"), "{error}");
     }
 }

@@ -93,7 +93,7 @@ pub const SPEC: SystemSpec = SystemSpec {
             resources: &["secrets"],
             names: &[],
             verbs: &["get"],
-            why: "the certificates of remote portals; granted for the names of --portal-secrets alone",
+            why: "the certificates of remote portals; granted for the names of --secrets alone",
         },
         discovers("networking.k8s.io", &["ingresses"]),
         discovers("", &["services", "namespaces"]),

@@ -5,12 +5,14 @@ pub(crate) mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::Job;
 use signpost_inventory::{Owner, Stage, SyncStatus, View};
 
-use crate::index::{ComponentFacts, Key};
+use crate::index::{ComponentFacts, DnsFacts, Key};
 use crate::plan::entries::Wanted;
 use crate::plan::judge::questions;
 use crate::plan::{MainPortal, Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
@@ -49,23 +51,8 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
     let now = system.clock.now();
     let (shown_by, portal) = objects.portal_of(id, &facts).unzip();
-    // After a start, the verdicts of the last status count. Names in sync were looked up a refresh ago at most.
-    let verdicts = memory.verdicts.unwrap_or_else(|| {
-        let names = facts.groups.iter().flat_map(|group| group.names.iter());
-        let seeded = names.filter_map(|wanted| {
-            let mut checked = view::seeded(&facts.seed, wanted)?;
-            // What was edited since is looked up, and so is everything that a wrong clock has dated into the future.
-            if checked.verdict.status == SyncStatus::Sync
-                && facts.reported == known.identity.generation
-                && checked.at <= now
-            {
-                checked.next = checked.at.checked_add(system.pace.refresh).unwrap_or(now);
-                checked.from = checked.next;
-            }
-            Some((wanted.subject()?, checked))
-        });
-        Arc::new(seeded.collect::<Verdicts>())
-    });
+    let seeded = || Arc::new(verdicts_of_status(&facts, known.identity.generation, system.pace.refresh, now));
+    let verdicts = memory.verdicts.unwrap_or_else(seeded);
     let changed = objects.take_changed(id);
     let names = facts.groups.iter().flat_map(|group| group.names.iter()).map(|wanted| (wanted, ()));
     let is_checked = is_checked(&facts, portal, system.pace.check);
@@ -99,6 +86,21 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
         facts,
     }))
+}
+
+/// The verdicts of the last status, which count after a start. Names in sync were looked up a refresh ago at most.
+fn verdicts_of_status(facts: &DnsFacts, generation: i64, refresh: Duration, now: Timestamp) -> Verdicts {
+    let names = facts.groups.iter().flat_map(|group| group.names.iter());
+    let seeded = names.filter_map(|wanted| {
+        let mut checked = view::seeded(&facts.seed, wanted)?;
+        // What was edited since is looked up, and so is everything that a wrong clock has dated into the future.
+        if checked.verdict.status == SyncStatus::Sync && facts.reported == generation && checked.at <= now {
+            checked.next = checked.at.checked_add(refresh).unwrap_or(now);
+            checked.from = checked.next;
+        }
+        Some((wanted.subject()?, checked))
+    });
+    seeded.collect()
 }
 
 /// The types that are asked for, of each of these names.

@@ -138,8 +138,11 @@ fn report_names(plan: NamesPlan, now: Timestamp) -> Report<PortalSystem> {
         events.push(Event { object, kind: EventKind::Normal, reason: MORE.into(), note });
     }
     let statuses = plan.records.into_iter().map(|(identity, verdict)| served(identity, verdict)).collect();
+    // Nothing is remembered of an owner without names: most of them are deleted.
+    let remembers = !(plan.verdicts.is_empty() && plan.outages.is_empty());
     let memory = Memory { verdicts: Some(plan.verdicts), outages: plan.outages, ..Memory::default() };
-    Report { memory: Some(memory), statuses, events, ..Report::new(outcome(plan.next, now)) }
+    let memory = remembers.then_some(memory);
+    Report { memory, statuses, events, ..Report::new(outcome(plan.next, now)) }
 }
 
 /// Whether a published record set is answered as it was published.

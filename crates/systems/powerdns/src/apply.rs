@@ -19,11 +19,10 @@ use crate::{
     PowerDnsSystem,
     index::{
         ZoneIndex,
-        digest::Digest,
         record::{Record, ZoneKey, ZoneObject, has_any_finalizer},
     },
     plan::{
-        Atom, Extent, Plan, Waiting, ZoneStep,
+        Atom, Extent, Plan, Waiting, Write, ZoneStep,
         ledger::Ledger,
         memory::{RejectedSettings, ZoneMemory, canonical_host},
         zone::{apex, serial_floor, shape_asked, with_safe_serial},
@@ -38,7 +37,7 @@ pub(crate) mod patch;
 use patch::{AtomOutcome, Sent};
 
 /// Bytes of ledger at once; more would make the zone object larger than the API server takes. The rest waits for the next round.
-const MAX_LEDGER: usize = 1_000_000;
+const MAX_LEDGER: usize = 1_200_000;
 
 /// How soon a pass looks for room in the ledger again.
 const ROOM: Duration = Duration::from_secs(1);
@@ -146,7 +145,8 @@ async fn prepare_release(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(),
     let mut inherited = std::mem::take(&mut plan.inherited);
     let (Some(holder), Some(zone)) = (&mut plan.holder, plan.key.zone()) else { return Ok(()) };
     inherited.retain(|(key, digest)| !plan.memory.ledger.lists(key, *digest));
-    let mut waits = inherited.split_off(listable(zone, &plan.memory.ledger, &inherited));
+    let room = fitting(zone, &plan.memory.ledger, inherited.iter().map(|(key, _)| (key, false)));
+    let mut waits = inherited.split_off(room);
     if !waits.is_empty() {
         plan.again = Some(ROOM);
     }
@@ -365,11 +365,7 @@ async fn write_records(
     if atoms.is_empty() {
         return Vec::new();
     }
-    let new: Vec<(RecordKey, Digest)> = atoms
-        .iter()
-        .filter_map(|atom| atom.write.as_ref().filter(|write| write.ledger))
-        .map(|write| (write.key.clone(), write.digest))
-        .collect();
+    let new: Vec<&Write> = atoms.iter().filter_map(|atom| atom.write.as_ref().filter(|write| write.ledger)).collect();
     let mut end = atoms.len();
     if let (Some(holder), false) = (holder, new.is_empty()) {
         let before = memory.ledger.clone();
@@ -377,8 +373,7 @@ async fn write_records(
         if new.len() > room {
             end = room_for(atoms, room);
         }
-        let listed = atoms.iter().filter_map(|atom| atom.write.as_ref()).filter(|write| write.ledger).take(room);
-        for write in listed {
+        for write in &new[..room] {
             if write.endpoint {
                 memory.ledger.list_endpoint(write.key.clone(), write.digest);
             } else {
@@ -433,13 +428,18 @@ fn is_repair(atom: &Atom, outcome: &AtomOutcome) -> bool {
 }
 
 /// How many of the new ones the ledger has room for.
-fn listable(zone: &ZoneName, ledger: &Ledger, new: &[(RecordKey, Digest)]) -> usize {
-    let mut bytes = ledger.bytes(zone);
-    let fits = |(key, _): &&(RecordKey, Digest)| {
-        bytes += Ledger::line_bytes(zone, key);
-        bytes <= MAX_LEDGER
-    };
-    new.iter().take_while(fits).count()
+fn listable(zone: &ZoneName, ledger: &Ledger, new: &[&Write]) -> usize {
+    fitting(zone, ledger, new.iter().map(|write| (&write.key, write.endpoint)))
+}
+
+/// How many of these record sets the ledger has room for. True is for those of DNSEndpoints.
+fn fitting<'a>(zone: &ZoneName, ledger: &Ledger, new: impl Iterator<Item = (&'a RecordKey, bool)>) -> usize {
+    let mut size = ledger.size(zone);
+    new.take_while(|(key, endpoint)| {
+        size.add(zone, key, *endpoint);
+        size.bytes() <= MAX_LEDGER
+    })
+    .count()
 }
 
 /// How many atoms fit when only so many may be new, without splitting a name.
@@ -564,7 +564,7 @@ async fn write_ledger(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::memory::Present;
+    use crate::{index::digest::Digest, plan::memory::Present};
     use signpost_dns::Fqdn;
     use signpost_provider_powerdns::{MemoryServer, ZoneServer, ZoneSettings};
 
@@ -613,25 +613,26 @@ mod tests {
             let comment = signpost_provider_powerdns::CommentChange::Keep;
             let key = RecordKey::new(name.clone(), RecordType::A);
             let (content, ledger) = (content.clone(), true);
-            let write = crate::plan::Write { key, content, digest, comment, ledger, endpoint: false };
+            let write = Write { key, content, digest, comment, ledger, endpoint: false };
             Atom { name, deletes: vec![], write: Some(write), waiting: vec![] }
         };
         (0..count).map(atom).collect()
     }
 
+    fn lines(atoms: &[Atom]) -> Vec<&Write> {
+        atoms.iter().filter_map(|atom| atom.write.as_ref()).collect()
+    }
+
     #[test]
     fn a_ledger_never_outgrows_what_the_api_server_takes_and_what_it_has_no_room_for_waits() {
         let zone = ZoneName::parse("example.com").unwrap();
-        let lines = |atoms: &[Atom]| -> Vec<(RecordKey, Digest)> {
-            atoms.iter().filter_map(|atom| atom.write.as_ref()).map(|write| (write.key.clone(), write.digest)).collect()
-        };
         let atoms = new_names(20_000, 60);
         let new = lines(&atoms);
         let mut ledger = Ledger::default();
         let room = listable(&zone, &ledger, &new);
         assert!(0 < room && room < new.len());
-        for (key, digest) in &new[..room] {
-            ledger.list(key.clone(), *digest);
+        for write in &new[..room] {
+            ledger.list(write.key.clone(), write.digest);
         }
         assert!(serde_json::to_vec(&ledger.lines(&zone)).unwrap().len() <= MAX_LEDGER + 2);
         assert_eq!(room_for(&atoms, room), room);

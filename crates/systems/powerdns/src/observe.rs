@@ -46,6 +46,7 @@ pub(crate) async fn observe(
         }
         sort_claimants(&mut snapshot.claimants, &memory);
         left |= snapshot.left;
+        memory.ledger.packs_above = pace.packs_above;
         let loaded = job.key.zone().is_some_and(|zone| load_ledger(&mut memory, &snapshot, zone, endpoints, now));
         if !loaded {
             break ZoneSnapshot { left, ..snapshot };
@@ -68,6 +69,7 @@ pub(crate) async fn observe(
     } else {
         ServerView::NotAsked
     };
+    name_marks(&mut memory, &snapshot, &server);
     let wide = |holder: &Arc<ZoneObject>| holder.identity.id.namespace.is_none();
     let shared = system.pace.partial_view && snapshot.claimants.first().is_some_and(wide);
     Observed { key: job.key.clone(), snapshot: ZoneSnapshot { shared, ..snapshot }, server, memory, pace }
@@ -126,7 +128,9 @@ fn load_ledger(
         return false;
     }
     if !known {
+        let packs_above = memory.ledger.packs_above;
         memory.ledger = Ledger::parse(zone, &holder.status.in_flight);
+        memory.ledger.packs_above = packs_above;
         (memory.created, memory.deleted) = (false, false);
     }
     if endpoints {
@@ -136,6 +140,26 @@ fn load_ledger(
     memory.ledger_of = Some(holder.identity.uid.clone());
     memory.lists_endpoints = endpoints;
     true
+}
+
+/// Finds the record sets of the marks that were read back: what the server has, and what objects want. A mark of neither is over with its
+/// request.
+fn name_marks(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, server: &ServerView) {
+    if !memory.ledger.has_marks() {
+        return;
+    }
+    for (key, digest) in memory.present.iter().flat_map(|present| &present.sets) {
+        memory.ledger.name_mark(key, *digest);
+    }
+    for record in snapshot.names.values().flatten().filter(|record| record.endpoint.is_some()) {
+        if let (Some(key), Some((_, digest))) = (record.key(), record.wanted(memory.no_comments)) {
+            memory.ledger.name_mark(&key, digest);
+        }
+    }
+    match server {
+        ServerView::Present | ServerView::Missing => memory.ledger.forget_marks(),
+        ServerView::NotAsked | ServerView::Unreachable(_) => {}
+    }
 }
 
 /// Without a zone object the server only matters to those that wrote there and are being deleted, unless what they wrote stays.

@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub(crate) mod ledger;
+mod mark;
 pub(crate) mod memory;
 mod name;
 pub(crate) mod registry;
@@ -91,13 +92,14 @@ pub(crate) struct Plan {
     pub(crate) soa_elsewhere: bool,
     /// When to come back although nothing failed.
     pub(crate) again: Option<Duration>,
-    /// Bytes of the zone object that are left for lines of endpoints.
+    /// How many more lines of endpoints the zone object has room for.
     pub(crate) endpoint_room: usize,
     pub(crate) pace: Arc<Pace>,
 }
 
-/// Bytes that the lines of endpoints may take of a zone object; the rest is for what is in flight.
-pub(crate) const MAX_ENDPOINTS: usize = 700_000;
+/// Record sets of endpoints that a zone object may list: 900,000 bytes as marks. The rest of what the API server stores is for what is in
+/// flight.
+pub(crate) const MAX_ENDPOINTS: usize = 56_000;
 
 /// How much of a zone a pass is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,7 +308,8 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
     let retained = |holder: &Arc<ZoneObject>| {
         holder.identity.is_deleting() && holder.spec.deletion_policy == DeletionPolicy::Retain
     };
-    let in_flight = plan.memory.ledger.keys().any(|key| !plan.unlist.contains(key));
+    let ledger = &plan.memory.ledger;
+    let in_flight = ledger.has_marks() || ledger.keys().any(|key| !plan.unlist.contains(key));
     if plan.holder.as_ref().is_some_and(retained) && !in_flight {
         plan.step = ZoneStep::Release;
     }
@@ -385,9 +388,9 @@ impl Plan {
         }
     }
 
-    /// Takes so many bytes of what is left for lines of endpoints; false when they are not left.
-    pub(crate) fn take_room(&mut self, bytes: usize) -> bool {
-        let left = self.endpoint_room.checked_sub(bytes);
+    /// Takes the room of one more line of an endpoint; false when there is none.
+    pub(crate) fn take_room(&mut self) -> bool {
+        let left = self.endpoint_room.checked_sub(1);
         self.endpoint_room = left.unwrap_or(self.endpoint_room);
         left.is_some()
     }
@@ -520,7 +523,7 @@ fn plan_names(
             .push(RecordStatus { release: record.identity.is_deleting(), ..RecordStatus::carried(record, readiness) });
     }
     if plan.pace.endpoints.is_some() {
-        plan.endpoint_room = MAX_ENDPOINTS.saturating_sub(plan.memory.ledger.bytes(zone));
+        plan.endpoint_room = MAX_ENDPOINTS.saturating_sub(plan.memory.ledger.endpoints());
     }
     let mut orphans = Vec::new();
     let scope = Scope { zone, holder, barred, shared: snapshot.shared, now };

@@ -9,6 +9,8 @@ use signpost_engine::{
 };
 use signpost_provider_powerdns::{ClientOptions, Secret};
 
+use crate::plan::ledger::PACKS_ABOVE;
+
 /// How the system runs.
 #[derive(Clone, Debug)]
 pub struct PowerDnsConfig {
@@ -53,6 +55,8 @@ pub struct Pace {
     pub partial_view: bool,
     /// Which DNSEndpoints are published; `None` when none are.
     pub endpoints: Option<EndpointSource>,
+    /// Bytes up to which a zone object lists the records of DNSEndpoints with their names. A longer list has marks.
+    pub packs_above: usize,
 }
 
 /// Which DNSEndpoints are published, and how.
@@ -78,6 +82,7 @@ impl Default for Pace {
             only: None,
             partial_view: false,
             endpoints: None,
+            packs_above: PACKS_ABOVE,
         }
     }
 }

@@ -49,12 +49,10 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
             configuration: base.configuration,
         }),
         RouterKey::Policies(namespace) => {
-            let policies = || {
-                let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
-                policies.map(|(_, policy)| policy)
-            };
-            let place = world.place(Kind::of::<DNSPolicy>(), Some(namespace), first(policies()));
-            let policies = policies().map(|policy| {
+            let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), Some(namespace));
+            let policies = policies.map(|(_, policy)| policy);
+            let place = world.place(Kind::of::<DNSPolicy>(), Some(namespace), world.first_policy(Some(namespace)));
+            let policies = policies.map(|policy| {
                 let decided = policy.verdict.as_ref().and_then(|verdict| match &verdict.detail {
                     Detail::Policy(selected) => selected.clone(),
                     _ => None,
@@ -112,8 +110,7 @@ fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) ->
     let names = names.map(|controller| names::route_child(&id.name, &controller.name));
     let occupied = names.filter(|name| world.is_occupied(&ObjectId::new::<DnsEndpoint>(namespace, name), &owner));
     let route = world.routes.get(id).map(|route| {
-        let policies = in_namespace(&world.policies, Kind::of::<DNSPolicy>(), namespace).map(|(_, policy)| policy);
-        let policy = first(policies);
+        let policy = world.first_policy(namespace);
         let no_policy = world.place(Kind::of::<DNSPolicy>(), namespace, policy).unknown("DNSPolicy");
         let policy = policy.filter(|_| no_policy.is_none());
         let host = route.host.as_ref().and_then(|host| host.as_ref().ok());

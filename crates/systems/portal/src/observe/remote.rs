@@ -137,7 +137,7 @@ async fn read(
         Ok(Ok(Some(secret))) => secret,
         Ok(Ok(None)) => return Err(failed("does not exist; create it or change spec.remote.tls".to_owned())),
         Ok(Err(kube::Error::Api(status))) if status.code == FORBIDDEN => {
-            let allow = format!("signpost rbac --portal-secrets {namespace}/{name}");
+            let allow = format!("signpost rbac --secrets {namespace}/{name}");
             return Err(failed(format!("may not be read; allow it with the output of `{allow}`")));
         }
         Ok(Err(error)) => return Err(failed(format!("cannot be read: {error}"))),

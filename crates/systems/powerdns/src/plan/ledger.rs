@@ -11,6 +11,7 @@ use std::{
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 
+use super::mark::{self, Mark};
 use crate::index::digest::Digest;
 
 /// The start of a line that the zone itself is being created; the digest of what was asked for follows.
@@ -37,8 +38,10 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 ///
 /// A line of an endpoint stays as long as its record set does: a DNSEndpoint has neither a finalizer nor a status of ours, so that nothing
 /// else proves who wrote the record set once the object is deleted. These lines are a list of their own on the zone object, which is
-/// unchanged while DNSEndpoints are not published.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// unchanged while DNSEndpoints are not published. A list that would be long is written as marks, without names. It is still one
+/// list in one write: there is no moment at which a line is in neither form. A mark that is read back becomes a line as soon as
+/// a record set with this mark is found, on the server or in an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     /// More than one digest of a set where it was changed again before its status could report it.
     lines: BTreeMap<(RecordKey, Digest), Line>,
@@ -47,6 +50,28 @@ pub(crate) struct Ledger {
     creations: Option<BTreeSet<Digest>>,
     /// Since when it is uncertain whether the zone will still be created.
     pub(crate) zone_uncertain: Option<Timestamp>,
+    /// Marks that were read back, of record sets that are not found yet.
+    marks: BTreeSet<Mark>,
+    /// Since when it is uncertain whether the server will still carry the requests of these marks out.
+    marks_uncertain: Option<Timestamp>,
+    /// Bytes up to which the list of endpoints has lines; a longer list has marks.
+    pub(crate) packs_above: usize,
+}
+
+/// Bytes up to which the list of endpoints has lines, if not set otherwise.
+pub(crate) const PACKS_ABOVE: usize = 700_000;
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            lines: BTreeMap::new(),
+            creations: None,
+            zone_uncertain: None,
+            marks: BTreeSet::new(),
+            marks_uncertain: None,
+            packs_above: PACKS_ABOVE,
+        }
+    }
 }
 
 /// The state of a line.
@@ -54,14 +79,20 @@ pub(crate) struct Ledger {
 struct Line {
     /// Since when it is uncertain whether the server will still carry its request out.
     uncertain: Option<Timestamp>,
-    /// Whether it was written for an endpoint of a DNSEndpoint.
-    endpoint: bool,
+    /// Its mark, where it was written for an endpoint of a DNSEndpoint.
+    endpoint: Option<Mark>,
+}
+
+impl Line {
+    fn is_endpoint(&self) -> bool {
+        self.endpoint.is_some()
+    }
 }
 
 impl Ledger {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.creations.is_none()
+        self.lines.is_empty() && self.marks.is_empty() && self.creations.is_none()
     }
 
     /// Lists that the zone is about to be created as a request asks for.
@@ -94,7 +125,7 @@ impl Ledger {
 
     /// The sets that are listed for record set objects alone.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = &RecordKey> {
-        self.lines.iter().filter(|(_, line)| !line.endpoint).map(|((key, _), _)| key)
+        self.lines.iter().filter(|(_, line)| !line.is_endpoint()).map(|((key, _), _)| key)
     }
 
     /// How many lines there are.
@@ -117,19 +148,23 @@ impl Ledger {
 
     /// The same without any record set.
     pub(crate) fn of_zone_alone(self) -> Self {
-        Self { lines: BTreeMap::new(), ..self }
+        Self { lines: BTreeMap::new(), marks: BTreeSet::new(), marks_uncertain: None, ..self }
     }
 
-    /// How many bytes its lines take.
-    pub(crate) fn bytes(&self, zone: &ZoneName) -> usize {
-        self.lines.keys().map(|(key, _)| Self::line_bytes(zone, key)).sum()
+    /// How much room its lines take.
+    pub(crate) fn size(&self, zone: &ZoneName) -> Size {
+        let marks = self.marks.len();
+        let mut size =
+            Size { in_flight: 0, plain: 0, endpoints: marks, packs: marks > 0, packs_above: self.packs_above };
+        for ((key, _), line) in &self.lines {
+            size.add(zone, key, line.is_endpoint());
+        }
+        size
     }
 
-    /// How many bytes one line of a set takes, quotes and comma included.
-    pub(crate) fn line_bytes(zone: &ZoneName, key: &RecordKey) -> usize {
-        let name = zone.relative(&key.name).map_or_else(|| key.name.to_string().len(), str::len);
-        // Two spaces, a digest of sixteen digits, two quotes and a comma.
-        name + key.rtype.as_str().len() + 21
+    /// How many lines of endpoints there are, in either form.
+    pub(crate) fn endpoints(&self) -> usize {
+        self.marks.len() + self.lines.values().filter(|line| line.is_endpoint()).count()
     }
 
     /// Whether that content of that set is listed.
@@ -144,17 +179,39 @@ impl Ledger {
 
     /// Lists a content of a set that an endpoint has on the server, or is about to have there.
     pub(crate) fn list_endpoint(&mut self, key: RecordKey, digest: Digest) {
-        self.lines.entry((key, digest)).or_default().endpoint = true;
+        let mark = Mark::of(&key, digest);
+        self.lines.entry((key, digest)).or_default().endpoint = Some(mark);
     }
 
     /// Whether that content of that set is listed for an endpoint.
     pub(crate) fn lists_endpoint(&self, key: &RecordKey, digest: Digest) -> bool {
-        self.lines.get(&(key.clone(), digest)).is_some_and(|line| line.endpoint)
+        self.lines.get(&(key.clone(), digest)).is_some_and(Line::is_endpoint)
     }
 
     /// Whether any content of that set is listed for an endpoint.
     pub(crate) fn has_endpoint(&self, key: &RecordKey) -> bool {
-        self.lines.range(Self::range(key)).any(|(_, line)| line.endpoint)
+        self.lines.range(Self::range(key)).any(|(_, line)| line.is_endpoint())
+    }
+
+    /// Whether record sets are listed that are not found yet.
+    pub(crate) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// A mark of this content of this set becomes a line.
+    pub(crate) fn name_mark(&mut self, key: &RecordKey, digest: Digest) {
+        let mark = Mark::of(key, digest);
+        if self.marks.remove(&mark) {
+            let line = self.lines.entry((key.clone(), digest)).or_default();
+            *line = Line { uncertain: line.uncertain.max(self.marks_uncertain), endpoint: Some(mark) };
+        }
+    }
+
+    /// The server was asked, and does not have what the remaining marks list: they are over, unless their requests are uncertain.
+    pub(crate) fn forget_marks(&mut self) {
+        if self.marks_uncertain.is_none() {
+            self.marks.clear();
+        }
     }
 
     /// A request with this content ended without an answer: the server may still carry it out.
@@ -193,6 +250,7 @@ impl Ledger {
         for line in self.lines.values_mut() {
             line.uncertain = Some(now);
         }
+        self.marks_uncertain = self.has_marks().then_some(now);
         if self.lists_zone() {
             self.zone_uncertain = Some(now);
         }
@@ -200,8 +258,7 @@ impl Ledger {
 
     /// Whether the grace period of a request without an answer has ended since the pass before.
     pub(crate) fn is_over(&self, now: Timestamp, grace: Duration) -> bool {
-        let since = self.lines.values().map(|line| line.uncertain).chain([self.zone_uncertain]).flatten();
-        since.min().is_some_and(|since| now.duration_since(since).unsigned_abs() >= grace)
+        self.uncertain().min().is_some_and(|since| now.duration_since(since).unsigned_abs() >= grace)
     }
 
     /// Requests that ended without an answer so long ago are over.
@@ -213,11 +270,17 @@ impl Ledger {
         };
         self.lines.values_mut().for_each(|line| over(&mut line.uncertain));
         over(&mut self.zone_uncertain);
+        over(&mut self.marks_uncertain);
+    }
+
+    fn uncertain(&self) -> impl Iterator<Item = Timestamp> {
+        let marks = self.marks_uncertain.filter(|_| self.has_marks());
+        self.lines.values().map(|line| line.uncertain).chain([self.zone_uncertain, marks]).flatten()
     }
 
     /// Since when a request may still be carried out, the latest of all.
     pub(crate) fn uncertain_since(&self) -> Option<Timestamp> {
-        self.lines.values().map(|line| line.uncertain).chain([self.zone_uncertain]).flatten().max()
+        self.uncertain().max()
     }
 
     /// The keys listed at a name.
@@ -251,6 +314,7 @@ impl Ledger {
         for (key, digest) in lines.iter().filter_map(|line| parse_line(zone, line)) {
             self.list_endpoint(key, digest);
         }
+        self.marks.extend(lines.iter().flat_map(|line| mark::unpack(line)));
     }
 
     /// The lines for a status, names relative to the zone.
@@ -260,17 +324,59 @@ impl Ledger {
         asked.chain(unknown).chain(self.texts(zone, false)).collect()
     }
 
-    /// The lines of endpoints for a status.
+    /// The list of endpoints for a status.
     pub(crate) fn endpoint_lines(&self, zone: &ZoneName) -> Vec<String> {
-        self.texts(zone, true).collect()
+        if !self.size(zone).is_packed() {
+            return self.texts(zone, true).collect();
+        }
+        let marks = self.lines.values().filter_map(|line| line.endpoint);
+        mark::pack(self.marks.iter().copied().chain(marks).collect())
     }
 
     fn texts(&self, zone: &ZoneName, endpoint: bool) -> impl Iterator<Item = String> {
-        let lines = self.lines.iter().filter(move |(_, line)| line.endpoint == endpoint);
+        let lines = self.lines.iter().filter(move |(_, line)| line.is_endpoint() == endpoint);
         lines.map(|((key, digest), _)| {
             let name = zone.relative(&key.name).map_or_else(|| key.name.to_string(), str::to_owned);
             format!("{name} {} {digest}", key.rtype)
         })
+    }
+}
+
+/// The room that a ledger takes in a status, while lines are added.
+pub(crate) struct Size {
+    in_flight: usize,
+    /// The list of endpoints as lines.
+    plain: usize,
+    /// How many endpoints are listed.
+    endpoints: usize,
+    /// Whether the list of endpoints has marks, whatever its length.
+    packs: bool,
+    packs_above: usize,
+}
+
+impl Size {
+    /// Adds a line of a set.
+    pub(crate) fn add(&mut self, zone: &ZoneName, key: &RecordKey, endpoint: bool) {
+        let name = zone.relative(&key.name).map_or_else(|| key.name.to_string().len(), str::len);
+        // Two spaces, a digest of sixteen digits, two quotes and a comma.
+        let bytes = name + key.rtype.as_str().len() + 21;
+        if endpoint {
+            self.plain += bytes;
+            self.endpoints += 1;
+        } else {
+            self.in_flight += bytes;
+        }
+    }
+
+    /// Whether the list of endpoints has marks.
+    fn is_packed(&self) -> bool {
+        self.packs || self.plain > self.packs_above
+    }
+
+    /// How many bytes all lines take.
+    pub(crate) fn bytes(&self) -> usize {
+        let endpoints = if self.is_packed() { mark::packed_bytes(self.endpoints) } else { self.plain };
+        self.in_flight + endpoints
     }
 }
 
@@ -305,6 +411,78 @@ mod tests {
         assert!(read.lists_endpoint(&key("app"), digest) && !read.lists_endpoint(&key("www"), digest));
     }
 
+    fn key(number: usize) -> RecordKey {
+        RecordKey::new(Fqdn::parse(&format!("n{number}.example.com")).unwrap(), RecordType::A)
+    }
+
+    /// A ledger with endpoints that writes their list as marks, and another one that has read it.
+    fn packed(count: usize, now: Timestamp) -> (Ledger, Ledger, Digest) {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let digest = Digest::parse("0123456789abcdef").unwrap();
+        let mut ledger = Ledger { packs_above: 0, ..Ledger::default() };
+        for number in 0..count {
+            ledger.list_endpoint(key(number), digest);
+        }
+        let mut read = Ledger::default();
+        read.add_endpoints(&zone, &ledger.endpoint_lines(&zone));
+        read.doubt(now);
+        (ledger, read, digest)
+    }
+
+    #[test]
+    fn a_list_has_marks_only_when_it_is_long_and_takes_the_bytes_that_are_counted() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let (ledger, _, _) = packed(100, Timestamp::UNIX_EPOCH);
+        let mut sizes = Vec::new();
+        for packs_above in [0, ledger.size(&zone).plain - 1, ledger.size(&zone).plain] {
+            let ledger = Ledger { packs_above, ..ledger.clone() };
+            let lines = ledger.endpoint_lines(&zone);
+            let bytes: usize = lines.iter().map(|line| line.len() + 3).sum();
+            assert_eq!(ledger.size(&zone).bytes(), bytes);
+            sizes.push((lines.len(), bytes));
+        }
+        assert_eq!(sizes, [(2, 1606), (2, 1606), (100, 2490)]);
+        assert!(mark::packed_bytes(crate::plan::MAX_ENDPOINTS) < 900_000);
+    }
+
+    #[test]
+    fn a_mark_is_a_line_again_when_its_set_is_found_and_nothing_is_lost_until_then() {
+        let zone = ZoneName::parse("example.com").unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        let (ledger, mut read, digest) = packed(100, now);
+        let changed = Digest::parse("fedcba9876543210").unwrap();
+        read.name_mark(&key(7), changed);
+        assert_eq!((read.endpoints(), read.len()), (100, 0), "another content is not what was listed");
+        for number in 0..60 {
+            read.name_mark(&key(number), digest);
+            read.name_mark(&key(number), digest);
+        }
+        assert!(read.lists_endpoint(&key(59), digest) && !read.lists_endpoint(&key(60), digest));
+        assert_eq!((read.endpoints(), read.len()), (100, 60));
+        assert_eq!(read.endpoint_lines(&zone), ledger.endpoint_lines(&zone), "a half-read list is written as it was");
+        for number in 60..100 {
+            read.name_mark(&key(number), digest);
+        }
+        assert!(!read.has_marks());
+        read.expire(now + Duration::from_mins(1), Duration::from_mins(1));
+        assert_eq!(Ledger { packs_above: 0, ..read }, ledger);
+    }
+
+    #[test]
+    fn marks_of_nothing_are_over_after_the_grace_period_and_not_before() {
+        let (sent, grace) = (Timestamp::UNIX_EPOCH, Duration::from_mins(1));
+        let (_, mut read, digest) = packed(2, sent);
+        read.name_mark(&key(0), digest);
+        read.forget_marks();
+        assert!(read.has_marks() && read.uncertain_since() == Some(sent), "the server may still write it");
+        assert!(read.is_over(sent + grace, grace));
+        read.expire(sent + grace, grace);
+        assert!(read.has_marks(), "it is looked for once more");
+        read.forget_marks();
+        assert!(!read.has_marks() && read.lists_endpoint(&key(0), digest) && read.uncertain_since().is_none());
+        assert!(!packed(2, sent).1.of_zone_alone().has_marks());
+    }
+
     #[test]
     fn a_ledger_reads_back_what_it_wrote_and_drops_nonsense() {
         let zone = ZoneName::parse("example.com").unwrap();
@@ -323,7 +501,7 @@ mod tests {
         let mut records = ledger.clone();
         records.keep_zone(false);
         let bytes: usize = records.lines(&zone).iter().map(|line| line.len() + 3).sum();
-        assert_eq!(ledger.bytes(&zone), bytes);
+        assert_eq!(ledger.size(&zone).bytes(), bytes);
     }
 
     #[test]

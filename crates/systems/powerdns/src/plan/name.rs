@@ -15,9 +15,7 @@ use signpost_dns::{Fqdn, RecordKey, RecordType, ZoneName};
 use signpost_planning::{Candidates, Claim, Reason, Refusal, admit, excludes};
 use signpost_provider_powerdns::{COMMENT_ACCOUNT, Comment, CommentChange, SetContent};
 
-use super::{
-    Atom, Plan, Waiting, Write, ledger::Ledger, memory::Present, not_served, registry::Entry, unexplained, zone,
-};
+use super::{Atom, Plan, Waiting, Write, memory::Present, not_served, registry::Entry, unexplained, zone};
 use crate::{
     index::{
         digest::Digest,
@@ -368,7 +366,7 @@ impl<'a> Place<'a> {
             let deleted = |line: &RecordKey| self.unwanted.contains(line) || orphans.contains(line);
             let replaces = |line: &RecordKey| ledger.has_endpoint(line) && (*line == key || deleted(line));
             let is_new = unlisted && !ledger.at(&key.name).iter().any(replaces);
-            if is_new && !plan.take_room(Ledger::line_bytes(self.scope.zone, &key)) {
+            if is_new && !plan.take_room() {
                 plan.decided.push(RecordStatus::carried(&record, Readiness::Failed(no_room(&key))));
                 // It may be the old type of the same object.
                 orphans.clear();
@@ -530,7 +528,7 @@ fn agree(one: &Record, other: &Record) -> bool {
 
 fn no_room(key: &RecordKey) -> Refusal {
     let message = format!(
-        "{key}: the list of DNSEndpoint records on the zone object is full ({} bytes, 10,000 to 15,000 names). What is published is kept. Give some of the names a zone of their own, or use RRsets for the rest",
+        "{key}: the list of DNSEndpoint records on the zone object is full ({} record sets). What is published is kept. Give some of the names a zone of their own, or use RRsets for the rest",
         super::MAX_ENDPOINTS
     );
     Refusal::new(Reason::Unsupported, message)

@@ -104,12 +104,12 @@ impl Rig {
         .await;
     }
 
-    /// The lines of endpoints on the zone object: NAME and TYPE.
+    /// The lines of endpoints on the zone object: NAME and TYPE. Marks have neither.
     pub async fn listed(&self) -> Vec<String> {
         let status = self.get("Zone", &self.zone).await["status"].clone();
         let lines = status["endpoints"].as_array().cloned().unwrap_or_default();
-        let line = |line: &Value| line.as_str().unwrap().rsplit_once(' ').unwrap().0.to_owned();
-        lines.iter().map(line).collect()
+        let line = |line: &Value| Some(line.as_str().unwrap().rsplit_once(' ')?.0.to_owned());
+        lines.iter().filter_map(line).collect()
     }
 
     async fn until_listed(&self, lines: &[&str]) {
@@ -239,6 +239,39 @@ on_both! {
         rig.until_served("kept", "A", &["192.0.2.1"]).await;
         rig.until_served("changed", "A", &["198.51.100.1"]).await;
         rig.until_served("foreign", "A", &["198.51.100.2"]).await;
+    }
+
+    async fn marks_clean_up_what_was_deleted_while_the_operator_was_down(cluster) {
+        let Some(mut rig) = rig(cluster).await else { return };
+        rig.stop().await;
+        rig.set_pace(|pace| pace.packs_above = 0);
+        rig.start();
+        rig.publish("kept", json!([rig.endpoint("kept", "A", &["192.0.2.1"]), rig.endpoint("lost", "A", &["192.0.2.4"])])).await;
+        rig.publish("gone", json!([rig.endpoint("gone", "A", &["192.0.2.2"]), rig.endpoint("changed", "A", &["192.0.2.3"])])).await;
+        rig.until_observed("kept").await;
+        rig.until_observed("gone").await;
+        rig.until_marked(4).await;
+        rig.crash().await;
+        rig.withdraw("gone").await;
+        // A foreign change of a name since then is not ours; what is lost is written again.
+        rig.tamper("changed", "A", Some(&["198.51.100.1"])).await;
+        rig.tamper("foreign", "A", Some(&["198.51.100.2"])).await;
+        rig.tamper("lost", "A", None).await;
+        rig.start();
+        rig.until_missing("gone", "A").await;
+        rig.until_served("lost", "A", &["192.0.2.4"]).await;
+        rig.until_marked(2).await;
+        rig.until_served("kept", "A", &["192.0.2.1"]).await;
+        rig.until_served("changed", "A", &["198.51.100.1"]).await;
+        rig.until_served("foreign", "A", &["198.51.100.2"]).await;
+        // A short list has names again where that is set.
+        rig.stop().await;
+        rig.set_pace(|pace| pace.packs_above = 1_000);
+        rig.start();
+        rig.until_listed(&["kept A", "lost A"]).await;
+        rig.withdraw("kept").await;
+        rig.until_missing("kept", "A").await;
+        rig.until_listed(&[]).await;
     }
 
     async fn switching_the_source_off_withdraws_nothing(cluster) {

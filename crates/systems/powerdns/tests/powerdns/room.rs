@@ -1,17 +1,37 @@
-//! The list of DNSEndpoint records on the zone object has a limit: what does not fit is refused by name, and nothing that is published is lost.
+//! The list of DNSEndpoint records on the zone object: a long one has marks instead of names. It has a limit: what does not fit is refused by
+//! name, and nothing that is published is lost.
 
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
+use signpost_apis::{
+    externaldns::{self, DnsEndpoint},
+    powerdns::Zone,
+};
+use signpost_dns::ZoneName;
+use signpost_provider_powerdns::{Call, MemoryServer};
+use signpost_system_powerdns::{EndpointSource, Pace};
 use signpost_testkit::{eventually, on_both};
 
 use crate::{
-    endpoints::rig_with,
-    rig::{PATIENCE, Rig},
+    endpoints::{install_crd, rig_with},
+    rig::{PATIENCE, Rig, start_with, zone_spec},
 };
 
 /// Endpoints of one object.
 const EACH: usize = 200;
-/// Objects that fit: 3,200 lines of 213 bytes, of 700,000.
+/// Objects whose names fit: 3,200 lines of 213 bytes, of 700,000.
 const FIT: usize = 16;
+
+/// How many marks there are in a list.
+pub fn marks_in(lines: &[String]) -> usize {
+    lines.iter().filter(|line| !line.contains(' ')).map(|line| line.len() / 16).sum()
+}
 
 impl Rig {
     /// A name of 191 bytes, so that few of them fill the list.
@@ -30,18 +50,24 @@ impl Rig {
         contents.sets.iter().filter(|set| set.rtype.as_str() == "A" && set.name.to_string().starts_with('n')).count()
     }
 
-    /// Waits until so many of the names are on the server.
-    async fn until_on_server(&self, wanted: impl Fn(usize) -> bool) -> usize {
-        eventually("the names are on the server", PATIENCE, || async {
-            let count = self.on_server().await;
-            if wanted(count) { Ok(count) } else { Err(count) }
+    /// How many marks of endpoints the zone object has.
+    async fn marked(&self) -> usize {
+        let status = self.get("Zone", &self.zone).await["status"].clone();
+        let lines: Vec<String> = serde_json::from_value(status["endpoints"].clone()).unwrap_or_default();
+        marks_in(&lines)
+    }
+
+    pub async fn until_marked(&self, count: usize) {
+        eventually(&format!("the zone object has {count} marks"), PATIENCE, || async {
+            let seen = (self.marked().await, self.listed().await);
+            if seen == (count, vec![]) { Ok(()) } else { Err(seen) }
         })
-        .await
+        .await;
     }
 }
 
 on_both! {
-    async fn endpoints_beyond_the_room_of_the_zone_object_are_refused_by_name(cluster) {
+    async fn a_list_that_becomes_too_long_for_names_has_marks_and_loses_nothing(cluster) {
         let Some(mut rig) = rig_with(cluster, |_| {}).await else { return };
         for object in 0..FIT {
             rig.publish_many(object).await;
@@ -49,45 +75,164 @@ on_both! {
         for object in 0..FIT {
             rig.until_observed(&format!("many{object:02}")).await;
         }
-        assert_eq!(rig.on_server().await, FIT * EACH);
+        assert_eq!((rig.on_server().await, rig.listed().await.len()), (FIT * EACH, FIT * EACH));
 
-        // The next object fits in part: the rest of it is refused, by name, in an event and in the metric.
+        // A process that finds a list of names, as former releases wrote it, goes on with marks.
+        rig.restart().await;
         rig.publish_many(FIT).await;
-        rig.until_told("many16", "Unsupported", &["n16-", "is full", "What is published is kept"]).await;
-        let full = rig.until_on_server(|count| count > FIT * EACH).await;
-        assert!(full < (FIT + 1) * EACH, "{full} names are published");
-        assert_eq!(rig.listed().await.len(), full, "everything that is published is listed");
-        let metrics = rig.metrics();
-        assert!(metrics.lines().any(|line| line.starts_with("signpost_refusals_total") && line.contains("Unsupported")), "{metrics}");
-        let observed = rig.endpoints().get("many16").await.unwrap();
-        assert!(!observed.is_observed(), "{:?}", observed.status);
-
-        // Neighbours are not concerned: an RRset is served, and so is a changed address.
+        rig.until_observed("many16").await;
+        rig.until_marked((FIT + 1) * EACH).await;
+        assert_eq!(rig.on_server().await, (FIT + 1) * EACH);
         rig.served("www", "www", "A", &["192.0.2.7"]).await;
         let changed = (0..EACH).map(|number| rig.endpoint(&Rig::long(0, number), "A", &["192.0.2.2"])).collect::<Vec<_>>();
         rig.publish("many00", json!(changed)).await;
+        rig.until_observed("many00").await;
         rig.until_served(&Rig::long(0, 7), "A", &["192.0.2.2"]).await;
+        rig.until_marked((FIT + 1) * EACH).await;
 
-        // A further type of a listed name is a further line, so it is refused too.
-        let both = (0..EACH).flat_map(|number| {
-            let name = Rig::long(2, number);
-            [rig.endpoint(&name, "A", &["192.0.2.1"]), rig.endpoint(&name, "AAAA", &["2001:db8::1"])]
-        });
-        rig.publish("many02", Value::Array(both.collect())).await;
-        rig.until_told("many02", "Unsupported", &["n02-", "AAAA", "is full"]).await;
-        rig.until_served(&Rig::long(2, 7), "A", &["192.0.2.1"]).await;
-        assert_eq!((rig.on_server().await, rig.listed().await.len()), (full, full));
-        rig.publish_many(2).await;
-        rig.until_observed("many02").await;
+        // A new process finds everything as it was, and writes nothing.
+        rig.at_rest().await;
+        rig.stop().await;
+        let writes = rig.proxy.writes();
+        rig.start();
+        assert_eq!(rig.after_a_read().await, writes);
+        assert_eq!((rig.on_server().await, rig.marked().await), ((FIT + 1) * EACH, (FIT + 1) * EACH));
 
-        // A new process finds everything as it was, and deletes nothing.
-        rig.restart().await;
-        rig.after_a_resync().await;
-        assert_eq!((rig.on_server().await, rig.listed().await.len()), (full, full));
-
-        // Where names are withdrawn, the others follow.
+        // What was withdrawn while none was running is deleted, and a list that is short enough has names again.
+        rig.crash().await;
         rig.withdraw("many01").await;
-        rig.until_observed("many16").await;
-        assert_eq!(rig.until_on_server(|count| count == FIT * EACH).await, FIT * EACH);
+        rig.start();
+        eventually("the names are deleted", PATIENCE, || async {
+            let left = (rig.on_server().await, rig.listed().await.len());
+            if left == (FIT * EACH, FIT * EACH) { Ok(()) } else { Err(left) }
+        })
+        .await;
+        rig.until_served("www", "A", &["192.0.2.7"]).await;
+    }
+}
+
+const MANY: usize = 1_000;
+const BIG: &str = "big.example";
+
+/// A zone with thousands of names, and a server in memory.
+struct Crowd {
+    zones: Api<Zone>,
+    endpoints: Api<DnsEndpoint>,
+    events: Api<Event>,
+    server: MemoryServer,
+}
+
+impl Crowd {
+    async fn publish(&self, object: usize) {
+        let endpoint = |number: usize| {
+            let name = format!("api-{object:02}-{number:03}-ns-p-prod-myapp.{BIG}");
+            json!({ "dnsName": name, "recordType": "A", "targets": [format!("10.0.{object}.{}", number % 250)] })
+        };
+        let (name, list) = (format!("many{object:02}"), (0..MANY).map(endpoint).collect::<Vec<_>>());
+        let object = json!({
+            "apiVersion": externaldns::API_VERSION, "kind": "DNSEndpoint",
+            "metadata": { "name": name }, "spec": { "endpoints": list },
+        });
+        let params = PatchParams::apply("user").force();
+        self.endpoints.patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
+    }
+
+    async fn withdraw(&self, object: usize) {
+        self.endpoints.delete(&format!("many{object:02}"), &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn marked(&self) -> usize {
+        let status = self.zones.get(BIG).await.unwrap().status.unwrap_or_default();
+        marks_in(&status.endpoints)
+    }
+
+    fn served(&self) -> usize {
+        let contents = self.server.contents(&ZoneName::parse(BIG).unwrap());
+        contents.map_or(0, |contents| contents.sets.iter().filter(|set| set.rtype.as_str() == "A").count())
+    }
+
+    /// Waits until so many names are served and listed.
+    async fn until_served(&self, count: usize) {
+        eventually(&format!("{count} names are served and listed"), Duration::from_mins(4), || async {
+            let seen = (self.served(), self.marked().await);
+            if seen == (count, count) { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+
+    /// Waits until all objects but so many are observed.
+    async fn until_refused(&self, count: usize) {
+        eventually(&format!("{count} objects are not published"), PATIENCE, || async {
+            let objects = self.endpoints.list(&ListParams::default()).await.unwrap().items;
+            let waits = objects.iter().filter(|object| !object.is_observed()).count();
+            if waits == count { Ok(()) } else { Err(waits) }
+        })
+        .await;
+    }
+
+    fn writes(&self) -> usize {
+        self.server.log().iter().filter(|call| call.is_write()).count()
+    }
+}
+
+on_both! {
+    async fn fifty_thousand_names_of_one_zone_are_listed_and_known_after_a_restart(cluster) {
+        let Some(()) = install_crd(&cluster).await else { return };
+        cluster.install(&signpost_apis::powerdns::crds()).await;
+        let namespace = cluster.namespace("crowd").await;
+        let crowd = Crowd {
+            zones: Api::namespaced(cluster.client(), &namespace),
+            endpoints: Api::namespaced(cluster.client(), &namespace),
+            events: Api::namespaced(cluster.client(), &namespace),
+            server: MemoryServer::new(),
+        };
+        let zone = Zone::new(BIG, serde_json::from_value(zone_spec()).unwrap());
+        crowd.zones.create(&PostParams::default(), &zone).await.unwrap();
+        for object in 0..50 {
+            crowd.publish(object).await;
+        }
+        let only = Some(ZoneName::parse(BIG).unwrap());
+        let endpoints = Some(EndpointSource::default());
+        let (resync, grace) = (Duration::from_secs(1), Duration::from_secs(3));
+        let pace = Pace { resync, grace, only, endpoints, ..Pace::default() };
+        let start = || start_with(cluster.client(), Arc::new(crowd.server.clone()), pace.clone());
+        let replica = start();
+        crowd.until_served(50 * MANY).await;
+        replica.crash().await;
+
+        // One object is deleted while no process runs: the next one deletes its names, and only those.
+        crowd.withdraw(7).await;
+        let writes = crowd.writes();
+        let replica = start();
+        crowd.until_served(49 * MANY).await;
+        assert_eq!(crowd.writes(), writes + 1, "one request deletes them");
+
+        // Beyond the limit, names are refused one by one, and what is published is kept.
+        for object in 50..58 {
+            crowd.publish(object).await;
+        }
+        crowd.until_served(56_000).await;
+        crowd.until_refused(1).await;
+        eventually("the refusal is reported", PATIENCE, || async {
+            let notes = crowd.events.list(&ListParams::default()).await.unwrap().items;
+            let notes: Vec<String> = notes.into_iter().filter_map(|event| event.note).collect();
+            let words = ["-ns-p-prod-myapp", "is full (56000 record sets)", "What is published is kept"];
+            if notes.iter().any(|note| words.iter().all(|word| note.contains(word))) { Ok(()) } else { Err(notes) }
+        })
+        .await;
+        replica.stop().await;
+        let list = serde_json::to_vec(&crowd.zones.get(BIG).await.unwrap()).unwrap();
+        assert!(list.len() < 1_000_000, "{} bytes", list.len());
+        let reads = || crowd.server.log().iter().filter(|call| matches!(call, Call::Read(_))).count();
+        let (before, writes) = (reads(), crowd.writes());
+        let replica = start();
+        eventually("the zone is read again", PATIENCE, || async { if reads() > before { Ok(()) } else { Err(()) } }).await;
+        crowd.until_served(56_000).await;
+        assert_eq!(crowd.writes(), writes, "a new process finds nothing to do");
+        // Where names are withdrawn, the others follow.
+        crowd.withdraw(8).await;
+        crowd.until_refused(0).await;
+        crowd.until_served(56_000).await;
+        replica.stop().await;
     }
 }

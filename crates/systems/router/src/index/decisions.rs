@@ -26,19 +26,7 @@ impl ClusterState {
         touches: &mut Touches,
     ) {
         match decision {
-            Decision::Object { judged, verdict } => {
-                let surplus = singletons::is_surplus(&verdict);
-                if let Some(known) = decided(self, &judged) {
-                    (*known.verdict, *known.surplus) = (Some(Arc::new(verdict)), Some(surplus));
-                    if !surplus {
-                        self.note_used(&judged.id);
-                    }
-                    due.insert(judged.id);
-                }
-                if *key == RouterKey::Cluster {
-                    self.choose_singletons(touches);
-                }
-            }
+            Decision::Object { judged, verdict } => self.settle_object(key, judged, verdict, due, touches),
             Decision::Published { judged, host, published } => {
                 self.settle_published(&judged, &host, published, touches);
             }
@@ -82,6 +70,36 @@ impl ClusterState {
                     self.taken.entry(id).or_default().insert(key.clone());
                 }
             }
+        }
+    }
+
+    /// The verdict about an object. It may decide which of several objects is used: a verdict is of the state before its pass.
+    fn settle_object(
+        &mut self,
+        key: &RouterKey,
+        judged: Identity,
+        verdict: ObjectStatus,
+        due: &mut BTreeSet<Id>,
+        touches: &mut Touches,
+    ) {
+        let surplus = singletons::is_surplus(&verdict);
+        let namespace = judged.id.namespace.clone().filter(|_| judged.id.is::<router::DNSPolicy>());
+        let used = namespace.as_deref().map(|namespace| self.used_policy(Some(namespace)));
+        if let Some(known) = decided(self, &judged) {
+            (*known.verdict, *known.surplus) = (Some(Arc::new(verdict)), Some(surplus));
+            if !surplus {
+                self.note_used(&judged.id);
+            }
+            due.insert(judged.id);
+        }
+        if *key == RouterKey::Cluster {
+            self.choose_singletons(touches);
+        }
+        if let (Some(namespace), Some(used)) = (namespace.as_deref(), used)
+            && self.used_policy(Some(namespace)) != used
+        {
+            touches.touch(key.clone());
+            self.touch_routes_of(Some(namespace), touches);
         }
     }
 

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! observe ─► begin   the hosts of this pass, beside those of earlier passes that got no answer
-//! apply ───► end     written: the hosts of this pass · refused: none · no answer: all of them
+//! apply ───► end     written: the hosts of this pass · no answer: all of them
+//!                    refused: what was written before, and what got no answer · refused again: none, the watch shows what is there
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +20,16 @@ pub(crate) enum End {
     Written,
     /// The API server refused a write.
     Refused,
-    /// A write got no answer. It may still have its effect.
+    /// A write got no answer, and may still have its effect. Or it met another version, which may be that of such a write.
     Unanswered,
 }
 
 impl End {
     /// The end of a pass with these errors.
     pub(crate) fn of(errors: &[ChildError]) -> Self {
-        if errors.iter().any(|error| matches!(error, ChildError::Write(WriteError::Transient(_)))) {
+        let open =
+            |error: &ChildError| matches!(error, ChildError::Write(WriteError::Transient(_) | WriteError::Conflict));
+        if errors.iter().any(open) {
             Self::Unanswered
         } else if errors.is_empty() {
             Self::Written
@@ -44,6 +47,10 @@ struct Hosts {
     last: BTreeSet<u64>,
     /// Those of earlier passes that got no answer, by pods.
     uncertain: BTreeMap<String, BTreeSet<u64>>,
+    /// The pods and hosts of the last pass that was written.
+    written: Option<(String, BTreeSet<u64>)>,
+    /// Whether the pass before was refused.
+    refused: bool,
 }
 
 impl Hosts {
@@ -76,13 +83,30 @@ impl Reserved {
 
     /// A pass has ended. Returns the pods that may have lost a host.
     pub(super) fn end(&mut self, istio: &ObjectId, end: End) -> BTreeSet<String> {
-        let Some(entry) = self.0.get_mut(istio).filter(|_| end != End::Unanswered) else { return BTreeSet::new() };
-        let mut freed: BTreeSet<String> = std::mem::take(&mut entry.uncertain).into_keys().collect();
-        if end == End::Refused && !entry.last.is_empty() {
-            entry.last.clear();
-            freed.insert(entry.pods.clone());
+        let Some(entry) = self.0.get_mut(istio) else { return BTreeSet::new() };
+        let mut freed = BTreeSet::new();
+        let refused_before = std::mem::replace(&mut entry.refused, end == End::Refused);
+        match end {
+            End::Written => {
+                freed.extend(std::mem::take(&mut entry.uncertain).into_keys());
+                entry.written = Some((entry.pods.clone(), entry.last.clone()));
+            }
+            End::Unanswered => {
+                entry.uncertain.entry(entry.pods.clone()).or_default().extend(&entry.last);
+            }
+            // The watch may be late: the object has what was written before, or what got no answer.
+            End::Refused if !refused_before => {
+                freed.insert(entry.pods.clone());
+                (entry.pods, entry.last) = entry.written.clone().unwrap_or_default();
+            }
+            // Some time has passed since the first refusal: the watch shows what the object has.
+            End::Refused => {
+                freed.extend(std::mem::take(&mut entry.uncertain).into_keys());
+                freed.insert(entry.pods.clone());
+                *entry = Hosts { refused: true, ..Hosts::default() };
+            }
         }
-        if entry.last.is_empty() {
+        if entry.last.is_empty() && entry.uncertain.is_empty() {
             self.0.remove(istio);
         }
         freed
@@ -124,6 +148,51 @@ mod tests {
         reserved.begin(&id("a"), "edge", BTreeSet::new());
         reserved.end(&id("a"), End::Written);
         assert!(reserved.0.is_empty());
+    }
+
+    #[test]
+    fn a_refused_write_keeps_what_was_written_before_until_it_is_refused_again() {
+        let mut reserved = Reserved::default();
+        let has = |reserved: &Reserved, host| reserved.elsewhere(&id("b"), "edge", host).is_some();
+        reserved.begin(&id("a"), "edge", BTreeSet::from([1]));
+        reserved.end(&id("a"), End::Written);
+        // The watch is late, and does not show the first host either.
+        reserved.begin(&id("a"), "edge", BTreeSet::from([2]));
+        assert_eq!(reserved.end(&id("a"), End::Refused), BTreeSet::from(["edge".to_owned()]));
+        assert!(has(&reserved, 1) && !has(&reserved, 2));
+        // It is refused for good, and the watch has shown by now what is there.
+        reserved.begin(&id("a"), "edge", BTreeSet::from([2]));
+        assert_eq!(reserved.end(&id("a"), End::Refused), BTreeSet::from(["edge".to_owned()]));
+        assert!(reserved.0.is_empty());
+    }
+
+    #[test]
+    fn a_write_without_an_answer_is_reserved_although_the_next_one_is_refused() {
+        let mut reserved = Reserved::default();
+        let has = |reserved: &Reserved, host| reserved.elsewhere(&id("b"), "edge", host).is_some();
+        reserved.begin(&id("a"), "edge", BTreeSet::from([1]));
+        reserved.end(&id("a"), End::Unanswered);
+        // It had its effect, so the next write meets another version, whether its hosts are the same or not.
+        for next in [1, 2] {
+            let mut reserved = Reserved::default();
+            reserved.begin(&id("a"), "edge", BTreeSet::from([1]));
+            reserved.end(&id("a"), End::Unanswered);
+            reserved.begin(&id("a"), "edge", BTreeSet::from([next]));
+            reserved.end(&id("a"), End::Refused);
+            assert!(has(&reserved, 1) && !has(&reserved, 2), "{next}");
+        }
+        reserved.begin(&id("a"), "edge", BTreeSet::from([2]));
+        assert_eq!(reserved.end(&id("a"), End::Written), BTreeSet::from(["edge".to_owned()]));
+        assert!(!has(&reserved, 1) && has(&reserved, 2));
+    }
+
+    #[test]
+    fn a_conflict_is_not_the_end_of_what_is_reserved() {
+        let refused = || ChildError::Write(WriteError::Invalid("no".to_owned()));
+        for error in [WriteError::Conflict, WriteError::Transient("late".to_owned())] {
+            assert_eq!(End::of(&[refused(), ChildError::Write(error)]), End::Unanswered);
+        }
+        assert_eq!((End::of(&[refused()]), End::of(&[])), (End::Refused, End::Written));
     }
 
     #[test]

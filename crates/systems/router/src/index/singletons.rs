@@ -8,6 +8,12 @@
 //! An object that is used keeps its place: of two that were created in the same second, the second may be the first by name. An object that was refused
 //! stays refused while another one exists. Otherwise it would take over when the used one is replaced: deleted and created again, and then the younger of
 //! the two. The status of an object shows what it was, so a restart changes nothing.
+//!
+//! The wait is not stored. A new process begins it again, because it cannot know when the used object was deleted: the others carry the same refusal
+//! before and after. So a process that never lives as long as the wait never uses the next object. That is safe: nothing is withdrawn
+//! meanwhile, and nothing is published by an object that was refused.
+//!
+//! An object that could never be read may have been used before. So it has the place of a new object: after the used one, before the refused ones.
 
 use std::time::Duration;
 
@@ -43,14 +49,15 @@ impl<S> Known<S> {
 
 /// The claim of an object to its place. The first of these has it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub(super) enum Rank {
     /// It was judged, and not refused because of another one.
     Used,
     New,
+    /// It was refused because of another one.
     Surplus,
 }
 
-fn rank<S>(known: &Known<S>) -> Rank {
+pub(super) fn rank<S>(known: &Known<S>) -> Rank {
     match (known.is_surplus(), known.surplus) {
         (true, _) => Rank::Surplus,
         (false, Some(_)) => Rank::Used,
@@ -83,7 +90,7 @@ fn place_of(kind: &'static Kind, namespace: Option<&str>) -> ObjectId {
 impl ClusterState {
     /// The used object of a place, or why no object is used.
     pub(crate) fn place<S>(&self, kind: &'static Kind, namespace: Option<&str>, first: Option<&Known<S>>) -> Place {
-        let unreadable = self.older_unreadable(kind, namespace, first).map(|id| id.name.clone());
+        let unreadable = self.unreadable_ahead(kind, namespace, first).map(|id| id.name.clone());
         let vacancy = self.vacant.get(&place_of(kind, namespace)).filter(|vacancy| !vacancy.over);
         let vacant = vacancy.map(|vacancy| Vacant {
             after: self.withdraw_after,
@@ -91,6 +98,11 @@ impl ClusterState {
         });
         let first = first.map(|first| (first.identity.id.clone(), first.identity.created));
         Place { first, unreadable, vacant }
+    }
+
+    /// Whether all objects of a place were refused, and none is there that cannot be read.
+    pub(super) fn is_vacant<S>(&self, kind: &Kind, namespace: Option<&str>, first: Option<&Known<S>>) -> bool {
+        first.is_some_and(Known::is_surplus) && self.unreadable_ahead(kind, namespace, first).is_none()
     }
 
     /// The objects of a place have changed: it may have become vacant, or have an object again.

@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
-    router::{ClusterIdentity, ClusterIdentitySpec, Gateway, ServiceRoute},
+    router::{ClusterIdentity, ClusterIdentitySpec, DNSPolicy, Gateway, ServiceRoute},
 };
 use signpost_engine::{Identity, ObjectId};
+use signpost_planning::{Reason, Refusal};
 
 use crate::{
     index::{
@@ -22,7 +23,7 @@ use crate::{
     },
     report::{
         states::State,
-        status::{Decision, TargetVerdict},
+        status::{Decision, Detail, ObjectStatus, TargetVerdict},
     },
 };
 
@@ -140,46 +141,157 @@ fn the_addresses_of_an_unreadable_gateway_are_kept() {
     assert!(touches.now.contains(&RouterKey::Target(target("istio"))));
 }
 
-#[test]
-fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothing() {
+fn identity_id(name: &str) -> ObjectId {
+    ObjectId::new::<ClusterIdentity>(None, name)
+}
+
+/// An identity that was created so many seconds after the epoch, with this reason of the condition Ready; its region is its name.
+fn put_identity(world: &mut ClusterState, name: &str, second: i64, reason: Option<&str>) -> Touches {
     let spec = ClusterIdentitySpec {
-        region: "weu".into(),
+        region: name.into(),
         cluster: "aks01".into(),
         domain: "example.com".into(),
         environment_letter: "p".into(),
         adopts_regions: Vec::new(),
     };
-    let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
+    let conditions: Vec<_> = reason.into_iter().map(ready).collect();
+    let mut touches = Touches::default();
+    world.put_identity(known(made(&identity_id(name), second), spec, Seen::of(&conditions)), &mut touches);
+    touches
+}
+
+fn region(world: &ClusterState) -> Result<&str, &str> {
+    world.identity.as_ref().map(|identity| identity.region.as_str()).map_err(|why| &**why)
+}
+
+#[test]
+fn an_older_unreadable_identity_keeps_its_place_and_a_younger_one_changes_nothing() {
+    let id = identity_id;
     let mut world = ClusterState::of_tests();
-    world.put_identity(known(made(&id("readable"), 20), spec, Seen::default()), &mut Touches::default());
+    put_identity(&mut world, "readable", 20, None);
     assert!(world.identity.is_ok());
     world.note_unreadable(&made(&id("younger"), 30), &mut Touches::default());
     assert!(world.identity.is_ok(), "a younger one is not used anyway");
     let mut touches = Touches::default();
     world.note_unreadable(&made(&id("older"), 10), &mut touches);
-    assert_eq!(world.identity.as_ref().unwrap_err().as_ref(), "ClusterIdentity older is the oldest and cannot be read");
+    assert_eq!(region(&world), Err("ClusterIdentity older cannot be read, so none is used"));
     assert!(touches.now.contains(&RouterKey::Cluster));
     world.resolve_unreadable(&id("older"), &mut touches);
     assert!(world.identity.is_ok(), "it was deleted");
 }
 
 #[test]
+fn a_used_identity_keeps_its_place_although_an_older_one_cannot_be_read() {
+    let mut world = ClusterState::of_tests();
+    put_identity(&mut world, "used", 20, Some("ValidationSucceeded"));
+    let mut touches = Touches::default();
+    world.note_unreadable(&made(&identity_id("older"), 10), &mut touches);
+    assert_eq!(region(&world), Ok("used"));
+    // After it is deleted, nobody knows whether the other one was to be used.
+    world.remove_identity(&identity_id("used"), &mut touches);
+    assert_eq!(region(&world), Err("ClusterIdentity older cannot be read, so none is used"));
+}
+
+#[test]
+fn a_refused_identity_does_not_take_the_place_of_one_that_cannot_be_read() {
+    let mut world = ClusterState::of_tests();
+    put_identity(&mut world, "refused", 10, Some("SingletonViolation"));
+    world.note_unreadable(&made(&identity_id("younger"), 20), &mut Touches::default());
+    assert_eq!(region(&world), Err("ClusterIdentity younger cannot be read, so none is used"));
+    assert!(world.vacant.is_empty(), "the place is not vacant: {:?}", world.vacant);
+    // The wait begins when it is deleted.
+    let mut touches = Touches::default();
+    world.resolve_unreadable(&identity_id("younger"), &mut touches);
+    assert!(
+        region(&world).unwrap_err().contains("the ClusterIdentity that was used was deleted"),
+        "{:?}",
+        region(&world)
+    );
+    assert!(touches.now.contains(&RouterKey::Cluster));
+    // One that can be read again is used at once.
+    world.note_unreadable(&made(&identity_id("younger"), 20), &mut touches);
+    world.resolve_unreadable(&identity_id("younger"), &mut touches);
+    put_identity(&mut world, "younger", 20, None);
+    assert_eq!(region(&world), Ok("younger"));
+}
+
+fn put_policy(
+    world: &mut ClusterState,
+    name: &str,
+    second: i64,
+    reason: Option<&str>,
+) -> (Identity, BTreeSet<RouterKey>) {
+    let conditions: Vec<_> = reason.into_iter().map(ready).collect();
+    let policy: DNSPolicy = serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "app" }, "spec": { "mode": "Active" },
+    }))
+    .unwrap();
+    let identity = made(&ObjectId::of(&policy), second);
+    let mut touches = Touches::default();
+    world.put_policy(known(identity.clone(), policy.spec, Seen::of(&conditions)), &mut touches);
+    (identity, touches.now)
+}
+
+/// The cluster with a route, and the keys of the route and of the policies of its namespace.
+fn with_route() -> (ClusterState, RouterKey, BTreeSet<RouterKey>) {
+    let mut world = ClusterState::of_tests();
+    let route: ServiceRoute = serde_json::from_value(json!({
+        "metadata": { "name": "api", "namespace": "app" },
+        "spec": { "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "shop" },
+    }))
+    .unwrap();
+    let id = Arc::new(ObjectId::of(&route));
+    world.put_route(known(Identity::of(&route), route.spec, Seen::default()), &mut Touches::default());
+    let policies = RouterKey::Policies("app".into());
+    (world, policies.clone(), BTreeSet::from([policies, RouterKey::Route(id)]))
+}
+
+fn settle_policy(world: &mut ClusterState, key: &RouterKey, judged: &Identity, surplus: bool) -> BTreeSet<RouterKey> {
+    let detail = Detail::Policy(None);
+    let refused =
+        || ObjectStatus::refused(None, Refusal::new(Reason::SingletonViolation, "another"), Detail::Policy(None));
+    let used = ObjectStatus { phase: None, conditions: Vec::new(), refusal: None, notices: Vec::new(), detail };
+    let verdict = if surplus { refused() } else { used };
+    let mut touches = Touches::default();
+    let decision = Decision::Object { judged: judged.clone(), verdict };
+    world.settle(key, decision, &mut BTreeSet::new(), &mut touches);
+    touches.now
+}
+
+#[test]
+fn a_late_verdict_that_decides_which_policy_is_used_touches_its_routes() {
+    let (mut world, key, all) = with_route();
+    let used = |world: &ClusterState| world.used_policy(Some("app")).map(|id| id.name.clone());
+    let (young, _) = put_policy(&mut world, "young", 20, None);
+    // A pass sees it alone. An older one is created before its verdict is stored, and routes are judged by that one meanwhile.
+    let (old, touched) = put_policy(&mut world, "old", 10, None);
+    assert_eq!((used(&world).as_deref(), &touched), (Some("old"), &all));
+    assert_eq!(settle_policy(&mut world, &key, &young, false), all, "routes are judged again, and so is the older one");
+    assert_eq!(used(&world).as_deref(), Some("young"), "it was used first");
+    // Verdicts that change nothing touch nothing.
+    assert_eq!(settle_policy(&mut world, &key, &old, true), BTreeSet::new());
+    assert_eq!(settle_policy(&mut world, &key, &young, false), BTreeSet::new());
+    assert_eq!(used(&world).as_deref(), Some("young"));
+}
+
+#[test]
+fn a_status_decides_which_policy_is_used_on_a_replica_that_does_not_lead() {
+    let (mut world, _, all) = with_route();
+    let used = |world: &ClusterState| world.used_policy(Some("app")).map(|id| id.name.clone());
+    put_policy(&mut world, "young", 20, None);
+    put_policy(&mut world, "old", 10, None);
+    assert_eq!(used(&world).as_deref(), Some("old"));
+    let (_, touched) = put_policy(&mut world, "young", 20, Some("PolicyActive"));
+    assert_eq!((used(&world).as_deref(), touched), (Some("young"), all));
+    let (_, touched) = put_policy(&mut world, "old", 10, Some("SingletonViolation"));
+    assert_eq!((used(&world).as_deref(), touched), (Some("young"), BTreeSet::new()));
+}
+
+#[test]
 fn a_status_decides_which_identity_is_used_on_a_replica_that_does_not_lead() {
-    let id = |name: &str| ObjectId::new::<ClusterIdentity>(None, name);
-    let put = |world: &mut ClusterState, name: &str, reason: Option<&str>| {
-        let spec = ClusterIdentitySpec {
-            region: name.into(),
-            cluster: "aks01".into(),
-            domain: "example.com".into(),
-            environment_letter: "p".into(),
-            adopts_regions: Vec::new(),
-        };
-        let conditions: Vec<_> = reason.into_iter().map(ready).collect();
-        let mut touches = Touches::default();
-        world.put_identity(known(made(&id(name), 10), spec, Seen::of(&conditions)), &mut touches);
-        touches
-    };
-    let region = |world: &ClusterState| world.identity.as_ref().map(|identity| identity.region.clone()).ok();
+    let id = identity_id;
+    let put = |world: &mut ClusterState, name: &str, reason: Option<&str>| put_identity(world, name, 10, reason);
+    let region = |world: &ClusterState| region(world).map(str::to_owned).ok();
     let mut world = ClusterState::of_tests();
     // Both were created in the same second. The leader knew of the second one by name first, and uses it.
     put(&mut world, "b", None);

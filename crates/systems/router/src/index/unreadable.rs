@@ -10,6 +10,7 @@ use signpost_planning::Claim;
 
 use crate::index::{
     facts::{Known, Owner, Target},
+    singletons::{Rank, rank},
     world::{ClusterState, Touches},
 };
 
@@ -37,9 +38,9 @@ impl ClusterState {
         }
     }
 
-    /// The oldest object of a kind and namespace that could never be read, where it is older than the oldest readable one: the one that would
-    /// be used, if it could be read.
-    pub(crate) fn older_unreadable<S>(
+    /// The oldest object of a kind and namespace that could never be read, where it may be the one that is to be used: no readable one is used,
+    /// and none that is older was not refused.
+    pub(crate) fn unreadable_ahead<S>(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
@@ -47,8 +48,11 @@ impl ClusterState {
     ) -> Option<&ObjectId> {
         let of_kind = self.unreadable.iter().filter(|(id, _)| id.kind == kind && id.namespace.as_deref() == namespace);
         let first = of_kind.map(|(id, created)| Claim::by_name(id, *created)).min()?;
-        let older = |known: &Known<S>| first < Claim::by_name(&*known.identity.id, known.identity.created);
-        readable.is_none_or(older).then_some(first.holder)
+        let ahead = |known: &Known<S>| {
+            let claim = Claim::by_name(&*known.identity.id, known.identity.created);
+            (Rank::New, &first) < (rank(known), &claim)
+        };
+        readable.is_none_or(ahead).then_some(first.holder)
     }
 
     /// Whether the object exists and could never be read.

@@ -173,10 +173,10 @@ impl ClusterState {
 
     /// Which of the identities and configurations is used is decided again; a place may have become vacant, or have an object again.
     fn places_changed(&mut self, touches: &mut Touches) {
-        let is_vacant = first(self.identities.values()).is_some_and(Known::is_surplus);
-        self.note_vacancy(Kind::of::<router::ClusterIdentity>(), None, is_vacant);
-        let is_vacant = first(self.configurations.values()).is_some_and(Known::is_surplus);
-        self.note_vacancy(Kind::of::<router::DNSConfiguration>(), None, is_vacant);
+        let kind = Kind::of::<router::ClusterIdentity>();
+        self.note_vacancy(kind, None, self.is_vacant(kind, None, first(self.identities.values())));
+        let kind = Kind::of::<router::DNSConfiguration>();
+        self.note_vacancy(kind, None, self.is_vacant(kind, None, first(self.configurations.values())));
         self.choose_singletons(touches);
     }
 
@@ -216,8 +216,15 @@ impl ClusterState {
 
     pub(crate) fn put_policy(&mut self, new: Known<DNSPolicySpec>, touches: &mut Touches) {
         let id = new.identity.id.clone();
-        let key = policies_of(&id);
+        let (key, namespace) = (policies_of(&id), id.namespace.as_deref());
+        let used = self.used_policy(namespace);
         if put(&mut self.policies, new, key, touches) {
+            self.policy_changed(&id, touches);
+            return;
+        }
+        // A status alone may decide which object is used: on a replica that does not lead, it is how the decision is known.
+        self.policy_place_changed(namespace);
+        if self.used_policy(namespace) != used {
             self.policy_changed(&id, touches);
         }
     }
@@ -230,11 +237,27 @@ impl ClusterState {
 
     pub(super) fn policy_changed(&mut self, id: &ObjectId, touches: &mut Touches) {
         touches.touch(policies_of(id));
-        let namespace = id.namespace.as_deref();
+        self.policy_place_changed(id.namespace.as_deref());
+        self.touch_routes_of(id.namespace.as_deref(), touches);
+    }
+
+    /// The place of the policy of a namespace may have become vacant, or have an object again.
+    fn policy_place_changed(&mut self, namespace: Option<&str>) {
+        let kind = Kind::of::<router::DNSPolicy>();
+        self.note_vacancy(kind, namespace, self.is_vacant(kind, namespace, self.first_policy(namespace)));
+    }
+
+    /// The policy of a namespace that is used, or is the next one to be.
+    pub(crate) fn first_policy(&self, namespace: Option<&str>) -> Option<&Known<DNSPolicySpec>> {
         let policies = in_namespace(&self.policies, Kind::of::<router::DNSPolicy>(), namespace);
-        let is_vacant = first(policies.map(|(_, policy)| policy)).is_some_and(Known::is_surplus);
-        self.note_vacancy(Kind::of::<router::DNSPolicy>(), namespace, is_vacant);
-        self.touch_routes_of(namespace, touches);
+        first(policies.map(|(_, policy)| policy))
+    }
+
+    /// The policy that routes of a namespace use, if any.
+    pub(super) fn used_policy(&self, namespace: Option<&str>) -> Option<Id> {
+        let first = self.first_policy(namespace)?;
+        let place = self.place(Kind::of::<router::DNSPolicy>(), namespace, Some(first));
+        place.unknown("DNSPolicy").is_none().then(|| first.identity.id.clone())
     }
 
     /// The routes of a namespace.
@@ -459,7 +482,7 @@ fn router_kind() -> &'static signpost_engine::Kind {
 pub(crate) fn in_namespace<'a, T>(
     map: &'a BTreeMap<Id, T>,
     kind: &'static signpost_engine::Kind,
-    namespace: Option<&'a str>,
+    namespace: Option<&str>,
 ) -> impl Iterator<Item = (&'a Id, &'a T)> {
     let from = ObjectId::of_kind(kind, namespace, "");
     map.range(Arc::new(from)..).take_while(move |(id, _)| id.kind == kind && id.namespace.as_deref() == namespace)

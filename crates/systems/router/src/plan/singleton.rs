@@ -12,7 +12,7 @@ use crate::index::facts::Id;
 pub(crate) struct Place {
     /// The object that is used, or is the next one to be, and when it was created.
     pub(crate) first: Option<(Id, Timestamp)>,
-    /// An older one that cannot be read.
+    /// One that cannot be read and may be the one to use.
     pub(crate) unreadable: Option<String>,
     /// Whether the used one was deleted, so that nothing is used yet.
     pub(crate) vacant: Option<Vacant>,
@@ -30,8 +30,8 @@ pub(crate) struct Vacant {
 impl Place {
     /// Why the used object is not known, where it is not.
     pub(crate) fn unknown(&self, kind: &str) -> Option<String> {
-        if let Some(older) = &self.unreadable {
-            return Some(format!("{kind} {older} is the oldest and cannot be read"));
+        if let Some(unreadable) = &self.unreadable {
+            return Some(format!("{kind} {unreadable} cannot be read, so none is used"));
         }
         match (&self.first, self.vacant) {
             (None, _) => Some(format!("there is no {kind}")),
@@ -45,9 +45,9 @@ impl Place {
 
     /// Why this object is not used, where it is not. The scope is empty, or ` for` something.
     pub(crate) fn surplus(&self, kind: &str, scope: &str, object: &Identity) -> Option<String> {
-        if let Some(older) = &self.unreadable {
+        if let Some(unreadable) = &self.unreadable {
             return Some(format!(
-                "{kind} {older} is older and cannot be read, so none is used{scope}. Apply {older} again in a valid form, or delete it"
+                "{kind} {unreadable} cannot be read, so none is used{scope}. Apply {unreadable} again in a valid form, or delete it"
             ));
         }
         let (first, created) = self.first.as_ref()?;

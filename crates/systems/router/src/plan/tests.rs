@@ -295,7 +295,7 @@ fn a_policy_that_cannot_be_evaluated_keeps_its_report() {
 #[test]
 fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
     let mut view = route_view(base(&["weu"], &[]), None, &["dns-weu"]);
-    view.route.as_mut().unwrap().no_policy = Some("DNSPolicy older is the oldest and cannot be read".to_owned());
+    view.route.as_mut().unwrap().no_policy = Some("DNSPolicy older cannot be read, so none is used".to_owned());
     assert_eq!(outcome(&view), (vec![], vec![], "DNSPolicyNotFound"), "nothing is withdrawn");
     let younger = policy_view("younger");
     let view = policy::View {
@@ -307,7 +307,7 @@ fn an_older_object_that_cannot_be_read_does_not_lose_to_a_younger_one() {
     let Decision::Object { verdict, .. } = &policy::plan(&view)[0] else { panic!("a policy has a verdict") };
     assert_eq!(verdict.conditions[0].reason.as_str(), "SingletonViolation");
     assert!(
-        verdict.conditions[0].message.contains("DNSPolicy older is older and cannot be read"),
+        verdict.conditions[0].message.contains("DNSPolicy older cannot be read, so none is used"),
         "{}",
         verdict.conditions[0].message
     );

@@ -23,6 +23,17 @@ impl Rig {
         rig
     }
 
+    /// The same, with a change of the record type that takes longer than the test.
+    async fn with_slow_changes(cluster: Cluster) -> Self {
+        let mut rig = Self::new(cluster).await;
+        rig.stop().await;
+        rig.config.type_change_after = PATIENCE;
+        rig.start().await;
+        rig.publish_address().await;
+        rig.observe(NAME).await;
+        rig
+    }
+
     async fn publish_address(&self) {
         self.basics(&["weu"]).await;
         self.until_records(&format!("{HOST} A 10.123.45.67")).await;
@@ -100,12 +111,7 @@ on_both! {
     }
 
     async fn the_second_step_of_a_type_change_waits_for_the_deletion(cluster) {
-        let mut rig = Rig::new(cluster).await;
-        rig.stop().await;
-        rig.config.type_change_after = PATIENCE;
-        rig.start().await;
-        rig.publish_address().await;
-        rig.observe(NAME).await;
+        let rig = Rig::with_slow_changes(cluster).await;
         rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
         rig.until_records("").await;
         // external-dns has read it. Whether the address is deleted on the name server, nobody knows yet.
@@ -120,12 +126,7 @@ on_both! {
     }
 
     async fn a_restart_remembers_the_record_type_of_a_deleted_load_balancer(cluster) {
-        let mut rig = Rig::new(cluster).await;
-        rig.stop().await;
-        rig.config.type_change_after = PATIENCE;
-        rig.start().await;
-        rig.publish_address().await;
-        rig.observe(NAME).await;
+        let mut rig = Rig::with_slow_changes(cluster).await;
         eventually("the type is reported", PATIENCE, || async {
             let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
             if status["recordType"] == "A" { Ok(()) } else { Err(status) }

@@ -491,6 +491,18 @@ impl Rig {
         .await;
     }
 
+    /// As external-dns does when it has read the DNSEndpoint of the route `api`; waits until the route reports it.
+    pub async fn read_route(&self, name: &str) {
+        let endpoint = self.get("DNSEndpoint", &self.app, name).await.unwrap();
+        let status = json!({ "observedGeneration": endpoint["metadata"]["generation"] });
+        self.merge_status("DNSEndpoint", &self.app, name, status).await;
+        eventually("the route reports it", PATIENCE, || async {
+            let status = self.get("ServiceRoute", &self.app, "api-route").await.unwrap()["status"].clone();
+            if status["dnsEndpoints"][0]["observed"] == true { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
+
     /// Everything that was made so far is published, for sure: a new route is.
     pub async fn settled(&self) {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
