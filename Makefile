@@ -49,7 +49,7 @@ simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM
 	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) FILE=$(FILE) TRACE=$(TRACE) target/simulation/simulate
 
 # With the features of the whole workspace, `simulate` and `scale` share their dependencies.
-scale: ## What needs a fast build: 10,000 record sets that arrive on the real servers; the memory of deleted objects
+scale: ## What needs a fast build: 10,000 record sets, 50,000 endpoint names in one zone; the memory of deleted objects
 	cargo test --locked --profile simulation --workspace --test powerdns scale
 	cargo test --locked --profile simulation --workspace --bench memory
 

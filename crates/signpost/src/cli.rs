@@ -68,7 +68,7 @@ pub struct RbacArgs {
     /// With --watch-namespaces: Roles that read tunnels in these namespaces, separated by commas: PIC_TUNNEL_NAMESPACE, and those that tunnels are named with
     #[arg(long, value_name = "LIST", requires = "watch_namespaces")]
     pub tunnel_namespace: Option<String>,
-    /// Secrets that a system may read, such as certificates of remote portals, separated by commas: NAME in the operator's namespace, or NAMESPACE/NAME
+    /// Secrets that a system may read, such as certificates for remote servers, separated by commas: NAME in the operator's namespace, or NAMESPACE/NAME
     #[arg(long, value_name = "LIST", default_value = "")]
     pub secrets: String,
     /// Only the permissions of one way of running a system, by the name that its documentation gives, such as crd or api

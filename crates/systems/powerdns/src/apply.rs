@@ -295,6 +295,14 @@ async fn take_step(
         let answer = system.writer.write(&write).await.map_err(ZoneOutcome::NotWritten)?;
         system.index.written(&identity.id, &answer);
     }
+    let reshapes =
+        matches!(plan.step, ZoneStep::Configure(_)) || plan.atoms.iter().any(|atom| atom.name == *zone.name());
+    if reshapes && memory.present.is_some() && memory.ledger.lists_shapes() {
+        // The zone is ours by its shape, and is about to get another one.
+        let before = memory.ledger.clone();
+        memory.ledger.list_any_shape();
+        write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;
+    }
     match &plan.step {
         ZoneStep::Keep | ZoneStep::Release => Ok(()),
         ZoneStep::Create(new) => create(system, zone, holder, new, memory).await,
@@ -323,7 +331,7 @@ async fn create(
     memory: &mut ZoneMemory,
 ) -> Result<(), ZoneOutcome> {
     let (marked, asked) = (memory.ledger.lists_zone(), shape_asked(new));
-    if holder.spec.adoption_policy == AdoptionPolicy::Refuse && !memory.ledger.lists_zone_as(asked) {
+    if holder.spec.adoption_policy == AdoptionPolicy::Refuse && !memory.ledger.lists_creation(asked) {
         let before = memory.ledger.clone();
         memory.ledger.list_zone(asked);
         write_ledger(system, zone, holder, memory, before).await.map_err(ZoneOutcome::NotWritten)?;

@@ -105,6 +105,21 @@ impl Ledger {
         self.creations.is_some()
     }
 
+    /// Whether a request that asks for this shape is listed.
+    pub(crate) fn lists_creation(&self, asked: Digest) -> bool {
+        self.creations.as_ref().is_some_and(|creations| creations.contains(&asked))
+    }
+
+    /// Whether creations are listed with the shapes that they asked for.
+    pub(crate) fn lists_shapes(&self) -> bool {
+        self.creations.as_ref().is_some_and(|creations| !creations.is_empty())
+    }
+
+    /// The zone was found in a shape that is listed, and counts as ours in any shape from now on.
+    pub(crate) fn list_any_shape(&mut self) {
+        self.creations = Some(BTreeSet::new());
+    }
+
     /// Whether a zone of this shape may have been created by a listed request.
     pub(crate) fn lists_zone_as(&self, shape: Digest) -> bool {
         self.creations.as_ref().is_some_and(|creations| creations.is_empty() || creations.contains(&shape))
@@ -515,6 +530,9 @@ mod tests {
         assert!(read.lists_zone_as(asked) && !read.lists_zone_as(other));
         let older = Ledger::parse(&zone, &[ZONE_MARK.to_owned()]);
         assert!(older.lists_zone() && older.lists_zone_as(other), "an older version listed no shape");
+        ledger.list_any_shape();
+        let read = Ledger::parse(&zone, &ledger.lines(&zone));
+        assert!(read.lists_zone_as(other) && !read.lists_creation(asked) && !read.lists_shapes());
         assert_eq!(older.lines(&zone), [ZONE_MARK]);
     }
 

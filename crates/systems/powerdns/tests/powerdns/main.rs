@@ -69,6 +69,8 @@ mod regressions;
 mod rig;
 mod room;
 mod scale;
+#[cfg(not(debug_assertions))]
+mod scale_endpoints;
 mod scene;
 mod schema;
 mod settings;
