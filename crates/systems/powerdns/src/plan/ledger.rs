@@ -45,9 +45,11 @@ pub(crate) const ZONE_MARK: &str = "@ ZONE";
 pub(crate) struct Ledger {
     /// More than one digest of a set where it was changed again before its status could report it.
     lines: BTreeMap<(RecordKey, Digest), Line>,
-    /// The zone itself is being created: what the requests asked for, as [`super::zone::shape_asked`] has it. Without any, an older
-    /// version of the operator has listed it.
-    creations: Option<BTreeSet<Digest>>,
+    /// The zone itself is being created: what the requests asked for, as [`super::zone::shape_asked`] has it.
+    creations: BTreeSet<Digest>,
+    /// The zone is ours in any shape: it was found as a request asked for and was changed since, or an older version of the operator
+    /// has listed it.
+    any_shape: bool,
     /// Since when it is uncertain whether the zone will still be created.
     pub(crate) zone_uncertain: Option<Timestamp>,
     /// Marks that were read back, of record sets that are not found yet.
@@ -65,7 +67,8 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             lines: BTreeMap::new(),
-            creations: None,
+            creations: BTreeSet::new(),
+            any_shape: false,
             zone_uncertain: None,
             marks: BTreeSet::new(),
             marks_uncertain: None,
@@ -92,43 +95,44 @@ impl Line {
 impl Ledger {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.marks.is_empty() && self.creations.is_none()
+        self.lines.is_empty() && self.marks.is_empty() && !self.lists_zone()
     }
 
     /// Lists that the zone is about to be created as a request asks for.
     pub(crate) fn list_zone(&mut self, asked: Digest) {
-        self.creations.get_or_insert_default().insert(asked);
+        self.creations.insert(asked);
     }
 
     /// Whether a creation of the zone is listed.
     pub(crate) fn lists_zone(&self) -> bool {
-        self.creations.is_some()
+        self.any_shape || !self.creations.is_empty()
     }
 
     /// Whether a request that asks for this shape is listed.
     pub(crate) fn lists_creation(&self, asked: Digest) -> bool {
-        self.creations.as_ref().is_some_and(|creations| creations.contains(&asked))
+        self.creations.contains(&asked)
     }
 
-    /// Whether creations are listed with the shapes that they asked for.
+    /// Whether a creation is listed, and only the shape that it asked for counts.
     pub(crate) fn lists_shapes(&self) -> bool {
-        self.creations.as_ref().is_some_and(|creations| !creations.is_empty())
+        self.lists_zone() && !self.any_shape
     }
 
     /// The zone was found in a shape that is listed, and counts as ours in any shape from now on.
     pub(crate) fn list_any_shape(&mut self) {
-        self.creations = Some(BTreeSet::new());
+        self.any_shape = true;
     }
 
     /// Whether a zone of this shape may have been created by a listed request.
     pub(crate) fn lists_zone_as(&self, shape: Digest) -> bool {
-        self.creations.as_ref().is_some_and(|creations| creations.is_empty() || creations.contains(&shape))
+        self.any_shape || self.creations.contains(&shape)
     }
 
     /// The creation of the zone stays listed only where that is so.
     pub(crate) fn keep_zone(&mut self, keep: bool) {
         if !keep {
-            self.creations = None;
+            self.creations.clear();
+            self.any_shape = false;
         }
     }
 
@@ -161,9 +165,9 @@ impl Ledger {
         (key.clone(), Digest::MIN)..=(key.clone(), Digest::MAX)
     }
 
-    /// The same without any record set.
+    /// The same after the zone was deleted: without any record set, and a zone in another shape than a request asks for is foreign.
     pub(crate) fn of_zone_alone(self) -> Self {
-        Self { lines: BTreeMap::new(), marks: BTreeSet::new(), marks_uncertain: None, ..self }
+        Self { lines: BTreeMap::new(), marks: BTreeSet::new(), marks_uncertain: None, any_shape: false, ..self }
     }
 
     /// How much room its lines take.
@@ -316,7 +320,8 @@ impl Ledger {
         let (marks, lines): (Vec<&String>, Vec<&String>) = lines.iter().partition(|line| line.starts_with(ZONE_MARK));
         for mark in marks {
             let asked = mark.strip_prefix(ZONE_MARK).and_then(|digest| Digest::parse(digest.trim_start()));
-            ledger.creations.get_or_insert_default().extend(asked);
+            ledger.any_shape |= asked.is_none();
+            ledger.creations.extend(asked);
         }
         for (key, digest) in lines.into_iter().filter_map(|line| parse_line(zone, line)) {
             ledger.list(key, digest);
@@ -334,9 +339,9 @@ impl Ledger {
 
     /// The lines for a status, names relative to the zone.
     pub(crate) fn lines(&self, zone: &ZoneName) -> Vec<String> {
-        let asked = self.creations.iter().flatten().map(|asked| format!("{ZONE_MARK} {asked}"));
-        let unknown = self.creations.as_ref().filter(|creations| creations.is_empty()).map(|_| ZONE_MARK.to_owned());
-        asked.chain(unknown).chain(self.texts(zone, false)).collect()
+        let asked = self.creations.iter().map(|asked| format!("{ZONE_MARK} {asked}"));
+        let any = self.any_shape.then(|| ZONE_MARK.to_owned());
+        asked.chain(any).chain(self.texts(zone, false)).collect()
     }
 
     /// The list of endpoints for a status.
@@ -532,7 +537,12 @@ mod tests {
         assert!(older.lists_zone() && older.lists_zone_as(other), "an older version listed no shape");
         ledger.list_any_shape();
         let read = Ledger::parse(&zone, &ledger.lines(&zone));
-        assert!(read.lists_zone_as(other) && !read.lists_creation(asked) && !read.lists_shapes());
+        assert!(read.lists_zone_as(other) && read.lists_creation(asked) && !read.lists_shapes());
+        let deleted = read.of_zone_alone();
+        assert!(
+            deleted.lists_zone_as(asked) && !deleted.lists_zone_as(other),
+            "another creation may still be carried out"
+        );
         assert_eq!(older.lines(&zone), [ZONE_MARK]);
     }
 

@@ -18,6 +18,7 @@ use crate::{
     index::record::{Sync, ZoneKey, ZoneObject},
     metrics::Measured,
     plan::{
+        ledger::ZONE_MARK,
         memory::ZoneMemory,
         zone::{behind, server_refusal},
     },
@@ -99,14 +100,16 @@ impl ZoneReport {
 }
 
 /// The lines of the ledger for a status. A ledger that only shrinks is not worth a write; one that is done with is, also where
-/// lines of what the server refuses are left: a line that stays would claim a later foreign write.
+/// lines of what the server refuses are left: a line that stays would claim a later foreign write. So would a zone in any shape.
 fn ledger_lines(zone: &ZoneName, reported: &ZoneStatus, memory: &ZoneMemory) -> Vec<String> {
     let lines = memory.ledger.lines(zone);
     let is_done =
         || !memory.ledger.lists_zone() && memory.ledger.in_flight().all(|key| memory.rejected.contains_key(key));
     let shrinks = || {
+        let any_shape = |lines: &[String]| lines.iter().any(|line| line == ZONE_MARK);
+        let claims_less = any_shape(&reported.in_flight) && !any_shape(&lines);
         let reported: BTreeSet<&String> = reported.in_flight.iter().collect();
-        lines.iter().all(|line| reported.contains(line))
+        !claims_less && lines.iter().all(|line| reported.contains(line))
     };
     if !is_done() && shrinks() { reported.in_flight.clone() } else { lines }
 }
