@@ -251,11 +251,8 @@ impl Resolvers {
         let servers = self.first_answer(resolver, &self.guide, &zone, RecordType::Ns).await?;
         let hosts = servers.values.iter().filter_map(Rdata::target).take(MOST_AUTHORITATIVE);
         let addresses = join_all(hosts.map(|host| async move {
-            let (four, six) = futures::future::join(
-                self.first_answer(resolver, &self.guide, host, RecordType::A),
-                self.first_answer(resolver, &self.guide, host, RecordType::Aaaa),
-            )
-            .await;
+            let ask = |rtype| Box::pin(self.first_answer(resolver, &self.guide, host, rtype));
+            let (four, six) = futures::future::join(ask(RecordType::A), ask(RecordType::Aaaa)).await;
             let values = [four, six].into_iter().flatten().flat_map(|answer| answer.values);
             values.filter_map(|value| address(&value)).map(|ip| (ip, host.clone())).collect::<Vec<_>>()
         }))

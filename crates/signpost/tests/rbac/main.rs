@@ -311,7 +311,6 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             "",
             "cluster.router.io",
-            "v1alpha1",
             "ClusterIdentity",
             "clusteridentities",
             json!({"metadata": {"name": "cluster-identity"},
@@ -320,7 +319,6 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             "",
             "cluster.router.io",
-            "v1alpha1",
             "DNSConfiguration",
             "dnsconfigurations",
             json!({"metadata": {"name": "dns-config"},
@@ -329,7 +327,6 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             namespace,
             group,
-            "v1alpha1",
             "Gateway",
             "gateways",
             json!({"metadata": {"name": "gw"},
@@ -338,17 +335,15 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             namespace,
             group,
-            "v1alpha1",
             "Gateway",
             "gateways",
             json!({"metadata": {"name": "idle"},
             "spec": {"controller": "istio", "credentialName": "cert", "targetPostfix": "out"}}),
         ),
-        (namespace, group, "v1alpha1", "DNSPolicy", "dnspolicies", json!({"metadata": {"name": "policy"}, "spec": {}})),
+        (namespace, group, "DNSPolicy", "dnspolicies", json!({"metadata": {"name": "policy"}, "spec": {}})),
         (
             namespace,
             group,
-            "v1alpha1",
             "ServiceRoute",
             "serviceroutes",
             json!({"metadata": {"name": "route"},
@@ -357,7 +352,6 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             namespace,
             "externaldns.k8s.io",
-            "v1alpha1",
             "DNSEndpoint",
             "dnsendpoints",
             json!({
@@ -366,14 +360,14 @@ async fn make_router(cluster: &Cluster, namespace: &str) {
         (
             namespace,
             "networking.istio.io",
-            "v1",
             "Gateway",
             "gateways",
             json!({
             "metadata": {"name": "idle", "labels": labelled("router.io/gateway", "idle")}, "spec": {"servers": []}}),
         ),
     ];
-    for (scope, group, version, kind, plural, mut object) in objects {
+    for (scope, group, kind, plural, mut object) in objects {
+        let version = if group == "networking.istio.io" { "v1" } else { "v1alpha1" };
         object["apiVersion"] = json!(format!("{group}/{version}"));
         object["kind"] = json!(kind);
         put(&api(&client, scope, group, version, kind, plural), &object).await;

@@ -327,7 +327,7 @@ impl Bed for PowerDnsBed {
                     .await;
             }
             Action::DeleteRecord { namespace, name } => {
-                self.delete(&(Kind::Record, namespace.clone(), name.clone())).await
+                self.delete(&(Kind::Record, namespace.clone(), name.clone())).await;
             }
             Action::Recreate(record) => self.recreate(record).await,
             Action::Bulk { count, zone } => self.bulk(*count, zone).await,

@@ -130,7 +130,7 @@ struct Released {
     uid: String,
     key: Key,
     set: Set,
-    released: Instant,
+    at: Instant,
 }
 
 /// The requests of users so far.
@@ -247,12 +247,7 @@ impl Model {
         let Some(object) = self.objects.get_mut(id).filter(|object| object.released.is_none()) else { return };
         object.released = Some(now);
         for record in object.spec.records() {
-            self.handed_over.push(Released {
-                uid: object.uid.clone(),
-                key: record.key(),
-                set: record.set(),
-                released: now,
-            });
+            self.handed_over.push(Released { uid: object.uid.clone(), key: record.key(), set: record.set(), at: now });
         }
         let names: Vec<String> = match &object.spec {
             Spec::Record(_) | Spec::Endpoint(_) => object.keys.iter().map(|key| key.1.clone()).collect(),
@@ -357,7 +352,7 @@ impl Model {
         let unknown = |released: Instant| released >= deleted || late.is_some_and(|until| until >= released);
         self.handed_over
             .iter()
-            .any(|other| other.uid != from.uid && unknown(other.released) && (&other.key, &other.set) == (key, set))
+            .any(|other| other.uid != from.uid && unknown(other.at) && (&other.key, &other.set) == (key, set))
     }
 
     /// Whether the record set stays because another object that claimed it was deleted and retains it.

@@ -57,6 +57,7 @@ fn is_apex_ns(key: &Key) -> bool {
 }
 
 /// An object as the API has it.
+#[allow(clippy::struct_excessive_bools)] // Independent facts about the object.
 struct Item {
     id: String,
     namespace: String,

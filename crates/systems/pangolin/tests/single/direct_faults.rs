@@ -309,6 +309,23 @@ fn expected(step: &Step, host: &str, request: &str, namespace: &str) -> Answer<S
     kubernetes_answer(&rules, None, request).map_or(Answer::NoRouter, |name| Answer::Served(vec![name.clone()]))
 }
 
+/// Waits until every URL has the answer of the step, and Pangolin has its hosts alone.
+async fn until_served(server: &Pangolin, step: &Step, namespace: &str) {
+    eventually("the step is served", PATIENCE, || async {
+        let open: Vec<String> = URLS
+            .iter()
+            .filter(|(host, request)| server.get(host, request) != expected(step, host, request, namespace))
+            .map(|(host, request)| format!("{host}{request}: {:?}", server.get(host, request)))
+            .collect();
+        let mut hosts: Vec<String> = server.state().resources.values().map(|row| row.full_domain.clone()).collect();
+        hosts.retain(|host| host != "foreign.ns.test");
+        hosts.sort();
+        let wanted: Vec<&str> = step.iter().map(|(host, _)| *host).collect();
+        if open.is_empty() && hosts == wanted { Ok(()) } else { Err((open, hosts)) }
+    })
+    .await;
+}
+
 /// Plays the history; the process is stopped at one write of the whole history, with or without its effect. Returns how many writes there were.
 async fn play(stop_at: i64, takes_effect: bool) -> usize {
     let direct = Direct::new(sandbox_cluster().await).await;
@@ -360,22 +377,7 @@ async fn play(stop_at: i64, takes_effect: bool) -> usize {
             }
             direct.bed.patch("app", json!({"spec": spec})).await;
         }
-        let done = async {
-            eventually("the step is served", PATIENCE, || async {
-                let open: Vec<String> = URLS
-                    .iter()
-                    .filter(|(host, request)| server.get(host, request) != expected(&step, host, request, &namespace))
-                    .map(|(host, request)| format!("{host}{request}: {:?}", server.get(host, request)))
-                    .collect();
-                let mut hosts: Vec<String> =
-                    server.state().resources.values().map(|row| row.full_domain.clone()).collect();
-                hosts.retain(|host| host != "foreign.ns.test");
-                hosts.sort();
-                let wanted: Vec<&str> = step.iter().map(|(host, _)| *host).collect();
-                if open.is_empty() && hosts == wanted { Ok(()) } else { Err((open, hosts)) }
-            })
-            .await;
-        };
+        let done = until_served(&server, &step, &namespace);
         tokio::pin!(done);
         tokio::select! {
             () = &mut done => {}

@@ -50,7 +50,7 @@ fn history(facts: &ComponentFacts, created: Timestamp, now: Timestamp) -> Vec<Da
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for day in [Some(&facts.status), decided].into_iter().flatten().flat_map(|status| &status.daily_worst_status) {
         let state = known.entry(&day.date).or_insert(&day.worst_status);
-        *state = worse(*state, &day.worst_status);
+        *state = worse(state, &day.worst_status);
     }
     let today = day(now);
     let mut days = Vec::new();

@@ -46,7 +46,9 @@ pub(crate) fn pack(mut marks: Vec<Mark>) -> Vec<String> {
     marks.dedup();
     let line = |marks: &[Mark]| {
         let mut text = String::with_capacity(CHARS * PER_LINE);
-        marks.iter().for_each(|mark| mark.print(&mut text));
+        for mark in marks {
+            mark.print(&mut text);
+        }
         text
     };
     marks.chunks(PER_LINE).map(line).collect()

@@ -24,6 +24,7 @@ use crate::{
 
 /// The memory of one zone.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // Independent facts about the zone.
 pub(crate) struct ZoneMemory {
     /// The zone on the server; `None` when it must be read.
     pub(crate) present: Option<Present>,
