@@ -94,7 +94,7 @@ pub trait System: Send + Sync + Sized + 'static {
         let _ = (id, object);
     }
     /// No status of a key is queued any more, and at least one was written; `last` was the last one. A write that failed is repeated later,
-    /// and counts anew then. Returns what to touch then, and how much later.
+    /// and counts again then. Returns what to touch then, and how much later.
     fn all_written(&self, key: &Self::Key, last: &Arc<ObjectId>) -> Option<(Touch<Self::Object>, Duration)> {
         let _ = (key, last);
         None

@@ -388,7 +388,7 @@ impl Plan {
         }
     }
 
-    /// Takes the room of one more line of an endpoint; false when there is none.
+    /// Takes the room of one more line of an endpoint; false when the list is full.
     pub(crate) fn take_room(&mut self) -> bool {
         let left = self.endpoint_room.checked_sub(1);
         self.endpoint_room = left.unwrap_or(self.endpoint_room);
