@@ -12,6 +12,21 @@ use signpost_testkit::pangolin::{ORG, Pangolin, Version};
 use super::direct::{Direct, client, policy, start, start_with};
 use crate::common::bed::{Bed, PATIENCE, path, rules};
 
+/// The spec of an Ingress that leads the host to one Service.
+fn to_service(service: &str, port: u16) -> serde_json::Value {
+    json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}]})
+}
+
+/// Waits until this Service answers for the host.
+async fn until_answers(bed: &Bed, server: &Pangolin, service: &str, port: u16) {
+    let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", bed.namespace)]);
+    eventually(&format!("{service} answers"), PATIENCE, || async {
+        let seen = server.get("app.ns.test", "/");
+        if seen == expected { Ok(()) } else { Err((seen, bed.events().await)) }
+    })
+    .await;
+}
+
 /// Creates an Ingress that is younger than another one by at least a second, which is how ages are counted.
 async fn younger(
     direct: &Direct,
@@ -234,18 +249,10 @@ async fn the_headers_of_an_ingress_do_not_reach_the_service_of_the_next_one() {
     let fragile = Fragile { inner: client(&server.url(), ORG, Pangolin::KEY), fate };
     let _running = start_with(&direct.bed, policy(&direct.bed), Arc::new(fragile));
     let annotations = json!({"pangolin.ingress.k8s.io/headers": "Authorization: Bearer secret"});
-    let spec = |service: &str, port: u16| json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}]});
-    direct.bed.create("old", &annotations, spec("app", 80)).await;
-    let served = async |service: &str, port: u16| {
-        let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", direct.bed.namespace)]);
-        eventually(&format!("{service} answers"), PATIENCE, || async {
-            let seen = server.get("app.ns.test", "/");
-            if seen == expected { Ok(()) } else { Err((seen, direct.bed.events().await)) }
-        })
-        .await;
-    };
+    direct.bed.create("old", &annotations, to_service("app", 80)).await;
+    let served = async |service: &str, port: u16| until_answers(&direct.bed, &server, service, port).await;
     served("app", 80).await;
-    direct.bed.create("new", &json!({}), spec("api", 9000)).await;
+    direct.bed.create("new", &json!({}), to_service("api", 9000)).await;
     direct.bed.event("Warning", "HostConflict").await;
     direct.bed.delete("old").await;
     served("api", 9000).await;
@@ -286,19 +293,11 @@ async fn the_headers_of_an_ingress_do_not_reach_the_service_of_the_one_before() 
     });
     let fragile = Fragile { inner: client(&server.url(), ORG, Pangolin::KEY), fate };
     let _running = start_with(&direct.bed, policy(&direct.bed), Arc::new(fragile));
-    let spec = |service: &str, port: u16| json!({"ingressClassName": "pangolin", "rules": [{"host": "app.ns.test", "http": {"paths": [path("/", "Prefix", service, port)]}}]});
-    direct.bed.create("old", &json!({}), spec("app", 80)).await;
-    let served = async |service: &str, port: u16| {
-        let expected = Answer::Served(vec![format!("{service}.{}.svc.cluster.local:{port}", direct.bed.namespace)]);
-        eventually(&format!("{service} answers"), PATIENCE, || async {
-            let seen = server.get("app.ns.test", "/");
-            if seen == expected { Ok(()) } else { Err((seen, direct.bed.events().await)) }
-        })
-        .await;
-    };
+    direct.bed.create("old", &json!({}), to_service("app", 80)).await;
+    let served = async |service: &str, port: u16| until_answers(&direct.bed, &server, service, port).await;
     served("app", 80).await;
     let annotations = json!({"pangolin.ingress.k8s.io/headers": "Authorization: Bearer secret", "pangolin.ingress.k8s.io/sso": "true"});
-    direct.bed.create("new", &annotations, spec("api", 9000)).await;
+    direct.bed.create("new", &annotations, to_service("api", 9000)).await;
     direct.bed.event("Warning", "HostConflict").await;
     direct.bed.delete("old").await;
     served("api", 9000).await;
