@@ -29,7 +29,7 @@ pub enum RecordSetError {
     #[error("the list of records is empty; give at least one record, or delete the object")]
     Empty,
     /// Several records of a type that allows one only.
-    #[error("a {rtype} record set holds exactly one record, got {count}")]
+    #[error("a {rtype} record set has exactly one record, got {count}")]
     Singleton {
         /// The type.
         rtype: RecordType,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_texts_and_reads_back_to_the_same_set() {
+    fn json_has_texts_and_reads_back_to_the_same_set() {
         let one = set(RecordType::Mx, &["10 mail.example.com", "0 ."]).unwrap();
         let json = serde_json::to_value(&one).unwrap();
         assert_eq!(

@@ -99,6 +99,12 @@ pub trait System: Send + Sync + Sized + 'static {
         let _ = (key, last);
         None
     }
+    /// Whether the index has anything under a key: an object, or something that was made for one. A replica that does not lead forgets a key
+    /// without, some minutes later. A system whose keys are deleted with their objects implements it.
+    fn knows(&self, key: &Self::Key) -> bool {
+        let _ = key;
+        true
+    }
     /// Counts what a pass measured.
     fn measure(&self, measured: Self::Measured) {
         let _ = measured;
@@ -251,6 +257,9 @@ impl Default for DriveOptions {
     }
 }
 
+/// How often a queue is tidied whose driver does not run yet.
+const TIDY: Duration = Duration::from_mins(10);
+
 /// The receivers of a driver's results.
 #[derive(Clone)]
 pub(crate) struct Outlets {
@@ -288,8 +297,29 @@ impl<S: System> Driver<S> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Runs as soon as `opens` returns, until `stop`.
+    pub(crate) async fn run_after(self, opens: impl Future<Output = ()>, seed: u64, stop: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = opens => {}
+            () = self.keep_tidy() => {}
+        }
+        self.run(seed, stop).await;
+    }
+
+    /// Every replica fills the queue, and only a driver empties it. Until this one runs, what belongs to deleted objects is given back.
+    async fn keep_tidy(&self) {
+        loop {
+            tokio::time::sleep(TIDY).await;
+            let now = self.outlets.clock.now();
+            self.queue.tidy(|key| or_panicked(|| self.system.knows(key)));
+            self.queue.statuses().tidy(|id| or_panicked(|| self.system.wanted(id, now).is_some()));
+        }
+    }
+
     /// Works off the queue until `stop`, then lets running passes and status writes end. Dropping the future ends them where they are.
-    pub(crate) async fn run(self, seed: u64, stop: CancellationToken) {
+    async fn run(self, seed: u64, stop: CancellationToken) {
         let driver = Arc::new(self);
         driver.queue.start(driver.options.gather, seed);
         let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
@@ -411,6 +441,11 @@ impl<S: System> Driver<S> {
         }
         outcome
     }
+}
+
+/// The answer of a system; true when it panicked: then a pass of this key, or the turn of this object, reports it.
+fn or_panicked(ask: impl FnOnce() -> bool) -> bool {
+    std::panic::catch_unwind(AssertUnwindSafe(ask)).unwrap_or(true)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

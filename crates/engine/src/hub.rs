@@ -235,6 +235,16 @@ impl KindStatus {
             }
         }
     }
+
+    /// Whether every system does without it: it is not installed, or may not be listed.
+    fn is_left_out(&self) -> bool {
+        let absent = match self.state {
+            KindState::Missing => true,
+            KindState::Forbidden { verb } => verb == "list" && !self.complete,
+            KindState::Listing | KindState::Synced | KindState::Stale { .. } => false,
+        };
+        absent && self.systems.values().all(|need| *need == Need::Optional)
+    }
 }
 
 /// The state of every watched kind, by `plural.group` (followed by its selectors where it has any).
@@ -354,7 +364,7 @@ pub(crate) fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindSt
             }
         }
         KindState::Forbidden { verb } => {
-            // A kind that may not be listed counts as missing. One that may be listed and not watched holds its systems up, and a complete
+            // A kind that may not be listed counts as missing. A kind that may be listed and not watched delays its systems: a complete
             // view that no longer changes would mislead them.
             let need = if *complete || *verb != "list" { Need::Required } else { need };
             let permission = Permission { verb, resource: kind.resource(), subresource: "", need };

@@ -289,7 +289,7 @@ impl Candidate {
             let renewed = async {
                 tokio::time::sleep(self.options.retry).await;
                 while !self.attempt().await {
-                    if self.held_by_another() {
+                    if self.has_another_holder() {
                         return false;
                     }
                     let pause = jittered(self.options.retry / 4, &mut self.rng);
@@ -307,7 +307,7 @@ impl Candidate {
 
     /// One attempt to take or renew the lease. True when this candidate is the holder from now on.
     async fn attempt(&mut self) -> bool {
-        // Both before the request: an answer that is read after a suspension says nothing about now.
+        // Both before the request: an answer that is read after a suspension is out of date.
         let (sent, asleep) = (Instant::now(), (self.fence.suspended)());
         let limit = self.options.renew_deadline / 2;
         let holds = match timeout(limit, self.take_or_renew()).await {
@@ -492,7 +492,7 @@ impl Candidate {
         holder(lease) == self.identity
     }
 
-    fn held_by_another(&self) -> bool {
+    fn has_another_holder(&self) -> bool {
         self.observed
             .as_ref()
             .is_some_and(|observed| !holder(&observed.lease).is_empty() && !self.is_ours(&observed.lease))

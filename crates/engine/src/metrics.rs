@@ -228,6 +228,11 @@ impl Metrics {
         self.inner.synced.get_or_create(&label).set(i64::from(synced));
     }
 
+    /// A kind that no system waits for has no view that could be current: an alert on 0 must not fire for it.
+    pub(crate) fn kind_left_out(&self, kind: &'static str) {
+        self.inner.synced.remove(&OfKind { kind });
+    }
+
     pub(crate) fn leader(&self, leads: bool) {
         self.inner.leader.set(i64::from(leads));
     }

@@ -94,7 +94,7 @@ pub enum OperatorError {
     },
 }
 
-type StartDriver = Box<dyn FnOnce(u64, CancellationToken) -> BoxFuture<'static, ()> + Send>;
+type StartDriver = Box<dyn FnOnce(BoxFuture<'static, ()>, u64, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 type StartProjection = Box<dyn FnOnce(Arc<Inventory>, Option<Places>) -> BoxFuture<'static, ()> + Send>;
 
 /// One replica of the operator.
@@ -210,7 +210,7 @@ impl Operator {
         };
         let (system, clock) = (Arc::new(system), self.clock());
         let driver = Driver::new(system.clone(), queue.clone(), options, outlets);
-        self.drivers.push((S::NAME, Box::new(move |seed, stop| Box::pin(driver.run(seed, stop)))));
+        self.drivers.push((S::NAME, Box::new(move |opens, seed, stop| Box::pin(driver.run_after(opens, seed, stop)))));
         self.projections.push(Box::new(move |inventory, places| {
             queue.follow();
             Box::pin(project::run(system, queue, inventory, places, clock))
@@ -432,15 +432,10 @@ fn start_drivers(
 ) -> JoinSet<&'static str> {
     let mut running = JoinSet::new();
     for (number, (name, start)) in drivers.into_iter().enumerate() {
-        let gate = gate.clone();
-        let run = start(seed.wrapping_add(number as u64 + 1), intake.clone());
-        let intake = intake.clone();
+        let opens = Box::pin(gate.clone().opens(name));
+        let run = start(opens, seed.wrapping_add(number as u64 + 1), intake.clone());
         running.spawn(async move {
-            tokio::select! {
-                biased;
-                () = intake.cancelled() => {}
-                () = gate.opens(name) => run.await,
-            }
+            run.await;
             name
         });
     }

@@ -193,6 +193,8 @@ struct Entry<O> {
     not_before: Option<Instant>,
     attempts: u32,
     slow_attempts: u32,
+    /// The system did not know the key when the queue was tidied last, and nothing has touched it since.
+    unknown: bool,
 }
 
 impl<O> Default for Entry<O> {
@@ -206,6 +208,7 @@ impl<O> Default for Entry<O> {
             not_before: None,
             attempts: 0,
             slow_attempts: 0,
+            unknown: false,
         }
     }
 }
@@ -418,13 +421,22 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         let mut state = self.lock();
         state.gather = gather;
         state.rng = StdRng::seed_from_u64(seed);
-        for entry in state.entries.values_mut() {
-            for plan in &mut entry.plans {
-                plan.touched = Touched::All;
-            }
-        }
+        state.touch_all();
         drop(state);
         self.shared.wake.notify_waiters();
+    }
+
+    /// Gives memory back while no driver takes from the queue. Forgets the lists of touched objects, because every key gets a full pass at the
+    /// start. Forgets a key that the system did not know at two calls in a row without a touch in between: its objects are deleted.
+    pub(crate) fn tidy(&self, knows: impl Fn(&K) -> bool) {
+        // Without the lock: an index touches keys while it has its own lock, and `knows` waits for that.
+        let keys: Vec<K> = self.lock().entries.keys().cloned().collect();
+        let unknown: Vec<K> = keys.into_iter().filter(|key| !knows(key)).collect();
+        let mut state = self.lock();
+        state.touch_all();
+        for key in &unknown {
+            state.forget_unknown(key);
+        }
     }
 
     /// Keys that are due and keys that are running.
@@ -449,6 +461,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
     fn change(&mut self, key: K, change: impl FnOnce(&mut Entry<O>, Gather, &mut StdRng)) {
         let Self { entries, due, resting, gather, arrivals, rng, .. } = self;
         let entry = entries.entry(key.clone()).or_default();
+        entry.unknown = false;
         change(entry, *gather, rng);
         let at = if entry.running { None } else { entry.next_at() };
         if entry.due.map(|(at, _)| at) != at {
@@ -492,6 +505,25 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         entry.running = true;
         self.running += 1;
         Some(Job { attempt: entry.attempts, key, touched })
+    }
+
+    /// Every key that is queued gets a full pass.
+    fn touch_all(&mut self) {
+        for plan in self.entries.values_mut().flat_map(|entry| &mut entry.plans) {
+            plan.touched = Touched::All;
+        }
+    }
+
+    /// Forgets a key that was unknown before, too.
+    fn forget_unknown(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if !std::mem::replace(&mut entry.unknown, true) {
+            return;
+        }
+        if let Some((at, arrival)) = entry.due {
+            self.due.remove(&(at, arrival, key.clone()));
+        }
+        self.entries.remove(key);
     }
 
     fn forget_rested(&mut self, now: Instant) {

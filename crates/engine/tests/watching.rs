@@ -24,6 +24,7 @@ use signpost_engine::{
     health::{Check, Health},
     hub::KindState,
     lease::LeaseOptions,
+    metrics::Metrics,
 };
 use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox};
 use support::{eventually, mirror::Mirror, sandbox};
@@ -79,6 +80,7 @@ impl<K: signpost_engine::hub::Watched> Index<K> for Calls {
 struct Watching {
     calls: Arc<Calls>,
     health: Health,
+    metrics: Metrics,
     kinds: tokio::sync::watch::Receiver<signpost_engine::hub::Kinds>,
     _stop: tokio_util::sync::DropGuard,
 }
@@ -104,6 +106,12 @@ impl Watching {
         assert_eq!(self.calls.lines(), lines);
     }
 
+    /// The metric that shows whether the view of a kind is current.
+    fn synced_metric(&self, resource: &str) -> Option<String> {
+        let begin = format!("signpost_kind_synced{{kind=\"{resource}\"}} ");
+        self.metrics.encode().lines().find_map(|line| line.strip_prefix(&begin).map(str::to_owned))
+    }
+
     fn check(&self, resource: &str) -> Check {
         self.health.checks().get(&format!("kind {resource}")).cloned().unwrap_or(Check::Ok)
     }
@@ -114,10 +122,10 @@ fn watch<K: signpost_engine::hub::Watched>(client: Client, watch: Watch, options
     let calls = Arc::new(Calls::default());
     let mut operator = Operator::new(client, options);
     operator.watch::<K>("test", watch, calls.clone());
-    let (health, kinds) = (operator.health(), operator.kinds());
+    let (health, metrics, kinds) = (operator.health(), operator.metrics(), operator.kinds());
     let stop = CancellationToken::new();
     tokio::spawn(operator.run(stop.clone()));
-    Watching { calls, health, kinds, _stop: stop.drop_guard() }
+    Watching { calls, health, metrics, kinds, _stop: stop.drop_guard() }
 }
 
 fn options() -> OperatorOptions {
@@ -352,6 +360,7 @@ async fn a_missing_optional_kind_is_found_within_seconds_of_its_crd() {
     sleep(Duration::from_mins(3)).await;
     assert_eq!(watching.state("mirrors.test.signpost.dev"), KindState::Missing);
     assert!(watching.health.is_ready(), "an optional kind is not needed to be ready");
+    assert_eq!(watching.synced_metric("mirrors.test.signpost.dev"), None, "an alert on 0 must not fire");
     support::install_mirrors(&user).await;
     let began = tokio::time::Instant::now();
     watching.calls.until("listed").await;
@@ -360,6 +369,7 @@ async fn a_missing_optional_kind_is_found_within_seconds_of_its_crd() {
         (watching.state("mirrors.test.signpost.dev") == KindState::Synced).then_some(())
     })
     .await;
+    assert_eq!(watching.synced_metric("mirrors.test.signpost.dev").as_deref(), Some("1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,6 +378,7 @@ async fn a_missing_required_kind_names_the_crd_and_the_command() {
     let watching = watch::<Mirror>(sandbox.client(), Watch::required(), options());
     sleep(Duration::from_secs(1)).await;
     assert!(!watching.health.is_ready());
+    assert_eq!(watching.synced_metric("mirrors.test.signpost.dev").as_deref(), Some("0"));
     let Check::Failing { message, fix } = watching.check("mirrors.test.signpost.dev") else { panic!("not failing") };
     assert!(message.contains("mirrors.test.signpost.dev is not installed"), "{message}");
     assert!(fix.unwrap().contains("signpost crds | kubectl apply"));

@@ -99,7 +99,7 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
 
     /// Withdraws a holder's claim; returns the claim that owns the key now, if that is a change.
     pub fn remove(&mut self, key: &K, holder: &H) -> Option<&Claim<H>> {
-        let owned = self.is_held_by(key, holder);
+        let owned = self.is_owned_by(key, holder);
         self.withdraw(key, holder);
         if owned { self.holder_of(key) } else { None }
     }
@@ -110,7 +110,7 @@ impl<K: Ord, H: Ord + Clone> Claims<K, H> {
     }
 
     /// Whether the key is owned by that holder.
-    pub fn is_held_by(&self, key: &K, holder: &H) -> bool {
+    pub fn is_owned_by(&self, key: &K, holder: &H) -> bool {
         self.holder_of(key).is_some_and(|first| first.holder == *holder)
     }
 
@@ -234,7 +234,7 @@ mod tests {
         claims.insert("www", claim("winner", 1, "u1"));
         claims.insert("www", claim("duplicate", 2, "u2"));
         assert_eq!(claims.remove(&"www", &"duplicate"), None);
-        assert!(claims.is_held_by(&"www", &"winner"));
+        assert!(claims.is_owned_by(&"www", &"winner"));
     }
 
     #[test]

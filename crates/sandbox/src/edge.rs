@@ -173,7 +173,7 @@ fn default_priority(path: &str, matching: PathMatch) -> u16 {
     }
 }
 
-/// The route that answers `GET scheme://host/path`, for somebody who may enter.
+/// The route that answers `GET scheme://host/path`, for a user who may enter.
 pub fn answer<T: Clone>(exposures: &[Exposure<T>], https: bool, host: &str, path: &str) -> Answer<T> {
     match route(exposures, https, host, path) {
         Ok(router) if router.servers.is_empty() => Answer::NoServer,

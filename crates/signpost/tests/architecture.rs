@@ -94,6 +94,9 @@ const IMPURE_CODE: &[&str] = &[
 ];
 
 /// Further words that `plan` and `report` of a system must not use: shared state, metrics, logs and anything that waits.
+///
+/// This is a list of words, and only the files of the two stages are read. They take types from `index`, `observe` and `apply`, which have locks
+/// and clients, so those modules are not read: a function in one of them that a stage calls may still be impure.
 const IMPURE_STAGE: &[&str] = &[
     "Mutex",
     "RwLock",

@@ -338,7 +338,7 @@ fn the_demo_converges_on_other_ports_when_its_own_are_in_use() {
     assert!(!output_text.contains("Ctrl-C"), "it does not stay: {output_text}");
 }
 
-/// `make once` is how CI runs the demo. Its own deadline holds it to ten seconds after its build; a test with a clock would depend on what else
+/// `make once` is how CI runs the demo. It fails ten seconds after its build; a test with a clock would depend on what else
 /// the machine does.
 #[test]
 fn a_demo_that_does_not_converge_within_its_deadline_fails() {

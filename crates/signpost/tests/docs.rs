@@ -50,7 +50,7 @@ fn blocks(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn r088_the_classes_of_pangolin_name_our_controller_and_are_not_the_default() {
+fn r088_pangolin_classes_name_our_controller_and_are_not_the_default() {
     let path = root().join("examples/pangolin/ingressclass.yaml");
     let classes = manifest::from_yaml("ingressclass.yaml", &std::fs::read_to_string(path).unwrap()).unwrap();
     let names: Vec<&str> = classes.iter().filter_map(|class| class["metadata"]["name"].as_str()).collect();

@@ -163,7 +163,7 @@ async fn holder(cluster: &Cluster, namespace: &str, name: &str) -> String {
     lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
 }
 
-async fn held_by(cluster: &Cluster, namespace: &str, name: &str, replica: &str) {
+async fn wait_for_holder(cluster: &Cluster, namespace: &str, name: &str, replica: &str) {
     eventually(&format!("{replica} has the Lease {name}"), TIMEOUT, || async {
         let holder = holder(cluster, namespace, name).await;
         if holder.starts_with(&format!("{replica}_")) { Ok(()) } else { Err(holder) }
@@ -197,7 +197,7 @@ async fn r048_r049_r050_the_example_runs_with_its_probes_metrics_and_lease(clust
     let (server, folder) = (Pangolin::start().await, tempfile::tempdir().unwrap());
     let watched = [("PIC_WATCH_NAMESPACES", namespace.as_str()), ("PIC_OWNER_ID", "example")];
     let mut first = Process::start(&cluster, &server, folder.path(), "first", &own, &watched);
-    held_by(&cluster, &own, "signpost-pangolin", "first").await;
+    wait_for_holder(&cluster, &own, "signpost-pangolin", "first").await;
     let container = container();
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         let get = &container[probe]["httpGet"];
@@ -223,7 +223,7 @@ async fn r048_r049_r050_the_example_runs_with_its_probes_metrics_and_lease(clust
     served(&server, "more.ns.test", &namespace).await;
     assert!(holder(&cluster, &own, "signpost-pangolin").await.starts_with("first_"));
     first.ends().await;
-    held_by(&cluster, &own, "signpost-pangolin", "second").await;
+    wait_for_holder(&cluster, &own, "signpost-pangolin", "second").await;
     expose(&cluster, &namespace, "last", "last.ns.test").await;
     served(&server, "last.ns.test", &namespace).await;
     second.answers(8081, "/readyz", 200).await;
@@ -239,8 +239,8 @@ async fn r056_an_instance_for_each_tenant_has_its_own_lease_and_marks(cluster) {
     };
     let first = start(&one, "tenant-one", "first");
     let mut second = start(&two, "tenant-two", "second");
-    held_by(&cluster, &own, "tenant-one", "first").await;
-    held_by(&cluster, &own, "tenant-two", "second").await;
+    wait_for_holder(&cluster, &own, "tenant-one", "first").await;
+    wait_for_holder(&cluster, &own, "tenant-two", "second").await;
     expose(&cluster, &one, "app", "one.ns.test").await;
     expose(&cluster, &two, "app", "two.ns.test").await;
     served(&server, "one.ns.test", &one).await;

@@ -19,6 +19,8 @@ struct Behaviour {
     observe: Duration,
     apply: Duration,
     panics: bool,
+    /// The index does not know the key any more.
+    deleted: bool,
 }
 
 /// The steps so far, in order, and the behaviour of each key.
@@ -96,6 +98,10 @@ impl System for Fake {
         Report { memory: Some(memory + 1), ..Report::new(outcome) }
     }
 
+    fn knows(&self, key: &&'static str) -> bool {
+        !self.0.of(key).deleted
+    }
+
     fn wanted(&self, id: &ObjectId, _now: Timestamp) -> Option<Wanted> {
         self.0.note(format!("wanted {}", id.name));
         assert!(!self.0.of("status").panics, "a defect in the status");
@@ -112,6 +118,10 @@ struct Running {
 }
 
 fn drive(concurrency: usize, fence: Fence) -> Running {
+    drive_after(std::future::ready(()), concurrency, fence)
+}
+
+fn drive_after(opens: impl Future<Output = ()> + Send + 'static, concurrency: usize, fence: Fence) -> Running {
     let script = Arc::new(Script::default());
     let queue = Queue::new();
     let metrics = Metrics::new();
@@ -127,7 +137,7 @@ fn drive(concurrency: usize, fence: Fence) -> Running {
         DriveOptions { concurrency, deadline: Duration::from_secs(10), gather: Gather { at_most: Duration::ZERO } };
     let stop = CancellationToken::new();
     let driver = Driver::new(Arc::new(Fake(script.clone())), queue.clone(), options, outlets);
-    let task = tokio::spawn(driver.run(1, stop.clone()));
+    let task = tokio::spawn(driver.run_after(opens, 1, stop.clone()));
     Running { script, queue, metrics, stop, task }
 }
 
@@ -274,4 +284,33 @@ async fn the_memory_of_a_key_survives_passes_but_not_a_panic() {
     running.script.set("a", Behaviour::default());
     sleep(Duration::from_secs(5)).await;
     assert_eq!(*running.script.memories.lock().unwrap(), [0, 1, 0, 2, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_waits_gives_back_what_belongs_to_deleted_objects() {
+    let open = CancellationToken::new();
+    let running = drive_after(open.clone().cancelled_owned(), 1, Fence::open());
+    let (script, queue) = (&running.script, &running.queue);
+    for key in ["back", "deleted", "kept"] {
+        queue.touch(key, Touch::One(1));
+    }
+    let id = Arc::new(ObjectId::new::<k8s_openapi::api::core::v1::ConfigMap>(Some("default"), "x"));
+    queue.statuses().enqueue([(id, "deleted")]);
+    for key in ["back", "deleted"] {
+        script.set(key, Behaviour { deleted: true, ..Behaviour::default() });
+    }
+    sleep(TIDY + Duration::from_secs(1)).await;
+    assert_eq!(script.steps(), ["wanted x"], "no pass before it opens");
+    assert_eq!(queue.statuses().queued(), 0);
+    let all = |keys: &[&'static str]| keys.iter().map(|key| (*key, Touched::All)).collect::<BTreeMap<_, _>>();
+    assert_eq!(queue.waiting(), all(&["back", "deleted", "kept"]), "not forgotten at once");
+    queue.touch("back", Touch::One(1));
+    sleep(TIDY).await;
+    assert_eq!(queue.waiting(), all(&["back", "kept"]));
+    open.cancel();
+    sleep(Duration::from_secs(1)).await;
+    let steps = script.steps();
+    assert_eq!(steps.iter().filter(|step| step.starts_with("report")).count(), 2, "{steps:?}");
+    assert!(!steps.contains(&"observe deleted 0".to_owned()), "{steps:?}");
+    running.stop.cancel();
 }

@@ -116,7 +116,7 @@ fn annotations_alone(entry: &Value) -> Option<Value> {
     Some(json!({ "manager": FIELD_MANAGER, "operation": "Update", "fieldsV1": fields }))
 }
 
-/// An entry of `managedFields` that only tells which part of the object it is for.
+/// An entry of `managedFields` without its fields: it shows which part of the object it is for.
 fn without_fields(entry: &Value) -> Value {
     let mut entry = entry.clone();
     if let Some(fields) = entry.as_object_mut() {
@@ -147,7 +147,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     #[test]
-    fn an_annotation_is_ours_until_somebody_else_writes_another_value() {
+    fn an_annotation_is_ours_until_another_manager_changes_its_value() {
         let entry = |manager: &str, operation: &str, subresource: Option<&str>| {
             json!({"manager": manager, "operation": operation, "subresource": subresource,
                 "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:example.org/a": {}}, "f:labels": {"f:l": {}}}}})

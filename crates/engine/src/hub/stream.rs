@@ -510,6 +510,9 @@ impl<K: Watched> KindStream<K> {
             self.shared.writer.view_of(self.kind, self.name, self.namespace.as_deref(), synced);
         }
         if let Some(status) = status {
+            if status.is_left_out() {
+                self.shared.metrics.kind_left_out(self.name);
+            }
             let check = check_of(&self.shared, self.kind, self.name, &status);
             self.shared.health.set(format!("kind {}", self.name), check);
         }

@@ -1,4 +1,4 @@
-//! The keys that changed since they were last asked for. Nothing is remembered until somebody follows.
+//! The keys that changed since they were last asked for. Nothing is remembered until [`Changed::follow`] is called.
 
 use std::{
     collections::BTreeSet,

@@ -168,6 +168,28 @@ impl<K: Ord + Clone> Statuses<K> {
         Some((id, waiters))
     }
 
+    /// Gives memory back while nothing is written: forgets queued objects of which nothing is wanted, as a turn would do.
+    pub(crate) fn tidy(&self, is_wanted: impl Fn(&ObjectId) -> bool) {
+        for _ in 0..self.queued() {
+            // Taken as for a write, so that an object that is queued again meanwhile stays.
+            let Some((id, waiters)) = self.take() else { return };
+            if waiters.is_empty() && !is_wanted(&id) {
+                self.done(&id, false);
+            } else {
+                self.put_back(id, waiters);
+            }
+        }
+    }
+
+    /// Puts an object back that was taken and not written.
+    fn put_back(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>) {
+        let mut state = self.lock();
+        if !waiters.is_empty() {
+            state.waiters.entry(id.clone()).or_default().extend(waiters);
+        }
+        state.queue_again(id);
+    }
+
     /// Puts an object whose finalizers are written at the end of the queue, or first where a caller waits for it.
     pub(crate) fn requeue(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>) {
         let mut state = self.lock();
@@ -339,6 +361,20 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| taken(&statuses)).collect();
         let done: Vec<_> = taken.iter().map(|id| statuses.done(id, id.name == "a")).collect();
         assert_eq!(done, [vec![], vec![1], vec![]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tidying_keeps_wanted_objects_and_those_queued_meanwhile() {
+        let statuses = Statuses::new();
+        statuses.enqueue([(id("a"), 1), (id("b"), 1), (id("c"), 2)]);
+        statuses.tidy(|of| {
+            if of.name == "c" {
+                statuses.enqueue([(id("c"), 2)]);
+            }
+            of.name == "a"
+        });
+        assert_eq!([taken(&statuses), taken(&statuses), taken(&statuses)], [Some(id("a")), Some(id("c")), None]);
+        assert_eq!(statuses.done(&id("a"), true), [1], "the last of its key");
     }
 
     #[tokio::test(start_paused = true)]

@@ -630,7 +630,7 @@ mod tests {
         let (made, wanted) = (digest(&table, "v"), digest(&table, "w"));
         let whole = Compared { status: false, whole: true };
         table.saw(&id(), "1", (2, false), Some(&object("2", "v")), whole);
-        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "nobody checked it yet");
+        assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "it was not checked yet");
         table.answered(&id(), "1", Part::whole(), made, &object("3", "v"));
         table.proved(&id(), "1", &object("3", "v"), proof);
         assert_eq!(table.child(&id(), wanted, proof), View::Ours { version: 3 });
@@ -643,7 +643,7 @@ mod tests {
         table.proved(&id(), "1", &object("6", "v"), proof);
         table.saw(&id(), "2", (7, false), Some(&object("7", "v")), whole);
         assert_eq!(table.child(&id(), wanted, proof), View::Unknown, "another incarnation");
-        // Somebody changed the object before the answer to our write arrived: the answer proves nothing about the later version.
+        // A user changed the object before the answer to our write arrived: the answer proves nothing about the later version.
         table.saw(&id(), "2", (9, false), Some(&object("9", "x")), whole);
         table.answered(&id(), "2", Part::whole(), made, &object("8", "v"));
         table.proved(&id(), "2", &object("8", "v"), proof);
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_another_namespace_says_nothing_about_a_child() {
+    fn a_stream_of_another_namespace_shows_nothing_of_a_child() {
         let (mut table, kind) = (Table::default(), Kind::of::<ConfigMap>());
         let (a, b) = (ObjectId::new::<ConfigMap>(Some("a"), "child"), ObjectId::new::<ConfigMap>(Some("b"), "child"));
         let (wanted, proof) = (digest(&json!({"data": {}}), &|_| false), digest(&json!("proof"), &|_| false));

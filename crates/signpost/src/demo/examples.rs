@@ -156,7 +156,7 @@ pub(super) fn load(folder: Option<&Path>, systems: &[SystemSpec], kinds: &Kinds)
             installation.len()
         ));
     }
-    anyhow::ensure!(!objects.is_empty(), "the folder holds an installation only, and no object to try");
+    anyhow::ensure!(!objects.is_empty(), "the folder has only an installation, and no object to try");
     let mut examples = objects.into_iter().map(|object| example(object, kinds)).collect::<anyhow::Result<Vec<_>>>()?;
     examples.sort_by_key(|example| kinds.rank(example));
     // Several systems may bring the same namespace.

@@ -90,7 +90,7 @@ on_both! {
         }
     }
 
-    async fn row_25_to_30_and_50_all_wrong_settings_are_listed_and_nothing_is_written(cluster) {
+    async fn row_25_to_30_and_50_wrong_settings_are_listed_and_nothing_is_written(cluster) {
         let bed = Bed::new(cluster).await;
         let server = PiholeV6::start().await;
         bed.register("app", &["app.lan"]).await;
@@ -208,7 +208,7 @@ on_both! {
     }
 }
 
-/// Runs the demo with one folder of examples. They hold an installation too, which the demo leaves out.
+/// Runs the demo with one folder of examples. The folder has an installation too, which the demo leaves out.
 fn demo_of(examples: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let examples = format!("{}/../../examples/{examples}", env!("CARGO_MANIFEST_DIR"));
