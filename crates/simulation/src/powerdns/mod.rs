@@ -43,11 +43,16 @@ pub struct PowerDnsBed {
     model: Arc<Mutex<Model>>,
     /// Whether the operator publishes DNSEndpoints.
     endpoints: bool,
+    /// Bytes above which the list of endpoints has marks instead of lines.
+    packs_above: usize,
 }
 
+/// In every second seed, the list of endpoints has marks instead of lines from the third endpoint or so.
+const PACKS_ABOVE: usize = 60;
+
 /// The pace of the system: the usual one, and others that a restart may bring.
-fn pace(number: usize, endpoints: bool) -> Pace {
-    let usual = Pace { endpoints: endpoints.then(EndpointSource::default), ..Pace::default() };
+fn pace(number: usize, endpoints: bool, packs_above: usize) -> Pace {
+    let usual = Pace { endpoints: endpoints.then(EndpointSource::default), packs_above, ..Pace::default() };
     match number {
         1 => Pace { resync: Duration::from_secs(20), full_read: Duration::from_mins(3), ..usual },
         2 => Pace { zones_at_once: 1, ..usual },
@@ -303,7 +308,8 @@ impl Bed for PowerDnsBed {
         let model = Arc::new(Mutex::new(Model::new(world.clone())));
         let twin = Twin::new(world.clone(), model.clone());
         let endpoints = history.find(|action| (*action == Action::PublishEndpoints).then_some(())).is_some();
-        let bed = Arc::new(Self { world: world.clone(), client, twin, model, endpoints });
+        let packs_above = if history.seed.is_multiple_of(2) { PACKS_ABOVE } else { Pace::default().packs_above };
+        let bed = Arc::new(Self { world: world.clone(), client, twin, model, endpoints, packs_above });
         world.on_metadata(&bed, |bed, path| async move { bed.metadata_written(path).await });
         bed
     }
@@ -372,7 +378,8 @@ impl Bed for PowerDnsBed {
     }
 
     fn install(self: &Arc<Self>, operator: &mut Operator, process: &Process, number: usize) -> Box<dyn Any + Send> {
-        install_with(operator, Arc::new(Wire::new(&self.world, &self.twin, process)), pace(number, self.endpoints));
+        let pace = pace(number, self.endpoints, self.packs_above);
+        install_with(operator, Arc::new(Wire::new(&self.world, &self.twin, process)), pace);
         Box::new(())
     }
 

@@ -192,6 +192,14 @@ async fn items(bed: &PowerDnsBed, kind: &str) -> Vec<Item> {
     }
 }
 
+/// Characters of a mark, the short form of a line of the list of endpoints.
+const MARK: usize = 16;
+
+/// Whether a string of the list of endpoints has marks: a line has spaces.
+fn is_packed(line: &str) -> bool {
+    !line.contains(' ')
+}
+
 /// Checks everything.
 pub async fn check(bed: &Arc<PowerDnsBed>, moment: Moment) {
     let mut zones = items(bed, "Zone").await;
@@ -337,12 +345,30 @@ impl Look<'_> {
         let name = wish.key.1.strip_suffix(&format!(".{}", wish.key.0)).unwrap_or("@");
         let start = format!("{name} {} ", wish.key.2);
         let mut lines = holder.status["endpoints"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        if !lines.any(|line| line.starts_with(&start)) {
+        // Marks have no names, so they are counted (`marks`).
+        if !lines.any(|line| line.starts_with(&start) || is_packed(line)) {
             self.wrong(&format!("{}: {:?} of {} is served and not listed", holder.id, wish.key, wish.item.id));
         }
         let only = wish.item.spec["endpoints"].as_array().is_some_and(|endpoints| endpoints.len() == 1);
         if only && !wish.item.current {
             self.wrong(&format!("{}: served, but its status is {}", wish.item.id, wish.item.status));
+        }
+    }
+
+    /// A list without names has a mark for each record set that only endpoints ask for, and for no other.
+    fn marks(&self, holder: &Item, sets: &BTreeMap<Key, Set>) {
+        let lines = holder.status["endpoints"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let marks: usize = lines.filter(|line| is_packed(line)).map(|line| line.len() / MARK).sum();
+        let of_endpoints = |wish: &&Wish| wish.endpoint && sets.get(&wish.key) == Some(&wish.set);
+        let served: BTreeSet<&Key> = self.wishes_of(holder).filter(of_endpoints).map(|wish| &wish.key).collect();
+        let shared = |key: &&&Key| self.wishes_of(holder).any(|wish| !wish.endpoint && wish.key.1 == key.1);
+        let least = served.len() - served.iter().filter(shared).count();
+        if marks > 0 && !(least..=served.len()).contains(&marks) {
+            self.wrong(&format!(
+                "{}: {marks} endpoints are listed, and {least} to {} are served",
+                holder.id,
+                served.len()
+            ));
         }
     }
 
@@ -374,6 +400,9 @@ impl Look<'_> {
                 "{}: the status is Succeeded although its zone object does not hold the zone",
                 wish.item.id
             ));
+        }
+        if self.moment == Moment::Rest {
+            self.marks(holder, sets);
         }
         let mut names: BTreeMap<&str, BTreeMap<&str, Vec<&Wish>>> = BTreeMap::new();
         for wish in self.wishes_of(holder) {

@@ -170,7 +170,7 @@ fn a_record_in_place_is_listed_until_its_next_object_reports_it() {
 }
 
 #[test]
-fn a_line_of_a_refused_content_is_forgotten_when_no_object_asks_for_it() {
+fn a_line_of_a_refused_content_is_forgotten_when_its_object_loses_the_name() {
     let scene = |content: &str| {
         Scene::new()
             .object("alias", 1, "www", "CNAME", "web.example.org.", wrote("www", "CNAME", "web.example.org."))
@@ -182,7 +182,7 @@ fn a_line_of_a_refused_content_is_forgotten_when_no_object_asks_for_it() {
     };
     let key = RecordKey::new(zone().resolve("www").unwrap(), RecordType::A);
     let asked = scene("192.0.2.66");
-    assert_eq!((asked.forget, asked.memory.rejected.len()), (vec![], 1));
+    assert_eq!((asked.forget, asked.memory.rejected.len()), (vec![key.clone()], 1), "a later try lists it again");
     let other = scene("192.0.2.1");
     assert_eq!((other.forget, other.memory.rejected.len()), (vec![key], 0), "its object was deleted or changed");
 }
@@ -233,6 +233,25 @@ fn an_edit_of_the_type_before_the_status_is_written_is_one_atom() {
     assert_eq!(foreign.plan().forget, []);
     let gone = scene(json!({})).on_server("www", "TXT", "\"theirs\"");
     assert_eq!(gone.words(), "-www.example.com. A\nwww: CnameConflict\n");
+}
+
+#[test]
+fn an_old_type_gives_way_to_the_older_object_of_its_name() {
+    let scene = |more| {
+        Scene::new()
+            .object("alias", 1, "www", "CNAME", "web.example.org.", json!({}))
+            .object("www", 2, "www", "AAAA", "2001:db8::1", more)
+            .on_server("www", "TXT", "\"old\"")
+            .in_ledger("www", "TXT", "\"old\"")
+            .words()
+    };
+    let switch = "-www.example.com. TXT +www.example.com. CNAME (ledger) for alias\nwww: CnameConflict\n";
+    assert_eq!(scene(json!({})), switch);
+    assert_eq!(
+        scene(json!({ "metadata": { "generation": 2 } })),
+        switch,
+        "it may be the old type of the younger object"
+    );
 }
 
 #[test]

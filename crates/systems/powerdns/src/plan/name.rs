@@ -101,6 +101,15 @@ struct Heirs {
     in_place: BTreeSet<RecordKey>,
     /// Sets that are written now, and the atom that does it.
     written: BTreeMap<RecordKey, usize>,
+    /// Sets that the server refuses, and that are tried again.
+    refused: BTreeSet<RecordKey>,
+}
+
+impl Heirs {
+    /// Whether the line of a refused set saves a write: the set is tried again, and nothing else has the name meanwhile.
+    fn keep_refused(&self, key: &RecordKey) -> bool {
+        self.refused.contains(key) || (self.in_place.is_empty() && self.written.is_empty())
+    }
 }
 
 impl<'a> Place<'a> {
@@ -261,16 +270,21 @@ impl<'a> Place<'a> {
             |key: &&RecordKey| !self.unwanted.contains(*key) && !orphans.contains(*key) && !taken_over.contains(key);
         let foreign: BTreeSet<RecordKey> = self.there.keys().filter(stays).cloned().collect();
         let admission = admit(self.scope.zone, &candidates, &foreign);
-        // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written.
+        // An orphan may be the old type of an object that was edited; it stays while the new one cannot be written. It gives way to a set that is
+        // written now and cannot be beside it.
         let refused = |key: &RecordKey, record: &Record| {
             admission.refused.iter().any(|refused| refused.key == *key) || self.rejected(plan, key, record).is_some()
         };
         let waits = |record: &&Arc<Record>| self.scope.barred.is_some() && !record.identity.is_deleting();
         let barred = self.records.iter().filter(waits);
-        let refused = self.wants.iter().filter(|(key, record)| refused(key, record)).map(|(_, record)| record);
-        if let Some(record) = refused.chain(barred).find(|record| record.may_have_more()) {
-            self.kept = orphans.first().map(|old| (record.identity.uid.clone(), old.clone()));
-            orphans.clear();
+        let (refused, written): (Vec<_>, Vec<_>) = self.wants.iter().partition(|(key, record)| refused(key, record));
+        let mut waiting = refused.into_iter().map(|(_, record)| record).chain(barred);
+        if let Some(record) = waiting.find(|record| record.may_have_more()) {
+            let apex = self.name == self.scope.zone.name();
+            let gives_way = |old: &RecordKey| written.iter().any(|(key, _)| excludes(key.rtype, old.rtype, apex));
+            let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(orphans).into_iter().partition(gives_way);
+            self.kept = kept.into_iter().next().map(|old| (record.identity.uid.clone(), old));
+            *orphans = gone;
         }
         for refused in admission.refused {
             if let Some(record) = self.wants.remove(&refused.key) {
@@ -392,7 +406,8 @@ impl<'a> Place<'a> {
                 let found = self.unsaid(plan, &record);
                 plan.decided.push(RecordStatus { found, ..RecordStatus::carried(&record, Readiness::Failed(refusal)) });
                 self.unwanted.retain(|key| Some(key) != old.as_ref());
-                self.leave_alone(key);
+                self.leave_alone(key.clone());
+                heirs.refused.insert(key);
                 continue;
             }
             if let Some(old) = &old {
@@ -479,10 +494,10 @@ impl<'a> Place<'a> {
 impl Place<'_> {
     /// The line of an object that is not written now and has nothing on the server: a later try lists it again.
     fn idle_line(&self, plan: &Plan, record: &Record, heirs: &Heirs) -> Option<RecordKey> {
-        let of_object = record.endpoint.is_none() && !self.scope.shared;
-        let key = record.key().filter(|key| of_object && plan.memory.ledger.count(key) > 0)?;
+        let key = record.key().filter(|key| !self.scope.shared && plan.memory.ledger.count(key) > 0)?;
         let wanted = heirs.written.contains_key(&key) || heirs.in_place.contains(&key);
-        let needed = wanted || plan.memory.rejected.contains_key(&key) || plan.memory.is_ours_by_ledger(&key);
+        let refused = plan.memory.rejected.contains_key(&key) && heirs.keep_refused(&key);
+        let needed = wanted || refused || plan.memory.is_ours_by_ledger(&key);
         (!needed && !plan.forget.contains(&key)).then_some(key)
     }
 }
