@@ -193,11 +193,11 @@ macro_rules! fold {
     };
 }
 
-fold!(ClusterIdentity, put_identity, remove_identity, |status| Seen::of(&status.conditions));
+fold!(ClusterIdentity, put_identity, remove_identity, |status| Seen::of(&status.conditions).in_phase(status.phase));
 fold!(DNSConfiguration, put_configuration, remove_configuration, |status| Seen::of(&status.conditions));
 fold!(router::Gateway, put_gateway, remove_gateway, Seen::of_gateway);
 fold!(DNSPolicy, put_policy, remove_policy, Seen::of_policy);
-fold!(ServiceRoute, put_route, remove_route, |status| Seen::of(&status.conditions));
+fold!(ServiceRoute, put_route, remove_route, |status| Seen::of(&status.conditions).in_phase(status.phase));
 
 impl Index<Service> for RouterIndex {
     fn applied(&self, object: &Service) {

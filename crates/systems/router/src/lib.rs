@@ -194,6 +194,13 @@ impl System for RouterSystem {
         self.index.wanted(id, now)
     }
 
+    fn knows(&self, key: &RouterKey) -> bool {
+        match key {
+            RouterKey::Route(id) => self.index.lock().knows_route(id),
+            RouterKey::Cluster | RouterKey::Policies(_) | RouterKey::Gateway(_) | RouterKey::Target(_) => true,
+        }
+    }
+
     fn measure(&self, measured: Measured) {
         self.metrics.record(measured);
     }

@@ -112,6 +112,36 @@ impl Counts {
     }
 }
 
+/// The phase that a pass of this process decided, or else that of the status: a replica that does not lead has no other.
 fn phase<S>(known: &Known<S>) -> &'static str {
-    known.verdict.as_ref().and_then(|verdict| verdict.phase).unwrap_or("Pending")
+    known.verdict.as_ref().and_then(|verdict| verdict.phase).or(known.seen.phase).unwrap_or("Pending")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use signpost_apis::router::{DNSPolicy, Gateway, ServiceRoute};
+    use signpost_engine::{Index, Queue};
+
+    use crate::settings::RouterConfig;
+
+    fn read<K: serde::de::DeserializeOwned>(spec: &serde_json::Value, phase: Option<&str>) -> K {
+        let metadata = json!({ "name": "a", "namespace": "app" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } })).unwrap()
+    }
+
+    #[test]
+    fn objects_are_counted_by_their_status_where_no_pass_has_decided() {
+        let index = Arc::new(RouterIndex::new(Queue::new(), &RouterConfig::default()));
+        let route = json!({ "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "app" });
+        let gateway = json!({ "controller": "c", "credentialName": "s", "targetPostfix": "p" });
+        index.applied(&read::<ServiceRoute>(&route, Some("Active")));
+        index.applied(&read::<DNSPolicy>(&json!({}), Some("Inactive")));
+        index.applied(&read::<Gateway>(&gateway, None));
+        let counts = Counts { index: Arc::downgrade(&index), what: What::Objects };
+        let wanted = [("DNSPolicy", "Inactive"), ("Gateway", "Pending"), ("ServiceRoute", "Active")];
+        let wanted = wanted.map(|(kind, phase)| (vec![("kind", kind), ("phase", phase)], 1));
+        assert_eq!(counts.series(&index), Series::from(wanted));
+    }
 }

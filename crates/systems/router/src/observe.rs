@@ -67,10 +67,12 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
             let view = of_gateway(system, &world, id, base, memory);
             let istio = ObjectId::new::<IstioGateway>(id.namespace.as_deref(), &id.name);
             // Under the same lock, so that no other pass adds a host that this one is going to write.
-            match &view.gateway {
-                Some((_, spec)) => world.reserve_hosts(&istio, &spec.controller, &view.hosts),
-                None => world.reserve_hosts(&istio, "", &[]),
-            }
+            let (pods, hosts) = match &view.gateway {
+                Some((_, spec)) => (&*spec.controller, &*view.hosts),
+                None => ("", &[][..]),
+            };
+            world.note_waiting(id, pods, &view.waiting);
+            world.reserve_hosts(&istio, pods, hosts);
             Observed::Gateway(Box::new(view))
         }
         RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),

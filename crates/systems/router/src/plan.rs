@@ -64,19 +64,32 @@ impl Base {
 /// The state of a key between its passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Since when something that its records need is absent.
-    pub(crate) absent_since: Option<Timestamp>,
+    /// What is absent, and since when.
+    pub(crate) absent_since: Option<(Absent, Timestamp)>,
     /// What each external-dns has, or had, of the name: by the label of its controller.
     pub(crate) traces: BTreeMap<Arc<str>, target::Trace>,
     /// Whether these include what an earlier process reported.
     pub(crate) restored: bool,
 }
 
+/// Something whose absence is borne for a while. The time without one of these does not count for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The Gateway is deleted.
+    Gateway,
+    /// The Service is deleted.
+    Service,
+    /// The Service has no address.
+    Address,
+    /// Another Istio Gateway has a host.
+    Host,
+}
+
 impl Memory {
     /// Since when it is absent, and how much is left of the time for which that is borne; `None` when that time is over.
-    fn absent(&self, now: Timestamp, borne: Duration) -> (Option<Timestamp>, Option<Duration>) {
-        let since = self.absent_since.unwrap_or(now);
-        (Some(since), left(since, now, borne))
+    fn absent(&self, what: Absent, now: Timestamp, borne: Duration) -> (Option<(Absent, Timestamp)>, Option<Duration>) {
+        let since = self.absent_since.filter(|(before, _)| *before == what).map_or(now, |(_, since)| since);
+        (Some((what, since)), left(since, now, borne))
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod states;
 pub(crate) mod status;
 
 use signpost_engine::{
-    ChildError, Event, EventKind, Identity, ObjectId, Outcome, Report, RetryClass, Touched, WriteError,
+    ChildError, Event, EventKind, Identity, ObjectId, Outcome, Report, RetryClass, Touch, Touched, WriteError,
 };
 use signpost_planning::{Reason, Refusal};
 
@@ -52,6 +52,8 @@ pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
             if !taken.is_empty() {
                 report.statuses.push(Decision::Taken(taken));
             }
+            // A retry may be minutes away, and a pause of other objects of the key ends before that.
+            report.touches.extend(again.map(|after| (key, Touch::All, after)));
             report.outcome = Outcome::Retry { class, objects: Touched::All };
         }
     }

@@ -76,6 +76,12 @@ impl ClusterState {
         self.children.get(&id).is_some_and(|child| child.observed)
     }
 
+    /// Whether there is a route, or a DNSEndpoint that was made for it.
+    pub(crate) fn knows_route(&self, route: &Id) -> bool {
+        let owner = Owner::Route(route.clone());
+        self.routes.contains_key(route) || self.by_owner.contains_key(&owner) || self.may_be_unreadable(&owner)
+    }
+
     /// The children of an owner, in order; none while it perhaps cannot be read, so that they are kept.
     pub(crate) fn children_of(&self, owner: &Owner) -> impl Iterator<Item = (&Id, &ChildFacts)> {
         let ids = self.by_owner.get(owner).filter(|_| !self.may_be_unreadable(owner));

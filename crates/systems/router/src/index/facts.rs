@@ -64,10 +64,11 @@ pub(crate) struct Known<S> {
     pub(crate) surplus: Option<bool>,
 }
 
-/// The conditions that the API server has, what a DNSPolicy selects and which records a Gateway has according to it.
+/// The conditions and the phase that the API server has, what a DNSPolicy selects and which records a Gateway has according to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     conditions: Vec<SeenCondition>,
+    pub(crate) phase: Option<&'static str>,
     pub(crate) selected: Option<Selected>,
     /// The record type of a Gateway.
     pub(crate) class: Option<Class>,
@@ -92,17 +93,23 @@ impl Seen {
             reason: condition.reason.as_str().into(),
             since: condition.last_transition_time.0,
         };
-        Self { conditions: conditions.iter().map(seen).collect(), selected: None, class: None }
+        Self { conditions: conditions.iter().map(seen).collect(), ..Self::default() }
+    }
+
+    /// The same with a phase.
+    pub(crate) fn in_phase(self, phase: Option<router::Phase>) -> Self {
+        Self { phase: phase.map(router::Phase::as_str), ..self }
     }
 
     pub(crate) fn of_gateway(status: &router::GatewayStatus) -> Self {
         let class = status.record_type.as_deref().and_then(Class::of_record_type);
-        Self { class, ..Self::of(&status.conditions) }
+        Self { class, ..Self::of(&status.conditions).in_phase(status.phase) }
     }
 
     pub(crate) fn of_policy(status: &router::DNSPolicyStatus) -> Self {
         let selected = status.active.map(|active| (active, status.active_controllers.clone()));
-        Self { selected, ..Self::of(&status.conditions) }
+        let phase = status.phase.map(router::PolicyPhase::as_str);
+        Self { phase, selected, ..Self::of(&status.conditions) }
     }
 
     /// Since when the condition has this status; `now` when it has another one.
@@ -114,6 +121,11 @@ impl Seen {
     /// Whether there is a condition of the type.
     pub(crate) fn has_type(&self, type_: &str) -> bool {
         self.conditions.iter().any(|seen| *seen.type_ == *type_)
+    }
+
+    /// Whether the condition of this type has this reason.
+    pub(crate) fn has(&self, type_: &str, reason: &str) -> bool {
+        self.conditions.iter().any(|seen| *seen.type_ == *type_ && *seen.reason == *reason)
     }
 
     /// Whether a condition has this reason.

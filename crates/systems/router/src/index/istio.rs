@@ -2,7 +2,7 @@
 //!
 //! A host is added to an Istio Gateway only when no other one of the same pods has it: Istio drops a whole server for one duplicate host.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use signpost_apis::{
@@ -178,12 +178,25 @@ impl ClusterState {
         self.reserved.begin(istio, controller, hosts);
     }
 
-    /// That pass has ended. Other Gateways of the pods may wait for a host that it gave up.
+    /// A pass of a Gateway leaves these hosts out, because other Istio Gateways of its pods have them, or are about to.
+    pub(crate) fn note_waiting(&mut self, gateway: &Id, pods: &str, left_out: &[(Fqdn, ObjectId)]) {
+        let reserves = |(host, other): &&(Fqdn, ObjectId)| self.reserved.has(other, pods, host_digest(host.undotted()));
+        let others: BTreeSet<ObjectId> = left_out.iter().filter(reserves).map(|(_, other)| other.clone()).collect();
+        if others.is_empty() {
+            self.waiting.remove(gateway);
+        } else {
+            self.waiting.insert(gateway.clone(), others);
+        }
+    }
+
+    /// That pass has ended. Gateways that wait for a host that it gave up are decided again, and no others: two that are refused would
+    /// otherwise touch each other without end.
     pub(crate) fn release_hosts(&mut self, gateway: &ObjectId, end: End, touches: &mut Touches) {
         let istio = ObjectId::new::<IstioGateway>(gateway.namespace.as_deref(), &gateway.name);
         let freed = self.reserved.end(&istio, end);
         let of_pods = self.gateways.values().filter(|other| freed.contains(&other.spec.controller));
-        let others = of_pods.map(|other| &other.identity.id).filter(|other| ***other != *gateway);
+        let waits = |other: &&Id| self.waiting.get(*other).is_some_and(|others| others.contains(&istio));
+        let others = of_pods.map(|other| &other.identity.id).filter(waits);
         touches.now.extend(others.cloned().map(RouterKey::Gateway));
     }
 
@@ -210,7 +223,9 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{facts::Seen, known};
     use serde_json::json;
+    use signpost_engine::Identity;
 
     fn facts(selector: &str, port: u16, hosts: &[&str]) -> IstioFacts {
         let gateway: IstioGateway = serde_json::from_value(json!({
@@ -241,6 +256,66 @@ mod tests {
         assert!(!waits(&[("mine", facts("x", 443, &["a.example.com"]))]), "its own");
         let both = [("mine", facts("x", 443, &["a.example.com"])), ("other", facts("x", 443, &["a.example.com"]))];
         assert!(!waits(&both), "what it has is not taken from it");
+    }
+
+    fn istio(name: &str) -> ObjectId {
+        ObjectId::new::<IstioGateway>(Some("infra"), name)
+    }
+
+    /// Gateways of the same pods.
+    fn with_gateways(names: &[&str]) -> (ClusterState, Vec<Id>, GatewaySpec) {
+        let mut world = ClusterState::of_tests();
+        let spec: GatewaySpec =
+            serde_json::from_value(json!({ "controller": "x", "credentialName": "c", "targetPostfix": "p" })).unwrap();
+        let put = |name: &&str| {
+            let gateway: router::Gateway = serde_json::from_value(json!({
+                "metadata": { "name": name, "namespace": "infra" }, "spec": spec,
+            }))
+            .unwrap();
+            let identity = Identity::of(&gateway);
+            let id = identity.id.clone();
+            world.put_gateway(known(identity, gateway.spec, Seen::default()), &mut Touches::default());
+            id
+        };
+        let ids = names.iter().map(put).collect();
+        (world, ids, spec)
+    }
+
+    /// The keys that are decided again when a pass ends.
+    fn ended(world: &mut ClusterState, gateway: &Id, end: End) -> BTreeSet<RouterKey> {
+        let mut touches = Touches::default();
+        world.release_hosts(gateway, end, &mut touches);
+        touches.now
+    }
+
+    #[test]
+    fn gateways_of_the_same_pods_that_are_refused_do_not_touch_each_other() {
+        let (mut world, ids, _) = with_gateways(&["a", "b"]);
+        for round in 0..3 {
+            for id in &ids {
+                let host = Fqdn::parse(&format!("{}.example.com", id.name)).unwrap();
+                world.note_waiting(id, "x", &[]);
+                world.reserve_hosts(&istio(&id.name), "x", &[host]);
+                assert_eq!(ended(&mut world, id, End::Refused), BTreeSet::new(), "{id}, round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gateway_is_touched_when_a_host_that_it_waits_for_is_given_up() {
+        let (mut world, ids, spec) = with_gateways(&["a", "b", "c"]);
+        let host = Fqdn::parse("moves.example.com").unwrap();
+        world.reserve_hosts(&istio("a"), "x", std::slice::from_ref(&host));
+        assert_eq!(ended(&mut world, &ids[0], End::Written), BTreeSet::new());
+        // The route has moved to the second Gateway. Its pass is the first one.
+        let left_out = world.hosts_elsewhere(&istio("b"), &spec, std::iter::once(&host));
+        assert_eq!(left_out, [(host, istio("a"))]);
+        world.note_waiting(&ids[1], "x", &left_out);
+        world.reserve_hosts(&istio("a"), "x", &[]);
+        assert_eq!(ended(&mut world, &ids[0], End::Unanswered), BTreeSet::new(), "it may still have the host");
+        assert_eq!(ended(&mut world, &ids[0], End::Written), BTreeSet::from([RouterKey::Gateway(ids[1].clone())]));
+        world.note_waiting(&ids[1], "x", &[]);
+        assert!(world.waiting.is_empty());
     }
 
     #[test]

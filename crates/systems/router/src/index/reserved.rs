@@ -112,6 +112,11 @@ impl Reserved {
         freed
     }
 
+    /// Whether this Istio Gateway has the host for these pods, or is about to.
+    pub(super) fn has(&self, istio: &ObjectId, pods: &str, host: u64) -> bool {
+        self.0.get(istio).is_some_and(|hosts| hosts.has(pods, host))
+    }
+
     /// Another Istio Gateway of these pods that has the host, or is about to.
     pub(super) fn elsewhere(&self, istio: &ObjectId, pods: &str, host: u64) -> Option<&ObjectId> {
         self.0.iter().find(|(other, hosts)| *other != istio && hosts.has(pods, host)).map(|(other, _)| other)

@@ -82,6 +82,8 @@ pub(crate) struct ClusterState {
     pub(crate) istio: BTreeMap<ObjectId, IstioFacts>,
     /// The hosts that passes write into Istio Gateways.
     pub(super) reserved: Reserved,
+    /// The Gateways that left a host out in their last pass because a pass of another one reserves it, and the Istio Gateways of these.
+    pub(super) waiting: BTreeMap<Id, BTreeSet<ObjectId>>,
     /// The routes of a Gateway, whether it exists or not.
     pub(crate) by_gateway: BTreeMap<Id, BTreeSet<Id>>,
     pub(crate) hosts: Claims<Fqdn, Id>,
@@ -119,6 +121,7 @@ impl ClusterState {
             by_owner: BTreeMap::new(),
             istio: BTreeMap::new(),
             reserved: Reserved::default(),
+            waiting: BTreeMap::new(),
             by_gateway: BTreeMap::new(),
             hosts: Claims::new(),
             targets: BTreeMap::new(),

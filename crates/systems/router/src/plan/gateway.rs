@@ -18,7 +18,7 @@ use crate::{
         facts::{GATEWAY, ISTIO, Id},
         istio::{HTTPS, Written},
     },
-    plan::{Base, Blame, Memory, Plan, names, proof},
+    plan::{Absent, Base, Blame, Memory, Plan, names, proof},
     report::{
         states::State,
         status::{Decision, Detail, ObjectStatus, READY, Reported},
@@ -131,7 +131,8 @@ fn delete_orphan(view: &View, now: Timestamp, plan: &mut Plan) {
     if !view.orphaned {
         return;
     }
-    (plan.memory.absent_since, plan.again) = view.memory.absent(now, view.base.settings.withdraw_after);
+    (plan.memory.absent_since, plan.again) =
+        view.memory.absent(Absent::Gateway, now, view.base.settings.withdraw_after);
     if plan.again.is_none() {
         let labels = proof([(GATEWAY, &names::label_value(&view.id.name))], None);
         plan.withdraw.push(Child::new::<IstioGateway>(view.id.namespace.as_deref(), &view.id.name, labels));
@@ -163,7 +164,7 @@ fn give_up(view: &View, child: Child, plan: &mut Plan) {
 /// The report about hosts that another Istio Gateway keeps for too long.
 fn waits(view: &View, now: Timestamp, plan: &mut Plan) -> Option<Refusal> {
     let (host, other) = view.waiting.first()?;
-    (plan.memory.absent_since, plan.again) = view.memory.absent(now, HAND_OVER);
+    (plan.memory.absent_since, plan.again) = view.memory.absent(Absent::Host, now, HAND_OVER);
     if plan.again.is_some() {
         return None;
     }

@@ -25,7 +25,7 @@ use crate::{
         RouterKey,
         facts::{Class, GATEWAY_SERVICE, ISTIO_CONTROLLER, Id, Points, RESOURCE_TYPE, TARGET_POSTFIX, Target},
     },
-    plan::{Base, Blame, Memory, Plan, endpoint, names, proof},
+    plan::{Absent, Base, Blame, Memory, Plan, endpoint, names, proof},
     report::{
         states::{State, Why},
         status::{Decision, TargetVerdict},
@@ -158,7 +158,7 @@ fn without_gateway(view: &View, now: Timestamp, plan: &mut Plan) {
         Some(holder) if holder.changing => empty(view, plan),
         // Where nothing replaces it yet, the name is kept until then, however long that takes.
         Some(_) => plan.withdraw = replaced(view),
-        None => withdraw_absent(view, now, |_| true, plan),
+        None => withdraw_absent(view, Absent::Gateway, now, |_| true, plan),
     }
 }
 
@@ -183,7 +183,7 @@ fn obstructed(view: &View, obstacle: Obstacle, controller: &str, now: Timestamp,
             refused(refusal)
         }
         Obstacle::NoService => {
-            withdraw_absent(view, now, |child| !child.has_service, plan);
+            withdraw_absent(view, Absent::Service, now, |child| !child.has_service, plan);
             waits(format!(
                 "no Service of type LoadBalancer has the label istio={controller}, or is named {controller} in the namespace of the Gateway"
             ))
@@ -224,7 +224,8 @@ fn choose<'a>(view: &'a View, now: Timestamp, plan: &mut Plan) -> Option<&'a Ser
     if !service.points.is_empty() {
         return Some(service);
     }
-    (plan.memory.absent_since, plan.again) = view.memory.absent(now, view.base.settings.withdraw_after);
+    (plan.memory.absent_since, plan.again) =
+        view.memory.absent(Absent::Address, now, view.base.settings.withdraw_after);
     Some(if plan.again.is_some() { service } else { next })
 }
 
@@ -470,12 +471,12 @@ fn without_publisher(view: &View) -> Vec<Child> {
 }
 
 /// Deletes DNSEndpoints whose Gateway or Service is deleted, once it has been so for long enough: a replaced object is back by then.
-fn withdraw_absent(view: &View, now: Timestamp, which: impl Fn(&ChildView) -> bool, plan: &mut Plan) {
+fn withdraw_absent(view: &View, what: Absent, now: Timestamp, which: impl Fn(&ChildView) -> bool, plan: &mut Plan) {
     let children: Vec<&ChildView> = view.children.iter().filter(|child| which(child)).collect();
     if children.is_empty() {
         return;
     }
-    (plan.memory.absent_since, plan.again) = view.memory.absent(now, view.base.settings.withdraw_after);
+    (plan.memory.absent_since, plan.again) = view.memory.absent(what, now, view.base.settings.withdraw_after);
     if plan.again.is_none() {
         plan.withdraw = children.into_iter().map(|child| to_delete(&view.target, child)).collect();
     }

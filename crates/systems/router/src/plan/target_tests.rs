@@ -3,15 +3,16 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use signpost_apis::{externaldns::DnsEndpoint, service::Service};
-use signpost_engine::{ObjectId, Proof};
+use signpost_engine::{ChildError, ObjectId, Outcome, Proof, RetryClass, Touch};
 
 use crate::{
+    apply::ApplyResult,
     index::facts::{Class, Points, Target},
     plan::{
         Memory, Plan, names, target,
         tests::{at, base, identity_of},
     },
-    report::status::Decision,
+    report::{report, status::Decision},
 };
 
 #[test]
@@ -231,6 +232,36 @@ fn a_load_balancer_without_an_address_keeps_the_name_for_a_while() {
     }
     view.service = target_view(Some(addresses()), None).service;
     assert_eq!(target::plan(&view, at(61)).memory.absent_since, None, "it has an address again");
+}
+
+#[test]
+fn time_without_an_address_does_not_count_for_a_deleted_gateway() {
+    let mut view = target_view(Some(Points::default()), Some((Class::Addresses, true, true)));
+    view.next = Some(service("other", addresses()));
+    view.memory = target::plan(&view, at(0)).memory;
+    view.controller = None;
+    let plan = target::plan(&view, at(59));
+    assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))));
+    view.memory = plan.memory;
+    assert_eq!(target::plan(&view, at(119)).withdraw.len(), 1);
+}
+
+#[test]
+fn a_pause_ends_in_time_although_another_controller_is_refused() {
+    let plan = target::plan(&target_view(Some(alias()), Some((Class::Empty, true, true))), at(0));
+    let (key, pause) = (plan.key.clone(), Duration::from_mins(2));
+    assert_eq!(plan.again, Some(pause));
+    let taken = ObjectId::new::<DnsEndpoint>(Some("infra"), "foreign");
+    let errors = vec![ChildError::NotOurs { id: taken, proof: String::new() }];
+    let report = report(ApplyResult {
+        plan,
+        errors,
+        written: 0,
+        deleted: Vec::new(),
+        measured: crate::metrics::Measured::default(),
+    });
+    assert_eq!(report.touches, [(key, Touch::All, pause)]);
+    assert!(matches!(report.outcome, Outcome::Retry { class: RetryClass::Slow, .. }), "a retry may be later");
 }
 
 #[test]

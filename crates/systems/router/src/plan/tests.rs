@@ -11,7 +11,7 @@ use signpost_engine::{Finalizers, Identity, ObjectId, Proof};
 
 use crate::{
     plan::{
-        Base, cluster, names,
+        Absent, Base, Memory, cluster, gateway, names,
         policy::{self, Selection, select},
         route,
         singleton::{Place, Vacant},
@@ -254,6 +254,28 @@ fn names_that_are_not_label_values_and_unusual_names_are_both_reported() {
     assert_eq!(reasons, ["LabelDiffers", "UnusualName"]);
     let message = &verdict.notices[0].message;
     assert!(message.contains(&format!("router.io/region={}", names::label_value("West Europe"))), "{message}");
+}
+
+#[test]
+fn time_without_a_host_does_not_count_for_a_deleted_gateway() {
+    let mut view = gateway::View {
+        id: Arc::new(ObjectId::new::<signpost_apis::router::Gateway>(Some("infra"), "gw")),
+        base: base(&["weu"], &[]),
+        installed: true,
+        may_delete: true,
+        orphaned: true,
+        gateway: None,
+        hosts: Vec::new(),
+        waiting: Vec::new(),
+        left_out: 0,
+        written: None,
+        // Another Istio Gateway had one of its hosts.
+        memory: Memory { absent_since: Some((Absent::Host, at(0))), ..Memory::default() },
+    };
+    let plan = gateway::plan(&view, at(100));
+    assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))));
+    view.memory = plan.memory;
+    assert_eq!(gateway::plan(&view, at(160)).withdraw.len(), 1);
 }
 
 #[test]

@@ -203,11 +203,12 @@ fn wanted<S>(known: &Known<S>, target: Option<&TargetVerdict>, mut fields: Value
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    // A refusal that the object has already was reported when it was written. Notices share a condition, so they are reported together.
-    let new = |refusal: &&Refusal| !known.seen.has_reason(refusal.reason.as_str());
-    let second = target.and_then(|target| target.refusal.as_ref());
-    let refusals = verdict.refusal.iter().chain(second).filter(new);
-    let begun = notices.first().is_some_and(new);
+    // A refusal that a condition has already was reported when it was written. Notices share a condition, so they are reported together.
+    let new = |type_: &str, refusal: &Refusal| !known.seen.has(type_, refusal.reason.as_str());
+    let of = |refusal: &&Refusal| verdict.conditions.iter().all(|reported| new(reported.type_, refusal));
+    let second = target.and_then(|target| target.refusal.as_ref()).filter(|refusal| new(DNS_READY, refusal));
+    let refusals = verdict.refusal.iter().filter(of).chain(second);
+    let begun = notices.first().is_some_and(|notice| new(NOTICE, notice));
     let refusals = refusals.chain(notices.into_iter().filter(|_| begun)).cloned().collect();
     Some(Wanted { status: Some(fields), refusals, ..Wanted::nothing(known.identity.clone()) })
 }
@@ -219,33 +220,68 @@ mod tests {
     use signpost_apis::router::Gateway;
     use signpost_planning::Reason;
 
-    #[test]
-    fn every_refusal_of_an_object_is_reported_once() {
+    fn refusal(reason: Reason) -> Refusal {
+        Refusal::new(reason, reason.as_str())
+    }
+
+    fn refused(reason: Reason) -> ObjectStatus {
+        ObjectStatus::refused(Some("Failed"), refusal(reason), Detail::None)
+    }
+
+    fn refused_target(reason: Reason, notice: Option<Reason>) -> TargetVerdict {
+        TargetVerdict {
+            ready: false,
+            reason: reason.into(),
+            message: String::new(),
+            refusal: Some(refusal(reason)),
+            addresses: Vec::new(),
+            host: None,
+            class: None,
+            notice: notice.map(refusal),
+        }
+    }
+
+    /// A Gateway without a status.
+    fn gateway(verdict: ObjectStatus) -> Known<GatewaySpec> {
         let gateway: Gateway = serde_json::from_value(json!({
             "metadata": { "name": "gw", "namespace": "infra" },
             "spec": { "controller": "c", "credentialName": " ", "targetPostfix": "p" },
         }))
         .unwrap();
-        let refusal = |reason: Reason| Refusal::new(reason, reason.as_str());
-        let mut verdict = ObjectStatus::refused(Some("Failed"), refusal(Reason::ValidationFailed), Detail::None);
-        verdict.notices = vec![refusal(Reason::HostConflict)];
-        let target = TargetVerdict {
-            ready: false,
-            reason: Reason::NameTaken.into(),
-            message: String::new(),
-            refusal: Some(refusal(Reason::NameTaken)),
-            addresses: Vec::new(),
-            host: None,
-            class: None,
-            notice: Some(refusal(Reason::TxtNameTooLong)),
-        };
-        let mut known = Known {
+        Known {
             identity: Identity::of(&gateway),
             spec: gateway.spec.into(),
             seen: Seen::default(),
             verdict: Some(verdict.into()),
             surplus: None,
+        }
+    }
+
+    #[test]
+    fn a_reason_that_another_condition_has_already_is_reported_too() {
+        let reported = |known: &Known<GatewaySpec>, target: &TargetVerdict| {
+            let wanted = of_gateway(known, Some(target), Timestamp::UNIX_EPOCH).unwrap();
+            let seen = wanted.status.unwrap()["conditions"].clone();
+            (wanted.refusals.len(), Seen::of(&serde_json::from_value::<Vec<_>>(seen).unwrap()))
         };
+        // A foreign Istio Gateway has the name, and then a foreign DNSEndpoint too.
+        let mut known = gateway(refused(Reason::NameTaken));
+        let (count, seen) = reported(&known, &refused_target(Reason::KindNotInstalled, None));
+        assert_eq!(count, 2);
+        known.seen = seen;
+        let target = refused_target(Reason::NameTaken, Some(Reason::NameTaken));
+        let (count, seen) = reported(&known, &target);
+        assert_eq!(count, 2, "that of DNSReady and that of Notice");
+        known.seen = seen;
+        assert_eq!(reported(&known, &target).0, 0, "it has them");
+    }
+
+    #[test]
+    fn every_refusal_of_an_object_is_reported_once() {
+        let mut verdict = refused(Reason::ValidationFailed);
+        verdict.notices = vec![refusal(Reason::HostConflict)];
+        let target = refused_target(Reason::NameTaken, Some(Reason::TxtNameTooLong));
+        let mut known = gateway(verdict);
         let wanted = of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap();
         let reasons: Vec<Reason> = wanted.refusals.iter().map(|refusal| refusal.reason).collect();
         assert_eq!(

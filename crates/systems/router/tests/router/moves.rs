@@ -144,6 +144,24 @@ on_both! {
         assert_eq!(*duplicates.lock().unwrap(), [""; 0]);
     }
 
+    async fn gateways_of_the_same_pods_that_are_refused_come_to_rest(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.second_gateway("second").await;
+        // As Istio's webhook rejects an object.
+        rig.proxy.add(Rule::every(Fault::status(400)).method(http::Method::PATCH).path("networking.istio.io"));
+        rig.route("api").await;
+        rig.route_in(&rig.app, "web-route", "web", "second").await;
+        for name in ["gw", "second"] {
+            rig.until_refused("Gateway", &rig.infra, name, "Ready", "IstioGatewayGenerationFailed").await;
+        }
+        rig.at_rest().await;
+        // What is accepted again is written with the next change.
+        rig.proxy.clear();
+        rig.route("more").await;
+        rig.until_hosts("gw", &[&host("api"), &host("more")]).await;
+    }
+
     async fn a_gateway_that_is_being_deleted_gives_up_hosts_that_moved(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
