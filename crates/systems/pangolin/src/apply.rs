@@ -12,7 +12,7 @@ use signpost_provider_pangolin::{ErrorClass, PangolinError, ResourceId, Stored};
 
 use crate::PangolinSystem;
 use crate::index::{Claimant, IngressId, Key};
-use crate::plan::api::{Ensure, ingress_mark};
+use crate::plan::api::{Doomed, Ensure, ingress_mark};
 use crate::plan::crd::{CrdPlan, DoomedChild};
 use crate::plan::refusals::{About, HostRefusal};
 use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
@@ -144,15 +144,25 @@ impl ApplyResult {
         }
     }
 
-    /// A host that has no resource.
+    /// A host that is not exposed.
     fn drop_host(&mut self, host: &str) {
         self.hosts.iter_mut().for_each(|hosts| hosts.retain(|known| known != host));
     }
 
-    /// Resources that were not tried: those of them that do not exist are not exposed.
+    /// Resources that were not tried: those of them that answer nothing are not exposed.
     fn forget_unmade(&mut self, rest: &[Ensure]) {
-        for ensure in rest.iter().filter(|ensure| ensure.current.is_none()) {
+        for ensure in rest.iter().filter(|ensure| !ensure.served) {
             self.drop_host(ensure.settings.host.undotted());
+        }
+    }
+
+    /// Hosts whose resources are deleted only after all others of the Ingress are made.
+    fn stay_public(&mut self, delete: &[Doomed]) {
+        for Doomed { host, .. } in delete.iter().filter(|doomed| !doomed.twice) {
+            let message = format!(
+                "{host} stays public until every host of the Ingress is made, since it may be replaced by one of them; see why they fail, or delete it in the dashboard"
+            );
+            self.refusals.push(About::host(host).refuse(Reason::StillExposed, message));
         }
     }
 
@@ -293,7 +303,7 @@ impl PangolinSystem {
             // Their replacement is not there yet.
             return;
         }
-        for DoomedChild { name, uid, host, handed_over } in delete {
+        for DoomedChild { name, uid, host, handed_over, leftover } in delete {
             // The Ingresses may have changed since this was planned.
             if self.index.is_wanted_again(&id, &host, applied.asked.as_deref())
                 || (handed_over && !self.index.is_exposed_by_another(&id, &host))
@@ -305,11 +315,17 @@ impl PangolinSystem {
             owner.uid = uid;
             let child = Child::new::<PangolinResource>(namespace, &name, Proof::Owner(Box::new(owner)));
             match self.writer.delete_child(&child).await {
-                Ok(ChildDeleted::Asked) => {
-                    applied.managed = applied.managed.saturating_sub(1);
-                    applied.changed(What::Deleted, &host, name);
+                Ok(deleted) => {
+                    if let Some(note) = leftover {
+                        applied.notes.push(note);
+                        applied.memory.left.insert(name.clone());
+                    }
+                    if deleted == ChildDeleted::Asked {
+                        applied.managed = applied.managed.saturating_sub(1);
+                        applied.changed(What::Deleted, &host, name);
+                    }
                 }
-                Ok(ChildDeleted::Absent) | Err(ChildError::NotOurs { .. }) => {}
+                Err(ChildError::NotOurs { .. }) => {}
                 Err(error) => applied.fail(error.to_string(), (&error).into()),
             }
         }

@@ -178,6 +178,12 @@ impl PangolinIndex {
         self.lock().outcomes.get(id).cloned().unwrap_or_default()
     }
 
+    /// Whether there is an Ingress, or a PangolinResource that was made for it.
+    pub(crate) fn knows(&self, id: &IngressId) -> bool {
+        let state = self.lock();
+        state.claimants.contains_key(id) || state.unreadable.contains(id) || state.children.contains_key(id)
+    }
+
     /// Stores the hosts that belong into the status of an Ingress, unless it was deleted meanwhile.
     pub(crate) fn set_exposed(&self, identity: Identity, hosts: Vec<String>) -> IngressId {
         let id = identity.id.clone();

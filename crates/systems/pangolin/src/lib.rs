@@ -236,6 +236,13 @@ impl System for PangolinSystem {
         self.index.wanted(id)
     }
 
+    fn knows(&self, key: &Key) -> bool {
+        match key {
+            Key::Sweep => true,
+            Key::Ingress(id) => self.index.knows(id),
+        }
+    }
+
     fn measure(&self, measured: Measured) {
         self.index.settle(&measured);
         self.metrics.record(measured);

@@ -50,7 +50,7 @@ pub struct Memory {
     pub(crate) waiting: bool,
     /// The resources of Pangolin, as last read or written (direct mode).
     pub(crate) known: BTreeMap<ResourceId, Stored>,
-    /// Hosts with a resource of this Ingress that is enabled, as last listed (direct mode).
+    /// Hosts with a resource of this Ingress that answers requests, as last listed (direct mode).
     pub(crate) exposed: BTreeSet<String>,
     /// The host that is exposed instead of the one in the rule, where that was reported.
     pub(crate) moved: Option<String>,
@@ -428,6 +428,9 @@ fn decide_resources<'a>(
     let (exposures, view) = (input.exposures, input.view);
     memory.left.clear();
     memory.exposed = api::public_hosts(view, input.id);
+    // What another Ingress took over, or others deleted, is not ours to report.
+    let own: BTreeSet<ResourceId> = api::own(view, input.id).map(|listed| listed.id).collect();
+    memory.known.retain(|id, _| own.contains(id));
     if let Some(claimant) = wanted.map(|wanted| &*wanted.claimant) {
         (input.applied, input.restored) = (claimant.applied.as_deref(), claimant.restored);
     }

@@ -1,6 +1,7 @@
 //! The exposed hosts of an Ingress as names of the inventory. Pangolin answers for them, so they have no expected values.
 //!
-//! What the last pass of this process found counts. In crd mode, a PangolinResource that is ready counts on every replica.
+//! What the last pass of this process found counts. In crd mode, a PangolinResource that is ready and has a target counts on every
+//! replica.
 
 use jiff::Timestamp;
 use signpost_engine::Project;
@@ -21,15 +22,16 @@ impl Project<Key> for PangolinSystem {
         let provenance = wanted_by(id, &claimant.identity.uid, NAME);
         let entries = claimed.iter().map(|host| {
             let is_ready = |child: &ChildFacts| {
-                matches!(child.state, ChildState::Ready { .. })
+                matches!(child.state, ChildState::Ready { targets: true, .. })
                     && child.host.as_deref() == Some(host.undotted())
                     && !child.deleting
             };
-            let published = outcome.hosts.contains(host) || children.values().any(is_ready);
             let owned = taken
                 .get(host)
                 .map(|owner| Refusal::new(Reason::HostTaken, format!("{host} is owned by {owner}, which is older")));
             let refusal = owned.or_else(|| of_host(&outcome.refusals, host).cloned());
+            let elsewhere = refusal.as_ref().is_some_and(|refusal| refusal.reason == Reason::ResourceWrongHost);
+            let published = outcome.hosts.contains(host) || !elsewhere && children.values().any(is_ready);
             let entry = Entry::new(host.clone(), None, provenance.clone());
             entry_of(entry, &claimant.identity, published, refusal.as_ref())
         });

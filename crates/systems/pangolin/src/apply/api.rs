@@ -122,11 +122,15 @@ impl PangolinSystem {
             return Vec::new();
         }
         applied.read = !ensure.is_empty();
+        let before = applied.refusals.len();
         let (complete, refused) = self.ensure_all(pangolin, ensure, until, applied).await;
         if !complete || !refused.is_empty() {
             applied.memory.applied = NOTHING;
         }
         if !complete {
+            if applied.refusals.len() > before {
+                applied.stay_public(&delete);
+            }
             return refused;
         }
         if !blocked && refused.is_empty() && !digest.is_empty() {
@@ -173,7 +177,7 @@ impl PangolinSystem {
                 return (false, refused);
             }
             let host = ensure.settings.host.clone();
-            let (current, overlap) = (ensure.current, ensure.overlap.clone());
+            let (current, served, overlap) = (ensure.current, ensure.served, ensure.overlap.clone());
             let ensured = self.ensure(pangolin, ensure, applied).await;
             if self.is_handed_over(&applied.key, host.undotted()) {
                 // Its owner may have found it as wanted before this pass wrote to it.
@@ -181,10 +185,12 @@ impl PangolinSystem {
             }
             let Err(error) = ensured else { continue };
             let name = host.undotted();
-            match current {
+            if let Some(id) = current {
                 // The known state may be wrong.
-                Some(id) => drop(applied.memory.known.remove(&id)),
-                None => applied.drop_host(name),
+                applied.memory.known.remove(&id);
+            }
+            if !served {
+                applied.drop_host(name);
             }
             if matches!(
                 error,
@@ -413,7 +419,7 @@ impl PangolinSystem {
         ensure: Ensure,
         applied: &mut ApplyResult,
     ) -> Result<(), PangolinError> {
-        let Ensure { new, settings, targets, current, known, mark, overlap: _ } = ensure;
+        let Ensure { new, settings, targets, current, known, mark, served: _, overlap: _ } = ensure;
         let created = current.is_none();
         let _turn = self.turn(settings.host.undotted()).await;
         if self.is_handed_over(&applied.key, settings.host.undotted()) {

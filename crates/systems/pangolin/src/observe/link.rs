@@ -23,6 +23,8 @@ const LONGEST: Duration = Duration::from_mins(1);
 pub(crate) struct Link {
     pub(crate) pangolin: Arc<dyn Pangolin>,
     down: Mutex<Option<Down>>,
+    /// Held by the caller that asks.
+    asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -34,7 +36,7 @@ struct Down {
 
 impl Link {
     pub(crate) fn new(pangolin: Arc<dyn Pangolin>) -> Self {
-        Self { pangolin, down: Mutex::default() }
+        Self { pangolin, down: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
     fn down(&self) -> MutexGuard<'_, Option<Down>> {
@@ -43,6 +45,7 @@ impl Link {
 
     /// Domains, sites and resources, from lists that are at most so old where it matters.
     pub(crate) async fn read(&self, age: Duration) -> Result<Lists, PangolinError> {
+        let _asking = self.asking.lock().await;
         if let Some(down) = self.down().as_ref().filter(|down| Instant::now() < down.until) {
             return Err(down.error.clone());
         }
@@ -109,3 +112,42 @@ impl Link {
 
 /// Domains, sites and resources.
 pub(crate) type Lists = (Arc<[Domain]>, Arc<[Site]>, Arc<[Listed]>);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+    use futures::future::{BoxFuture, join_all};
+    use signpost_provider_pangolin::{
+        Connection, Incoming, Outgoing, PangolinClient, Secret, Transport, parse_base_url,
+    };
+
+    use super::*;
+
+    /// A server that gives no answer, and the number of calls.
+    #[derive(Debug, Default)]
+    struct Silent(AtomicUsize);
+
+    impl Transport for Silent {
+        fn carry(&self, _: Outgoing) -> BoxFuture<'_, Result<Incoming, PangolinError>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            async {
+                tokio::time::sleep(Duration::from_secs(15)).await;
+                Err(PangolinError::Timeout)
+            }
+            .boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_wait_for_a_silent_server_share_one_failure() {
+        let (server, base) = (Arc::new(Silent::default()), parse_base_url("http://pangolin.test").unwrap());
+        let connection = Connection::new(base, "home", Secret::Value("id.secret".into()));
+        let link = Link::new(Arc::new(PangolinClient::over(server.clone(), &connection)));
+        let began = Instant::now();
+        let answers = join_all((0..16).map(|_| link.read(Duration::MAX))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(PangolinError::Timeout))));
+        assert_eq!((began.elapsed().as_secs(), server.0.load(Ordering::SeqCst)), (15, 1));
+    }
+}

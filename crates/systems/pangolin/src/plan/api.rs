@@ -62,6 +62,8 @@ pub(crate) struct Ensure {
     pub(crate) known: Option<Stored>,
     /// The mark that it has.
     pub(crate) mark: Option<String>,
+    /// Whether it answers requests for the host now.
+    pub(crate) served: bool,
     /// A host of ours that overlaps with it by a wildcard, and its Ingress: Pangolin may refuse one of the two.
     pub(crate) overlap: Option<(Fqdn, IngressId)>,
 }
@@ -199,7 +201,7 @@ pub(crate) fn plan(input: &Input<'_>, memory: &Memory, now: Timestamp) -> Judged
     for listed in own(view, id) {
         let host = listed.host.as_ref().map_or("", Fqdn::undotted);
         if waiting.contains(host) {
-            let shown = options.is_none_or(|options| !options.paused);
+            let shown = options.is_none_or(|options| !options.paused) && is_served(listed, &view.owner);
             judged.hosts.extend(shown.then(|| host.to_owned()));
             judged.plan.protect.extend(stricter(listed, options, view));
         }
@@ -265,6 +267,7 @@ fn compare(
         }
         ensure.current = Some(current.id);
         ensure.mark = mark_of(current, &view.owner).map(str::to_owned);
+        ensure.served = current.host.as_ref() == Some(&ensure.settings.host) && is_served(current, &view.owner);
         let known = memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
         ensure.known = known.filter(|_| !trust.verify).cloned();
         judged.unsure |= memory.applied.is_none() && !trust.noted;
@@ -283,15 +286,15 @@ fn overlaps(one: &Fqdn, two: &Fqdn) -> bool {
 }
 
 /// The resources with a mark of an Ingress.
-fn own<'a>(view: &'a ApiView, id: &IngressId) -> impl Iterator<Item = &'a Listed> {
+pub(crate) fn own<'a>(view: &'a ApiView, id: &IngressId) -> impl Iterator<Item = &'a Listed> {
     let ours = format!("{}-", ingress_mark(&view.owner, id));
     view.resources.iter().filter(move |listed| mark_of(listed, &view.owner).is_some_and(|mark| mark.starts_with(&ours)))
 }
 
 /// The hosts of an Ingress that Pangolin serves.
 pub(crate) fn public_hosts(view: &ApiView, id: &IngressId) -> BTreeSet<String> {
-    let enabled = own(view, id).filter(|listed| listed.enabled);
-    enabled.filter_map(|listed| Some(listed.host.as_ref()?.undotted().to_owned())).collect()
+    let served = own(view, id).filter(|listed| is_served(listed, &view.owner));
+    served.filter_map(|listed| Some(listed.host.as_ref()?.undotted().to_owned())).collect()
 }
 
 /// What makes a resource stricter that cannot be changed otherwise now. A list does not show whether access is blocked.
@@ -336,10 +339,18 @@ fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTree
 /// Whether the owner of a resource's host has another one for it, under its own mark and with targets.
 fn has_own(view: &ApiView, listed: &Listed, owner: &IngressId) -> bool {
     let own = format!("{}-", ingress_mark(&view.owner, owner));
-    view.resources.iter().filter(|other| other.host == listed.host).any(|other| {
-        let has_targets = other.targets.as_ref().is_none_or(|targets| !targets.is_empty());
-        is_mark(&other.nice_id, &view.owner) && other.nice_id.starts_with(&own) && has_targets
-    })
+    let mut of_owner = view.resources.iter().filter(|other| other.nice_id.starts_with(&own));
+    of_owner.any(|other| other.host == listed.host && is_complete(other, &view.owner))
+}
+
+/// Whether a resource of ours is more than just created: it has its mark and a target, as far as the list shows targets.
+fn is_complete(listed: &Listed, owner: &str) -> bool {
+    is_mark(&listed.nice_id, owner) && listed.targets.as_ref().is_none_or(|targets| !targets.is_empty())
+}
+
+/// Whether a resource of ours answers requests.
+fn is_served(listed: &Listed, owner: &str) -> bool {
+    listed.enabled && is_complete(listed, owner)
 }
 
 /// The first part of the marks of an Ingress.
@@ -444,7 +455,7 @@ fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure
     };
     // The name of a new one is its mark, so that it is recognised when its creator stops before it is marked.
     let new = NewResource { name: names.mark.clone(), domain, host: split.host.clone() };
-    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None, overlap: None })
+    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None, served: false, overlap: None })
 }
 
 fn target(route: &Route<Address>, options: &Options, site: SiteId) -> Result<TargetSettings, String> {

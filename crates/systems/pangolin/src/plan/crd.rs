@@ -99,6 +99,8 @@ pub(crate) struct DoomedChild {
     pub(crate) host: String,
     /// Whether the Ingress still names the host, and an older one has it.
     pub(crate) handed_over: bool,
+    /// What is reported when it is deleted: the deletion may be called off before.
+    pub(crate) leftover: Option<Note>,
 }
 
 /// The result of the plan beside the actions.
@@ -162,7 +164,8 @@ pub(crate) fn plan(input: &Input<'_>, memory: &mut Memory) -> Judged {
             if (!keep.contains(name) || replaced(name)) && !child.deleting {
                 let host = child.host.clone().unwrap_or_default();
                 let handed_over = exposures.lost.contains(&host) && !replaced(name);
-                plan.delete.push(DoomedChild { name: name.clone(), uid: child.uid.clone(), host, handed_over });
+                let (name, uid) = (name.clone(), child.uid.clone());
+                plan.delete.push(DoomedChild { name, uid, host, handed_over, leftover: None });
             }
         }
     }
@@ -310,14 +313,19 @@ fn leftovers(
     let mut left = BTreeSet::new();
     let before = memory.children.iter().filter(|(name, _)| !now.contains_key(*name));
     for (name, (host, _, resource)) in before.chain(now).filter(|(name, _)| !known.contains_key(*name)) {
-        let planned = judged.plan.delete.iter().any(|doomed| doomed.name == *name);
-        let leaving = planned || input.children.get(name).is_none_or(|child| child.deleting);
+        let planned = judged.plan.delete.iter_mut().find(|doomed| doomed.name == *name);
+        let leaving = planned.is_some() || input.children.get(name).is_none_or(|child| child.deleting);
         let Some(resource) = resource.as_ref().filter(|_| leaving) else { continue };
         if !memory.left.contains(name) {
             let note = format!(
                 "PangolinResource {name} is deleted, but pangolin-operator leaves {host} in Pangolin as resource {resource}; delete it in the dashboard"
             );
-            judged.notes.push(Note::warning(Reason::StillExposed, note));
+            let note = Note::warning(Reason::StillExposed, note);
+            if let Some(planned) = planned {
+                planned.leftover = Some(note);
+                continue;
+            }
+            judged.notes.push(note);
         }
         if input.children.contains_key(name) {
             left.insert(name.clone());

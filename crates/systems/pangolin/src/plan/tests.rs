@@ -9,7 +9,7 @@ use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Index as _, ObjectId, Queue, RetryClass};
 use signpost_exposure::{BaseDomain, Options, TunnelAllowance};
 use signpost_planning::Reason;
-use signpost_provider_pangolin::{Listed, ResourceId, Site, SiteId, SiteKind};
+use signpost_provider_pangolin::{Listed, PangolinError, Resource, ResourceId, Site, SiteId, SiteKind};
 
 use super::api::{self, is_mark, mark_of};
 use super::crd::{self, Shape};
@@ -414,6 +414,27 @@ async fn a_leftover_of_a_child_that_others_deleted_is_reported() {
     assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
 }
 
+/// A deletion may still be called off after it was planned.
+#[tokio::test]
+async fn a_leftover_of_a_planned_deletion_is_reported_with_the_deletion() {
+    let app = exposures_of("prod", "app", &["app.example.com"]);
+    let ready = ChildState::Ready { host: Some("app.example.com".to_owned()), targets: true };
+    let made = ChildFacts { resource_id: Some("7".to_owned()), ..child("u", "app.example.com", ready) };
+    let children = BTreeMap::from([("pic".to_owned(), made)]);
+    let nothing = (app.0.clone(), Exposures::default());
+    let mut memory = Memory::default();
+    for _ in 0..2 {
+        let mut planned = judged(&nothing, &children, &mut memory);
+        assert_eq!((planned.notes, memory.left.len()), (vec![], 0));
+        let note = planned.plan.delete.remove(0).leftover.unwrap();
+        assert!(note.reason == "StillExposed" && note.text.contains("resource 7"), "{note:?}");
+    }
+    // As after a deletion that the watch has not delivered yet, and then has.
+    memory.left.insert("pic".to_owned());
+    assert_eq!(judged(&nothing, &children, &mut memory).plan.delete.remove(0).leftover, None, "once");
+    assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
+}
+
 /// What Pangolin has, with the site `cluster` and the domain `example.com`.
 fn api_view(domain_id: Option<&str>, resources: Vec<Listed>) -> ApiView {
     let name = Fqdn::parse("example.com").unwrap();
@@ -515,6 +536,43 @@ async fn a_resource_that_cannot_be_made_is_refused_and_what_exists_stays() {
     let owned = planned(View::Api(Box::new(view)), Policy::default(), |_| {});
     assert_eq!((reasons(&owned.refusals), owned.again), (vec![Reason::HostConflict], Some(SOON)));
     assert!(owned.refusals[0].refusal.message.contains("already exposed by the Ingress prod/other"));
+}
+
+/// A host that an older Ingress has taken over is that one's: it is not reported when the younger one is deleted during an outage.
+#[tokio::test]
+async fn a_host_that_was_handed_over_is_not_reported_as_left() {
+    let host = Fqdn::parse("old.example.com").unwrap();
+    let notes_of = |name: &str| {
+        let owner = Arc::new(ObjectId::new::<Ingress>(Some("prod"), name));
+        let mark = format!("{}-0123456789ab", api::ingress_mark("home", &owner));
+        let resource = Resource {
+            id: ResourceId(1),
+            nice_id: mark.clone(),
+            name: "old".to_owned(),
+            domain: None,
+            host: Some(host.clone()),
+            enabled: true,
+            ssl: true,
+            sso: Some(false),
+            block_access: false,
+            sticky_session: false,
+            tls_server_name: None,
+            set_host_header: None,
+            headers: Vec::new(),
+            policy: None,
+        };
+        let there = Listed { host: Some(host.clone()), ..listed(1, &mark, "old") };
+        let view = View::Api(Box::new(api_view(Some("d"), vec![there])));
+        let passed = planned(view, Policy::default(), |observed| {
+            observed.memory.known.insert(ResourceId(1), (resource, Vec::new()));
+        });
+        let deleted = planned(View::Down(PangolinError::Timeout), Policy::default(), |observed| {
+            (observed.wish, observed.present, observed.memory) = (Wish::Nothing, None, passed.memory);
+        });
+        deleted.notes.into_iter().map(|note| note.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(notes_of("older"), [""; 0]);
+    assert_eq!(notes_of("app"), ["StillExposed"], "its own is reported");
 }
 
 /// Many leftovers at once wait for a second sweep that finds the same, which is reported once.

@@ -1,5 +1,6 @@
 //! Requirements that are about more than one object: log lines, backoff, and what pangolin-operator makes of our objects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::networking::v1::Ingress;
@@ -370,6 +371,9 @@ async fn a_slow_pass_keeps_the_object_of_a_host_that_is_wanted_again() {
     bed.exposes(&["app.example.com"]).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let before = children_for(&bed, "app.example.com").await;
+    let ready = json!({"status": "Ready", "resourceId": "7", "targetIds": ["1"]});
+    bed.report("PangolinResource", &before[0].0, &ready).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     slow_writes(&bed, 1, "-app-");
     bed.patch("app", json!({"spec": {"rules": rules(&["other.example.com"])}})).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -377,6 +381,57 @@ async fn a_slow_pass_keeps_the_object_of_a_host_that_is_wanted_again() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(bed.hosts().await, ["app.example.com"]);
     assert_eq!((before.len(), children_for(&bed, "app.example.com").await), (1, before));
+    let events = bed.events().await;
+    let left = |event: &&(String, String, String)| event.1 == "StillExposed" && event.2.contains("app.example.com");
+    assert_eq!(events.iter().filter(left).count(), 0, "it is in use: {events:?}");
+}
+
+/// C20: while the new object is being written, the old one is there.
+#[tokio::test(start_paused = true)]
+async fn c20_the_object_of_a_new_host_is_made_before_the_old_one_is_deleted() {
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let _running = bed.start();
+    bed.expose("app", &["old.example.com"]).await;
+    bed.exposes(&["old.example.com"]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    slow_writes(&bed, 1, "-app-");
+    bed.patch("app", json!({"spec": {"rules": rules(&["new.example.com"])}})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(bed.hosts().await, ["old.example.com"]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(bed.hosts().await, ["new.example.com"]);
+}
+
+/// An object that is ready without a target, or with another host where the build reports hosts as they are, answers nothing for its host.
+#[tokio::test(start_paused = true)]
+async fn the_inventory_does_not_show_a_host_without_an_answer_as_published() {
+    use signpost_inventory::{Inventory, Stage};
+    let bed = Bed::new(sandbox_cluster().await, KIND).await;
+    let (inventory, policy) = (Arc::new(Inventory::new()), bed.policy());
+    let kept = inventory.clone();
+    let _running = Running::start(bed.cluster.client(), move |operator| {
+        operator.keep_inventory(kept);
+        signpost_system_pangolin::install_crd(operator, policy);
+    });
+    bed.expose("app", &["app.example.com"]).await;
+    let name = bed.resource().await.name_any();
+    let refused = |reason: &'static str| (Stage::Refused, Some(reason));
+    let elsewhere = match KIND {
+        Kind::Single => (Stage::Published, None),
+        Kind::Multi => refused("ResourceWrongHost"),
+    };
+    for (status, expected) in [
+        (json!({"status": "Ready", "resourceId": "7"}), refused("ResourceWithoutTargets")),
+        (json!({"targetIds": ["1"], "fullDomain": "other.example.com"}), elsewhere),
+        (json!({"fullDomain": "app.example.com"}), (Stage::Published, None)),
+    ] {
+        bed.report("PangolinResource", &name, &status).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let snapshot = inventory.snapshot();
+        let shown: Vec<_> =
+            snapshot.iter().map(|view| (view.stage(), view.refusal().map(|refusal| refusal.reason))).collect();
+        assert_eq!(shown, [expected], "{status}");
+    }
 }
 
 /// An older Ingress takes a host, and is deleted while the younger one is about to delete its object for the host.

@@ -41,7 +41,7 @@
 //! | R083 | `crd::a_tunnel_that_is_not_ready_is_reported_once_and_nothing_is_created`, `requirements::r083_a_tunnel_that_is_not_ready_is_asked_for_every_30_seconds` |
 //! | R084 | `settings::tests::r084_every_bad_line_of_a_mapping_is_fatal_with_its_number` |
 //! | R087 | The rate protects Pangolin, which computes a password hash for each call: 10 passes per second create or change something there, `direct_turns::r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set`; those that only delete or protect are not limited, `direct_turns::r087_deletions_and_protections_are_not_limited`. Crd mode calls nothing of it, and a limit there would make 1,000 Ingresses wait for 100 seconds: `requirements::r087_a_burst_in_crd_mode_is_not_limited_unless_asked`, `requirements::r087_passes_are_limited_where_asked`. Backoff up to five minutes: `requirements::r087_pauses_after_failed_writes_grow_up_to_five_minutes_at_most`, `requirements::r027_a_missing_tunnel_is_an_error_that_is_tried_again_with_backoff`, `a_slow_retry_is_made_at_least_every_five_minutes` of the engine's queue |
-//! | R088 | `crates/signpost/tests/docs.rs` (`r088_the_classes_of_pangolin_name_our_controller_and_are_not_the_default`) |
+//! | R088 | `crates/signpost/tests/docs.rs` (`r088_pangolin_classes_name_our_controller_and_are_not_the_default`) |
 //! | R058 R059 R072 R089 | out of scope, as the seed has them |
 //! | R073 | `make coverage` (`dev/coverage --gate`), a step of the hosted workflow before an image is built: the tests of this crate and of `crates/exposure` on the sandbox execute at least 80 % of the lines of the system, and all lines of its decisions (`plan`, `report`, `crates/exposure`) |
 //!
@@ -66,7 +66,7 @@
 //! | C16 | a tunnel that is not ready creates and deletes nothing, is reported once and asked for every 30 seconds | `crd::a_tunnel_that_is_not_ready_is_reported_once_and_nothing_is_created`, `requirements::r083_a_tunnel_that_is_not_ready_is_asked_for_every_30_seconds` |
 //! | C17 C18 | two settings, for passes at once and for passes per second; see R087 for what is limited without one | `settings::tests::r039_to_r045_every_variable_of_the_seed_is_read`, `requirements::r045_as_many_ingresses_as_asked_are_worked_on_at_once`, `direct_turns::r087_ten_passes_a_second_call_pangolin_unless_another_rate_is_set` |
 //! | C19 | health and metrics on both ports | `crates/signpost/tests/pangolin.rs` (`r048_r049_r050_the_example_runs_with_its_probes_metrics_and_lease`) |
-//! | C20 | another host is another object, created before the old one is deleted | `crd::a_changed_host_creates_the_new_resource_and_deletes_the_old_one`, `direct::a_changed_host_is_served_before_the_old_one_is_deleted` |
+//! | C20 | another host is another object, created before the old one is deleted | `requirements::c20_the_object_of_a_new_host_is_made_before_the_old_one_is_deleted`, `direct::a_changed_host_is_served_before_the_old_one_is_deleted` |
 //! | C21 C22 | Services are watched, named ports are looked up, the last good object stays | `crd::a_missing_service_or_port_is_a_warning_and_keeps_the_last_good_resource` |
 //! | C23 | owner references, and a sweep at the start and at every comparison | `crd::a_deleted_ingress_takes_its_resource_along_even_while_the_operator_is_down` |
 //! | C25 | the prefix stays; `PIC_ANNOTATION_PREFIX` is a second one | `annotations::tests::a_second_prefix_means_the_same_and_the_first_wins` |
