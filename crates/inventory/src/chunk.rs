@@ -206,11 +206,7 @@ impl Chunk {
         stage: Option<Stage>,
         rtype: Option<RecordType>,
     ) -> Rows {
-        let kept: Vec<bool> = self.shared.iter().map(|shared| keeps(shared)).collect();
         let mut rows = Rows::default();
-        if !kept.contains(&true) {
-            return rows;
-        }
         let (mut mask, mut wanted) = (0, 0);
         if let Some(status) = status {
             (mask, wanted) = (mask | 0xF0, wanted | state(status, Stage::default()));
@@ -219,9 +215,15 @@ impl Chunk {
             (mask, wanted) = (mask | 0x0F, wanted | state(SyncStatus::default(), stage));
         }
         let code = rtype.map(|rtype| code_of(Some(rtype)));
+        // A shared part is looked at once, and only for a row that fits otherwise.
+        let mut kept: Vec<Option<bool>> = vec![None; self.shared.len()];
         for (number, row) in self.rows.iter().enumerate() {
-            let fits = row.state & mask == wanted && code.is_none_or(|code| code == row.rtype);
-            if fits && kept.get(usize::from(row.shared)).is_some_and(|kept| *kept) {
+            if row.state & mask != wanted || code.is_some_and(|code| code != row.rtype) {
+                continue;
+            }
+            let place = usize::from(row.shared);
+            let (Some(kept), Some(shared)) = (kept.get_mut(place), self.shared.get(place)) else { continue };
+            if *kept.get_or_insert_with(|| keeps(shared)) {
                 rows.insert(number);
             }
         }
