@@ -5,7 +5,7 @@ ONLY ?=
 # The checks of `make deny`. Empty means all checks, including advisories, whose database must be reachable.
 CHECKS ?= licenses bans sources
 # The seeds of `make simulate`.
-SEEDS ?= 8000
+SEEDS ?= 10000
 # The image of `make docker-build` and `make docker-push`.
 IMAGE ?= signpost:0.1.0
 FROM ?= 0
@@ -25,7 +25,7 @@ demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--on
 
 check: lint quick ## The quick tier: lints, unit tests and the suites on the sandbox; no servers needed
 
-test: setup lint unit simulate scale once ## Run every test, on the sandbox and on the real servers, and 8,000 seeds of the simulation
+test: setup lint unit simulate scale once ## Run every test, on the sandbox and on the real servers, and 10,000 seeds of the simulation
 
 # Outside CI a missing server is left out, and its suites report SKIPPED with their names.
 setup: ## Fetch or build the real servers that the tests need
@@ -39,11 +39,12 @@ unit: ## Build and run the tests of all crates
 	cargo test --locked --workspace
 
 # Suites that need a real server report SKIPPED by name here, even where it is installed. The suites of portal, pangolin and powerdns compute more
-# than they wait: with the profile of `simulate` and `scale` they take a fraction of the time.
+# than they wait: with the profile of `simulate` and `scale` they take a fraction of the time. That profile has no debug assertions, so a failing
+# `debug_assert!` shows in `make unit` only. Overflow checks are on.
 quick:
 	SIGNPOST_SANDBOX_ONLY=true cargo test --locked --profile simulation --workspace
 
-# The systems but portal share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
+# The systems share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
 simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED= FILE=)
 	cargo build --locked --quiet --profile simulation --workspace --bin simulate
 	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) FILE=$(FILE) TRACE=$(TRACE) target/simulation/simulate

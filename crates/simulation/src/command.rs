@@ -24,7 +24,7 @@ pub struct Settings {
     pub seeds: u64,
     /// The first seed.
     pub from: u64,
-    /// Only this system. Without it, all but portal.
+    /// Only this system.
     pub system: Option<String>,
     /// Only this seed.
     pub seed: Option<u64>,
@@ -73,8 +73,7 @@ impl Settings {
     }
 
     fn wants(&self, system: &str) -> bool {
-        // Some seeds of portal fail, and nobody has decided yet which of them are defects of the operator (see the README).
-        self.system.as_deref().map_or(system != PortalBed::NAME, |name| name == system)
+        self.system.as_deref().is_none_or(|name| name == system)
     }
 }
 

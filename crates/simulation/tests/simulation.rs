@@ -98,6 +98,11 @@ fn every_scenario_file_of_router_finds_nothing() {
 }
 
 #[test]
+fn every_scenario_file_of_portal_finds_nothing() {
+    assert!(scenarios::<PortalBed>() > 0);
+}
+
+#[test]
 fn a_history_reads_back_from_its_yaml() {
     for seed in 0..50 {
         let history = PowerDnsBed::draw(seed);
@@ -185,4 +190,19 @@ fn every_test_that_the_readme_names_for_a_defect_exists() {
     assert!(names.len() > 40, "{names:?}");
     let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("fn {name}("))).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_known_defect_can_be_put_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut patches: Vec<_> =
+        std::fs::read_dir(root.join("dev/defects")).unwrap().map(|file| file.unwrap().path()).collect();
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    assert!(patches.len() >= 13, "{patches:?}");
+    for patch in patches {
+        let checked =
+            std::process::Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root).output();
+        let checked = checked.expect("git checks whether a patch applies");
+        assert!(checked.status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&checked.stderr));
+    }
 }

@@ -87,6 +87,8 @@ pub struct Resolvers {
     /// The name servers of zones that were asked before.
     authoritative: Mutex<BTreeMap<SocketAddr, Arc<Server>>>,
     open: Semaphore,
+    /// The turns of lookups at the name servers of zones, which take several questions each.
+    of_zones: Semaphore,
     deadline: Duration,
     authoritative_port: u16,
     forwards: bool,
@@ -138,6 +140,7 @@ impl Resolvers {
             guide,
             authoritative: Mutex::default(),
             open: Semaphore::new(options.concurrency.max(1)),
+            of_zones: Semaphore::new(options.concurrency.max(1)),
             deadline: options.deadline,
             authoritative_port: options.authoritative_port,
             forwards: options.forwards,
@@ -162,7 +165,9 @@ impl Resolvers {
         let results = match kind {
             Kind::Servers(servers) => vec![self.first_answer(resolver, servers, name, rtype).await],
             Kind::Authoritative => {
-                // Several questions, one after another: without a limit, a slow guide would take longer than a caller waits.
+                // Several questions, one after another: without a limit, a slow guide would take longer than a caller waits. The time begins with the
+                // turn of the lookup. Otherwise many lookups at once would all be late, each because of the others. The semaphore is never closed.
+                let _turn = self.of_zones.acquire().await;
                 let limit = longest(self.deadline);
                 let late = |_| {
                     let why = format!("the name servers of {name} did not answer within {limit:?}");

@@ -547,6 +547,32 @@ async fn of_zones(guide: SocketAddr, port: u16, text: &str) -> Vec<Result<Answer
 }
 
 #[tokio::test]
+async fn a_lookup_at_the_servers_of_a_zone_does_not_wait_for_those_after_it() {
+    let (seen, guide) = (Arc::new(std::sync::Mutex::new(Vec::new())), guide());
+    let noted = seen.clone();
+    let noting: Datagrams = Arc::new(move |question, number| {
+        noted.lock().unwrap().push((question.queries[0].name.to_string(), question.queries[0].query_type));
+        guide(question, number)
+    });
+    let (at, _) = server(noting, None).await;
+    let options = Options {
+        resolvers: vec![Upstream::Server(at), Upstream::Authoritative],
+        concurrency: 1,
+        deadline: PATIENT,
+        authoritative_port: at.port(),
+        ..Options::default()
+    };
+    let resolvers = Resolvers::new(&options);
+    let names = ["one.example.org", "two.example.org", "three.example.org"].map(name);
+    futures::future::join_all(names.iter().map(|name| resolvers.lookup(name, RecordType::A))).await;
+    let seen = seen.lock().unwrap();
+    let last = |name: &str| seen.iter().rposition(|asked| *asked == (name.to_owned(), WireType::A)).unwrap();
+    let first = |name: &str| seen.iter().position(|asked| *asked == (name.to_owned(), WireType::SOA)).unwrap();
+    assert!(last("one.example.org.") < first("two.example.org."), "{seen:?}");
+    assert!(last("two.example.org.") < first("three.example.org."), "{seen:?}");
+}
+
+#[tokio::test]
 async fn an_alias_into_another_zone_is_asked_at_its_own_zone() {
     let (at, _) = server(guide(), None).await;
     let replies = of_zones(at, at.port(), "www.example.org").await;

@@ -62,8 +62,8 @@ struct Known {
     portals: Instant,
     /// Foreign Components, by name.
     foreign: BTreeMap<String, Value>,
-    /// Objects whose Component has a foreign one in its place, by UID.
-    replaced: Vec<String>,
+    /// Components that have a foreign one in their place, as portal and title: their name follows from these.
+    replaced: Vec<(String, String)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,10 +130,10 @@ impl PortalBed {
         // The operator may have been faster.
         if self.api("Component", NAMESPACE).create(&PostParams::default(), &object).await.is_ok() {
             self.world.note(&format!("user creates a foreign Component {name}"));
-            let owners = component.metadata.owner_references.into_iter().flatten();
+            let field = |field: &str| component.data["spec"][field].as_str().unwrap_or_default().to_owned();
             let mut known = self.known();
             known.foreign.insert(name, spec);
-            known.replaced.extend(owners.map(|owner| owner.uid));
+            known.replaced.push((field("portalRef"), field("displayName")));
         }
     }
 }

@@ -21,6 +21,9 @@ use crate::{
     world::{START, World},
 };
 
+/// The values of `match`, in the order in which a status has entries that differ in nothing else.
+const MATCHES: [&str; 3] = ["Exact", "Subset", "Any"];
+
 /// The verdict on an entry: status and reason.
 type Verdict = (&'static str, &'static str);
 
@@ -50,6 +53,11 @@ impl Entry {
         let inferred = (!self.targets.is_empty()).then_some("A");
         let targets = self.targets.iter().map(String::as_str).collect();
         (&self.fqdn, self.rtype.as_deref().or(inferred), targets, &self.how)
+    }
+
+    /// The place of its `match` in [`MATCHES`].
+    fn rank(&self) -> Option<usize> {
+        MATCHES.iter().position(|how| *how == self.how)
     }
 
     fn is_invalid(&self) -> bool {
@@ -139,19 +147,23 @@ impl Item {
         }
     }
 
-    /// The status of an entry.
+    /// The status of an entry. Entries that differ in `match` only have one status each, in the order of [`MATCHES`].
     fn reported(&self, entry: &Entry) -> Option<&Value> {
         let fqdns = self.status.pointer("/groups/0/fqdns")?.as_array()?;
+        let (name, rtype, wanted, _) = entry.meaning();
+        // An entry that cannot be read has no type in the status.
+        let rtype = rtype.filter(|_| !entry.is_invalid());
         let same = |fqdn: &&Value| {
             let targets = fqdn["targets"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let targets: BTreeSet<&str> =
                 targets.map(|target| target.trim_matches('"').trim_end_matches('.')).collect();
-            let wanted: BTreeSet<&str> = entry.targets.iter().map(String::as_str).collect();
-            fqdn["fqdn"] == entry.fqdn.as_str() && targets == wanted
+            fqdn["fqdn"] == name && fqdn["recordType"].as_str() == rtype && targets == wanted
         };
-        // An entry that cannot be read has no type in the status.
-        let any = entry.rtype.is_none() || entry.is_invalid();
-        fqdns.iter().filter(same).find(|fqdn| any || fqdn["recordType"].as_str() == entry.rtype.as_deref())
+        let is_before = |other: &&Entry| {
+            let (a, b) = (other.meaning(), entry.meaning());
+            (a.0, a.1, &a.2) == (b.0, b.1, &b.2) && other.rank() < entry.rank()
+        };
+        fqdns.iter().filter(same).nth(self.entries.iter().filter(is_before).count())
     }
 
     fn condition(&self, type_: &str) -> Option<(&str, &str)> {
@@ -333,10 +345,10 @@ fn verdicts(bed: &PortalBed, cluster: &Cluster, item: &Item, moment: Moment) {
     let ready = match cluster.portal(item) {
         None => ("False", "PortalNotFound"),
         Some(portal) if !portal.dns => ("True", "FeatureDisabled"),
+        Some(portal) if portal.status_page && is_replaced(bed, cluster, item) => ("False", "ComponentFailed"),
         Some(_) => ("True", "ReconcileSucceeded"),
     };
-    let replaced = bed.known().replaced.contains(&item.uid);
-    if item.condition("Ready") != Some(ready) && !replaced {
+    if item.condition("Ready") != Some(ready) {
         wrong(format!("Ready should be {ready:?}"));
     }
     if item.condition("Resolved") != Some(("True", "Answered")) {
@@ -344,9 +356,15 @@ fn verdicts(bed: &PortalBed, cluster: &Cluster, item: &Item, moment: Moment) {
     }
 }
 
+/// Whether a foreign Component is in the place of the one that an object asks for.
+fn is_replaced(bed: &PortalBed, cluster: &Cluster, item: &Item) -> bool {
+    let (Some(title), Some(portal)) = (&item.component, cluster.portal(item)) else { return false };
+    bed.known().replaced.contains(&(portal.name.clone(), title.clone()))
+}
+
 /// The component that the annotations of an object ask for: exactly one, owned by the object.
 fn component(bed: &PortalBed, cluster: &Cluster, item: &Item, moment: Moment) {
-    if moment == Moment::Served || bed.known().replaced.contains(&item.uid) {
+    if moment == Moment::Served || is_replaced(bed, cluster, item) {
         return;
     }
     let of_item = |object: &&DynamicObject| {

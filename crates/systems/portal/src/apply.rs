@@ -50,7 +50,7 @@ pub(crate) async fn apply(system: &PortalSystem, plan: Plan) -> ApplyResult {
         Plan::Remote(remote) => {
             keep_copies(system, &remote.identity, &remote.create, remote.delete.clone()).await.err()
         }
-        Plan::Portal(..) | Plan::Component(..) | Plan::Main(_) | Plan::Nothing => None,
+        Plan::Portal(..) | Plan::Later(_) | Plan::Component(..) | Plan::Main(_) | Plan::Nothing => None,
     };
     ApplyResult { plan, error }
 }

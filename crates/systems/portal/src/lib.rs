@@ -36,6 +36,7 @@ use signpost_engine::{
 use signpost_inventory::Inventory;
 use signpost_provider_portal::{Connect, Portals};
 use signpost_provider_resolver::{Lookup, Options, Resolvers, Upstream};
+use tokio::sync::Semaphore;
 
 use crate::index::{Key, Keys, Objects};
 use crate::metrics::PortalMetrics;
@@ -221,7 +222,8 @@ pub fn install_with(operator: &mut Operator, lookups: impl Into<Lookups>, invent
     let (inventory, lookups) = (inventory.clone(), lookups.into());
     let client = operator.client();
     let (clock, kept) = (operator.clock(), observe::Kept::default());
-    let system = PortalSystem { objects, inventory, lookups, client, writer, clock, metrics, kept, pace };
+    let visits = Semaphore::new(observe::remote::MOST_VISITS);
+    let system = PortalSystem { objects, inventory, lookups, client, writer, clock, metrics, kept, visits, pace };
     operator.drive(system, queue, options);
 }
 
@@ -236,6 +238,8 @@ pub struct PortalSystem {
     pub(crate) metrics: PortalMetrics,
     /// The memory that the answers of all passes take.
     pub(crate) kept: observe::Kept,
+    /// The turns of visits of remote portals.
+    pub(crate) visits: Semaphore,
     pub(crate) pace: Pace,
 }
 
@@ -272,5 +276,13 @@ impl System for PortalSystem {
 
     fn wanted(&self, id: &ObjectId, now: Timestamp) -> Option<Wanted> {
         report::wanted(&self.objects.get(id)?, now)
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        match key {
+            Key::Object(id) => self.objects.get(id).is_some(),
+            Key::Names(owner) => !self.inventory.views(owner).is_empty(),
+            Key::Main => true,
+        }
     }
 }

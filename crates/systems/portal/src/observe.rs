@@ -40,7 +40,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
             return Observed::Portal(known.identity.clone(), *portal, leftover);
         };
         let (portal, remote) = (*portal, remote.clone());
-        return Observed::Remote(Box::new(remote::observe(system, &known, portal, &remote, memory).await));
+        return remote::observe(system, &known, portal, &remote, memory).await;
     }
     if let Some(component) = known.component() {
         let has_portal = objects.has_portal(id, component);

@@ -153,6 +153,8 @@ pub enum Observed {
     Portal(Identity, PortalFacts, bool),
     /// A portal of another cluster.
     Remote(Box<ObservedRemote>),
+    /// A portal of another cluster that cannot be visited now, because others are; this is remembered of it.
+    Later(Box<Memory>),
     /// A component, and whether its portal exists.
     Component(Identity, Box<ComponentFacts>, bool),
     /// The main portal.
@@ -219,6 +221,8 @@ pub enum Plan {
     Portal(Identity, PortalFacts, bool),
     /// About a portal of another cluster.
     Remote(Box<RemotePlan>),
+    /// It is tried again soon; this is remembered until then.
+    Later(Box<Memory>),
     /// A component is reported.
     Component(Identity, Box<ComponentFacts>, bool),
     /// The main portal is created where it is missing.
@@ -234,6 +238,7 @@ pub fn plan(observed: Observed, now: Timestamp) -> Plan {
         Observed::Names(observed) => Plan::Names(plan_names(*observed, now)),
         Observed::Portal(identity, facts, leftover) => Plan::Portal(identity, facts, leftover),
         Observed::Remote(observed) => Plan::Remote(Box::new(remote::plan(*observed))),
+        Observed::Later(memory) => Plan::Later(memory),
         Observed::Component(identity, facts, has_portal) => Plan::Component(identity, facts, has_portal),
         Observed::Main(main) => Plan::Main(main),
         Observed::Nothing => Plan::Nothing,

@@ -36,8 +36,13 @@ const MORE: &str = "MoreChanges";
 /// The condition of a record set that is answered as it was published, and the owner of that part of its status.
 pub(crate) const SERVED: &str = "Served";
 pub(crate) const SERVED_OWNER: &str = "served";
+/// Parts of its message, after the name of a resolver.
+const NO_RECORD: &str = " has no such record";
+const GAVE: &str = ": ";
 /// The longest pause until an object that was not accepted is written again.
 const SLOWEST: Duration = Duration::from_mins(5);
+/// The pause before a remote portal that could not be visited, because others were, is tried again.
+const TURN: Duration = Duration::from_secs(1);
 /// A check within this time is not replaced by the retry of a failed write.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -89,6 +94,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PortalSyste
         Plan::Names(plan) => report_names(plan, now),
         Plan::Portal(identity, ..) => status_only(portal(identity, error.as_ref()), Outcome::Done),
         Plan::Remote(plan) => report_remote(*plan, error.as_ref().map(ToString::to_string), now),
+        Plan::Later(memory) => Report { memory: Some(*memory), ..Report::new(Outcome::Check { after: TURN }) },
         Plan::Component(identity, facts, has_portal) => {
             let next = Outcome::Check { after: component::until_midnight(now) };
             status_only(component::status(identity, &facts, has_portal, now), next)
@@ -145,14 +151,20 @@ fn report_names(plan: NamesPlan, now: Timestamp) -> Report<PortalSystem> {
     Report { memory, statuses, events, ..Report::new(outcome(plan.next, now)) }
 }
 
+/// The resolver that gave the result in a condition `Served`, which is part of the message where the result is wrong. No name of a resolver has a blank.
+pub(crate) fn resolver_of(served: &Condition) -> Option<&str> {
+    let message = Some(served.message.as_str()).filter(|_| served.status != "True")?;
+    message.split_once(GAVE).map(|(resolver, _)| resolver).or_else(|| message.strip_suffix(NO_RECORD))
+}
+
 /// Whether a published record set is answered as it was published.
 fn served(identity: Identity, verdict: Option<Verdict>) -> Decision {
     let condition = verdict.map(|verdict| {
         let answer = verdict.observed.iter().collect::<Vec<_>>().join(", ");
         let message = match (verdict.status, verdict.resolver) {
             (SyncStatus::Sync, _) | (_, None) => answer,
-            (_, Some(resolver)) if answer.is_empty() => format!("{resolver} has no such record"),
-            (_, Some(resolver)) => format!("{resolver}: {answer}"),
+            (_, Some(resolver)) if answer.is_empty() => format!("{resolver}{NO_RECORD}"),
+            (_, Some(resolver)) => format!("{resolver}{GAVE}{answer}"),
         };
         (SERVED, verdict.status == SyncStatus::Sync, verdict.reason.as_str(), message)
     });
@@ -459,6 +471,8 @@ fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Rep
 
 #[cfg(test)]
 mod tests {
+    use signpost_inventory::SyncReason;
+
     use super::*;
 
     fn group(name: &str, statuses: &[&str]) -> FqdnGroupStatus {
@@ -469,6 +483,26 @@ mod tests {
         };
         let fqdns = statuses.iter().enumerate().map(fqdn).collect();
         FqdnGroupStatus { name: name.into(), source: "manual".into(), fqdns, ..FqdnGroupStatus::default() }
+    }
+
+    #[test]
+    fn the_message_of_served_names_the_resolver_that_gave_a_wrong_result() {
+        let resolver_in = |status, resolver: &str, observed: &[&str]| {
+            let verdict = Verdict::new(status, SyncReason::Mismatch, observed.iter().collect());
+            let verdict = Verdict { resolver: Some(resolver.into()), ..verdict };
+            let decision = served(Identity::own_deployment("a", "b"), Some(verdict));
+            let (type_, status, reason, message) = decision.conditions.into_iter().next().unwrap();
+            let condition = conditions::condition(type_, status, reason, message, None, Timestamp::UNIX_EPOCH);
+            resolver_of(&condition).map(str::to_owned)
+        };
+        for resolver in
+            ["system", "192.0.2.53:53", "tls://[2001:db8::53]:853#dns.example.org", "https://dns.example.org/q"]
+        {
+            for observed in [&[][..], &["\"v: 1\"", "192.0.2.1"], &["has no such record"]] {
+                assert_eq!(resolver_in(SyncStatus::NotFound, resolver, observed).as_deref(), Some(resolver));
+                assert_eq!(resolver_in(SyncStatus::Sync, resolver, observed), None);
+            }
+        }
     }
 
     #[test]

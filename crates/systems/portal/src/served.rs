@@ -27,7 +27,7 @@ use crate::index::{Key, Keys, Objects};
 use crate::plan::entries::{self, Subject, Wanted};
 use crate::plan::judge::Verdict;
 use crate::plan::{Checked, NamesPlan, Verdicts};
-use crate::report::SERVED;
+use crate::report::{SERVED, resolver_of};
 use crate::{NAME, PortalSystem};
 
 /// Conditions that change within this time are taken over together.
@@ -121,8 +121,9 @@ pub(crate) fn seeds(objects: &Objects, views: &[Arc<View>], verdicts: &Verdicts)
         let subject = wanted(view).subject().filter(|subject| !verdicts.contains_key(subject))?;
         let known = objects.get(&id)?;
         let current = |condition: &&Condition| condition.observed_generation == Some(known.identity.generation);
-        let (status, reason) = known.conditions.iter().filter(current).find_map(reported)?;
-        let verdict = Verdict::new(status, reason, Values::default());
+        let served = |condition| Some((reported(condition)?, resolver_of(condition)));
+        let ((status, reason), resolver) = known.conditions.iter().filter(current).find_map(served)?;
+        let verdict = Verdict { resolver: resolver.map(Arc::from), ..Verdict::new(status, reason, Values::default()) };
         Some((subject, Checked { verdict, at: never, next: never, from: never, failures: 0 }))
     };
     views.iter().filter_map(seed).collect()

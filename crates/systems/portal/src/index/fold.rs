@@ -19,7 +19,7 @@ use signpost_inventory::{Source, SyncReason, SyncStatus};
 use super::known::{Facts, Known};
 use super::{ComponentFacts, DnsFacts, Key, Objects, PortalFacts, Remote, Seed};
 use crate::plan::Checked;
-use crate::plan::component::{COMPONENT, DNS_CONTROLLER, MANAGED_BY, SOURCE_CONTROLLER};
+use crate::plan::component::{COMPONENT, DNS_CONTROLLER, MANAGED_BY, SOURCE_CONTROLLER, wish};
 use crate::plan::entries;
 use crate::plan::judge::Verdict;
 use crate::report::SERVED;
@@ -207,6 +207,7 @@ impl Index<Component> for Objects {
         let removed = self.lock().remove(id);
         if let Some(facts) = removed.as_ref().and_then(Known::component) {
             self.owners_of(&facts.owners);
+            self.askers_of(id);
         }
     }
 }
@@ -244,6 +245,22 @@ impl Objects {
         }
         if unchanged {
             self.queue.statuses().enqueue([(id.clone(), Key::Object(id))]);
+        }
+    }
+
+    /// Touches the objects that ask for a component of this name. The deleted one may have been foreign to them: one of a user, or of an object that was
+    /// deleted and created again.
+    fn askers_of(&self, component: &ObjectId) {
+        let asks = |(id, known): (&Arc<ObjectId>, &Known)| {
+            let facts = known.dns().filter(|facts| facts.annotations.contains_key(COMPONENT))?;
+            (id.namespace == component.namespace).then(|| (id.clone(), facts.clone()))
+        };
+        let asking: Vec<(Arc<ObjectId>, DnsFacts)> = self.lock().iter().filter_map(asks).collect();
+        for (id, facts) in asking {
+            let portal = self.portal_of(&id, &facts).map(|(name, _)| name).unwrap_or_default();
+            if wish(&facts.annotations, &portal, &facts.groups).is_some_and(|wish| wish.name == component.name) {
+                self.touch(&id);
+            }
         }
     }
 

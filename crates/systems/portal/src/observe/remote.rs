@@ -16,7 +16,10 @@ use url::Url;
 use crate::PortalSystem;
 use crate::index::{DnsFacts, Known, Objects, PortalFacts, Remote};
 use crate::plan::remote::{Copy, MOST_PARTS, ObservedRemote, Taken, Visit, copy_name};
-use crate::plan::{Memory, Pauses};
+use crate::plan::{Memory, Observed, Pauses};
+
+/// Portals that are visited at once, over all passes.
+pub(crate) const MOST_VISITS: usize = 4;
 
 /// How long the API server may take for a Secret.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,33 +27,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The code of a request without permission.
 const FORBIDDEN: u16 = 403;
 
-/// A remote portal, visited when that is due.
+/// A remote portal, visited when that is due. The names of a portal take up to 24 MiB while they are read, and some more for a page of the answer, so
+/// the visits at once are limited. A pass does not wait for a visit of others to end: it comes back later.
 pub(crate) async fn observe(
     system: &PortalSystem,
     known: &Known,
     facts: PortalFacts,
     remote: &Remote,
     memory: Memory,
-) -> ObservedRemote {
+) -> Observed {
     let (identity, now) = (known.identity.clone(), system.clock.now());
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
-    let last = memory.visit.filter(|visit| visit.generation == identity.generation);
+    // A portal that was deleted and created again may be in another place.
+    let last = memory.visit.filter(|visit| visit.portal.asks_the_same(&identity));
     let visit = match last {
         Some(visit) if !visit.is_over(pauses, now) => visit,
         last => {
+            let Ok(_turn) = system.visits.try_acquire() else {
+                return Observed::Later(Box::new(Memory { visit: last, ..Memory::default() }));
+            };
             let result = visit(system, &identity.id, &remote.spec).await;
-            let (at, generation) = (system.clock.now(), identity.generation);
+            let (at, portal) = (system.clock.now(), identity.clone());
             let (failures, succeeded) = if result.is_ok() {
                 (0, Some(at))
             } else {
                 let failures = last.as_ref().map_or(0, |last| last.failures).saturating_add(1);
                 (failures, last.and_then(|last| last.succeeded))
             };
-            Visit { at, generation, result, failures, succeeded }
+            Visit { at, portal, result, failures, succeeded }
         }
     };
     let copies = copies_of(&system.objects, &identity);
-    ObservedRemote { identity, facts, copies, visit, last: remote.sync.clone(), pauses }
+    let last = remote.sync.clone();
+    Observed::Remote(Box::new(ObservedRemote { identity, facts, copies, visit, last, pauses }))
 }
 
 /// The DNS objects with names of a portal that are known and belong to the portal.

@@ -103,7 +103,7 @@ pub fn aggregate<'a>(groups: impl Iterator<Item = &'a DnsGroup>) -> Vec<Group> {
         names.extend(group.entries.iter().map(read));
     }
     let sorted = |(name, (description, mut names)): (&str, (Option<String>, Vec<Wanted>))| {
-        names.sort_by(|a, b| (&a.shown, a.rtype(), &a.targets).cmp(&(&b.shown, b.rtype(), &b.targets)));
+        names.sort_by(|a, b| a.place().cmp(&b.place()));
         names.dedup();
         Group { name: name.into(), description, names: Arc::new(names) }
     };
@@ -111,8 +111,11 @@ pub fn aggregate<'a>(groups: impl Iterator<Item = &'a DnsGroup>) -> Vec<Group> {
 }
 
 impl Wanted {
-    fn rtype(&self) -> Option<RecordType> {
-        self.question.as_ref().ok().and_then(|question| question.rtype)
+    /// Its place in a group. Repeated entries are neighbours.
+    fn place(&self) -> (&str, Option<RecordType>, &Values, Option<TargetMatch>) {
+        let question = self.question.as_ref().ok();
+        let rtype = question.and_then(|question| question.rtype);
+        (&self.shown, rtype, &self.targets, question.map(|question| question.how))
     }
 }
 

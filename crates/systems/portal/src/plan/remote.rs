@@ -80,8 +80,8 @@ fn features(remote: Features) -> PortalFeatures {
 pub struct Visit {
     /// When it ended.
     pub at: Timestamp,
-    /// The generation of the portal that it was for.
-    pub generation: i64,
+    /// The portal that it was for, in this incarnation and generation.
+    pub portal: Identity,
     /// The names, or why there are none.
     pub result: Result<Arc<Taken>, Refusal>,
     /// How many visits in a row have failed.
@@ -350,7 +350,7 @@ mod tests {
         let pauses = Pauses { refresh: Duration::from_mins(1), again: Duration::from_secs(5) };
         let visit = |failures| Visit {
             at: at(0),
-            generation: 1,
+            portal: Identity::own_deployment("a", "east"),
             result: Ok(Arc::new(Taken::default())),
             failures,
             succeeded: None,

@@ -250,6 +250,29 @@ fn groups_and_names_are_sorted_and_repeated_entries_count_once() {
 }
 
 #[test]
+fn an_entry_that_is_repeated_after_one_with_another_match_counts_once() {
+    let with = |how, rtype| DnsEntry { match_: Some(how), ..entry("a.example", rtype, &["192.0.2.1"]) };
+    let entries = vec![with(TargetMatch::Any, "A"), with(TargetMatch::Exact, "A"), with(TargetMatch::Any, "")];
+    let groups = aggregate(collect(&[DnsGroup { name: "g".into(), description: None, entries }]));
+    let how: Vec<TargetMatch> = groups[0].names.iter().map(|wanted| wanted.question.as_ref().unwrap().how).collect();
+    assert_eq!(how, [TargetMatch::Exact, TargetMatch::Any], "in this order, in which a status has them");
+}
+
+#[test]
+fn entries_that_differ_in_match_only_have_their_own_results() {
+    let with = |how, rtype| read(DnsEntry { match_: Some(how), ..entry("a.example", rtype, &["192.0.2.1"]) });
+    let names = [with(TargetMatch::Exact, ""), with(TargetMatch::Any, "A")];
+    let answers =
+        Answers::from([((name("a.example"), RecordType::A), vec![reply(found("A", &["192.0.2.1", "192.0.2.2"]))])]);
+    let looked_up = PassAnswers { answers: &answers, unfinished: &BTreeMap::new(), changed: &BTreeSet::new() };
+    let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
+    let before = (&Verdicts::new(), &Outages::new());
+    let judged = judge_all(&names.iter().collect::<Vec<_>>(), before, &looked_up, pauses, Timestamp::UNIX_EPOCH);
+    let result = |wanted: &Wanted| judged.verdicts[&wanted.subject().unwrap()].verdict.reason;
+    assert_eq!(names.each_ref().map(result), [Reason::Mismatch, Reason::Match]);
+}
+
+#[test]
 fn a_broken_name_is_looked_up_sooner_and_never_later_than_its_ttl() {
     let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
     let now = Timestamp::from_second(1_800_000_000).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use signpost_apis::ingress::Ingress;
 use signpost_apis::portal::{Component, ComponentState, DNS, Portal};
@@ -122,6 +122,33 @@ on_both! {
         bed.api::<DNS>().patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         bed.has_components(&["Database", "Store"]).await;
         assert_eq!(bed.component("Store").await.spec.status, ComponentState::Operational);
+    }
+
+    async fn a_component_is_created_as_soon_as_a_foreign_one_in_its_place_is_deleted(cluster) {
+        let bed = Bed::without_operator(cluster).await;
+        bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| pace.refresh = Duration::from_hours(1));
+        bed.answers("www.example.org", "A", &["192.0.2.1"]);
+        bed.dns("team", one("www.example.org", "192.0.2.1"), json!({ TITLE: "Shop" })).await;
+        let name = bed.has_components(&["Shop"]).await.remove(0).name_any();
+        let annotate = async |title: Value| {
+            let patch = json!({ "metadata": { "annotations": { TITLE: title } } });
+            bed.api::<DNS>().patch("team", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        };
+        annotate(Value::Null).await;
+        bed.has_components(&[]).await;
+        let foreign: Component = serde_json::from_value(json!({
+            "apiVersion": "sreportal.io/v1alpha1", "kind": "Component", "metadata": { "name": name },
+            "spec": { "displayName": "Mine", "group": "apps", "portalRef": "elsewhere", "status": "operational" },
+        })).unwrap();
+        bed.api::<Component>().create(&PostParams::default(), &foreign).await.unwrap();
+        bed.reports("Mine", "operational").await;
+        annotate(json!("Shop")).await;
+        bed.condition("team", "Ready", "ComponentFailed").await;
+        bed.has_components(&["Mine"]).await;
+        // The name is in sync: nothing else leads to a pass within the time that a test waits.
+        bed.api::<Component>().delete(&name, &DeleteParams::default()).await.unwrap();
+        bed.has_components(&["Shop"]).await;
+        bed.condition("team", "Ready", "ReconcileSucceeded").await;
     }
 
     async fn a_component_is_left_as_it_is_while_the_portal_shows_none(cluster) {

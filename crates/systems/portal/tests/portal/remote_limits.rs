@@ -1,13 +1,18 @@
-//! Portals of other clusters that are large, slow or gone, and objects of others in their way.
+//! Portals of other clusters that are large, slow, many, gone or replaced, and objects of others in their way.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use signpost_apis::portal::{DNS, Portal};
-use signpost_testkit::{ConnectPortal, eventually, on_both};
+use signpost_provider_portal::{PortalOptions, Portals, RemoteError, RemoteNames};
+use signpost_system_portal::Lookups;
+use signpost_testkit::{ConnectPortal, eventually, on_both, sandbox_cluster};
 
 use crate::bed::{Bed, PATIENCE};
 use crate::remote::fqdn;
@@ -44,6 +49,69 @@ impl Bed {
     async fn copy(&self) -> Option<DNS> {
         self.api::<DNS>().get_opt("remote-east").await.unwrap()
     }
+}
+
+/// Portals that take a moment each, and count how many are read at once.
+#[derive(Debug, Default)]
+struct Counted {
+    open: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Portals for Counted {
+    fn names<'a>(&'a self, _: PortalOptions, _: Option<&'a str>) -> BoxFuture<'a, Result<RemoteNames, RemoteError>> {
+        Box::pin(async move {
+            let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(open, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            self.open.fetch_sub(1, Ordering::SeqCst);
+            Ok(RemoteNames::default())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_remote_portals_are_read_at_once_and_each_has_its_turn() {
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    let portals = Arc::new(Counted::default());
+    let lookups = Lookups { portals: portals.clone(), ..Lookups::from(bed.resolver.clone()) };
+    bed.start_at(bed.cluster.client(), bed.options(), lookups, |pace| pace.refresh = NEVER);
+    for number in 0..20 {
+        let portal: Portal = serde_json::from_value(json!({
+            "apiVersion": "sreportal.io/v1alpha1", "kind": "Portal", "metadata": { "name": format!("east{number}") },
+            "spec": { "title": "East", "remote": { "url": "http://192.0.2.1" } },
+        }))
+        .unwrap();
+        bed.api::<Portal>().create(&PostParams::default(), &portal).await.unwrap();
+    }
+    eventually("every portal was read", PATIENCE, || async {
+        let listed = bed.api::<Portal>().list(&ListParams::default()).await.unwrap().items;
+        let is_read = |portal: &&Portal| portal.status.as_ref().is_some_and(|status| status.remote_sync.is_some());
+        let read = listed.iter().filter(is_read).count();
+        if read == 20 { Ok(()) } else { Err(read) }
+    })
+    .await;
+    assert_eq!(portals.most.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_portal_that_is_created_again_with_another_url_is_read_there() {
+    let (first, second) = (ConnectPortal::start("main", 10).await, ConnectPortal::start("main", 10).await);
+    first.set_fqdns(vec![fqdn("a", "sync")]);
+    let bed = Bed::without_operator(sandbox_cluster().await).await;
+    bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| pace.refresh = NEVER);
+    bed.remote(&url(&first), Value::Null).await;
+    bed.takes_over(&["a sync remote Web east"]).await;
+    bed.portal_is("RemoteSyncSuccess").await;
+    // The copy is not deleted with its portal, so the operator has no pass between the two portals.
+    let held = json!({ "metadata": { "finalizers": ["example.org/held"] } });
+    bed.api::<DNS>().patch("remote-east", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    bed.api::<Portal>().delete("east", &DeleteParams::default()).await.unwrap();
+    bed.remote(&url(&second), Value::Null).await;
+    eventually("the other portal is read", PATIENCE, || async {
+        if second.calls() > 0 { Ok(()) } else { Err("it is not") }
+    })
+    .await;
 }
 
 on_both! {

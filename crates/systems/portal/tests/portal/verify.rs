@@ -79,6 +79,31 @@ async fn asked_again(resolver: &Memory) {
 }
 
 on_both! {
+    async fn a_wrong_answer_of_a_server_that_is_down_outlasts_a_restart(cluster) {
+        cluster.install(&signpost_apis::powerdns::crds()).await;
+        let (bed, server) = (Bed::without_operator(cluster).await, Arc::<Memory>::default());
+        let rrset = bed.rrset("www").await;
+        set(&server, "192.0.2.9");
+        set(&bed.resolver, "192.0.2.1");
+        bed.start_verifying(&server);
+        bed.project(&rrset, None);
+        let wrong = Some("False/Mismatch: memory: 192.0.2.9");
+        bed.is_served("www", wrong).await;
+        bed.stop();
+        // Whoever gave the result does not answer. The others are right, which is not a better answer.
+        server.set_down(true);
+        let next = bed.replica();
+        set(&next.resolver, "192.0.2.1");
+        next.start_verifying(&server);
+        next.project(&rrset, None);
+        asked_again(&next.resolver).await;
+        next.has_result("www.example.org", "notFound/Mismatch").await;
+        next.is_served("www", wrong).await;
+        set(&server, "192.0.2.1");
+        server.set_down(false);
+        next.is_served("www", Some("True/Match: 192.0.2.1")).await;
+    }
+
     async fn a_record_set_reports_whether_its_server_and_the_resolvers_answer_as_published(cluster) {
         cluster.install(&signpost_apis::powerdns::crds()).await;
         let (bed, server) = (Bed::without_operator(cluster).await, Arc::<Memory>::default());
