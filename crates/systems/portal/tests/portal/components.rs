@@ -124,7 +124,7 @@ on_both! {
         assert_eq!(bed.component("Store").await.spec.status, ComponentState::Operational);
     }
 
-    async fn a_component_is_created_as_soon_as_a_foreign_one_in_its_place_is_deleted(cluster) {
+    async fn a_component_is_created_when_a_foreign_one_in_its_place_is_deleted(cluster) {
         let bed = Bed::without_operator(cluster).await;
         bed.start_at(bed.cluster.client(), bed.options(), bed.resolver.clone(), |pace| pace.refresh = Duration::from_hours(1));
         bed.answers("www.example.org", "A", &["192.0.2.1"]);
