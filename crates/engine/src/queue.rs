@@ -431,9 +431,14 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
     pub(crate) fn tidy(&self, knows: impl Fn(&K) -> bool) {
         // Without the lock: an index touches keys while it has its own lock, and `knows` waits for that.
         let keys: Vec<K> = self.lock().entries.keys().cloned().collect();
-        let unknown: Vec<K> = keys.into_iter().filter(|key| !knows(key)).collect();
+        let (known, unknown): (Vec<K>, Vec<K>) = keys.into_iter().partition(knows);
         let mut state = self.lock();
         state.touch_all();
+        for key in &known {
+            if let Some(entry) = state.entries.get_mut(key) {
+                entry.unknown = false;
+            }
+        }
         for key in &unknown {
             state.forget_unknown(key);
         }

@@ -158,7 +158,7 @@ impl ApplyResult {
 
     /// Hosts whose resources are deleted only after all others of the Ingress are made.
     fn stay_public(&mut self, delete: &[Doomed]) {
-        for Doomed { host, .. } in delete.iter().filter(|doomed| !doomed.twice) {
+        for Doomed { host, .. } in delete.iter().filter(|doomed| doomed.served && !doomed.twice) {
             let message = format!(
                 "{host} stays public until every host of the Ingress is made, since it may be replaced by one of them; see why they fail, or delete it in the dashboard"
             );

@@ -128,7 +128,8 @@ impl PangolinSystem {
             applied.memory.applied = NOTHING;
         }
         if !complete {
-            if applied.refusals.len() > before {
+            // Not when the pass only ends early: the next one follows at once.
+            if applied.refusals.len() - before > refused.len() {
                 applied.stay_public(&delete);
             }
             return refused;

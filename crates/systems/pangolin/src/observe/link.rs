@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 pub(crate) struct Link {
     pub(crate) pangolin: Arc<dyn Pangolin>,
     down: Mutex<Option<Down>>,
-    /// Held by the caller that asks.
+    /// Locked by the caller that asks; others wait for its answer.
     asking: tokio::sync::Mutex<()>,
 }
 

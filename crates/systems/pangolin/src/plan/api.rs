@@ -77,6 +77,8 @@ pub(crate) struct Doomed {
     pub(crate) mark: String,
     /// Whether the Ingress that owns the host has a resource of its own.
     pub(crate) twice: bool,
+    /// Whether it answers requests for the host.
+    pub(crate) served: bool,
 }
 
 /// A resource that is only made stricter: its targets cannot be made now.
@@ -331,7 +333,8 @@ fn doom(id: &IngressId, waiting: &BTreeSet<String>, view: &ApiView, used: &BTree
             plan.left.extend(listed.host.clone().filter(|_| taker.is_some()));
         } else {
             let (host, mark) = (host.to_owned(), mark.to_owned());
-            plan.delete.push(Doomed { id: listed.id, host, mark, twice });
+            let served = is_served(listed, &view.owner);
+            plan.delete.push(Doomed { id: listed.id, host, mark, twice, served });
         }
     }
 }
@@ -372,7 +375,8 @@ pub(crate) fn sweep(view: &ApiView, policy: &Policy, memory: &mut Memory, now: T
         let twice = taker.is_some_and(|taker| has_own(view, listed, taker));
         if orphan(mark) && (taker.is_none() || twice) {
             let host = listed.host.as_ref().map_or("", Fqdn::undotted).to_owned();
-            plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned(), twice });
+            let served = is_served(listed, &view.owner);
+            plan.delete.push(Doomed { id: listed.id, host, mark: (*mark).to_owned(), twice, served });
         } else if orphan(mark) {
             plan.left.extend(listed.host.clone());
         }

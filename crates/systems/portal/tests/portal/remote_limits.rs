@@ -1,4 +1,4 @@
-//! Portals of other clusters that are large, slow, many, gone or replaced, and objects of others in their way.
+//! Portals of other clusters that are large, slow, many, deleted or replaced, and objects of others in their way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -106,9 +106,9 @@ struct Heirs {
 }
 
 impl Heirs {
-    /// Whether the line of a refused set saves a write: the set is tried again, and nothing else has the name meanwhile.
+    /// Whether the line of a refused set saves a write: the set is tried again, unless another one is served at the name.
     fn keep_refused(&self, key: &RecordKey) -> bool {
-        self.refused.contains(key) || (self.in_place.is_empty() && self.written.is_empty())
+        self.refused.contains(key) || self.in_place.is_empty()
     }
 }
 
@@ -282,9 +282,9 @@ impl<'a> Place<'a> {
         if let Some(record) = waiting.find(|record| record.may_have_more()) {
             let apex = self.name == self.scope.zone.name();
             let gives_way = |old: &RecordKey| written.iter().any(|(key, _)| excludes(key.rtype, old.rtype, apex));
-            let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(orphans).into_iter().partition(gives_way);
+            let (deleted, kept): (Vec<_>, Vec<_>) = std::mem::take(orphans).into_iter().partition(gives_way);
             self.kept = kept.into_iter().next().map(|old| (record.identity.uid.clone(), old));
-            *orphans = gone;
+            *orphans = deleted;
         }
         for refused in admission.refused {
             if let Some(record) = self.wants.remove(&refused.key) {
