@@ -18,8 +18,12 @@ use signpost_apis::{
 };
 use signpost_dns::Fqdn;
 use signpost_engine::{Finalizers, Identity, ObjectId, is_reported};
+use signpost_planning::Refusal;
 
-use crate::{plan::names, report::status::ObjectStatus};
+use crate::{
+    plan::names,
+    report::status::{NOTICE, ObjectStatus},
+};
 
 /// The id of an object.
 pub(crate) type Id = Arc<ObjectId>;
@@ -72,6 +76,8 @@ pub(crate) struct Seen {
     pub(crate) selected: Option<Selected>,
     /// The record type of a Gateway.
     pub(crate) class: Option<Class>,
+    /// The message of the condition that all notices share.
+    notices: Option<Box<str>>,
 }
 
 /// What a DNSPolicy selects: whether it is active, and the names of its controllers.
@@ -93,7 +99,9 @@ impl Seen {
             reason: condition.reason.as_str().into(),
             since: condition.last_transition_time.0,
         };
-        Self { conditions: conditions.iter().map(seen).collect(), ..Self::default() }
+        let notices = conditions.iter().find(|condition| condition.type_ == NOTICE);
+        let notices = notices.map(|condition| condition.message.as_str().into());
+        Self { conditions: conditions.iter().map(seen).collect(), notices, ..Self::default() }
     }
 
     /// The same with a phase.
@@ -126,6 +134,12 @@ impl Seen {
     /// Whether the condition of this type has this reason.
     pub(crate) fn has(&self, type_: &str, reason: &str) -> bool {
         self.conditions.iter().any(|seen| *seen.type_ == *type_ && *seen.reason == *reason)
+    }
+
+    /// Whether the condition of the notices has this one: as its reason, or in its message.
+    pub(crate) fn has_notice(&self, notice: &Refusal) -> bool {
+        let is_in = |message: &str| message.contains(&notice.message);
+        self.has(NOTICE, notice.reason.as_str()) || self.notices.as_deref().is_some_and(is_in)
     }
 
     /// Whether a condition has this reason.

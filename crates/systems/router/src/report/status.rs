@@ -203,13 +203,12 @@ fn wanted<S>(known: &Known<S>, target: Option<&TargetVerdict>, mut fields: Value
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    // A refusal that a condition has already was reported when it was written. Notices share a condition, so they are reported together.
+    // A refusal that a condition has already was reported when it was written. Notices share a condition.
     let new = |type_: &str, refusal: &Refusal| !known.seen.has(type_, refusal.reason.as_str());
     let of = |refusal: &&Refusal| verdict.conditions.iter().all(|reported| new(reported.type_, refusal));
     let second = target.and_then(|target| target.refusal.as_ref()).filter(|refusal| new(DNS_READY, refusal));
-    let refusals = verdict.refusal.iter().filter(of).chain(second);
-    let begun = notices.first().is_some_and(|notice| new(NOTICE, notice));
-    let refusals = refusals.chain(notices.into_iter().filter(|_| begun)).cloned().collect();
+    let notices = notices.into_iter().filter(|notice| !known.seen.has_notice(notice));
+    let refusals = verdict.refusal.iter().filter(of).chain(second).chain(notices).cloned().collect();
     Some(Wanted { status: Some(fields), refusals, ..Wanted::nothing(known.identity.clone()) })
 }
 
@@ -295,5 +294,25 @@ mod tests {
         assert_eq!(status["conditions"][1]["message"], "HostConflict. TxtNameTooLong");
         known.seen = Seen::of(&serde_json::from_value::<Vec<_>>(status["conditions"].clone()).unwrap());
         assert_eq!(of_gateway(&known, Some(&target), Timestamp::UNIX_EPOCH).unwrap().refusals, [], "it has them");
+    }
+
+    #[test]
+    fn a_further_notice_is_reported_and_the_others_are_not_reported_again() {
+        use Reason::{HostConflict, TxtNameTooLong, ValidationFailed};
+        let mut known = gateway(refused(ValidationFailed));
+        let mut reported = |notices: &[Reason]| {
+            let mut verdict = refused(ValidationFailed);
+            verdict.notices = notices.iter().copied().map(refusal).collect();
+            known.verdict = Some(verdict.into());
+            let wanted = wanted(&known, None, json!({}), Timestamp::UNIX_EPOCH).unwrap();
+            let conditions = wanted.status.unwrap()["conditions"].clone();
+            known.seen = Seen::of(&serde_json::from_value::<Vec<_>>(conditions).unwrap());
+            wanted.refusals.into_iter().map(|refusal| refusal.reason).collect::<Vec<Reason>>()
+        };
+        assert_eq!(reported(&[TxtNameTooLong]), [ValidationFailed, TxtNameTooLong]);
+        assert_eq!(reported(&[TxtNameTooLong, HostConflict]), [HostConflict], "the second one");
+        assert_eq!(reported(&[TxtNameTooLong, HostConflict]), [], "it has them");
+        assert_eq!(reported(&[HostConflict]), [], "it is the first one now");
+        assert_eq!(reported(&[TxtNameTooLong, HostConflict]), [TxtNameTooLong], "it is back");
     }
 }
