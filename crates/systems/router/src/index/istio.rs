@@ -23,11 +23,22 @@ use crate::plan::names;
 /// The port of every generated server.
 pub(crate) const HTTPS: u16 = 443;
 
+/// The pods that an Istio Gateway is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Pods {
+    /// Those with this value of the label `istio`.
+    Labelled(Arc<str>),
+    /// All of them: it has no selector.
+    All,
+    /// Those with other labels. Which gateways these are is not known.
+    #[default]
+    Others,
+}
+
 /// The few facts that are kept of an Istio Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IstioFacts {
-    /// The value of the label `istio` of its pods.
-    selector: Option<Arc<str>>,
+    pods: Pods,
     /// Digests of the hosts of its HTTPS port, in order.
     hosts: Box<[u64]>,
     /// The hosts of an Istio Gateway of ours, one per line.
@@ -72,14 +83,23 @@ impl IstioFacts {
         let mut hosts: Vec<u64> = servers.flat_map(|server| &server.hosts).map(name).collect();
         hosts.sort_unstable();
         hosts.dedup();
-        let selector = gateway.spec.selector.get(ISTIO).map(|value| value.as_str().into());
+        let selector = &gateway.spec.selector;
+        let pods = match selector.get(ISTIO) {
+            Some(value) => Pods::Labelled(value.as_str().into()),
+            None if selector.is_empty() => Pods::All,
+            None => Pods::Others,
+        };
         let name = names::label_value(gateway.metadata.name.as_deref().unwrap_or_default());
         let generated = labelled && labels.and_then(|labels| labels.get(GATEWAY)).is_some_and(|value| *value == name);
-        Self { selector, hosts: hosts.into(), written, credential, ours, generated }
+        Self { pods, hosts: hosts.into(), written, credential, ours, generated }
     }
 
     fn is_for(&self, controller: &str) -> bool {
-        self.selector.as_deref() == Some(controller)
+        match &self.pods {
+            Pods::Labelled(value) => **value == *controller,
+            Pods::All => true,
+            Pods::Others => false,
+        }
     }
 
     fn has(&self, host: u64) -> bool {
@@ -88,7 +108,7 @@ impl IstioFacts {
 
     /// Whether pods lose a host of it with this change.
     fn frees_hosts(&self, new: Option<&Self>) -> bool {
-        new.is_none_or(|new| new.selector != self.selector || self.hosts.iter().any(|host| !new.has(*host)))
+        new.is_none_or(|new| new.pods != self.pods || self.hosts.iter().any(|host| !new.has(*host)))
     }
 }
 
@@ -156,8 +176,12 @@ impl ClusterState {
     /// What an Istio Gateway of ours has, where it exists.
     pub(crate) fn written(&self, istio: &ObjectId) -> Option<Written> {
         let facts = self.istio.get(istio).filter(|facts| !facts.written.is_empty())?;
+        let controller = match &facts.pods {
+            Pods::Labelled(value) => value.to_string(),
+            Pods::All | Pods::Others => String::new(),
+        };
         Some(Written {
-            controller: facts.selector.as_deref().unwrap_or_default().to_owned(),
+            controller,
             credential: facts.credential.to_string(),
             hosts: facts.written.lines().filter_map(|host| Fqdn::parse(host).ok()).collect(),
         })
@@ -228,9 +252,13 @@ mod tests {
     use signpost_engine::Identity;
 
     fn facts(selector: &str, port: u16, hosts: &[&str]) -> IstioFacts {
+        selecting(&json!({ "istio": selector }), port, hosts)
+    }
+
+    fn selecting(selector: &serde_json::Value, port: u16, hosts: &[&str]) -> IstioFacts {
         let gateway: IstioGateway = serde_json::from_value(json!({
             "metadata": { "name": "gw", "namespace": "infra" },
-            "spec": { "selector": { "istio": selector }, "servers": [{ "port": { "number": port }, "hosts": hosts }] },
+            "spec": { "selector": selector, "servers": [{ "port": { "number": port }, "hosts": hosts }] },
         }))
         .unwrap();
         IstioFacts::of(&gateway)
@@ -252,6 +280,9 @@ mod tests {
         assert!(waits(&[("other", facts("x", 443, &["A.example.com"]))]));
         assert!(waits(&[("other", facts("x", 443, &["team/a.example.com"]))]), "after a namespace");
         assert!(!waits(&[("other", facts("y", 443, &["a.example.com"]))]), "of other pods");
+        for (selector, all) in [(json!({}), true), (json!(null), true), (json!({ "app": "edge" }), false)] {
+            assert_eq!(waits(&[("other", selecting(&selector, 443, &["a.example.com"]))]), all, "{selector}");
+        }
         assert!(!waits(&[("other", facts("x", 80, &["a.example.com"]))]), "at another port");
         assert!(!waits(&[("mine", facts("x", 443, &["a.example.com"]))]), "its own");
         let both = [("mine", facts("x", 443, &["a.example.com"])), ("other", facts("x", 443, &["a.example.com"]))];

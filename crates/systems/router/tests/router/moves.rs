@@ -227,6 +227,26 @@ on_both! {
         rig.until_condition("ServiceRoute", &rig.app, "web-route", "Notice", "HostConflict").await;
     }
 
+    async fn a_host_of_an_istio_gateway_without_a_selector_is_not_added(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        // What it finds at a start is complete.
+        rig.stop().await;
+        // Istio applies it to all pods, and drops a whole server of ours for one of its hosts.
+        rig.put("IstioGateway", &rig.app, "theirs", json!({ "spec": { "servers": [{
+            "port": { "number": 443, "name": "https", "protocol": "HTTPS" }, "tls": { "mode": "SIMPLE", "credentialName": "c" }, "hosts": [host("api")],
+        }] } })).await;
+        rig.route("api").await;
+        rig.route("free").await;
+        rig.start().await;
+        let status = rig.until_refused("ServiceRoute", &rig.app, "api-route", "Notice", "HostConflict").await;
+        let message = condition(&status, "Notice")["message"].to_string();
+        assert!(message.contains(&format!("Istio Gateway {}/theirs", rig.app)), "{message}");
+        rig.until_hosts("gw", &[&host("free")]).await;
+        rig.delete("IstioGateway", &rig.app, "theirs").await;
+        rig.until_hosts("gw", &[&host("api"), &host("free")]).await;
+    }
+
     async fn an_address_that_flaps_does_not_move_the_name_to_another_service(cluster) {
         let mut rig = Rig::new(cluster).await;
         rig.stop().await;
