@@ -1,7 +1,8 @@
 //! `router`: routes to DNSEndpoints and Istio Gateways, on the real API server.
 //!
 //! A tenth of the routes waits for the operator, another tenth arrives while it runs, and then all are there. The bare cost is that of
-//! applying as many DNSEndpoints with as many writers as the operator has. The gateway has a load balancer, so its own name is published too.
+//! applying as many DNSEndpoints, with the same fields, with as many writers as the operator has. Nobody watches these, while the operator watches
+//! its own. The gateway has a load balancer, so its own name is published too.
 
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub(crate) struct Apis {
     pub(crate) endpoints: Api<DynamicObject>,
     istio: Api<DynamicObject>,
     pub(crate) namespace: String,
+    /// The UID of the gateway.
+    gateway: String,
 }
 
 fn api(
@@ -76,15 +79,17 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements, size: us
     let operator = start(bench, apis, "waiting")?;
     operator.reached(ENDPOINTS, count(per_tenth), DEADLINE).await?;
     let waiting = operator.started().elapsed();
+    let waiting_cpu = operator.cpu_seconds()?;
     bench.report(&format!("{tenth} routes arrive"));
     operator.reached(ACTIVE, count(tenth), DEADLINE).await?;
     operator.rest(DEADLINE).await?;
     let before = generation(apis).await?;
-    let arrived = Instant::now();
+    let (arrived, cpu_before) = (Instant::now(), operator.cpu_seconds()?);
     create(apis, tenth..2 * tenth).await?;
     let created = arrived.elapsed();
     operator.reached(ENDPOINTS, count(2 * per_tenth), DEADLINE).await?;
     let arriving = arrived.elapsed();
+    let arriving_cpu = operator.cpu_seconds()? - cpu_before;
     operator.rest(DEADLINE).await?;
     let writes = generation(apis).await? - before;
     measurements.extend([
@@ -95,6 +100,9 @@ pub(crate) async fn run(bench: &Bench, measurements: &mut Measurements, size: us
         Measurement::new("router.arriving_of_bare", seconds(arriving) / seconds(bare), "x", Goal::AtMost(1.5)),
         // How much of that is the creation of the routes.
         Measurement::new("router.created", seconds(created), "s", Goal::None),
+        // What the operator itself computes. The API server and etcd share the cores with it.
+        Measurement::new("router.waiting_cpu", waiting_cpu, "s", Goal::None),
+        Measurement::new("router.arriving_cpu", arriving_cpu, "s", Goal::None),
         Measurement::new("router.istio_writes_per_burst", count_of(writes), "writes", Goal::AtMost(20.0)),
     ]);
 
@@ -195,11 +203,15 @@ async fn prepare(bench: &Bench) -> anyhow::Result<Apis> {
         ),
         (here, routing, "DNSPolicy", "dnspolicies", "policy", json!({"mode": "RegionBound", "sourceRegion": "r0"})),
     ];
+    let mut gateway = String::new();
     for (scope, group, kind, plural, name, spec) in objects {
         let object =
             json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec});
         let api = api(bench, scope, group, version, kind, plural);
-        api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+        let applied = api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+        if kind == "Gateway" {
+            gateway = applied.metadata.uid.context("the gateway has no uid")?;
+        }
     }
     balancer(bench, &namespace).await?;
     Ok(Apis {
@@ -207,6 +219,7 @@ async fn prepare(bench: &Bench) -> anyhow::Result<Apis> {
         endpoints: api(bench, here, "externaldns.k8s.io", version, "DNSEndpoint", "dnsendpoints"),
         istio: api(bench, here, "networking.istio.io", "v1", "Gateway", "gateways"),
         namespace,
+        gateway,
     })
 }
 
@@ -220,16 +233,21 @@ fn start(bench: &Bench, apis: &Apis, name: &str) -> anyhow::Result<Operator> {
     Operator::start(&bench.operator, &settings, &bench.logs.path().join(format!("router-{name}.log")))
 }
 
-/// The time to apply the DNSEndpoints of so many routes.
+/// The time to apply the DNSEndpoints of so many routes, with the fields that the operator writes.
 async fn bare(apis: &Apis, routes: usize) -> anyhow::Result<Duration> {
     let object = |route: usize, n: usize| {
         let name = format!("bare-{route:05}-external-dns-{n}");
         let labels = json!({"app.kubernetes.io/managed-by": "bench", "router.io/controller": format!("external-dns-{n}"),
-            "router.io/region": format!("r{n}"), "router.io/serviceroute": format!("bare-{route:05}")});
+            "router.io/region": format!("r{n}"), "router.io/serviceroute": format!("bare-{route:05}"),
+            "router.io/source-namespace": apis.namespace});
+        let annotations = json!({"external-dns.alpha.kubernetes.io/controller": format!("external-dns-{n}")});
+        // The cluster deletes an object whose owner does not exist.
+        let owner = json!({"apiVersion": "routing.router.io/v1alpha1", "kind": "Gateway", "name": "gw", "uid": apis.gateway,
+            "controller": true});
         let spec = json!({"endpoints": [{"dnsName": format!("bare-{route:05}-ns-p-prod-app.router.bench"), "recordType": "CNAME",
             "targets": ["bench-r0-internal.router.bench"]}]});
         let object = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint",
-            "metadata": {"name": name, "labels": labels, "annotations": {"bench": "bare"}}, "spec": spec});
+            "metadata": {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}, "spec": spec});
         (name, object)
     };
     let all = (0..routes).flat_map(|route| (0..CONTROLLERS).map(move |n| object(route, n)));
