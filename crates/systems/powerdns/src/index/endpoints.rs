@@ -65,7 +65,9 @@ impl ZoneIndex {
                 return;
             }
             let mut members: Vec<Arc<ObjectId>> = records.iter().map(|record| record.identity.id.clone()).collect();
-            let former = before.iter().filter(|id| !members.contains(id)).cloned().collect::<Vec<_>>();
+            // As a set: an object may have 20,000 endpoints, and everything else waits for the lock.
+            let listed: BTreeSet<&Arc<ObjectId>> = members.iter().collect();
+            let former = before.iter().filter(|id| !listed.contains(id)).cloned().collect::<Vec<_>>();
             if keeps {
                 members.extend(former);
             } else {
