@@ -68,11 +68,12 @@ impl ZoneIndex {
             // As a set: an object may have 20,000 endpoints, and everything else waits for the lock.
             let listed: BTreeSet<&Arc<ObjectId>> = members.iter().collect();
             let former = before.iter().filter(|id| !listed.contains(id)).cloned().collect::<Vec<_>>();
-            if keeps {
-                members.extend(former);
-            } else {
-                for id in &former {
-                    touched.extend(state.remove_record(id));
+            for id in former {
+                // A former one that could not be understood either has published nothing.
+                if keeps && state.records.get(&id).is_some_and(|record| !is_unnamed(record)) {
+                    members.push(id);
+                } else {
+                    touched.extend(state.remove_record(&id));
                 }
             }
             for record in records {
@@ -291,5 +292,35 @@ impl Index<DnsEndpoint> for ZoneIndex {
     }
     fn rewound(&self) {
         self.forget_versions();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_engine::Queue;
+
+    fn object(version: u64, names: &[&str]) -> DnsEndpoint {
+        let endpoint = |name: &&str| json!({ "dnsName": name, "recordType": "A", "targets": ["192.0.2.1"] });
+        let endpoints: Vec<_> = names.iter().map(endpoint).collect();
+        serde_json::from_value(json!({
+            "metadata": { "name": "e", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string(), "generation": version,
+                "creationTimestamp": "2026-02-01T00:00:00Z" },
+            "spec": { "endpoints": endpoints },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_understood_is_forgotten_when_another_replaces_it() {
+        let index = ZoneIndex::new(Queue::new(), None, false);
+        index.endpoint_applied(&object(1, &["www.example.org", "api.example.org"]));
+        assert_eq!(index.read().records.len(), 2);
+        for version in 2..6 {
+            index.endpoint_applied(&object(version, &["www.example.org", &format!("bad..{version}")]));
+            assert_eq!(index.read().records.len(), 3, "{version}: api.example.org is kept meanwhile");
+        }
+        index.endpoint_applied(&object(6, &["www.example.org"]));
+        assert_eq!(index.read().records.len(), 1);
     }
 }
