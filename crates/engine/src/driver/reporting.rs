@@ -113,7 +113,7 @@ impl<S: System> Driver<S> {
         let statuses = self.queue.statuses();
         let (ended, end) = match AssertUnwindSafe(self.write_wanted(&id, &turn)).catch_unwind().await {
             Ok(Ok(Written::Done(wrote))) => (statuses.done(&id, wrote), Ok(())),
-            Ok(Ok(Written::Finalizers)) => return statuses.requeue(id, waiters),
+            Ok(Ok(Written::Finalizers)) => return statuses.requeue(id, waiters, true),
             Ok(Err(error)) => {
                 let ended = match retry_after(&error) {
                     Some(after) => statuses.failed(&id, after),

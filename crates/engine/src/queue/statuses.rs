@@ -176,27 +176,21 @@ impl<K: Ord + Clone> Statuses<K> {
             if waiters.is_empty() && !is_wanted(&id) {
                 self.done(&id, false);
             } else {
-                self.put_back(id, waiters);
+                self.requeue(id, waiters, false);
             }
         }
     }
 
-    /// Puts an object back that was taken and not written.
-    fn put_back(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>) {
+    /// Puts an object that was taken at the end of the queue, or first where a caller waits for it; `wrote` when something was written for
+    /// it.
+    pub(crate) fn requeue(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>, wrote: bool) {
         let mut state = self.lock();
         if !waiters.is_empty() {
             state.waiters.entry(id.clone()).or_default().extend(waiters);
         }
-        state.queue_again(id);
-    }
-
-    /// Puts an object whose finalizers are written at the end of the queue, or first where a caller waits for it.
-    pub(crate) fn requeue(&self, id: Arc<ObjectId>, waiters: Vec<Waiter>) {
-        let mut state = self.lock();
-        if !waiters.is_empty() {
-            state.waiters.entry(id.clone()).or_default().extend(waiters);
+        if wrote {
+            state.wrote(&id);
         }
-        state.wrote(&id);
         state.queue_again(id);
         drop(state);
         self.shared.wake.notify_one();
@@ -382,7 +376,7 @@ mod tests {
         let statuses = Statuses::new();
         statuses.enqueue([(id("a"), 1), (id("b"), 1)]);
         let (first, waiters) = statuses.take().unwrap();
-        statuses.requeue(first, waiters);
+        statuses.requeue(first, waiters, true);
         assert_eq!(taken(&statuses), Some(id("b")));
         assert!(statuses.done(&id("b"), false).is_empty());
         assert_eq!(taken(&statuses), Some(id("a")));
