@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_an_expression_that_ends_at_a_slash_and_every_character_is_literal() {
+    fn a_prefix_ends_at_a_slash_and_every_character_is_literal() {
         let made =
             routes(&[rule(PathType::ImplementationSpecific, "/a.b/(c)/", "x"), rule(PathType::Exact, "/", "y")], None);
         assert_eq!(

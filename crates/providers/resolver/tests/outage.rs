@@ -86,7 +86,7 @@ fn is_outage(result: &Result<Answer, LookupError>) {
 }
 
 #[tokio::test]
-async fn a_forwarder_without_its_server_is_an_outage_also_while_names_are_cached() {
+async fn a_forwarder_without_its_server_is_an_outage_despite_cached_names() {
     let forwarder = Forwarder::start().await;
     let resolvers = forwarder.resolvers(|_| {});
     is_answered(&resolvers, &["www.example.org", "www.example.net", "db.apps.svc.cluster.local"]).await;

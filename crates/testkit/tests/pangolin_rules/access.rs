@@ -28,7 +28,7 @@ async fn a_request_without_a_bearer_key_is_unauthorized() {
 
 /// "unknown key id: 401"; "right id, wrong secret: 401"; "`Bearer <id>` without a dot: 500"; "`Bearer id.secret.extra`: 200".
 #[tokio::test]
-async fn a_key_is_an_id_and_a_secret_and_a_malformed_one_looks_like_a_server_error() {
+async fn a_key_is_an_id_and_a_secret_and_a_malformed_one_is_answered_with_500() {
     let (server, _) = server().await;
     for (key, expected) in [("nobody.secret", 401), ("all.wrong", 401), ("all", 500), ("all.secret.extra", 200)] {
         assert_eq!(Caller::new(&server, key).status("/v1/org/home-org/sites").await, expected, "{key}");
@@ -51,7 +51,7 @@ async fn every_call_needs_its_action_with_a_root_key_too() {
 
 /// "key of another org, or an org that does not exist: 403 \"Key does not have access to this organization\"".
 #[tokio::test]
-async fn a_key_of_another_organisation_cannot_tell_it_from_one_that_does_not_exist() {
+async fn a_foreign_organisation_is_answered_like_one_that_does_not_exist() {
     let (server, caller) = server().await;
     for (caller, org) in [(Caller::new(&server, "other.secret"), "home-org"), (caller, "nowhere")] {
         let (status, body) = caller.get(&format!("/v1/org/{org}/domains")).await;

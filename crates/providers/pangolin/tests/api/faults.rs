@@ -100,7 +100,7 @@ async fn answers_that_are_not_the_envelope_are_errors() {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_once_when_the_connection_was_dropped_and_a_write_is_not() {
+async fn a_dropped_connection_repeats_a_read_once_and_a_write_never() {
     let (server, _) = start().await;
     let proxy = FaultProxy::start(&server.url()).await;
     let client = through(&proxy);

@@ -207,7 +207,7 @@ async fn a_server_that_repeats_its_pages_ends_the_walk_with_an_error() {
 }
 
 #[tokio::test]
-async fn an_organisation_without_domains_is_a_wrong_setting_and_not_an_empty_one() {
+async fn an_organisation_without_domains_is_a_wrong_setting() {
     let (server, _) = start().await;
     let client = client_for(&server.url(), "nowhere", "root.secret");
     let expected = PangolinError::EmptyOrganization { org: "nowhere".into() };

@@ -66,7 +66,7 @@ async fn every_setting_is_written_read_back_and_cleared() {
 }
 
 #[tokio::test]
-async fn a_changed_host_moves_in_one_call_to_a_subdomain_the_apex_and_another_domain() {
+async fn a_changed_host_moves_in_one_call_to_any_name_of_any_domain() {
     let (server, client) = start().await;
     let mut current = exposed(&client, "app.ns.test").await;
     for (host, domain) in [
