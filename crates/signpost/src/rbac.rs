@@ -9,6 +9,7 @@ use signpost_engine::{Rule, SystemSpec};
 
 use crate::cli::RbacArgs;
 use crate::config::is_object_name;
+use crate::crds;
 
 /// The permissions of the process itself, independent of the systems.
 const PROCESS: &[Rule] = &[
@@ -79,13 +80,15 @@ pub fn manifests_named(name: &str, namespace: &str, systems: &[SystemSpec]) -> V
     std::iter::once(account).chain(cluster).chain(own).collect()
 }
 
-/// Resources of the rules that belong to no namespace. A test compares them with what the API server reports.
-const CLUSTER_SCOPED: &[&str] =
-    &["namespaces", "ingressclasses", "clusterzones", "clusterrrsets", "clusteridentities", "dnsconfigurations"];
+/// The kinds of Kubernetes itself, among the resources of the rules, that belong to no namespace.
+const CLUSTER_SCOPED: &[&str] = &["namespaces", "ingressclasses"];
 
-/// Whether a resource of a rule belongs to no namespace.
-pub fn is_cluster_scoped(resource: &str) -> bool {
-    CLUSTER_SCOPED.contains(&resource.split('/').next().unwrap_or_default())
+/// The resources that belong to no namespace: those of Kubernetes, and those of the CRDs of these systems and of ours, because a system may read
+/// the kinds of another one. A test compares them with what the API server reports.
+pub fn cluster_scoped(systems: &[SystemSpec]) -> BTreeSet<String> {
+    let crds = crds::all().into_iter().chain(crds::of(systems));
+    let custom = crds.filter(|crd| crd.spec.scope == "Cluster").map(|crd| crd.spec.names.plural);
+    CLUSTER_SCOPED.iter().map(|&name| name.to_owned()).chain(custom).collect()
 }
 
 /// Where an operator works that may not read the whole cluster.
@@ -110,6 +113,8 @@ pub fn manifests_in(name: &str, namespace: &str, places: &Places, systems: &[Sys
         };
         rules(systems).filter(|rule| !is_by_name(rule)).filter_map(only).collect()
     };
+    let without_namespace = cluster_scoped(systems);
+    let is_cluster_scoped = |resource: &str| without_namespace.contains(resource.split('/').next().unwrap_or_default());
     let cluster = of(&|rule, resource| !rule.own_namespace && is_cluster_scoped(resource));
     if !cluster.is_empty() {
         all.extend(bound("ClusterRole", name, None, &cluster, namespace));

@@ -206,6 +206,31 @@ async fn the_documented_spec_installs_a_system_that_works() {
     }
 }
 
+/// The scope of a kind is in its CRD, and nowhere else.
+#[test]
+fn a_kind_without_a_namespace_is_granted_by_a_cluster_role() {
+    fn without_namespace() -> Vec<CustomResourceDefinition> {
+        let mut crds = (greeter::SPEC.crds)();
+        for crd in &mut crds {
+            crd.spec.scope = "Cluster".into();
+        }
+        crds
+    }
+    let granted = |spec: SystemSpec, kind: &str| -> BTreeSet<String> {
+        let places = rbac::Places { watched: ["shop".to_owned()].into(), ..rbac::Places::default() };
+        let roles = rbac::manifests_in("signpost", "signpost", &places, &[spec]);
+        let rules = roles.iter().filter(|role| role["kind"] == kind).filter_map(|role| role["rules"].as_array());
+        let resources = rules.flatten().filter_map(|rule| rule["resources"].as_array()).flatten();
+        resources.map(|resource| resource.as_str().unwrap().to_owned()).collect()
+    };
+    let greetings = ["greetings".to_owned(), "greetings/status".to_owned()];
+    let of_cluster = SystemSpec { crds: without_namespace, ..greeter::SPEC };
+    assert_eq!(granted(of_cluster, "ClusterRole"), BTreeSet::from(greetings.clone()));
+    assert!(greetings.iter().all(|resource| !granted(of_cluster, "Role").contains(resource)));
+    assert!(granted(greeter::SPEC, "ClusterRole").is_empty());
+    assert!(greetings.iter().all(|resource| granted(greeter::SPEC, "Role").contains(resource)));
+}
+
 /// The one system that must not have a result is missing from the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demo_whose_last_step_fails_has_not_converged() {
