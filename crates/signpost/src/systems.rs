@@ -11,24 +11,33 @@ pub const SYSTEMS: &[SystemSpec] = &[
     signpost_system_pangolin::SPEC,
 ];
 
-/// The systems of a list of names (`powerdns,pihole`). The error names an unknown one.
-pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {
+/// The systems of a list of names (`powerdns,pihole`), and what is wrong with a name that is not one of theirs.
+fn read(list: &str) -> (Vec<SystemSpec>, Option<String>) {
     let names: Vec<&str> = list.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
-    if let Some(unknown) = names.iter().find(|name| !SYSTEMS.iter().any(|spec| spec.name == **name)) {
+    let unknown = names.iter().find(|name| !SYSTEMS.iter().any(|spec| spec.name == **name)).map(|unknown| {
         let known: Vec<&str> = SYSTEMS.iter().map(|spec| spec.name).collect();
-        return Err(format!("{unknown:?} is not a system; there are {}", known.join(", ")));
+        format!("{unknown:?} is not a system; there are {}", known.join(", "))
+    });
+    (SYSTEMS.iter().copied().filter(|spec| names.contains(&spec.name)).collect(), unknown)
+}
+
+/// The systems of a list of names. The error names an unknown one.
+pub fn named(list: &str) -> Result<Vec<SystemSpec>, String> {
+    match read(list) {
+        (found, None) => Ok(found),
+        (_, Some(problem)) => Err(problem),
     }
-    Ok(SYSTEMS.iter().copied().filter(|spec| names.contains(&spec.name)).collect())
 }
 
 /// The systems to run: those that are named, or else every system that has a server configured.
 pub fn enabled(list: &str, settings: &mut Settings) -> Vec<SystemSpec> {
-    let chosen = match list.trim() {
-        "" => Ok(SYSTEMS.iter().copied().filter(|spec| spec.is_meant_by(settings)).collect()),
-        list => named(list),
+    let (enabled, unknown) = match list.trim() {
+        "" => (SYSTEMS.iter().copied().filter(|spec| spec.is_meant_by(settings)).collect(), None),
+        list => read(list),
     };
-    let enabled: Vec<SystemSpec> = settings.check("SIGNPOST_SYSTEMS", chosen).unwrap_or_default();
-    if enabled.is_empty() && settings.problems().is_empty() {
+    if let Some(problem) = unknown {
+        settings.problem("SIGNPOST_SYSTEMS", problem);
+    } else if enabled.is_empty() {
         let switches: Vec<String> = SYSTEMS
             .iter()
             .map(|spec| match spec.servers {
@@ -83,6 +92,20 @@ mod tests {
         assert!(settings.problems().is_empty());
         assert_eq!(names(enabled("router", &mut Settings::default())), ["router"]);
         assert!(enabled(" ", &mut Settings::default()).is_empty());
+    }
+
+    #[test]
+    fn the_choice_of_systems_is_judged_whatever_else_is_wrong() {
+        let mut settings = Settings::default();
+        settings.problem("LOG_LEVEL", "\"loud\" is not a level");
+        assert!(enabled("", &mut settings).is_empty());
+        let problems: Vec<String> = settings.problems().iter().map(ToString::to_string).collect();
+        assert!(problems.len() == 2 && problems[1].starts_with("no system is switched on"), "{problems:?}");
+        // The settings of a system are read, and judged, beside a name that is not a system.
+        let mut settings = Settings::default();
+        assert_eq!(enabled("powerdns,pihol", &mut settings).len(), 1);
+        assert_eq!(settings.problems().len(), 1);
+        assert_eq!(settings.problems()[0].setting, "SIGNPOST_SYSTEMS");
     }
 
     #[test]
