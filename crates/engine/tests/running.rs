@@ -10,7 +10,7 @@ mod support;
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -99,6 +99,32 @@ async fn a_single_change_is_processed_at_once() {
     make(&user, "second").await;
     mirrored(&user, "second").await;
     assert!(before.elapsed() <= Duration::from_millis(200), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_status_is_written_once_the_api_server_accepts_it() {
+    let (sandbox, user) = cluster().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = tries.clone();
+    // As with CRDs that are older than the operator.
+    sandbox.faults().set(FaultPlan::new(move |info, _| {
+        if info.subresource != "status" || !info.is_write() {
+            return Fault::None;
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+        Fault::status(422, "Invalid", "status.text: Unsupported value")
+    }));
+    let _replica = start(sandbox.client(), OperatorOptions { clock: support::clock(), ..OperatorOptions::default() });
+    make(&user, "a").await;
+    sleep(Duration::from_mins(1)).await;
+    let first = tries.load(Ordering::SeqCst);
+    assert!(first > 0, "it was sent");
+    sleep(Duration::from_mins(30)).await;
+    let later = tries.load(Ordering::SeqCst) - first;
+    assert!((1..=10).contains(&later), "{later} tries in half an hour");
+    // Nothing touches the object, and the operator is not started again.
+    sandbox.faults().clear();
+    eventually("the status is written", Duration::from_mins(10), || status(&user, "a")).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,6 +34,8 @@ const TRIES: u32 = 8;
 const CONFLICT: Duration = Duration::from_millis(10);
 /// How soon a write that panicked is tried again.
 const PANICKED: Duration = Duration::from_mins(1);
+/// How soon a status is tried again that the API server rejects: the CRDs may be updated, or a webhook corrected, without a change of the object.
+const REJECTED: Duration = Duration::from_mins(5);
 /// Longest time for statuses that are still queued when asked to stop: another replica waits for the lease, and writes the rest.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -48,7 +50,8 @@ enum Written {
 /// How soon a write that failed is tried again; `None` when that is useless.
 fn retry_after(error: &WriteError) -> Option<Duration> {
     match error {
-        WriteError::Gone | WriteError::Invalid(_) => None,
+        WriteError::Gone => None,
+        WriteError::Invalid(_) => Some(REJECTED),
         WriteError::Conflict => Some(Duration::from_secs(5)),
         WriteError::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
         WriteError::Transient(_) => Some(Duration::from_secs(2)),
