@@ -1,8 +1,8 @@
 //! The id of an object inside the process, and the metadata that every kind has.
 //!
-//! A [`Kind`] exists once per process and is compared by its API group and name, so a `Gateway` of one group and a `Gateway` of another
-//! never share an [`ObjectId`]. An [`Identity`] is the part of an object's metadata that the engine needs: indexes keep it instead of the
-//! object.
+//! A [`Kind`] exists once per process and has its API group, so a `Gateway` of one group and a `Gateway` of another never share an
+//! [`ObjectId`]. Neither do two versions of one kind. An [`Identity`] is the part of an object's metadata that the engine needs: indexes
+//! keep it instead of the object.
 
 use std::{
     any::TypeId,
