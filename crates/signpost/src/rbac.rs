@@ -122,13 +122,18 @@ pub fn manifests_in(name: &str, namespace: &str, places: &Places, systems: &[Sys
     let mut at: BTreeSet<&str> = places.watched.iter().map(String::as_str).collect();
     at.insert(namespace);
     at.extend(places.tunnels.iter().map(String::as_str));
+    // Kubernetes keeps the events of objects without a namespace there. Systems have events about objects whose status they write.
+    let changes =
+        |rule: &Rule| rule.verbs.contains(&"patch") && rule.resources.iter().any(|one| is_cluster_scoped(one));
+    let default = rules(systems).any(changes).then_some("default");
+    at.extend(default);
     for place in at {
         let (own, is_watched) = (place == namespace, places.watched.contains(place));
         let is_tunnels = places.tunnels.contains(place);
         let granted = of(&|rule, resource| {
             let tunnel = is_tunnels && systems.iter().any(|system| system.shared.contains(&resource));
             // Events about a whole server are on the operator's own Deployment.
-            let reported = own && resource == "events";
+            let reported = (own || Some(place) == default) && resource == "events";
             let here = if rule.own_namespace { own } else { is_watched || tunnel || reported };
             here && !is_cluster_scoped(resource)
         });

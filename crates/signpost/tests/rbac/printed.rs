@@ -37,6 +37,21 @@ fn secrets_are_granted_by_name_alone() {
     }
 }
 
+/// Kubernetes keeps the events of objects without a namespace in `default`.
+#[test]
+fn events_of_objects_without_a_namespace_are_granted_in_default() {
+    let granted = |systems: &str| {
+        let systems = signpost::systems::named(systems).unwrap();
+        let places = rbac::Places { watched: ["shop".to_owned()].into(), ..rbac::Places::default() };
+        let roles = rbac::manifests_in("signpost", "signpost", &places, &systems);
+        let there = roles.into_iter().find(|role| role["kind"] == "Role" && role["metadata"]["namespace"] == "default");
+        there.map(|role| role["rules"].clone())
+    };
+    let events = json!([{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]);
+    assert_eq!([granted("powerdns"), granted("router")], [Some(events.clone()), Some(events)]);
+    assert_eq!([granted("pihole"), granted("pangolin")], [None, None], "they only read such objects, or none");
+}
+
 #[test]
 fn the_checked_in_roles_are_valid_yaml() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
