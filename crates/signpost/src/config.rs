@@ -96,9 +96,14 @@ fn process(args: &ProcessArgs, settings: &mut Settings) -> Option<Process> {
         (None, Some(namespace)) => format!("signpost-{namespace}"),
         (None, None) => "signpost".to_owned(),
     };
-    if !is_object_name(&lease_name) {
-        let message = format!("{lease_name:?} is not a valid Kubernetes object name, such as signpost");
-        settings.problem("LEASE_NAME", message);
+    let given = settings.given("LEASE_NAME").filter(|name| !is_object_name(name)).map(str::to_owned);
+    if let Some(name) = given {
+        settings.problem("LEASE_NAME", format!("{name:?} is not a valid Kubernetes object name, such as signpost"));
+    }
+    // The API server lists nothing for a text that cannot be a namespace, and reports no error.
+    if let Some(text) = watch_namespace.as_deref().filter(|text| !is_namespace_name(text)) {
+        let message = format!("{text:?} is not the name of a namespace; write one, such as shop, or none to watch all");
+        settings.problem("WATCH_NAMESPACE", message);
     }
     Some(Process {
         watch_namespace,
@@ -160,6 +165,11 @@ pub(crate) fn is_object_name(name: &str) -> bool {
     let label =
         |label: &str| !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-');
     name.len() <= 253 && name.split('.').all(label)
+}
+
+/// A DNS label, as the names of namespaces are.
+pub(crate) fn is_namespace_name(name: &str) -> bool {
+    is_object_name(name) && !name.contains('.') && name.len() <= 63
 }
 
 #[cfg(test)]

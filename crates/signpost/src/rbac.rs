@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use signpost_engine::{Rule, SystemSpec};
 
 use crate::cli::RbacArgs;
-use crate::config::is_object_name;
+use crate::config::{is_namespace_name, is_object_name};
 use crate::crds;
 
 /// The permissions of the process itself, independent of the systems.
@@ -185,8 +185,8 @@ pub fn manifests(namespace: &str, systems: &[SystemSpec]) -> Vec<Value> {
 /// The Kubernetes objects that `signpost rbac` prints. The error names the flag that is wrong.
 pub fn asked_for(args: &RbacArgs, systems: &[SystemSpec]) -> Result<Vec<Value>, String> {
     let named = |flag: &str, name: &str| {
-        let fine = is_object_name(name) && !name.contains('.') && name.len() <= 63;
-        fine.then(|| name.to_owned())
+        is_namespace_name(name)
+            .then(|| name.to_owned())
             .ok_or_else(|| format!("{flag}: {name:?} is not the name of a namespace, such as shop"))
     };
     let namespace = named("--namespace", args.namespace.trim())?;
@@ -214,7 +214,7 @@ fn by_name(args: &RbacArgs, namespace: &str, systems: &[SystemSpec]) -> Result<B
     let texts = args.secrets.split(',').map(str::trim).filter(|text| !text.is_empty());
     let secret = |text: &str| {
         let (place, name) = text.split_once('/').unwrap_or((namespace, text));
-        let fine = is_object_name(place) && !place.contains('.') && place.len() <= 63 && is_object_name(name);
+        let fine = is_namespace_name(place) && is_object_name(name);
         let wrong = || format!("{FLAG}: {text:?} is not a Secret; write NAME or NAMESPACE/NAME, such as shop/east-ca");
         fine.then(|| (place.to_owned(), name.to_owned())).ok_or_else(wrong)
     };

@@ -94,6 +94,19 @@ fn an_invalid_lease_name_is_reported_at_the_start() {
     }
 }
 
+#[test]
+fn a_watched_namespace_that_cannot_exist_is_reported_at_the_start() {
+    for bad in ["shop,blog", "Shop", "a.b", "a/b"] {
+        let wrong = [("WATCH_NAMESPACE", bad), ("LEASE_NAME", "a_b")];
+        let (code, error) = run(&[POWERDNS.as_slice(), &wrong].concat());
+        assert_eq!(code, Some(2), "{bad}: {error}");
+        assert!(error.contains("WATCH_NAMESPACE: ") && error.contains("LEASE_NAME: \"a_b\""), "{error}");
+        // The name of the Lease that is made of it is not the user's mistake.
+        let (_, error) = run(&[POWERDNS.as_slice(), &wrong[..1]].concat());
+        assert!(error.contains("WATCH_NAMESPACE: ") && !error.contains("LEASE_NAME"), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_http_works_without_certificate_authorities() {
     // The API server's authority is in its kubeconfig, as it is in a pod.
