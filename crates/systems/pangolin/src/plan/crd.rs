@@ -281,7 +281,9 @@ fn reflect(input: &Input<'_>, known: &BTreeMap<String, String>, memory: &mut Mem
     }
     for (name, (host, _, resource)) in &memory.children {
         let wanted = known.contains_key(name) || input.exposures.blocked;
-        if wanted && resource.is_some() && !now.contains_key(name) {
+        // The endpoint of a host that was handed over has been reported.
+        let reported = input.exposures.lost.contains(host) && memory.left.contains(name);
+        if wanted && !reported && resource.is_some() && !now.contains_key(name) {
             now.insert(name.clone(), (host.clone(), ChildState::Waiting, resource.clone()));
         }
     }
@@ -312,13 +314,24 @@ fn leftovers(
 ) {
     let mut left = BTreeSet::new();
     let before = memory.children.iter().filter(|(name, _)| !now.contains_key(*name));
-    for (name, (host, _, resource)) in before.chain(now).filter(|(name, _)| !known.contains_key(*name)) {
+    for (name, (host, _, resource)) in before.chain(now) {
         let planned = judged.plan.delete.iter_mut().find(|doomed| doomed.name == *name);
+        let handed_over = planned.as_ref().is_some_and(|doomed| doomed.handed_over);
+        if known.contains_key(name) && !handed_over {
+            // While the child of a host that was handed over is being deleted, its endpoint counts as reported.
+            let leaving = input.children.get(name).is_some_and(|child| child.deleting);
+            if leaving && input.exposures.lost.contains(host) && memory.left.contains(name) {
+                left.insert(name.clone());
+            }
+            continue;
+        }
         let leaving = planned.is_some() || input.children.get(name).is_none_or(|child| child.deleting);
         let Some(resource) = resource.as_ref().filter(|_| leaving) else { continue };
         if !memory.left.contains(name) {
+            // pangolin-operator may have taken it over for the next owner.
+            let unless = if handed_over { ", unless another PangolinResource has this id in its status" } else { "" };
             let note = format!(
-                "PangolinResource {name} is deleted, but pangolin-operator leaves {host} in Pangolin as resource {resource}; delete it in the dashboard"
+                "PangolinResource {name} is deleted, but pangolin-operator leaves {host} in Pangolin as resource {resource}; delete it in the dashboard{unless}"
             );
             let note = Note::warning(Reason::StillExposed, note);
             if let Some(planned) = planned {

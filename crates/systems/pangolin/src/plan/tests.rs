@@ -274,7 +274,13 @@ async fn c36_a_backend_has_the_scheme_of_annotation_port_or_settings() {
 }
 
 /// A pass of crd mode over an Ingress with these children.
-fn judged(
+fn judged(app: &(Identity, Exposures), children: &BTreeMap<String, ChildFacts>, memory: &mut Memory) -> crd::Judged {
+    judged_beside(&[], app, children, memory)
+}
+
+/// The same, where older Ingresses have children for these hosts.
+fn judged_beside(
+    handed_over: &[String],
     (identity, exposures): &(Identity, Exposures),
     children: &BTreeMap<String, ChildFacts>,
     memory: &mut Memory,
@@ -290,7 +296,7 @@ fn judged(
         options: Some(&options),
         class: None,
         children,
-        handed_over: &[],
+        handed_over,
         now: Timestamp::UNIX_EPOCH,
     };
     crd::plan(&input, memory)
@@ -411,6 +417,32 @@ async fn a_leftover_of_a_child_that_others_deleted_is_reported() {
     let nothing = (app.0.clone(), Exposures::default());
     let notes = judged(&nothing, &BTreeMap::new(), &mut memory).notes;
     assert!(notes.len() == 1 && notes[0].reason == "StillExposed" && notes[0].text.contains("resource 7"), "{notes:?}");
+    assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
+}
+
+/// The endpoint of a child whose host an older Ingress took over is reported with the deletion of the child, and not again.
+#[tokio::test]
+async fn a_leftover_of_a_host_that_was_handed_over_is_reported_once() {
+    let hosts = ["app.example.com".to_owned()];
+    let app = exposures_of("prod", "app", &["app.example.com"]);
+    let mut memory = Memory::default();
+    let (name, ..) = judged(&app, &BTreeMap::new(), &mut memory).plan.apply.remove(0);
+    let ready = ChildState::Ready { host: Some("app.example.com".to_owned()), targets: true };
+    let made = ChildFacts { resource_id: Some("7".to_owned()), ..child("u", "app.example.com", ready) };
+    let children = BTreeMap::from([(name.clone(), made.clone())]);
+    judged(&app, &children, &mut memory);
+    let lost = (app.0.clone(), Exposures { lost: hosts.clone().into(), ..Exposures::default() });
+    let kept = judged(&lost, &children, &mut memory);
+    assert!(kept.plan.delete.is_empty() && kept.notes.is_empty(), "it stays until the older Ingress has the host");
+    let doomed = judged_beside(&hosts, &lost, &children, &mut memory).plan.delete.remove(0);
+    let note = doomed.leftover.unwrap();
+    assert!(doomed.handed_over && note.reason == "StillExposed" && note.text.contains("resource 7"), "{note:?}");
+    // The deletion is asked for, and takes a while.
+    memory.left.insert(name.clone());
+    let leaving = BTreeMap::from([(name, ChildFacts { deleting: true, ..made })]);
+    assert_eq!(judged_beside(&hosts, &lost, &leaving, &mut memory).notes, []);
+    assert_eq!(judged_beside(&hosts, &lost, &BTreeMap::new(), &mut memory).notes, []);
+    let nothing = (app.0.clone(), Exposures::default());
     assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
 }
 
