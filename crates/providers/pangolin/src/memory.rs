@@ -203,22 +203,7 @@ impl Pangolin for MemoryPangolin {
             checks::place(&state.domains, &new.domain, &new.host)?;
             checks::host_is_free(&state.listed(), &new.host)?;
             let id = ResourceId(state.number());
-            let made = Resource {
-                id,
-                nice_id: format!("random-{id}"),
-                name: new.name.clone(),
-                domain: Some(new.domain.clone()),
-                host: Some(new.host.clone()),
-                enabled: true,
-                ssl: true,
-                sso: Some(true),
-                block_access: false,
-                sticky_session: false,
-                tls_server_name: None,
-                set_host_header: None,
-                headers: Vec::new(),
-                policy: None,
-            };
+            let made = Resource::created(id, new);
             state.resources.insert(id, (made.clone(), Vec::new()));
             Ok(made)
         })

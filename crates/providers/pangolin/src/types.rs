@@ -189,6 +189,26 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// A resource that was just created: it has a random identifier, and is protected by single sign-on.
+    pub fn created(id: ResourceId, new: &NewResource) -> Self {
+        Self {
+            id,
+            nice_id: format!("random-{id}"),
+            name: new.name.clone(),
+            domain: Some(new.domain.clone()),
+            host: Some(new.host.clone()),
+            enabled: true,
+            ssl: true,
+            sso: Some(true),
+            block_access: false,
+            sticky_session: false,
+            tls_server_name: None,
+            set_host_header: None,
+            headers: Vec::new(),
+            policy: None,
+        }
+    }
+
     /// Whether it has nothing that only newer servers have.
     pub(crate) fn is_plain(&self) -> bool {
         !self.block_access

@@ -9,7 +9,9 @@ use signpost_dns::Fqdn;
 use signpost_engine::{Identity, Index as _, ObjectId, Queue, RetryClass};
 use signpost_exposure::{BaseDomain, Options, TunnelAllowance};
 use signpost_planning::Reason;
-use signpost_provider_pangolin::{Listed, PangolinError, Resource, ResourceId, Site, SiteId, SiteKind};
+use signpost_provider_pangolin::{
+    DomainId, Listed, NewResource, PangolinError, Resource, ResourceId, Site, SiteId, SiteKind,
+};
 
 use super::api::{self, is_mark, mark_of};
 use super::crd::{self, Shape};
@@ -577,22 +579,8 @@ async fn a_host_that_was_handed_over_is_not_reported_as_left() {
     let notes_of = |name: &str| {
         let owner = Arc::new(ObjectId::new::<Ingress>(Some("prod"), name));
         let mark = format!("{}-0123456789ab", api::ingress_mark("home", &owner));
-        let resource = Resource {
-            id: ResourceId(1),
-            nice_id: mark.clone(),
-            name: "old".to_owned(),
-            domain: None,
-            host: Some(host.clone()),
-            enabled: true,
-            ssl: true,
-            sso: Some(false),
-            block_access: false,
-            sticky_session: false,
-            tls_server_name: None,
-            set_host_header: None,
-            headers: Vec::new(),
-            policy: None,
-        };
+        let new = NewResource { name: "old".to_owned(), domain: DomainId("d".to_owned()), host: host.clone() };
+        let resource = Resource { nice_id: mark.clone(), ..Resource::created(ResourceId(1), &new) };
         let there = Listed { host: Some(host.clone()), ..listed(1, &mark, "old") };
         let view = View::Api(Box::new(api_view(Some("d"), vec![there])));
         let passed = planned(view, Policy::default(), |observed| {
