@@ -174,6 +174,28 @@ pub struct PangolinSystem {
 }
 
 impl PangolinSystem {
+    pub(crate) fn new(
+        operator: &Operator,
+        policy: Arc<Policy>,
+        index: Arc<PangolinIndex>,
+        schema: Arc<Schema>,
+        link: Option<Arc<Link>>,
+    ) -> Self {
+        Self {
+            policy,
+            index,
+            schema,
+            link,
+            writer: operator.writer(),
+            client: operator.client(),
+            metrics: PangolinMetrics::register(&operator.metrics()),
+            owner: tokio::sync::OnceCell::new(),
+            turns: std::sync::Mutex::default(),
+            doubts: std::sync::Mutex::default(),
+            next: tokio::sync::Mutex::new(tokio::time::Instant::now()),
+        }
+    }
+
     /// The owner id in the marks: the configured owner, or an id of the cluster; with the watched namespaces, where they are limited.
     pub(crate) async fn owner(&self) -> Result<String, PangolinError> {
         let find = || async {
@@ -325,18 +347,6 @@ fn add(operator: &mut Operator, policy: Policy, link: Option<Arc<Link>>) {
         deadline: Duration::from_mins(5),
         gather: Gather::default(),
     };
-    let system = PangolinSystem {
-        index,
-        schema,
-        link,
-        writer: operator.writer(),
-        client: operator.client(),
-        metrics: PangolinMetrics::register(&operator.metrics()),
-        owner: tokio::sync::OnceCell::new(),
-        turns: std::sync::Mutex::default(),
-        doubts: std::sync::Mutex::default(),
-        next: tokio::sync::Mutex::new(tokio::time::Instant::now()),
-        policy,
-    };
+    let system = PangolinSystem::new(operator, policy, index, schema, link);
     operator.drive(system, queue, options);
 }

@@ -248,6 +248,9 @@ impl PangolinSystem {
                     let before = applied.refusals.len();
                     if down.is_none() {
                         self.failed(&doomed.host, &error, applied);
+                        if !self.writer.may_write() {
+                            return;
+                        }
                     } else {
                         applied.refused_by_pangolin(&doomed.host, &error);
                     }

@@ -1,6 +1,23 @@
-use signpost_provider_pangolin::{Matching, RoutePath, SiteId, Target, TargetId, TargetSettings};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use signpost_apis::ingress::Ingress;
+use signpost_dns::Fqdn;
+use signpost_engine::{Job, ObjectId, Operator, OperatorOptions, Queue, RetryClass, Touched};
+use signpost_provider_pangolin::{
+    DomainId, Matching, MemoryPangolin, NewResource, Resource, ResourceId, RoutePath, SiteId, Target, TargetId,
+    TargetSettings,
+};
+use signpost_sandbox::{Sandbox, SandboxOptions};
 
 use super::{TargetChanges, has_unwanted, target_changes};
+use crate::PangolinSystem;
+use crate::index::{Key, PangolinIndex};
+use crate::observe::{link::Link, schema::Schema};
+use crate::plan::api::ingress_mark;
+use crate::plan::{Memory, plan};
+use crate::settings::{Mode, Policy};
 
 fn wanted(path: Option<&str>, host: &str, priority: u16) -> TargetSettings {
     TargetSettings {
@@ -76,4 +93,34 @@ fn a_target_that_changes_or_goes_is_unwanted_and_one_that_stays_is_not() {
     assert!(has_unwanted(&current, &[]));
     assert!(!has_unwanted(&current, &[wanted(None, "a", 100), wanted(Some("/x"), "b", 1000)]));
     assert!(!has_unwanted(&[], &[wanted(None, "a", 100)]));
+}
+
+/// Whoever leads now continues. Nothing is wrong with Pangolin, and nothing is logged about it.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_no_longer_leads_reports_no_failure_of_pangolin() {
+    let operator = Operator::new(Sandbox::new(SandboxOptions::default()).client(), OperatorOptions::default());
+    let policy = Arc::new(Policy { mode: Mode::Api, owner: Some("home".to_owned()), ..Policy::default() });
+    let id = Arc::new(ObjectId::new::<Ingress>(Some("prod"), "app"));
+    let pangolin = MemoryPangolin::new(Vec::new(), Vec::new());
+    for (number, host) in [(1, "a.example.com"), (2, "b.example.com")] {
+        let new =
+            NewResource { name: host.to_owned(), domain: DomainId("d".to_owned()), host: Fqdn::parse(host).unwrap() };
+        let nice_id = format!("{}-00000000000{number}", ingress_mark("home", &id));
+        let resource = Resource { nice_id, ..Resource::created(ResourceId(number), &new) };
+        pangolin.edit(|resources| drop(resources.insert(resource.id, (resource, Vec::new()))));
+    }
+    let link = Arc::new(Link::new(Arc::new(pangolin.clone())));
+    let index = Arc::new(PangolinIndex::new(Arc::clone(&policy), Queue::new(), None));
+    let schema = Arc::new(Schema::new(operator.client(), policy.dialect));
+    let system = PangolinSystem::new(&operator, policy, index, schema, Some(Arc::clone(&link)));
+    let job = Job { key: Key::Ingress(id), touched: Touched::Some([()].into()), attempt: 0 };
+    let planned = plan(system.see(&job, Memory::default()).await, Timestamp::UNIX_EPOCH);
+    operator.writer().close();
+    let applied = system.carry_out(planned).await;
+    let none: [String; 0] = [];
+    assert_eq!(applied.errors, none);
+    assert!(applied.refusals.is_empty() && applied.notes.is_empty(), "{applied:?}");
+    assert_eq!(applied.again, Some(RetryClass::Transient));
+    assert_eq!(pangolin.stored().len(), 2, "nothing is deleted");
+    assert!(link.read(Duration::MAX).await.is_ok(), "Pangolin counts as up");
 }
