@@ -19,8 +19,8 @@ use crate::plan::{Abandoned, Delivery, Memory, Note, Plan, unreachable};
 use crate::settings::Policy;
 
 /// How many passes per second may create or change resources of Pangolin, where no rate was set: each call costs the server a password hash. A
-/// pass that finds everything in the list calls nothing and does not wait. A pass that only deletes or protects does not wait either: until it
-/// is done, something is public that nobody wants to be.
+/// pass that finds everything in the list calls nothing and does not wait. A pass that only deletes or makes access stricter does not wait
+/// either: until it is done, something is public that nobody wants to be.
 const USUAL_RATE: u32 = 10;
 
 /// The result of a plan.
@@ -225,7 +225,7 @@ impl PangolinSystem {
             Delivery::Nothing => {}
             Delivery::Crd(plan) => self.apply_children(plan, &mut applied).await,
             Delivery::Api(plan) => {
-                if self.policy.rate.is_none() && !plan.ensure.is_empty() {
+                if self.policy.rate.is_none() && plan.ensure.iter().any(|ensure| !ensure.stricter) {
                     self.pace(USUAL_RATE).await;
                 }
                 let failed = self.apply_resources(plan, blocked, &mut applied).await;

@@ -423,7 +423,7 @@ impl PangolinSystem {
         ensure: Ensure,
         applied: &mut ApplyResult,
     ) -> Result<(), PangolinError> {
-        let Ensure { new, settings, targets, current, known, mark, served: _, overlap: _ } = ensure;
+        let Ensure { new, settings, targets, current, known, mark, served: _, stricter: _, overlap: _ } = ensure;
         let created = current.is_none();
         let _turn = self.turn(settings.host.undotted()).await;
         if self.is_handed_over(&applied.key, settings.host.undotted()) {

@@ -64,6 +64,8 @@ pub(crate) struct Ensure {
     pub(crate) mark: Option<String>,
     /// Whether it answers requests for the host now.
     pub(crate) served: bool,
+    /// Whether it is there, and its access becomes stricter.
+    pub(crate) stricter: bool,
     /// A host of ours that overlaps with it by a wildcard, and its Ingress: Pangolin may refuse one of the two.
     pub(crate) overlap: Option<(Fqdn, IngressId)>,
 }
@@ -271,11 +273,20 @@ fn compare(
         ensure.mark = mark_of(current, &view.owner).map(str::to_owned);
         ensure.served = current.host.as_ref() == Some(&ensure.settings.host) && is_served(current, &view.owner);
         let known = memory.known.get(&current.id).filter(|(resource, targets)| is_known(current, resource, targets));
+        ensure.stricter = tightens(&ensure.settings, current, known);
         ensure.known = known.filter(|_| !trust.verify).cloned();
         judged.unsure |= memory.applied.is_none() && !trust.noted;
     }
     judged.plan.ensure.push(ensure);
     current.map(|current| current.id)
+}
+
+/// Whether these settings make the access of a resource stricter than it is known to be. A list does not show whether access is blocked.
+fn tightens(settings: &ResourceSettings, listed: &Listed, known: Option<&Stored>) -> bool {
+    let (sso, blocked) = known.map_or((None, false), |(resource, _)| (resource.sso, resource.block_access));
+    (settings.sso && listed.sso.or(sso) != Some(true))
+        || (settings.block_access && !blocked)
+        || (!settings.enabled && listed.enabled)
 }
 
 /// Whether one of two hosts is a wildcard that has the other one.
@@ -459,7 +470,8 @@ fn ensure(exposure: &Exposure, options: &Options, site: SiteId) -> Result<Ensure
     };
     // The name of a new one is its mark, so that it is recognised when its creator stops before it is marked.
     let new = NewResource { name: names.mark.clone(), domain, host: split.host.clone() };
-    Ok(Ensure { new, settings, targets, current: None, known: None, mark: None, served: false, overlap: None })
+    let (current, known, mark, overlap) = (None, None, None, None);
+    Ok(Ensure { new, settings, targets, current, known, mark, served: false, stricter: false, overlap })
 }
 
 fn target(route: &Route<Address>, options: &Options, site: SiteId) -> Result<TargetSettings, String> {

@@ -527,6 +527,28 @@ async fn r087_deletions_and_protections_are_not_limited() {
     assert_eq!(quiet.server.state().resources.len(), 0, "deleted in two seconds");
 }
 
+/// Everything gets a login at once, which is not limited although each resource is changed. Opening everything again is.
+#[tokio::test(start_paused = true)]
+async fn r087_stricter_access_is_not_limited() {
+    let quiet = Quiet::new().await;
+    seconds(5).await;
+    created_each_second(&quiet, 60, 8).await;
+    seconds(60).await;
+    let open = || quiet.server.state().resources.values().filter(|row| row.sso != Some(true)).count();
+    assert_eq!(open(), 60);
+    let annotate = async |value: Option<&str>| {
+        for number in 0..60 {
+            quiet.bed.annotate(&format!("app-{number}"), "sso", value).await;
+        }
+        seconds(2).await;
+    };
+    annotate(Some("true")).await;
+    assert_eq!(open(), 0, "protected in two seconds");
+    seconds(60).await;
+    annotate(None).await;
+    assert!((1..=45).contains(&open()), "{} are open after two seconds", open());
+}
+
 /// A domain itself has no subdomain, which a PangolinResource cannot express and Pangolin can.
 #[tokio::test(start_paused = true)]
 async fn c11_a_domain_itself_is_exposed_in_direct_mode() {
