@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost_testkit::pangolin::{ORG, Pangolin};
 
@@ -69,23 +69,56 @@ fn ingress(n: usize, port: u16) -> Value {
             {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "app", "port": {"number": port}}}}]}}]}})
 }
 
-async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
+/// The PangolinResource that the operator makes for an Ingress, field by field, so that the end state is the same.
+fn resource_of(ingress: &Ingress, namespace: &str) -> Value {
+    let (name, uid) = (ingress.name_any(), ingress.uid());
+    json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinResource",
+        "metadata": {
+            "name": format!("pic-{namespace}-{name}-00000000"),
+            "labels": {"pic.ingress.k8s.io/uid": uid, "pic.ingress.k8s.io/name": name, "pic.ingress.k8s.io/namespace": namespace},
+            "annotations": {"pic.ingress.k8s.io/host": format!("{name}.ns.test")},
+            "ownerReferences": [{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": name, "uid": uid, "controller": true}]},
+        "spec": {"enabled": true, "protocol": "http", "name": format!("{namespace}/{name}/{name}.ns.test"),
+            "tunnelRef": {"name": "default", "namespace": namespace},
+            "httpConfig": {"domainName": "ns.test", "subdomain": name, "sso": false, "blockAccess": false},
+            "targets": [{"ip": format!("app.{namespace}.svc.cluster.local"), "port": 80, "method": "http"}]}})
+}
+
+/// What the operator writes, without an operator. Returns the time that it takes, and the fields of one of them.
+async fn bare_applies(bench: &Bench) -> anyhow::Result<(Duration, Value)> {
     bench.report("1,000 bare applies of PangolinResources");
-    let bare = bench.cluster.namespace("bench-pangolin-bare").await;
-    let resources = &api(bench, &bare, "PangolinResource");
+    let namespace = bench.cluster.namespace("bench-pangolin-bare").await;
+    create(bench, &namespace).await?;
+    let ingresses: Api<Ingress> = Api::namespaced(bench.cluster.client(), &namespace);
+    let ingresses = ingresses.list(&ListParams::default()).await?.items;
+    let objects: Vec<Value> = ingresses.iter().map(|ingress| resource_of(ingress, &namespace)).collect();
+    let resources = &api(bench, &namespace, "PangolinResource");
     let began = Instant::now();
-    at_full_speed(0..SIZE, async |n| {
-        let name = format!("bare-{n:05}");
-        let object = json!({"apiVersion": "tunnel.pangolin.io/v1alpha1", "kind": "PangolinResource",
-            "metadata": {"name": name, "labels": {"bench": "bare"}},
-            "spec": {"name": name, "protocol": "http", "enabled": true, "tunnelRef": {"name": "default", "namespace": bare},
-                "httpConfig": {"subdomain": name, "domainName": "ns.test"}, "targets": [{"ip": "app", "port": 80, "method": "http"}]}});
-        resources.patch(&name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+    at_full_speed(objects, async |object: Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        resources.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
         Ok(())
     })
     .await?;
-    let bare = began.elapsed();
+    Ok((began.elapsed(), fields_of(resources).await?))
+}
 
+/// The names of the fields that were written to a PangolinResource.
+async fn fields_of(resources: &Api<DynamicObject>) -> anyhow::Result<Value> {
+    fn names(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), names(value))).collect(),
+            Value::Array(items) => items.iter().map(names).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::Null,
+        }
+    }
+    let one = resources.list(&ListParams::default().limit(1)).await?.items.pop().context("no PangolinResource")?;
+    let meta = one.metadata;
+    Ok(names(&json!([meta.labels, meta.annotations, meta.owner_references, one.data["spec"]])))
+}
+
+async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Result<()> {
+    let (bare, fields) = bare_applies(bench).await?;
     bench.report("1,000 Ingresses that wait for the operator in crd mode");
     let namespace = &bench.cluster.namespace("bench-pangolin-crd").await;
     let tunnels = api(bench, namespace, "PangolinTunnel");
@@ -113,6 +146,8 @@ async fn crd_mode(bench: &Bench, measurements: &mut Measurements) -> anyhow::Res
         }
     }
     let exposed = operator.started().elapsed();
+    let ours = fields_of(&resources).await?;
+    anyhow::ensure!(ours == fields, "the bare applies write other fields than the operator: {fields} {ours}");
     operator.ready(DEADLINE).await?;
     operator.rest(DEADLINE).await?;
     let (passes, written) = (operator.counter(PASSES).await?, writes_of(&bench.cluster.client(), GROUPS).await?);
