@@ -85,13 +85,10 @@ impl PangolinMetrics {
         };
         if let Key::Ingress(id) = key {
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            if managed == 0 {
-                counts.remove(&id);
-            } else {
-                counts.insert(id, managed);
-            }
-            let total: usize = counts.values().sum();
-            self.managed.set(i64::try_from(total).unwrap_or(i64::MAX));
+            let before = if managed == 0 { counts.remove(&id) } else { counts.insert(id, managed) };
+            // By the difference: a sum over all Ingresses after each pass would be quadratic.
+            let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            self.managed.inc_by(number(managed) - number(before.unwrap_or(0)));
         }
         for Change { what, host, object } in &changes {
             let what = match what {
