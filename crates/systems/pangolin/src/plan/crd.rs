@@ -206,7 +206,8 @@ fn object_name(
 /// A child that is being deleted, and does not end: its host is not exposed again before.
 fn leaving(input: &Input<'_>, known: &BTreeMap<String, String>, judged: &mut Judged) {
     let wait = input.policy.tunnel_wait;
-    for (name, host) in known {
+    // A host that an older Ingress has is not exposed again by this one.
+    for (name, host) in known.iter().filter(|(_, host)| !input.exposures.lost.contains(*host)) {
         let Some(since) = input.children.get(name).and_then(|child| child.leaving) else { continue };
         if input.now.duration_since(since).unsigned_abs() < wait {
             // As a rule it is over in a moment; an Ingress that is deleted may be seen after its child.

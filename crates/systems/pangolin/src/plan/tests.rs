@@ -441,8 +441,10 @@ async fn a_leftover_of_a_host_that_was_handed_over_is_reported_once() {
     assert!(doomed.handed_over && note.reason == "StillExposed" && note.text.contains("resource 7"), "{note:?}");
     // The deletion is asked for, and takes a while.
     memory.left.insert(name.clone());
-    let leaving = BTreeMap::from([(name, ChildFacts { deleting: true, ..made })]);
-    assert_eq!(judged_beside(&hosts, &lost, &leaving, &mut memory).notes, []);
+    let since = Timestamp::from_second(-60).unwrap();
+    let leaving = BTreeMap::from([(name, ChildFacts { deleting: true, leaving: Some(since), ..made })]);
+    let waits = judged_beside(&hosts, &lost, &leaving, &mut memory);
+    assert!(waits.notes.is_empty() && waits.refusals.is_empty(), "{:?} {:?}", waits.notes, waits.refusals);
     assert_eq!(judged_beside(&hosts, &lost, &BTreeMap::new(), &mut memory).notes, []);
     let nothing = (app.0.clone(), Exposures::default());
     assert_eq!(judged(&nothing, &BTreeMap::new(), &mut memory).notes, [], "once");
