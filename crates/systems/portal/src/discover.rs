@@ -9,10 +9,15 @@
 //! A kind that is not installed has no names. The engine reports deletions only when the API server did, so a kind that cannot be listed
 //! keeps its names.
 //!
+//! A change of an object is passed on to the objects that refer to it, and to no others: a cluster may have thousands of each kind.
+//!
 //! An object that asks for a component by its annotations has one, also when a system of this operator has all of its names.
 
 pub(crate) mod attach;
 pub(crate) mod read;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,11 +66,43 @@ struct Found {
     content: Content,
 }
 
+impl Found {
+    /// The Ingress whose addresses an Istio Gateway has, as namespace and name.
+    fn ingress(&self) -> Option<(&str, &str)> {
+        let ingress = self.notes.ingress.as_deref()?;
+        let own = self.identity.id.namespace.as_deref().unwrap_or_default();
+        Some(ingress.split_once('/').unwrap_or((own, ingress)))
+    }
+
+    /// The objects that it refers to by name, and that its own names depend on.
+    fn referred(&self) -> Vec<ObjectId> {
+        let id = &self.identity.id;
+        match &self.content {
+            Content::Names(_) | Content::Gateway(..) => Vec::new(),
+            Content::Route(route) => {
+                let gateways = route.gateways().map(|(space, name)| ObjectId::new::<Gateway>(Some(space), name));
+                // The same route in its newer version has the names.
+                let newer = || ObjectId::new::<TlsRoute>(id.namespace.as_deref(), &id.name);
+                gateways.chain(id.is::<TlsRouteAlpha>().then(newer)).collect()
+            }
+            Content::IstioGateway(..) => {
+                let ingress = self.ingress().map(|(space, name)| ObjectId::new::<Ingress>(Some(space), name));
+                ingress.into_iter().collect()
+            }
+            Content::VirtualService(_, gateways) => {
+                gateways.iter().map(|(space, name)| ObjectId::new::<IstioGateway>(Some(space), name)).collect()
+            }
+        }
+    }
+}
+
+/// The selector and the addresses of a LoadBalancer Service.
+type Balancer = (BTreeMap<String, String>, Vec<String>);
+
 #[derive(Debug, Default)]
 struct State {
     found: BTreeMap<Arc<ObjectId>, Found>,
-    /// The selectors and addresses of LoadBalancer Services.
-    balancers: BTreeMap<ObjectId, (BTreeMap<String, String>, Vec<String>)>,
+    balancers: BTreeMap<ObjectId, Balancer>,
     /// The addresses of Ingresses, by namespace and name.
     ingresses: BTreeMap<(String, String), Vec<String>>,
     /// The labels of namespaces.
@@ -73,9 +110,10 @@ struct State {
     /// The objects that name a host, and the hosts of each.
     by_name: BTreeMap<Fqdn, BTreeSet<Arc<ObjectId>>>,
     named: BTreeMap<Arc<ObjectId>, Vec<Fqdn>>,
-    /// Objects that depend on a Gateway of the Gateway API, and on one of Istio or its Services.
-    routes: BTreeSet<Arc<ObjectId>>,
-    istio: BTreeSet<Arc<ObjectId>>,
+    /// The objects that refer to an object: routes to Gateways, VirtualServices to Istio Gateways, and these to an Ingress.
+    referring: BTreeMap<ObjectId, BTreeSet<Arc<ObjectId>>>,
+    /// The Istio Gateways, which select Services by labels.
+    istio_gateways: BTreeSet<Arc<ObjectId>>,
 }
 
 /// Every object that is read for its names.
@@ -141,16 +179,11 @@ impl Discovery {
     fn put(&self, identity: Identity, notes: Notes, content: Content) {
         let id = identity.id.clone();
         let mut state = self.lock();
-        match &content {
-            Content::Route(_) => state.routes.insert(id.clone()),
-            Content::IstioGateway(..) | Content::VirtualService(..) => state.istio.insert(id.clone()),
-            Content::Names(_) | Content::Gateway(..) => false,
-        };
         let moved = match state.found.get(&id) {
             Some(found) => found.notes.place() != notes.place(),
             None => notes.place() != Notes::of(&ObjectMeta::default()).place(),
         };
-        state.found.insert(id.clone(), Found { identity, notes, content });
+        state.insert(Found { identity, notes, content });
         drop(state);
         if moved {
             self.objects.places_changed();
@@ -160,12 +193,8 @@ impl Discovery {
     }
 
     fn remove(&self, id: &ObjectId) {
-        let mut state = self.lock();
-        let removed = state.found.remove_entry(id);
-        state.routes.remove(id);
-        state.istio.remove(id);
-        drop(state);
-        if let Some((id, _)) = removed {
+        let removed = self.lock().remove(id);
+        if let Some(id) = removed {
             self.show(&id);
             self.show_dependents(&id);
         }
@@ -182,36 +211,27 @@ impl Discovery {
         self.lock().found.get(&id).map(|found| found.notes.clone())
     }
 
-    /// Judges again what depends on a Gateway or a Service.
+    /// Judges again what refers to an object, and what refers to that in turn: an Ingress, an Istio Gateway, a VirtualService.
     fn show_dependents(&self, id: &ObjectId) {
-        let (namespace, name) = (id.namespace.as_deref().unwrap_or_default(), id.name.as_str());
-        let depends = |found: &Found| match &found.content {
-            Content::Route(route) => {
-                id.is::<Gateway>() && route.gateways().any(|gateway| gateway == (namespace, name))
-                    || id.is::<TlsRoute>()
-                        && found.identity.id.is::<TlsRouteAlpha>()
-                        && found.identity.id.path() == id.path()
-            }
-            Content::VirtualService(_, gateways) => {
-                id.is::<Service>()
-                    || id.is::<Ingress>()
-                    || id.is::<IstioGateway>()
-                        && gateways.iter().any(|(n, g)| (n.as_str(), g.as_str()) == (namespace, name))
-            }
-            Content::IstioGateway(..) => id.is::<Service>() || id.is::<Ingress>() && found.notes.ingress.is_some(),
-            Content::Names(_) | Content::Gateway(..) => false,
-        };
-        let state = self.lock();
-        let candidates = match () {
-            () if id.is::<Gateway>() || id.is::<TlsRoute>() => &state.routes,
-            () if id.is::<IstioGateway>() || id.is::<Service>() || id.is::<Ingress>() => &state.istio,
-            () => return,
-        };
-        let of = |id: &&Arc<ObjectId>| state.found.get(*id).is_some_and(depends);
-        let concerned: Vec<Arc<ObjectId>> = candidates.iter().filter(of).cloned().collect();
-        drop(state);
+        let concerned = self.lock().referring.get(id).cloned().unwrap_or_default();
         for id in concerned {
             self.show(&id);
+            self.show_dependents(&id);
+        }
+    }
+
+    /// Judges again the Istio Gateways that select one of these Services.
+    fn show_selecting(&self, balancers: &[&Balancer]) {
+        let state = self.lock();
+        let concerned = |id: &&Arc<ObjectId>| match state.found.get(*id).map(|found| &found.content) {
+            Some(Content::IstioGateway(_, selector)) => balancers.iter().any(|(labels, _)| selects(selector, labels)),
+            Some(_) | None => false,
+        };
+        let gateways: Vec<Arc<ObjectId>> = state.istio_gateways.iter().filter(concerned).cloned().collect();
+        drop(state);
+        for id in gateways {
+            self.show(&id);
+            self.show_dependents(&id);
         }
     }
 
@@ -304,7 +324,38 @@ fn facts(notes: &Notes, names: Vec<Named>, component: BTreeMap<String, String>) 
     }
 }
 
+/// Whether an Istio Gateway with this selector is reached at a Service with this one.
+fn selects(gateway: &BTreeMap<String, String>, service: &BTreeMap<String, String>) -> bool {
+    !gateway.is_empty() && gateway.iter().all(|(key, value)| service.get(key) == Some(value))
+}
+
 impl State {
+    fn insert(&mut self, found: Found) {
+        let id = found.identity.id.clone();
+        self.remove(&id);
+        for referred in found.referred() {
+            self.referring.entry(referred).or_default().insert(id.clone());
+        }
+        if matches!(found.content, Content::IstioGateway(..)) {
+            self.istio_gateways.insert(id.clone());
+        }
+        self.found.insert(id, found);
+    }
+
+    fn remove(&mut self, id: &ObjectId) -> Option<Arc<ObjectId>> {
+        let (id, found) = self.found.remove_entry(id)?;
+        for referred in found.referred() {
+            if let Some(ids) = self.referring.get_mut(&referred) {
+                ids.remove(&id);
+                if ids.is_empty() {
+                    self.referring.remove(&referred);
+                }
+            }
+        }
+        self.istio_gateways.remove(&id);
+        Some(id)
+    }
+
     /// The names of an object, together with the objects that it refers to.
     fn names(&self, found: &Found) -> Vec<Named> {
         let notes = &found.notes;
@@ -369,15 +420,10 @@ impl State {
     /// Where an Istio Gateway is reached: as annotated, at an Ingress, or at the Services that it selects.
     fn istio_targets(&self, gateway: &Found) -> Vec<String> {
         let Content::IstioGateway(_, selector) = &gateway.content else { return Vec::new() };
-        let namespace = gateway.identity.id.namespace.as_deref().unwrap_or_default();
-        let own = if let Some(ingress) = &gateway.notes.ingress {
-            let place = ingress.split_once('/').unwrap_or((namespace, ingress));
-            self.ingresses.get(&(place.0.to_owned(), place.1.to_owned())).cloned().unwrap_or_default()
+        let own = if let Some((namespace, name)) = gateway.ingress() {
+            self.ingresses.get(&(namespace.to_owned(), name.to_owned())).cloned().unwrap_or_default()
         } else {
-            let selects = |of: &BTreeMap<String, String>| {
-                !selector.is_empty() && selector.iter().all(|(key, value)| of.get(key) == Some(value))
-            };
-            let selected = self.balancers.values().filter(|(of, _)| selects(of));
+            let selected = self.balancers.values().filter(|(of, _)| selects(selector, of));
             selected.flat_map(|(_, points)| points.iter().cloned()).collect()
         };
         gateway.notes.targets(own)
@@ -464,14 +510,18 @@ impl Index<Service> for Discovery {
         }
         let notes = Notes::of(&object.metadata);
         let balancer = (object.spec.selector.clone(), points(&object.status.load_balancer));
-        self.lock().balancers.insert(id, balancer);
+        let before = self.lock().balancers.insert(id, balancer.clone());
         let names = of_service(object, &notes);
         self.put(Identity::of(object), notes, Content::Names(names));
+        if before.as_ref() != Some(&balancer) {
+            self.show_selecting(&before.iter().chain([&balancer]).collect::<Vec<_>>());
+        }
     }
 
     fn deleted(&self, id: &ObjectId) {
-        self.lock().balancers.remove(id);
+        let before = self.lock().balancers.remove(id);
         self.remove(id);
+        self.show_selecting(&before.iter().collect::<Vec<_>>());
     }
 }
 
