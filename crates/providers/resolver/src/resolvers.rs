@@ -87,6 +87,9 @@ pub struct Resolvers {
     /// The name servers of zones that were asked before.
     authoritative: Mutex<BTreeMap<SocketAddr, Arc<Server>>>,
     open: Semaphore,
+    /// The turns of lookups at resolvers. Beside `authoritative` they are one less than the questions at once: a lookup there has a time limit, and must
+    /// not spend its time behind lookups at a slow resolver.
+    of_resolvers: Semaphore,
     /// The turns of lookups at the name servers of zones, which take several questions each.
     of_zones: Semaphore,
     deadline: Duration,
@@ -135,12 +138,15 @@ impl Resolvers {
             Kind::Servers(servers) => servers,
             Kind::Authoritative => Vec::new(),
         });
+        let concurrency = options.concurrency.max(1);
+        let shared = options.resolvers.contains(&Upstream::Authoritative);
         Self {
             configured: resolvers,
             guide,
             authoritative: Mutex::default(),
-            open: Semaphore::new(options.concurrency.max(1)),
-            of_zones: Semaphore::new(options.concurrency.max(1)),
+            open: Semaphore::new(concurrency),
+            of_resolvers: Semaphore::new(if shared { (concurrency - 1).max(1) } else { concurrency }),
+            of_zones: Semaphore::new(concurrency),
             deadline: options.deadline,
             authoritative_port: options.authoritative_port,
             forwards: options.forwards,
@@ -163,7 +169,11 @@ impl Resolvers {
 
     async fn replies(&self, resolver: &Arc<str>, kind: &Kind, name: &Fqdn, rtype: RecordType) -> Vec<Reply> {
         let results = match kind {
-            Kind::Servers(servers) => vec![self.first_answer(resolver, servers, name, rtype).await],
+            Kind::Servers(servers) => {
+                // The semaphore is never closed.
+                let _turn = self.of_resolvers.acquire().await;
+                vec![self.first_answer(resolver, servers, name, rtype).await]
+            }
             Kind::Authoritative => {
                 // Several questions, one after another: without a limit, a slow guide would take longer than a caller waits. The time begins with the
                 // turn of the lookup. Otherwise many lookups at once would all be late, each because of the others. The semaphore is never closed.

@@ -573,6 +573,43 @@ async fn a_lookup_at_the_servers_of_a_zone_does_not_wait_for_those_after_it() {
 }
 
 #[tokio::test]
+async fn a_slow_resolver_takes_no_time_from_lookups_at_the_servers_of_a_zone() {
+    let (asked, mut at_zone) = tokio::sync::mpsc::unbounded_channel();
+    let guide = guide();
+    let noting: Datagrams = Arc::new(move |question, number| {
+        let query = &question.queries[0];
+        // The guide is asked with recursion, the name server of the zone without.
+        if query.query_type == WireType::A && !question.metadata.recursion_desired {
+            let _ = asked.send(query.name.to_string());
+        }
+        guide(question, number)
+    });
+    let (at, _) = server(noting, None).await;
+    // Nobody reads from it.
+    let slow = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        resolvers: vec![Upstream::Server(at), Upstream::Server(slow.local_addr().unwrap()), Upstream::Authoritative],
+        concurrency: 2,
+        deadline: PATIENT,
+        authoritative_port: at.port(),
+        ..Options::default()
+    };
+    let resolvers = Resolvers::new(&options);
+    let names = ["one.example.org", "two.example.org", "three.example.org"].map(name);
+    let lookups = futures::future::join_all(names.iter().map(|name| resolvers.lookup(name, RecordType::A)));
+    let all_asked = async {
+        let mut seen = std::collections::BTreeSet::new();
+        while seen.len() < 3 {
+            seen.extend(at_zone.recv().await);
+        }
+    };
+    tokio::select! {
+        _ = lookups => panic!("the slow resolver has answered"),
+        asked = tokio::time::timeout(PATIENT / 2, all_asked) => asked.unwrap(),
+    }
+}
+
+#[tokio::test]
 async fn an_alias_into_another_zone_is_asked_at_its_own_zone() {
     let (at, _) = server(guide(), None).await;
     let replies = of_zones(at, at.port(), "www.example.org").await;
