@@ -364,6 +364,10 @@ impl Objects {
     pub(crate) fn judged(&self, identity: &Identity, verdicts: Arc<Verdicts>) {
         if let Some(known) = self.lock().get_mut(&identity.id).filter(|known| known.identity.uid == identity.uid) {
             known.verdicts = Some(verdicts);
+            // Those of the status are among them.
+            if let Facts::Dns(facts) = &mut known.facts {
+                facts.seed = Arc::default();
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use signpost_dns::{Fqdn, RecordType};
 use signpost_engine::Job;
 use signpost_inventory::{Owner, Stage, SyncStatus, View};
 
-use crate::index::{ComponentFacts, DnsFacts, Key};
+use crate::index::{ComponentFacts, DnsFacts, Key, Known};
 use crate::plan::entries::Wanted;
 use crate::plan::judge::questions;
 use crate::plan::{MainPortal, Memory, Observed, ObservedDns, ObservedNames, Pauses, Verdicts, due, is_checked, view};
@@ -51,8 +51,7 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let Some(facts) = known.dns().cloned() else { return Observed::Nothing };
     let now = system.clock.now();
     let (shown_by, portal) = objects.portal_of(id, &facts).unzip();
-    let seeded = || Arc::new(verdicts_of_status(&facts, known.identity.generation, system.pace.refresh, now));
-    let verdicts = memory.verdicts.unwrap_or_else(seeded);
+    let verdicts = memory.verdicts.unwrap_or_else(|| last_verdicts(&known, &facts, system.pace.refresh, now));
     let changed = objects.take_changed(id);
     let names = facts.groups.iter().flat_map(|group| group.names.iter()).map(|wanted| (wanted, ()));
     let is_checked = is_checked(&facts, portal, system.pace.check);
@@ -86,6 +85,12 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
         pauses: Pauses { refresh: system.pace.refresh, again: system.pace.again },
         facts,
     }))
+}
+
+/// The verdicts of a key without a memory: those of the last pass, which was cut off, or else those of the status.
+fn last_verdicts(known: &Known, facts: &DnsFacts, refresh: Duration, now: Timestamp) -> Arc<Verdicts> {
+    let of_status = || Arc::new(verdicts_of_status(facts, known.identity.generation, refresh, now));
+    known.verdicts.clone().unwrap_or_else(of_status)
 }
 
 /// The verdicts of the last status, which count after a start. Names in sync were looked up a refresh ago at most.
@@ -177,10 +182,45 @@ fn questions_of(
 
 #[cfg(test)]
 mod tests {
-    use signpost_apis::portal::DnsEntry;
+    use serde_json::json;
+    use signpost_apis::portal::{DNS, DnsEntry};
+    use signpost_engine::{Index, ObjectId};
 
     use super::*;
+    use crate::index::{Keys, Objects};
     use crate::plan::entries;
+
+    #[test]
+    fn a_pass_that_was_cut_off_keeps_the_verdicts_of_an_object() {
+        let objects = Objects::new(Keys::default(), "");
+        let entry = json!({ "fqdn": "www.example.org", "recordType": "A", "targets": ["192.0.2.1"] });
+        let mut shown = entry.clone();
+        (shown["syncStatus"], shown["reason"]) = (json!("sync"), json!("Match"));
+        let object: DNS = serde_json::from_value(json!({
+            "apiVersion": "sreportal.io/v1alpha1", "kind": "DNS", "metadata": { "name": "team", "namespace": "a", "uid": "u" },
+            "spec": { "portalRef": "main", "groups": [{ "name": "apps", "entries": [entry] }] },
+            "status": { "groups": [{ "name": "apps", "source": "manual", "fqdns": [shown] }] },
+        }))
+        .unwrap();
+        Index::<DNS>::applied(&objects, &object);
+        let (refresh, now) = (Duration::from_mins(5), "2026-03-04T12:00:00Z".parse().unwrap());
+        let last = || {
+            let known = objects.get(&ObjectId::of(&object)).unwrap();
+            let facts = known.dns().unwrap();
+            (last_verdicts(&known, facts, refresh, now), facts.seed.len())
+        };
+        let (of_status, seeds) = last();
+        let statuses: Vec<SyncStatus> = of_status.values().map(|checked| checked.verdict.status).collect();
+        assert_eq!((&statuses[..], seeds), (&[SyncStatus::Sync][..], 1), "those of the status");
+
+        // The next pass reports nothing: the API server does not answer for its component.
+        objects.judged(&objects.get(&ObjectId::of(&object)).unwrap().identity, of_status.clone());
+        let (verdicts, seeds) = last();
+        assert!(Arc::ptr_eq(&verdicts, &of_status));
+        assert_eq!(seeds, 0, "verdicts are kept once");
+        Index::<DNS>::applied(&objects, &object);
+        assert!(Arc::ptr_eq(&last().0, &of_status));
+    }
 
     #[test]
     fn a_record_that_is_the_target_of_an_alias_is_asked_of_its_server() {
