@@ -35,7 +35,7 @@ use signpost_engine::project::origin;
 use signpost_engine::{Identity, Index, ObjectId, Operator, Watch};
 use signpost_inventory::{Change, Inventory, Origin, Source, Stage, Subscription, Update, View};
 
-use self::attach::{Route, common, istio_host};
+use self::attach::{Route, Served, istio_host};
 use self::read::{MOST, Named, Notes, named, of_endpoint, of_ingress, of_service, points};
 use crate::NAME;
 use crate::index::{DnsFacts, Objects};
@@ -53,8 +53,8 @@ enum Content {
     Gateway(Vec<Listener>, Vec<String>),
     /// A route to Gateways.
     Route(Route),
-    /// An Istio Gateway: hosts, and the labels that it selects.
-    IstioGateway(Vec<String>, BTreeMap<String, String>),
+    /// An Istio Gateway: hosts, the same to compare others with, and the labels that it selects.
+    IstioGateway(Vec<String>, Arc<Served>, BTreeMap<String, String>),
     /// A VirtualService: hosts and Gateways, as namespace and name.
     VirtualService(Vec<String>, Vec<(String, String)>),
 }
@@ -224,7 +224,7 @@ impl Discovery {
     fn show_selecting(&self, balancers: &[&Balancer]) {
         let state = self.lock();
         let concerned = |id: &&Arc<ObjectId>| match state.found.get(*id).map(|found| &found.content) {
-            Some(Content::IstioGateway(_, selector)) => balancers.iter().any(|(labels, _)| selects(selector, labels)),
+            Some(Content::IstioGateway(.., selector)) => balancers.iter().any(|(labels, _)| selects(selector, labels)),
             Some(_) | None => false,
         };
         let gateways: Vec<Arc<ObjectId>> = state.istio_gateways.iter().filter(concerned).cloned().collect();
@@ -363,27 +363,25 @@ impl State {
             Content::Names(names) => names.clone(),
             Content::Gateway(..) => Vec::new(),
             Content::Route(route) => self.names_of_route(found, route),
-            Content::IstioGateway(hosts, _) => {
+            Content::IstioGateway(hosts, ..) => {
                 let hosts = notes.hosts(hosts.iter().map(|host| istio_host(host)));
                 named(&hosts, &self.istio_targets(found))
             }
             Content::VirtualService(hosts, gateways) => {
-                let gateways: Vec<(&Found, &Vec<String>)> = gateways
+                let gateways: Vec<(&Found, &Served)> = gateways
                     .iter()
                     .filter_map(|(namespace, name)| {
                         let id = ObjectId::new::<IstioGateway>(Some(namespace), name);
                         let gateway = self.found.get(&id)?;
-                        if let Content::IstioGateway(served, _) = &gateway.content {
-                            Some((gateway, served))
+                        if let Content::IstioGateway(_, served, _) = &gateway.content {
+                            Some((gateway, &**served))
                         } else {
                             None
                         }
                     })
                     .collect();
                 // A host counts where a Gateway serves it; without any, it is a name inside the mesh.
-                let serves = |host: &&str| {
-                    gateways.iter().any(|(_, served)| served.iter().any(|s| common(istio_host(s), host).is_some()))
-                };
+                let serves = |host: &&str| gateways.iter().any(|(_, served)| served.accepts(host));
                 let defined = hosts.iter().map(String::as_str).filter(|host| !notes.targets.is_empty() || serves(host));
                 let mut own: Vec<String> =
                     gateways.iter().flat_map(|(gateway, _)| self.istio_targets(gateway)).collect();
@@ -419,7 +417,7 @@ impl State {
 
     /// Where an Istio Gateway is reached: as annotated, at an Ingress, or at the Services that it selects.
     fn istio_targets(&self, gateway: &Found) -> Vec<String> {
-        let Content::IstioGateway(_, selector) = &gateway.content else { return Vec::new() };
+        let Content::IstioGateway(.., selector) = &gateway.content else { return Vec::new() };
         let own = if let Some((namespace, name)) = gateway.ingress() {
             self.ingresses.get(&(namespace.to_owned(), name.to_owned())).cloned().unwrap_or_default()
         } else {
@@ -473,8 +471,9 @@ route!(TlsRoute, "TLSRoute");
 route!(TlsRouteAlpha, "TLSRoute");
 found!(IstioGateway, |object, notes| {
     let _ = &notes;
-    let hosts = object.spec.servers.iter().flat_map(|server| server.hosts.iter().cloned());
-    Content::IstioGateway(hosts.collect(), object.spec.selector.clone())
+    let hosts: Vec<String> = object.spec.servers.iter().flat_map(|server| server.hosts.iter().cloned()).collect();
+    let served = Served::new(hosts.iter().map(|host| istio_host(host)));
+    Content::IstioGateway(hosts, Arc::new(served), object.spec.selector.clone())
 });
 found!(VirtualService, |object, notes| {
     let _ = &notes;

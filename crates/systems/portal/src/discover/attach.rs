@@ -4,7 +4,8 @@
 //!  route: hostnames × parents ─► listeners that fit (name, port, protocol, namespace, kind) ─► hostnames that both accept
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use signpost_apis::gatewayapi::{GROUP, Listener, ParentRef, RouteSpec, RouteStatus};
 
@@ -121,7 +122,7 @@ fn selects(
 
 /// The host that both accept: the more special one. Empty accepts everything, `*.` any labels before the rest.
 pub(crate) fn common(one: &str, other: &str) -> Option<String> {
-    let (a, b) = (one.trim().trim_end_matches('.').to_lowercase(), other.trim().trim_end_matches('.').to_lowercase());
+    let (a, b) = (folded(one), folded(other));
     let covers = |wide: &str, host: &str| match wide.strip_prefix('*') {
         Some(rest) => host.len() > rest.len() && host.ends_with(rest) && rest.starts_with('.'),
         None => false,
@@ -134,6 +135,58 @@ pub(crate) fn common(one: &str, other: &str) -> Option<String> {
         _ => return None,
     };
     (!host.is_empty() && host != "*").then_some(host)
+}
+
+fn folded(host: &str) -> String {
+    host.trim().trim_end_matches('.').to_lowercase()
+}
+
+fn reversed(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+/// A longer text is not a host.
+const LONGEST: usize = 255;
+
+/// The hosts of an Istio Gateway. Both it and a VirtualService may have as many as fit into an object, so they are not compared one by one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Served {
+    /// From the last character to the first: hosts with the same end are neighbours.
+    hosts: BTreeSet<String>,
+    /// Whether one of them accepts everything.
+    any: bool,
+}
+
+impl Served {
+    pub(crate) fn new<'a>(hosts: impl Iterator<Item = &'a str>) -> Self {
+        let (any, hosts): (Vec<String>, Vec<String>) = hosts.map(folded).partition(|host| is_any(host));
+        Self { hosts: hosts.iter().map(|host| reversed(host)).collect(), any: !any.is_empty() }
+    }
+
+    /// Whether this host has a [`common`] one with any of them.
+    pub(crate) fn accepts(&self, host: &str) -> bool {
+        let host = folded(host);
+        if is_any(&host) {
+            return !self.hosts.is_empty();
+        }
+        let ends = host.rmatch_indices('.').map(|(at, _)| host.split_at(at));
+        let mut ends = ends.take_while(|(_, end)| end.len() <= LONGEST).filter(|(start, _)| !start.is_empty());
+        self.any
+            || self.hosts.contains(&reversed(&host))
+            || ends.any(|(_, end)| self.hosts.contains(&reversed(&format!("*{end}"))))
+            || host.strip_prefix('*').is_some_and(|end| end.starts_with('.') && self.has_below(end))
+    }
+
+    /// Whether one of them has this end, and something before it.
+    fn has_below(&self, end: &str) -> bool {
+        let end = reversed(end);
+        let next = self.hosts.range::<str, _>((Bound::Excluded(end.as_str()), Bound::Unbounded)).next();
+        next.is_some_and(|host| host.starts_with(&end))
+    }
+}
+
+fn is_any(host: &str) -> bool {
+    matches!(host, "" | "*")
 }
 
 /// The host of an Istio server, without its namespace.
@@ -161,6 +214,36 @@ mod tests {
         ] {
             assert_eq!(common(one, other).as_deref(), expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn a_gateway_accepts_the_hosts_that_have_a_common_one_with_its_own() {
+        let long = format!("{}.example.org", "a.".repeat(200));
+        let hosts = [
+            "",
+            "*",
+            "example.org",
+            "A.example.org.",
+            "a.b.example.org",
+            "*.example.org",
+            "*.b.example.org",
+            "*example.org",
+            "xexample.org",
+            ".example.org",
+            "*.org",
+            "org",
+            "a.example.net",
+            &long,
+        ];
+        // Each alone, and each beside one that accepts little.
+        for served in hosts.iter().flat_map(|host| [vec![*host], vec![*host, "z.example.com"]]) {
+            let gateway = Served::new(served.iter().copied());
+            for host in hosts {
+                let expected = served.iter().any(|one| common(one, host).is_some());
+                assert_eq!(gateway.accepts(host), expected, "{served:?} {host}");
+            }
+        }
+        assert!(!Served::default().accepts("a.example.org"));
     }
 
     #[test]
