@@ -156,10 +156,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Entries in the order of their views. Of entries that differ in nothing but the times of a check, the first is kept.
 fn ordered(mut entries: Vec<Entry>) -> Vec<Entry> {
+    // Where each is after the one before it, no two are the same.
     if !entries.is_sorted_by(|one, next| one.order(next).is_lt()) {
         entries.sort_by(Entry::order);
+        entries.dedup_by(|later, kept| later.same(kept));
     }
-    entries.dedup_by(|later, kept| later.same(kept));
     entries
 }
 
