@@ -4,9 +4,10 @@
 //! `replace_10000` is beside eight readers that each read 100 pages a second: far more than the pages, streams and tools of a busy team ask for.
 //! `replace_10000_busy` is beside eight readers that read without a pause. On two cores they and the writer are nine threads that want to run, so the
 //! writer has two ninths of the machine: `busy_cpu` is the time that its thread was on a core, and the rest of the wall time is the scheduler's. Both
-//! have the same goal, and the second is short of it on two cores. Readers and the writer share no lock but for the copy of one pointer. `shuffled`
-//! has the entries in no order, so that they are sorted first. What the readers got is reported too: pages of all readers per second, and the slowest
-//! percent of their pages, beside a writer that replaces without a pause.
+//! have the same goal, and the second is short of it on two cores. Readers and the writer share no lock but for the copy of one pointer, and those of the
+//! allocator: `busy_of_share` is the wall time beside the one that the writer would need with its fair share of the cores, so 1 means that it waits for
+//! nothing else. `shuffled` has the entries in no order, so that they are sorted first. What the readers got is reported too: pages of all readers per
+//! second, and the slowest percent of their pages, beside a writer that replaces without a pause.
 //!
 //! The memory of a name is what it adds: resident memory after 90,000 further names of 100 further owners, less the resident memory before them
 //! and less the characters of their names, targets and answers, divided by 90,000. So it has everything that grows with the names (views, order,
@@ -91,6 +92,7 @@ pub(crate) fn run(measurements: &mut Measurements) -> anyhow::Result<()> {
         Measurement::new("inventory.reader_page_p99", milliseconds(replaced.page), "ms", Goal::None),
         Measurement::new("inventory.replace_10000_busy_median", milliseconds(busy.median), "ms", Goal::AtMost(20.0)),
         Measurement::new("inventory.replace_10000_busy_cpu_median", milliseconds(busy.cpu), "ms", Goal::None),
+        Measurement::new("inventory.replace_10000_busy_of_share", busy.of_share(READERS + 1), "x", Goal::None),
         Measurement::new("inventory.busy_reader_pages_per_second", busy.pages, "pages/s", Goal::None),
         Measurement::new("inventory.busy_reader_page_p99", milliseconds(busy.page), "ms", Goal::None),
     ]);
@@ -132,6 +134,15 @@ struct Replacements {
     pages: f64,
     /// The slowest percent of the pages.
     page: Duration,
+}
+
+impl Replacements {
+    /// The wall time, as a part of the one that so many threads with the same share of the cores would need.
+    fn of_share(&self, threads: usize) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let slower = (as_f64(threads) / as_f64(cores)).max(1.0);
+        self.median.as_secs_f64() / (self.cpu.as_secs_f64() * slower)
+    }
 }
 
 /// Readers of pages.
