@@ -74,16 +74,19 @@ impl Found {
         Some(ingress.split_once('/').unwrap_or((own, ingress)))
     }
 
+    /// The same object in its newer version, which has the names where it is served.
+    fn newer(&self) -> Option<ObjectId> {
+        let id = &self.identity.id;
+        id.is::<TlsRouteAlpha>().then(|| ObjectId::new::<TlsRoute>(id.namespace.as_deref(), &id.name))
+    }
+
     /// The objects that it refers to by name, and that its own names depend on.
     fn referred(&self) -> Vec<ObjectId> {
-        let id = &self.identity.id;
         match &self.content {
             Content::Names(_) | Content::Gateway(..) => Vec::new(),
             Content::Route(route) => {
                 let gateways = route.gateways().map(|(space, name)| ObjectId::new::<Gateway>(Some(space), name));
-                // The same route in its newer version has the names.
-                let newer = || ObjectId::new::<TlsRoute>(id.namespace.as_deref(), &id.name);
-                gateways.chain(id.is::<TlsRouteAlpha>().then(newer)).collect()
+                gateways.chain(self.newer()).collect()
             }
             Content::IstioGateway(..) => {
                 let ingress = self.ingress().map(|(space, name)| ObjectId::new::<Ingress>(Some(space), name));
@@ -238,7 +241,7 @@ impl Discovery {
     /// Passes on the names of an object as they are now.
     fn show(&self, id: &Arc<ObjectId>) {
         let mut state = self.lock();
-        let found = state.found.get(id).cloned();
+        let found = state.found.get(id).filter(|found| !state.is_older(found)).cloned();
         let mut names =
             found.as_ref().filter(|found| !found.notes.ignored).map(|found| state.names(found)).unwrap_or_default();
         let parsed = |named: &Named| Fqdn::parse(named.host.trim()).ok();
@@ -284,13 +287,14 @@ impl Discovery {
         }
     }
 
-    /// Judges again the object with one of these UIDs, which owns a component.
+    /// Judges again the object with one of these UIDs, which owns a component; it may be known in two versions.
     pub(crate) fn show_owner(&self, owners: &[String]) {
         let state = self.lock();
         let is = |found: &&Found| owners.iter().any(|uid| **uid == *found.identity.uid);
-        let found = state.found.values().find(is).map(|found| found.identity.id.clone());
+        let found: Vec<Arc<ObjectId>> =
+            state.found.values().filter(is).map(|found| found.identity.id.clone()).collect();
         drop(state);
-        if let Some(id) = found {
+        for id in found {
             self.show(&id);
         }
     }
@@ -392,13 +396,12 @@ impl State {
         }
     }
 
+    /// Whether it is a route that is read in its newer version too. Both have one UID, so each would take the components of the other for its own.
+    fn is_older(&self, found: &Found) -> bool {
+        found.newer().is_some_and(|newer| self.found.contains_key(&newer))
+    }
+
     fn names_of_route(&self, found: &Found, route: &Route) -> Vec<Named> {
-        let id = &found.identity.id;
-        if id.is::<TlsRouteAlpha>()
-            && self.found.contains_key(&ObjectId::new::<TlsRoute>(id.namespace.as_deref(), &id.name))
-        {
-            return Vec::new();
-        }
         let nothing = BTreeMap::new();
         let labels = self.namespaces.get(&route.namespace).unwrap_or(&nothing);
         let mut by_host: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

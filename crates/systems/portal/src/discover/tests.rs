@@ -1,6 +1,7 @@
 //! Which objects an event judges again.
 
 use serde_json::{Value, json};
+use signpost_apis::portal::Component;
 
 use super::*;
 use crate::index::Keys;
@@ -118,4 +119,29 @@ fn a_service_concerns_the_gateways_that_select_it_and_no_others() {
     assert_eq!([cluster.targets(&other), cluster.targets(&of_other)], ["192.0.2.2", "192.0.2.2"]);
     Index::<Service>::deleted(&cluster.discovery, &service);
     assert_eq!([cluster.targets(&other), cluster.targets(&of_other)], ["", ""]);
+}
+
+#[test]
+fn a_route_in_two_versions_has_its_component_once() {
+    let cluster = Cluster::new();
+    let route = json!({ "metadata": { "annotations": { "sreportal.io/component": "Shop" } }, "spec": { "hostnames": ["a.example.org"] } });
+    let component: Component = serde_json::from_value(json!({
+        "apiVersion": "sreportal.io/v1alpha1", "kind": "Component",
+        "metadata": {
+            "name": "shop", "namespace": "a", "uid": "c", "labels": { "sreportal.io/managed-by": "source-controller" },
+            "ownerReferences": [{ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "TLSRoute", "name": "tls", "uid": "tls" }],
+        },
+        "spec": { "displayName": "Shop", "group": "apps", "portalRef": "main", "status": "operational" },
+    }))
+    .unwrap();
+    Index::<Component>::applied(&*cluster.objects, &component);
+    let older = cluster.put::<TlsRouteAlpha>("tls", route.clone());
+    assert!(cluster.objects.get(&older).is_some(), "it is the only version");
+    let newer = cluster.put::<TlsRoute>("tls", route.clone());
+    cluster.put::<TlsRouteAlpha>("tls", route);
+    // The older version has no names of its own, and would delete the component that it does not ask for.
+    assert!(cluster.objects.get(&older).is_none());
+    assert!(cluster.objects.get(&newer).is_some());
+    Index::<TlsRoute>::deleted(&cluster.discovery, &newer);
+    assert!(cluster.objects.get(&older).is_some() && cluster.objects.get(&newer).is_none());
 }
