@@ -5,6 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use signpost_dns::RecordKey;
 use signpost_engine::{ObjectId, Outcome, Report, Touch, Touched};
 use signpost_planning::{Reason, Refusal};
 
@@ -226,7 +227,12 @@ impl Pass {
         if self.shared || record.endpoint.is_some() || record.applied().is_some() {
             return Found::Nothing;
         }
-        let old = atom.deletes.iter().filter(|_| record.may_have_more());
+        // What another object gives up for this one is that object's.
+        let of_another = |key: &RecordKey| {
+            let gives_up = |status: &RecordStatus| matches!(&status.found, Found::Absent(_, old) if old == key);
+            atom.waiting.iter().any(|waiting| matches!(waiting, Waiting::Clears(status) if gives_up(status)))
+        };
+        let old = atom.deletes.iter().filter(|key| record.may_have_more() && !of_another(key));
         self.memory.find_listed(zone, std::iter::once(&write.key).chain(old))
     }
 
@@ -316,7 +322,7 @@ mod tests {
         },
     };
     use signpost_apis::powerdns::{ClusterZone, ZoneStatus};
-    use signpost_dns::{Fqdn, Rdata, RecordKey, RecordType, ZoneName};
+    use signpost_dns::{Fqdn, Rdata, RecordType, ZoneName};
     use signpost_engine::Identity;
     use signpost_provider_powerdns::{CommentChange, ServerError, ZoneContents};
 

@@ -255,6 +255,33 @@ fn an_old_type_gives_way_to_the_older_object_of_its_name() {
 }
 
 #[test]
+fn a_reported_old_type_gives_way_to_the_older_object_of_its_name() {
+    let scene = || {
+        Scene::new()
+            .object("alias", 1, "www", "CNAME", "web.example.org.", json!({}))
+            .object("www", 2, "www", "AAAA", "2001:db8::1", wrote("www", "TXT", "\"old\""))
+            .on_server("www", "TXT", "\"old\"")
+    };
+    assert_eq!(
+        scene().words(),
+        "-www.example.com. TXT +www.example.com. CNAME (ledger) for alias www says CnameConflict\n",
+        "beside the TXT record the server would refuse the alias, and the younger object would win"
+    );
+    let refused = scene().refused("www", "CNAME", "web.example.org.");
+    assert_eq!(
+        refused.words(),
+        "-www.example.com. TXT +www.example.com. AAAA (ledger) for www\nalias: CnameConflict\n",
+        "a refused alias keeps nothing from its name"
+    );
+    // Without another set in its place, the old type stays.
+    let apex = Scene::new()
+        .object("top", 1, "@", "CNAME", "web.example.org.", wrote_at_apex("A", "192.0.2.1"))
+        .object("text", 2, "@", "TXT", "\"x\"", json!({}))
+        .on_server("@", "A", "192.0.2.1");
+    assert_eq!(apex.words(), "+example.com. TXT (ledger) for text\ntop: WrongPlace, keeps its record\n");
+}
+
+#[test]
 fn while_the_server_rejects_the_new_type_the_old_one_stays() {
     let scene = Scene::new()
         .object("www", 1, "www", "CNAME", "web.example.org.", json!({ "metadata": { "generation": 2 } }))

@@ -279,19 +279,19 @@ impl<'a> Place<'a> {
         let barred = self.records.iter().filter(waits);
         let (refused, written): (Vec<_>, Vec<_>) = self.wants.iter().partition(|(key, record)| refused(key, record));
         let mut waiting = refused.into_iter().map(|(_, record)| record).chain(barred);
+        let apex = self.name == self.scope.zone.name();
+        let written: Vec<RecordType> = written.into_iter().map(|(key, _)| key.rtype).collect();
+        let gives_way = |old: &RecordKey| written.iter().any(|rtype| excludes(*rtype, old.rtype, apex));
         if let Some(record) = waiting.find(|record| record.may_have_more()) {
-            let apex = self.name == self.scope.zone.name();
-            let gives_way = |old: &RecordKey| written.iter().any(|(key, _)| excludes(key.rtype, old.rtype, apex));
             let (deleted, kept): (Vec<_>, Vec<_>) = std::mem::take(orphans).into_iter().partition(gives_way);
             self.kept = kept.into_iter().next().map(|old| (record.identity.uid.clone(), old));
             *orphans = deleted;
         }
         for refused in admission.refused {
             if let Some(record) = self.wants.remove(&refused.key) {
-                // The switch cannot be made, so the old set stays.
-                if let Some(old) = self.wrote(&record) {
-                    self.unwanted.remove(&old);
-                }
+                // The switch cannot be made, so the old set stays, unless it is in the way of a set that is written now.
+                let old = self.wrote(&record).filter(|old| self.unwanted.remove(old));
+                orphans.extend(old.filter(gives_way));
                 self.losers.push((record, Readiness::Failed(refused.refusal)));
                 self.leave_alone(refused.key);
             }
@@ -474,9 +474,10 @@ impl<'a> Place<'a> {
             };
             let of_zone = |atom: &Atom| atom.write.as_ref().is_some_and(|write| write.key == old);
             let by_zone = self.scope.is_of_zone(&old).then(|| plan.atoms.iter().position(of_zone));
+            let needed = plan.atoms[start..].iter().position(|atom| atom.deletes.contains(&old)).map(|at| start + at);
             if let Some(waiting) = going.get_mut(&old) {
                 waiting.push(Waiting::Clears(Box::new(lost())));
-            } else if let Some(at) = heirs.written.get(&old).copied().or(by_zone.flatten()) {
+            } else if let Some(at) = heirs.written.get(&old).copied().or(by_zone.flatten()).or(needed) {
                 plan.atoms[at].waiting.push(Waiting::Clears(Box::new(lost())));
             } else if heirs.in_place.contains(&old) || by_zone.is_some() {
                 plan.decided.push(lost());
