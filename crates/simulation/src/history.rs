@@ -208,6 +208,14 @@ impl<A> History<A> {
         self
     }
 
+    /// The same, followed by events whose times are counted from its end.
+    #[must_use]
+    pub fn then(mut self, events: Vec<Event<A>>) -> Self {
+        let end = u64::try_from(self.length().as_millis()).unwrap_or(u64::MAX);
+        self.events.extend(events.into_iter().map(|event| Event { at: end.saturating_add(event.at), ..event }));
+        self
+    }
+
     /// The first action that is one of these.
     pub fn find<T>(&self, is_one: impl Fn(&A) -> Option<T>) -> Option<T> {
         self.events.iter().find_map(|event| match &event.what {

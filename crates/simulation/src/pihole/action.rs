@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::scene;
 use crate::{
     dice::Dice,
     history::{self, History},
@@ -248,6 +249,7 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed ^ 0x5e_ed0f_0071);
     let stage = Stage::draw(seed, &mut dice);
-    let setup = Action::Setup(stage.setup.clone());
-    history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first)).after(setup)
+    let (setup, http) = (Action::Setup(stage.setup.clone()), stage.setup.http);
+    let history = history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first));
+    history.then(scene::draw(seed, &mut dice, http)).after(setup)
 }

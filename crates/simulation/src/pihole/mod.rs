@@ -3,6 +3,7 @@
 pub mod action;
 pub mod ftl;
 pub mod oracle;
+pub mod scene;
 pub mod twin;
 
 use std::{

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::scene;
 use crate::{
     dice::Dice,
     history::{self, History},
@@ -461,7 +462,8 @@ impl Stage {
 pub fn draw(seed: u64) -> History<Action> {
     let mut dice = Dice::new(seed);
     let stage = Stage::draw(&mut dice);
-    let endpoints = stage.endpoints > 0;
+    let (endpoints, zone) = (stage.endpoints > 0, stage.zones[0].clone());
     let history = history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first));
+    let history = history.then(scene::draw(seed, &mut dice, &zone));
     if endpoints { history.after(Action::PublishEndpoints) } else { history }
 }

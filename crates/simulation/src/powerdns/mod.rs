@@ -3,6 +3,7 @@
 pub mod action;
 pub mod model;
 pub mod oracle;
+pub mod scene;
 pub mod standing;
 pub mod twin;
 

@@ -1,0 +1,77 @@
+//! Scenes that chance draws too rarely, because the order of several events matters. Some seeds end with one of them.
+
+use super::{
+    action::{Action, ZoneObject},
+    plain_record,
+};
+use crate::{
+    dice::Dice,
+    history::{Event, Fault, Only, Side, Spell, What},
+};
+
+/// One seed of so many ends with each of the scenes.
+const ONE_OF: u64 = 20;
+
+/// Milliseconds until the zone of a scene is served.
+const SERVED: u64 = 10_000;
+
+/// The scene at the end of the history of a seed, if there is one. Times are counted from the start of the scene.
+pub fn draw(seed: u64, dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    match seed % ONE_OF {
+        7 => deletion_in_an_outage(dice, zone),
+        13 => retained_zone_without_its_records(dice, zone),
+        _ => Vec::new(),
+    }
+}
+
+fn user(at: u64, action: Action) -> Event<Action> {
+    Event { at, what: What::User(action) }
+}
+
+fn spell(at: u64, side: Side, on: Only, before: u64, lasts: u64) -> Event<Action> {
+    let fault = Fault::Slow { before, after: 0 };
+    Event { at, what: What::Spell(Spell { side, on, fault, share: 100, lasts }) }
+}
+
+/// A record is written and its status is late. A full pass begins before the status lands, and meets a server that hangs. The object is
+/// deleted in that outage.
+fn deletion_in_an_outage(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    let record = plain_record("late", zone);
+    let delete = Action::DeleteRecord { namespace: record.namespace.clone(), name: record.object.clone() };
+    let edited = ZoneObject { nameservers: vec!["ns2.example.org".to_owned()], ..ZoneObject::plain(zone) };
+    // The ledger is a status too: the record is written after the first delay, and reported after the second.
+    let late = dice.between(400, 3_000);
+    let outage = SERVED + late + dice.between(100, late);
+    vec![
+        user(0, Action::Zone(ZoneObject::plain(zone))),
+        spell(SERVED - 100, Side::Api, Only::Status, late, 2 * late + 1_000),
+        user(SERVED, Action::Record(record)),
+        spell(outage, Side::Provider, Only::Reads, dice.between(10_000, 30_000), 25_000),
+        user(outage, Action::Zone(edited)),
+        user(outage + dice.between(10_500, 22_000), delete),
+    ]
+}
+
+/// Many record sets of a retained zone are deleted before they have a finalizer, so that only the ledger lists their records, and the zone
+/// object is deleted with them: the guard of deletions pauses.
+fn retained_zone_without_its_records(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    let retained = ZoneObject { retain: true, ..ZoneObject::plain(zone) };
+    let after = dice.between(100, 900);
+    vec![
+        user(0, Action::Zone(retained)),
+        spell(SERVED - 100, Side::Api, Only::Metadata, dice.between(1_000, 4_000), 2_000),
+        user(SERVED, Action::BulkInPassing { count: 12, zone: zone.to_owned(), after }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_of_ten_ends_with_a_scene_whose_events_are_in_order() {
+        let scenes: Vec<_> = (0..100).map(|seed| draw(seed, &mut Dice::new(seed), "a.test")).collect();
+        assert_eq!(scenes.iter().filter(|scene| !scene.is_empty()).count(), 10);
+        assert!(scenes.iter().all(|scene| scene.is_sorted_by_key(|event| event.at)));
+    }
+}
