@@ -39,6 +39,26 @@ fn examples() -> Vec<PathBuf> {
     paths
 }
 
+/// Kind, namespace and name of every object in these files.
+fn places(paths: &[PathBuf]) -> BTreeSet<(String, Option<String>, Option<String>)> {
+    let place = |object: DynamicObject| {
+        let kind = object.types.map(|types| types.kind).unwrap_or_default();
+        (kind, object.metadata.namespace, object.metadata.name)
+    };
+    paths.iter().flat_map(|path| documents(path)).map(place).collect()
+}
+
+#[test]
+fn no_example_replaces_an_object_of_the_shipped_installation() {
+    let shipped = places(&["operator.yaml", "rbac.yaml"].map(|name| root().join("deploy").join(name)));
+    let examples = places(&examples());
+    for places in [&shipped, &examples] {
+        assert!(places.iter().any(|(kind, ..)| kind == "Deployment"), "{places:?}");
+    }
+    let both: Vec<_> = examples.intersection(&shipped).collect();
+    assert!(both.is_empty(), "{both:?}");
+}
+
 #[test]
 fn the_demo_has_two_good_ingresses_a_wildcard_and_an_unregistered_one() {
     let mut hosts = BTreeMap::new();
