@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     action::{EndpointObject, REFUSED, RecordObject, ZoneObject},
-    twin::{Key, Set},
+    twin::{Key, Set, compared},
 };
 use crate::world::World;
 
@@ -84,7 +84,7 @@ impl RecordObject {
 
     /// Its request.
     pub fn set(&self) -> Set {
-        let mut records = self.records.clone();
+        let mut records: Vec<String> = self.records.iter().map(|record| compared(&self.rtype, record)).collect();
         records.sort();
         Set { ttl: self.ttl, records }
     }

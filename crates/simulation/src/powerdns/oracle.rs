@@ -14,7 +14,7 @@ use super::{
     PowerDnsBed,
     action::{REFUSED, ZONES},
     model::{Id, Model, Object, Spec},
-    twin::{Key, Set, Twin},
+    twin::{Key, Set, Twin, compared},
 };
 use crate::{bed::Moment, world::World};
 
@@ -35,7 +35,9 @@ pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object:
                 let claimed = claimed || model.was_left_by_another(object, key);
                 let other = seen.foreign.contains(key) || seen.open.contains(key) || claimed;
                 let standing = seen.since.get(key).is_some_and(|since| *since < deleted);
-                if standing && !other && !is_apex_ns(key) {
+                // A zone always has a start of authority.
+                let of_zone = is_apex_ns(key) || key.2 == "SOA";
+                if standing && !other && !of_zone {
                     world.violation(format!("{id:?} was released while {key:?} was served"));
                 }
             }
@@ -147,16 +149,17 @@ impl Wish {
 
     fn of(item: Item) -> Self {
         let text = |pointer: &str| item.spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (zone, name) = (text("/zoneRef/name"), text("/name"));
+        let (zone, name, rtype) = (text("/zoneRef/name"), text("/name"), text("/type"));
         let full = if name == "@" { format!("{zone}.") } else { format!("{name}.{zone}.") };
         let records = item.spec["records"].as_array().into_iter().flatten();
-        let mut records: Vec<String> = records.filter_map(|record| record.as_str().map(str::to_owned)).collect();
+        let mut records: Vec<String> =
+            records.filter_map(|record| record.as_str().map(|record| compared(&rtype, record))).collect();
         records.sort();
         let ttl = item.spec["ttl"].as_u64().and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
         let cluster = text("/zoneRef/kind") == "ClusterZone";
         let namespace = if cluster { String::new() } else { item.namespace.clone() };
         Self {
-            key: (format!("{zone}."), full, text("/type")),
+            key: (format!("{zone}."), full, rtype),
             set: Set { ttl, records },
             zone: (namespace, zone),
             item: Arc::new(item),

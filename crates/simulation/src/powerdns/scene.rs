@@ -1,7 +1,7 @@
 //! Scenes that chance draws too rarely, because the order of several events matters. Some seeds end with one of them.
 
 use super::{
-    action::{Action, ZoneObject},
+    action::{Action, RecordObject, ZoneObject},
     plain_record,
 };
 use crate::{
@@ -20,6 +20,7 @@ pub fn draw(seed: u64, dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
     match seed % ONE_OF {
         7 => deletion_in_an_outage(dice, zone),
         13 => retained_zone_without_its_records(dice, zone),
+        17 => start_of_authority(dice, zone),
         _ => Vec::new(),
     }
 }
@@ -64,14 +65,43 @@ fn retained_zone_without_its_records(dice: &mut Dice, zone: &str) -> Vec<Event<A
     ]
 }
 
+/// A record set is the start of authority of a zone. It is changed and deleted while requests are late, or the server loses everything.
+fn start_of_authority(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    let record = |minimum: u64| RecordObject {
+        name: "@".to_owned(),
+        rtype: "SOA".to_owned(),
+        ttl: 300,
+        records: vec![format!("ns1.example.org. hostmaster.{zone}. 1 10800 3600 604800 {minimum}")],
+        ..plain_record("soa", zone)
+    };
+    let edited = ZoneObject { nameservers: vec!["ns2.example.org".to_owned()], ..ZoneObject::plain(zone) };
+    let slow = dice.pick(&[(Side::Api, Only::Status), (Side::Provider, Only::Records), (Side::Provider, Only::Reads)]);
+    let late = dice.between(100, 20_000);
+    let last = dice.pick(&[
+        Action::DeleteRecord { namespace: "one".to_owned(), name: "soa".to_owned() },
+        Action::Recreate(record(60)),
+        Action::Record(record(60)),
+        Action::Wipe,
+    ]);
+    let [first, second, third] = [(); 3].map(|()| dice.between(10, 8_000));
+    vec![
+        user(0, Action::Zone(ZoneObject::plain(zone))),
+        user(SERVED, Action::Record(record(300))),
+        spell(SERVED + first, slow.0, slow.1, late, 10_000),
+        user(SERVED + first, Action::Record(record(600))),
+        user(SERVED + first + second, Action::Zone(edited)),
+        user(SERVED + first + second + third, last),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_of_ten_ends_with_a_scene_whose_events_are_in_order() {
+    fn some_seeds_end_with_a_scene_whose_events_are_in_order() {
         let scenes: Vec<_> = (0..100).map(|seed| draw(seed, &mut Dice::new(seed), "a.test")).collect();
-        assert_eq!(scenes.iter().filter(|scene| !scene.is_empty()).count(), 10);
+        assert_eq!(scenes.iter().filter(|scene| !scene.is_empty()).count(), 15);
         assert!(scenes.iter().all(|scene| scene.is_sorted_by_key(|event| event.at)));
     }
 }

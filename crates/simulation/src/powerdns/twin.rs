@@ -32,7 +32,7 @@ pub type Key = (String, String, String);
 pub struct Set {
     /// TTL.
     pub ttl: u32,
-    /// Contents, sorted.
+    /// Contents as they are compared, sorted.
     pub records: Vec<String>,
 }
 
@@ -63,13 +63,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A record as it is compared: the serial of a start of authority is the server's.
+pub fn compared(rtype: &str, record: &str) -> String {
+    if rtype != "SOA" {
+        return record.to_owned();
+    }
+    let words = record.split_whitespace().enumerate().map(|(place, word)| if place == 2 { "serial" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// The content of a zone.
 fn sets(contents: &ZoneContents) -> BTreeMap<Key, Set> {
     let zone = contents.info.name.to_string();
     let set = |set: &signpost_provider_powerdns::ServerSet| {
-        let mut records: Vec<String> = set.contents.iter().map(ToString::to_string).collect();
+        let rtype = set.rtype.to_string();
+        let mut records: Vec<String> = set.contents.iter().map(|record| compared(&rtype, record)).collect();
         records.sort();
-        ((zone.clone(), set.name.to_string(), set.rtype.to_string()), Set { ttl: set.ttl, records })
+        ((zone.clone(), set.name.to_string(), rtype), Set { ttl: set.ttl, records })
     };
     contents.sets.iter().map(set).collect()
 }
