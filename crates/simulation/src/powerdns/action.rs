@@ -464,6 +464,6 @@ pub fn draw(seed: u64) -> History<Action> {
     let stage = Stage::draw(&mut dice);
     let (endpoints, zone) = (stage.endpoints > 0, stage.zones[0].clone());
     let history = history::draw(seed, &mut dice, move |dice, first| stage.act(dice, first));
-    let history = history.then(scene::draw(seed, &mut dice, &zone));
+    let history = history.then(scene::draw(seed, &mut dice, &zone, endpoints));
     if endpoints { history.after(Action::PublishEndpoints) } else { history }
 }

@@ -289,7 +289,9 @@ impl Model {
                 let alone = self.objects.values().filter(|other| at(other)).count() == 1;
                 let possible = key.0 != key.1 || !["CNAME", "NS"].contains(&key.2.as_str());
                 let refused = record.records.iter().any(|content| content == REFUSED);
-                if object.deleted.is_some() || object.released.is_some() || !alone || !possible || refused {
+                let secondary = zone.kind == "Slave";
+                let deleted = object.deleted.is_some() || object.released.is_some();
+                if deleted || !alone || !possible || refused || secondary {
                     continue;
                 }
                 let freed = [self.freed.get(&key.0), self.freed.get(&key.1)].into_iter().flatten().copied();

@@ -54,6 +54,10 @@ pub fn check_release(world: &World, twin: &Twin, model: &Model, id: &Id, object:
     }
 }
 
+fn is_secondary(zone: &Item) -> bool {
+    zone.spec["kind"] == "Slave"
+}
+
 fn is_apex_ns(key: &Key) -> bool {
     key.0 == key.1 && key.2 == "NS"
 }
@@ -294,12 +298,18 @@ impl Look<'_> {
             return;
         };
         self.settings(name, holder, &info, &sets);
-        self.records(holder, &sets);
+        if is_secondary(holder) {
+            self.of_masters(holder);
+        } else {
+            self.records(holder, &sets);
+        }
         self.orphans(name, &sets);
     }
 
     fn settings(&self, name: &str, holder: &Item, info: &ZoneInfo, sets: &BTreeMap<Key, Set>) {
-        let floor = self.model.floors.get(name).filter(|(uid, _)| *uid == holder.uid);
+        // Its serial and its name servers are those of its masters.
+        let secondary = is_secondary(holder);
+        let floor = self.model.floors.get(name).filter(|(uid, _)| *uid == holder.uid && !secondary);
         if let Some((_, floor)) = floor
             && u64::from(info.serial) < *floor
         {
@@ -333,7 +343,7 @@ impl Look<'_> {
         let apex = (name.to_owned(), name.to_owned(), "NS".to_owned());
         let served: BTreeSet<String> =
             sets.get(&apex).map(|set| set.records.iter().cloned().collect()).unwrap_or_default();
-        if !hosts.is_empty() && hosts != served {
+        if !secondary && !hosts.is_empty() && hosts != served {
             self.wrong(&format!("the name servers of {name} are {served:?}, wanted: {hosts:?}"));
         }
     }
@@ -391,6 +401,15 @@ impl Look<'_> {
 
     fn wishes_of<'a>(&'a self, zone: &'a Item) -> impl Iterator<Item = &'a Wish> {
         self.wishes.iter().filter(|wish| wish.refers_to(zone) && !wish.item.deleting)
+    }
+
+    /// The record sets of a zone whose records come from its masters: none of them is served for its object.
+    fn of_masters(&self, holder: &Item) {
+        if self.moment == Moment::Rest {
+            for wish in self.wishes_of(holder).filter(|wish| !wish.endpoint) {
+                self.reported(&wish.item, false, "the zone takes its records from its masters");
+            }
+        }
     }
 
     /// The record sets of a zone that is served.

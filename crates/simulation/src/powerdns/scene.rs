@@ -16,8 +16,10 @@ const ONE_OF: u64 = 20;
 const SERVED: u64 = 10_000;
 
 /// The scene at the end of the history of a seed, if there is one. Times are counted from the start of the scene.
-pub fn draw(seed: u64, dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+pub fn draw(seed: u64, dice: &mut Dice, zone: &str, endpoints: bool) -> Vec<Event<Action>> {
     match seed % ONE_OF {
+        // What becomes of DNSEndpoints in such a zone has no check.
+        3 if !endpoints => secondary_for_a_while(dice, zone),
         7 => deletion_in_an_outage(dice, zone),
         13 => retained_zone_without_its_records(dice, zone),
         17 => start_of_authority(dice, zone),
@@ -94,14 +96,41 @@ fn start_of_authority(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
     ]
 }
 
+/// A zone becomes secondary, so that its records come from elsewhere. Its record set is changed or deleted meanwhile, and the zone may become
+/// primary again.
+fn secondary_for_a_while(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    let record = plain_record("moved", zone);
+    let changed = RecordObject { records: vec!["192.0.2.10".to_owned()], ..record.clone() };
+    let retyped = RecordObject { rtype: "TXT".to_owned(), records: vec!["\"moved\"".to_owned()], ..record.clone() };
+    let secondary = ZoneObject { kind: "Slave".to_owned(), ..ZoneObject::plain(zone) };
+    let delete = Action::DeleteRecord { namespace: record.namespace.clone(), name: record.object.clone() };
+    let edit = dice.pick(&[delete.clone(), delete, Action::Record(changed), Action::Record(retyped)]);
+    let (side, on) =
+        dice.pick(&[(Side::Api, Only::Status), (Side::Provider, Only::Records), (Side::Provider, Only::Zones)]);
+    let late = dice.between(100, 20_000);
+    let [first, second, third] = [(); 3].map(|()| dice.between(10, 8_000));
+    let mut events = vec![
+        user(0, Action::Zone(ZoneObject::plain(zone))),
+        user(SERVED, Action::Record(record)),
+        // Its status has landed.
+        spell(2 * SERVED, side, on, late, 10_000),
+        user(2 * SERVED + first, Action::Zone(secondary)),
+        user(2 * SERVED + first + second, edit),
+    ];
+    if dice.chance(50) {
+        events.push(user(2 * SERVED + first + second + third, Action::Zone(ZoneObject::plain(zone))));
+    }
+    events
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn some_seeds_end_with_a_scene_whose_events_are_in_order() {
-        let scenes: Vec<_> = (0..100).map(|seed| draw(seed, &mut Dice::new(seed), "a.test")).collect();
-        assert_eq!(scenes.iter().filter(|scene| !scene.is_empty()).count(), 15);
+        let scenes: Vec<_> = (0..100).map(|seed| draw(seed, &mut Dice::new(seed), "a.test", false)).collect();
+        assert_eq!(scenes.iter().filter(|scene| !scene.is_empty()).count(), 20);
         assert!(scenes.iter().all(|scene| scene.is_sorted_by_key(|event| event.at)));
     }
 }
