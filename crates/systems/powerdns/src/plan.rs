@@ -366,7 +366,9 @@ fn plan_zone(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, now: Tim
         plan_names(plan, snapshot, zone, Some(&holder), Some(&barred), now);
         return;
     }
-    let is_soa = |record: &Arc<Record>| record.key().is_some_and(|key| key.rtype == RecordType::Soa);
+    let is_soa = |record: &Arc<Record>| {
+        record.is_of(&holder.identity.id) && record.key().is_some_and(|key| key.rtype == RecordType::Soa)
+    };
     plan.soa_elsewhere = snapshot.names.get(zone.name()).is_some_and(|records| records.iter().any(is_soa));
     // The apex of a zone that is created now is judged once the zone exists.
     if present {

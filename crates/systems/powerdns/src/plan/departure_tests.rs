@@ -282,6 +282,16 @@ fn a_reported_old_type_gives_way_to_the_older_object_of_its_name() {
 }
 
 #[test]
+fn a_start_of_authority_for_another_zone_object_is_not_the_zones() {
+    let elsewhere = |more| Scene::new().object("soa", 1, "@", "SOA", SOA, more).plan().soa_elsewhere;
+    assert!(elsewhere(json!({})));
+    assert!(
+        !elsewhere(json!({ "metadata": { "namespace": "other" } })),
+        "the new zone would keep the server's default"
+    );
+}
+
+#[test]
 fn while_the_server_rejects_the_new_type_the_old_one_stays() {
     let scene = Scene::new()
         .object("www", 1, "www", "CNAME", "web.example.org.", json!({ "metadata": { "generation": 2 } }))
