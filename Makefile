@@ -11,7 +11,7 @@ IMAGE ?= signpost:0.1.0
 FROM ?= 0
 export SIGNPOST_CACHE ?= $(HOME)/.cache/signpost
 
-.PHONY: help demo test check setup lint unit quick scale simulate once deny fuzz bench generate
+.PHONY: help demo test check setup lint unit quick scale memory simulate once deny fuzz bench generate
 .PHONY: test-integration build docker-build docker-push manifests coverage
 # Every step needs those before it, and cargo uses all cores by itself.
 .NOTPARALLEL:
@@ -25,7 +25,7 @@ demo: ## Run everything embedded: API, name server, systems, examples (ARGS=--on
 
 check: lint quick ## The quick tier: lints, unit tests and the suites on the sandbox; no servers needed
 
-test: setup lint unit simulate scale once ## Run every test, on the sandbox and on the real servers, and 10,000 seeds of the simulation
+test: setup lint unit simulate memory once ## Run every test, on the sandbox and on the real servers, and 10,000 seeds of the simulation
 
 # Outside CI a missing server is left out, and its suites report SKIPPED with their names.
 setup: ## Fetch or build the real servers that the tests need
@@ -35,30 +35,34 @@ lint: ## Format, lints
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-unit: ## Build and run the tests of all crates
-	cargo test --locked --workspace
+# One profile for all tests: dependencies are built once, and the suites that compute more than they wait take a fraction of the time of an
+# unoptimised build. It has overflow checks and no debug assertions: `cargo test` without a profile has those, and smaller sizes of the largest suites.
+TESTS := cargo test --locked --profile simulation --workspace
 
-# Suites that need a real server report SKIPPED by name here, even where it is installed. The suites of portal, pangolin and powerdns compute more
-# than they wait: with the profile of `simulate` and `scale` they take a fraction of the time. That profile has no debug assertions, so a failing
-# `debug_assert!` shows in `make unit` only. Overflow checks are on. Two things are left to `make test`: the largest suites, which have their full
-# size in this profile, and the examples in the documentation of the crates, because rustdoc reads every crate again in each run.
+unit: ## Build and run the tests of all crates
+	$(TESTS)
+
+# Suites that need a real server report SKIPPED by name here, even where it is installed. Two things are left to `make test`: the largest suites,
+# and the examples in the documentation of the crates, because rustdoc reads every crate again in each run.
 LARGEST := scale::thousands_of_record_sets scale::record_sets_that_arrive_by_the_thousand scale_endpoints::
 quick:
-	SIGNPOST_SANDBOX_ONLY=true cargo test --locked --profile simulation --workspace --tests -- $(LARGEST:%=--skip=%)
+	SIGNPOST_SANDBOX_ONLY=true $(TESTS) --tests -- $(LARGEST:%=--skip=%)
 
 # The systems share the seeds. SEED=… with SYSTEM=… replays one seed; TRACE=1 prints its trace.
 simulate: ## Play drawn histories of every system on a paused clock (SEEDS= FROM= SYSTEM= SEED= FILE=)
 	cargo build --locked --quiet --profile simulation --workspace --bin simulate
 	@SEEDS=$(SEEDS) FROM=$(FROM) SYSTEM=$(SYSTEM) SEED=$(SEED) FILE=$(FILE) TRACE=$(TRACE) target/simulation/simulate
 
-# With the features of the whole workspace, `simulate` and `scale` share their dependencies.
-scale: ## What needs a fast build: 10,000 record sets, 50,000 endpoint names in one zone; the memory of deleted objects
-	cargo test --locked --profile simulation --workspace --test powerdns scale
-	cargo test --locked --profile simulation --workspace --bench memory
+scale: ## Only the largest suites: 10,000 record sets, 50,000 endpoint names in one zone
+	$(TESTS) --test powerdns scale
 
+memory: ## The memory of deleted objects is given back
+	$(TESTS) --bench memory
+
+# With the features of the whole workspace, it is the program that the tests have built.
 once: ## The demo as CI runs it: exits 0 when everything converged within ten seconds
-	cargo build --locked --quiet --package signpost
-	cargo run --locked --quiet --package signpost -- demo --once --timeout 10
+	cargo build --locked --quiet --profile simulation --workspace --bin signpost
+	target/simulation/signpost demo --once --timeout 10
 
 deny: ## Licences, duplicate and banned crates (installs cargo-deny when missing)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny

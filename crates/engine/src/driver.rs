@@ -290,6 +290,8 @@ impl<S: System> Driver<S> {
         options: DriveOptions,
         outlets: Outlets,
     ) -> Self {
+        let keys = queue.clone();
+        outlets.metrics.follow_depth(S::NAME, move || keys.depth());
         Self { system, queue, options, outlets, memories: Mutex::default() }
     }
 
@@ -356,7 +358,6 @@ impl<S: System> Driver<S> {
 
     async fn work(&self, job: JobOf<S>) {
         let metrics = &self.outlets.metrics;
-        metrics.depth(S::NAME, self.queue.depth());
         let span = tracing::info_span!("pass", system = S::NAME, key = %job.key, attempt = job.attempt);
         let outcome = match AssertUnwindSafe(self.pass(&job).instrument(span.clone())).catch_unwind().await {
             Ok(outcome) => outcome,
@@ -373,7 +374,6 @@ impl<S: System> Driver<S> {
             metrics.retry(S::NAME, class.label());
         }
         self.queue.finish(&job.key, outcome);
-        metrics.depth(S::NAME, self.queue.depth());
     }
 
     async fn pass(&self, job: &JobOf<S>) -> (Outcome<S::Object>, &'static str) {

@@ -39,7 +39,7 @@ use crate::{
 const WINDOW: Duration = Duration::from_mins(10);
 /// The API server accepts no longer note.
 const NOTE_LIMIT: usize = 1024;
-/// Events that wait to be written; more are dropped.
+/// Events that wait to be written; more are dropped. Half of the room is for Warnings alone, because a refusal is reported only once.
 const WAITING: usize = 1_000;
 /// Events that are remembered for counting up; the oldest are forgotten first.
 const REMEMBERED: usize = 2_000;
@@ -98,8 +98,12 @@ pub(crate) enum Entry {
 }
 
 impl Recorder {
-    /// Queues an event and returns at once. The event is dropped (and counted) when the queue is full.
+    /// Queues an event and returns at once. The event is dropped (and counted) when the queue is full, a Normal one when it is half full.
     pub fn record(&self, mut event: Event) {
+        if event.kind == EventKind::Normal && self.queue.capacity() <= self.queue.max_capacity() / 2 {
+            self.metrics.events("dropped");
+            return;
+        }
         cut(&mut event.note, NOTE_LIMIT);
         self.enqueue(Entry::Event(event));
     }
@@ -372,6 +376,22 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_normal_events_leave_room_for_warnings() {
+        let (recorder, mut events) = testing::recorder();
+        let event = |kind| Event { object: ObjectReference::default(), kind, reason: "R".into(), note: "n".into() };
+        for _ in 0..200 {
+            recorder.record(event(EventKind::Normal));
+        }
+        for _ in 0..50 {
+            recorder.record(event(EventKind::Warning));
+        }
+        let recorded = testing::drain(&mut events);
+        assert_eq!(recorded.iter().filter(|event| event.kind == EventKind::Warning).count(), 50);
+        assert_eq!(recorded.len(), 100);
+        assert!(recorder.metrics.encode().contains("signpost_events_total{outcome=\"dropped\"} 150"));
+    }
 
     #[test]
     fn a_long_name_is_cut_so_that_the_event_name_is_valid() {

@@ -46,6 +46,8 @@ struct Inner {
     objects: Family<OfKind, Gauge>,
     synced: Family<OfKind, Gauge>,
     leader: Gauge,
+    /// Set the gauges of the queues.
+    depths: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -126,6 +128,7 @@ impl Metrics {
             objects: Family::default(),
             synced: Family::default(),
             leader: Gauge::default(),
+            depths: Mutex::default(),
         };
         let metrics = Self { inner: Arc::new(inner) };
         let own = &metrics.inner;
@@ -164,6 +167,7 @@ impl Metrics {
 
     /// Everything in the OpenMetrics text format.
     pub fn encode(&self) -> String {
+        self.depths().iter().for_each(|set| set());
         let mut text = String::new();
         match encode(&mut text, &self.registry()) {
             Ok(()) => text,
@@ -195,10 +199,24 @@ impl Metrics {
         self.inner.panics.get_or_create(&OfSystem { system }).inc();
     }
 
-    pub(crate) fn depth(&self, system: &'static str, (waiting, running): (usize, usize)) {
+    /// Counts the keys of a system that are due and that are running whenever the metrics are read. Counting takes a step per key that is due.
+    pub(crate) fn follow_depth(
+        &self,
+        system: &'static str,
+        depth: impl Fn() -> (usize, usize) + Send + Sync + 'static,
+    ) {
         let label = OfSystem { system };
-        self.inner.waiting.get_or_create(&label).set(as_gauge(waiting));
-        self.inner.running.get_or_create(&label).set(as_gauge(running));
+        let gauges = [&self.inner.waiting, &self.inner.running].map(|family| family.get_or_create_owned(&label));
+        let set = move || {
+            let (waiting, running) = depth();
+            gauges[0].set(as_gauge(waiting));
+            gauges[1].set(as_gauge(running));
+        };
+        self.depths().push(Box::new(set));
+    }
+
+    fn depths(&self) -> MutexGuard<'_, Vec<Box<dyn Fn() + Send + Sync>>> {
+        self.inner.depths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn writes(&self, outcome: &'static str) {

@@ -163,6 +163,8 @@ impl<K: Ord + Clone, O: Ord + Clone> Default for Queue<K, O> {
 #[derive(Debug)]
 struct Shared<K, O> {
     state: Mutex<State<K, O>>,
+    /// Earlier than anything else is due.
+    began: Instant,
     wake: Notify,
     statuses: Statuses<K>,
     changed: Changed<K>,
@@ -222,6 +224,7 @@ struct Plan<O> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
+    First,
     Touched,
     Retry,
     Slow,
@@ -234,13 +237,21 @@ impl<O: Ord> Entry<O> {
         let same = self.plans.iter_mut().find(|plan| plan.why == why);
         match (why, same) {
             (Why::Check, Some(plan)) => plan.at = at,
-            (Why::Touched | Why::Retry | Why::Slow, Some(plan)) => {
+            (Why::First | Why::Touched | Why::Retry | Why::Slow, Some(plan)) => {
                 plan.at = plan.at.min(at);
                 plan.touched.merge(touched);
             }
             (Why::Later, Some(_)) => self.plan_later(at, touched),
             (_, None) => self.plans.push(Plan { at, why, touched }),
         }
+    }
+
+    /// Adds to a retry that is planned, which is not delayed for long then. Returns what there is no retry for.
+    fn join_retry(&mut self, touched: Touched<O>) -> Option<Touched<O>> {
+        let Some(retry) = self.plans.iter_mut().find(|plan| plan.why == Why::Retry) else { return Some(touched) };
+        retry.at = retry.at.min(Instant::now() + TOUCH_WAIT);
+        retry.touched.merge(touched);
+        None
     }
 
     fn plan_later(&mut self, at: Instant, touched: Touched<O>) {
@@ -280,20 +291,28 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
             rng: StdRng::seed_from_u64(0),
         };
         let (state, statuses, changed) = (Mutex::new(state), Statuses::new(), Changed::new());
-        Self { shared: Arc::new(Shared { state, wake: Notify::new(), statuses, changed }) }
+        Self { shared: Arc::new(Shared { state, began: Instant::now(), wake: Notify::new(), statuses, changed }) }
     }
 
     /// Asks for a pass of `key`, as soon as the key is free.
     pub fn touch(&self, key: K, touch: Touch<O>) {
         let now = Instant::now();
         self.change(key, |entry, gather, _| {
-            if let Some(retry) = entry.plans.iter_mut().find(|plan| plan.why == Why::Retry) {
-                retry.at = retry.at.min(now + TOUCH_WAIT);
-                retry.touched.merge(touch.into());
-                return;
+            if let Some(touched) = entry.join_retry(touch.into()) {
+                let at = entry.rested(gather).map_or(now, |rested| rested.max(now));
+                entry.plan(at, Why::Touched, touched);
             }
-            let at = entry.rested(gather).map_or(now, |rested| rested.max(now));
-            entry.plan(at, Why::Touched, touch.into());
+        });
+    }
+
+    /// Asks for a pass of `key` before those of all other keys, and without a pause after its last one: for what must not be there any more.
+    pub fn touch_first(&self, key: K, touch: Touch<O>) {
+        let first = self.shared.began;
+        self.change(key, |entry, _, _| {
+            let touched = touch.into();
+            if let Some(touched) = entry.join_retry(touched) {
+                entry.plan(first, Why::First, touched);
+            }
         });
     }
 
@@ -501,7 +520,7 @@ impl<K: Ord + Clone, O: Ord + Clone> State<K, O> {
         }
         if touched == Touched::All {
             // A full pass works on these as well.
-            rest.retain(|plan| !matches!(plan.why, Why::Retry | Why::Slow | Why::Touched));
+            rest.retain(|plan| !matches!(plan.why, Why::Retry | Why::Slow | Why::Touched | Why::First));
         }
         entry.plans = rest;
         entry.due = None;
@@ -573,8 +592,8 @@ impl<O: Ord> Entry<O> {
                 self.attempts = self.attempts.saturating_add(1);
                 let (mut objects, mut delay) = (objects, transient_delay(self.attempts, rng));
                 // Objects touched during the pass would meet the same failure, so they wait with the rest.
-                if let Some(at) = self.plans.iter().position(|plan| plan.why == Why::Touched) {
-                    objects.merge(self.plans.swap_remove(at).touched);
+                for plan in self.plans.extract_if(.., |plan| matches!(plan.why, Why::Touched | Why::First)) {
+                    objects.merge(plan.touched);
                     delay = delay.min(TOUCH_WAIT);
                 }
                 self.plan(now + delay, Why::Retry, objects);

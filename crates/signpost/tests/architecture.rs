@@ -452,20 +452,3 @@ fn every_crate_forbids_unsafe_code() {
     let root = std::fs::read_to_string(workspace.root.join("Cargo.toml")).unwrap();
     assert!(root.contains("unsafe_code = \"forbid\""));
 }
-
-/// `make check` leaves out the largest suites, so `make scale`, a part of `make test`, must run them.
-#[test]
-fn what_make_check_skips_is_run_by_make_scale() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
-    let (_, largest) = makefile.split_once("\nLARGEST := ").unwrap();
-    for name in largest.lines().next().unwrap().split_whitespace() {
-        let (module, test) = name.split_once("::").unwrap();
-        assert!(module.starts_with("scale"), "`make scale` does not run {name}");
-        let file = root.join("crates/systems/powerdns/tests/powerdns").join(module).with_extension("rs");
-        let source = std::fs::read_to_string(&file).unwrap();
-        assert!(source.contains(&format!("async fn {test}")), "{name} is not a test of {}", file.display());
-    }
-    assert!(makefile.lines().any(|line| line.ends_with("--profile simulation --workspace --test powerdns scale")));
-    assert!(makefile.lines().any(|line| line.starts_with("test:") && line.contains(" scale ")));
-}

@@ -1,4 +1,4 @@
-//! The operator gives back what it kept about objects that are deleted. `make scale` runs this test in a fast build.
+//! The operator gives back what it kept about objects that are deleted. `make memory` runs this test in a fast build.
 
 // A test reports a failed step by panicking.
 #![allow(clippy::unwrap_used)]

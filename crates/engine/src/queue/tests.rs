@@ -98,6 +98,32 @@ async fn a_key_touched_again_waits_as_long_as_its_last_pass_took() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_touched_first_waits_for_no_other_key_and_no_pause() {
+    let queue = started(Gather::default());
+    for key in ["a", "b", "c"] {
+        queue.touch(key, Touch::One(1));
+    }
+    advance(Duration::from_millis(1)).await;
+    queue.touch_first("d", Touch::One(2));
+    let job = queue.try_next().unwrap();
+    assert_eq!((job.key, &job.touched), ("d", &some(&[2])));
+    // Again during its pass, which takes long.
+    queue.touch_first("d", Touch::One(3));
+    queue.touch("d", Touch::One(4));
+    advance(Duration::from_secs(1)).await;
+    queue.finish(&"d", Outcome::Done);
+    let job = queue.try_next().unwrap();
+    assert_eq!((job.key, &job.touched), ("d", &some(&[3])));
+    queue.finish(&"d", Outcome::Retry { class: RetryClass::Transient, objects: some(&[3]) });
+    // A server that is down is not asked more often.
+    queue.touch_first("d", Touch::One(5));
+    assert_eq!(["a", "b", "c"].map(|_| queue.try_next().unwrap().key), ["a", "b", "c"]);
+    let (waited, job) = wait(&queue).await;
+    assert!(waited > Duration::ZERO && waited <= Duration::from_secs(1), "{waited:?}");
+    assert_eq!(job.touched, some(&[3, 4, 5]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_change_of_a_burst_waits_two_passes_and_a_pause_at_most() {
     const EVERY: Duration = Duration::from_millis(5);
     const PASS: Duration = Duration::from_millis(60);

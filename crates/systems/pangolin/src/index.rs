@@ -128,6 +128,12 @@ impl PangolinIndex {
         }
     }
 
+    /// Asks for a pass of an Ingress that exposes nothing any more, before those that wait: until then, something is public that nobody wants
+    /// to be.
+    fn withdraw(&self, id: IngressId) {
+        self.queue.touch_first(Key::Ingress(id), Touch::One(()));
+    }
+
     /// Asks for a pass of the owner of a host, unless it is this one.
     pub(crate) fn touch_holder(&self, host: &Fqdn, except: &Key) {
         self.touch(self.holder(host).filter(|holder| *except != Key::Ingress(holder.clone())));
@@ -337,10 +343,13 @@ impl Index<Ingress> for PangolinIndex {
             state.claimants.insert(id, Arc::new(next));
             return;
         }
-        let mut concerned = self.replace(&mut state, &id, keep.then(|| Arc::new(next)).as_ref());
+        let ended = !next.is_active();
+        let concerned = self.replace(&mut state, &id, keep.then(|| Arc::new(next)).as_ref());
         drop(state);
-        if matters {
-            concerned.insert(id);
+        match (matters, ended) {
+            (true, true) => self.withdraw(id),
+            (true, false) => self.touch([id]),
+            (false, _) => {}
         }
         self.touch(concerned);
     }
@@ -350,10 +359,10 @@ impl Index<Ingress> for PangolinIndex {
         let mut state = self.lock();
         let known = state.claimants.contains_key(&id) || state.children.contains_key(&id);
         let known = state.unreadable.remove(&id) || known;
-        let mut concerned = self.replace(&mut state, &id, None);
+        let concerned = self.replace(&mut state, &id, None);
         drop(state);
         if known {
-            concerned.insert(id);
+            self.withdraw(id);
         }
         self.touch(concerned);
     }

@@ -256,7 +256,7 @@ fn begin(state: &Arc<Mutex<Inner>>, list: List, patch: bool) -> Result<Write, Bo
         inner.book.counters.writes += 1;
         return Err(Box::new(env_locked(list)));
     }
-    debug_assert!(!patch || !inner.options.read_only, "a PATCH of a read-only configuration is refused before");
+    assert!(!patch || !inner.options.read_only, "a PATCH of a read-only configuration is refused before");
     let crash = inner.options.crashes && inner.book.in_flight > 0;
     inner.book.write_begins();
     if crash {

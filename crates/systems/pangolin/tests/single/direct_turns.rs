@@ -527,6 +527,25 @@ async fn r087_deletions_and_protections_are_not_limited() {
     assert_eq!(quiet.server.state().resources.len(), 0, "deleted in two seconds");
 }
 
+/// New Ingresses wait for the rate; one that is deleted or gives up its class meanwhile is withdrawn before them.
+#[tokio::test(start_paused = true)]
+async fn r087_withdrawals_do_not_wait_for_a_burst_of_new_ingresses() {
+    let quiet = Quiet::new().await;
+    for old in ["deleted", "disabled"] {
+        quiet.bed.expose(old, &[&format!("{old}.ns.test")]).await;
+    }
+    seconds(5).await;
+    assert_eq!(quiet.server.state().resources.len(), 2);
+    created_each_second(&quiet, 100, 1).await;
+    quiet.bed.delete("deleted").await;
+    quiet.bed.annotate("disabled", "enabled", Some("false")).await;
+    seconds(3).await;
+    let state = quiet.server.state();
+    let hosts: Vec<&str> = state.resources.values().map(|row| row.full_domain.as_str()).collect();
+    assert!(!hosts.contains(&"deleted.ns.test") && !hosts.contains(&"disabled.ns.test"), "{hosts:?}");
+    assert!(hosts.len() < 70, "the burst is over: {}", hosts.len());
+}
+
 /// Everything gets a login at once, which is not limited although each resource is changed. Opening everything again is.
 #[tokio::test(start_paused = true)]
 async fn r087_stricter_access_is_not_limited() {

@@ -80,7 +80,7 @@ async fn thousands_of_record_sets_take_few_patches_and_one_status_each() {
     replica.stop().await;
 }
 
-/// How many arrive while the operator runs. Ten thousand take seconds in a fast build (`make scale`).
+/// How many arrive while the operator runs. Ten thousand take seconds in the build of `make test`.
 const ARRIVING: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
 on_both! {

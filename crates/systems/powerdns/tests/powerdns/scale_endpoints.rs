@@ -1,4 +1,4 @@
-//! Fifty thousand endpoint names in one zone. Only in `make scale`: a debug build spends many minutes on them.
+//! Fifty thousand endpoint names in one zone. Not with debug assertions: an unoptimised build spends many minutes on them.
 
 use std::{sync::Arc, time::Duration};
 
