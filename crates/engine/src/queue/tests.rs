@@ -100,6 +100,7 @@ async fn a_key_touched_again_waits_as_long_as_its_last_pass_took() {
 #[tokio::test(start_paused = true)]
 async fn what_is_touched_first_waits_for_no_other_key_and_no_pause() {
     let queue = started(Gather::default());
+    advance(Duration::from_millis(1)).await;
     for key in ["a", "b", "c"] {
         queue.touch(key, Touch::One(1));
     }
