@@ -16,9 +16,6 @@
 pub(crate) mod attach;
 pub(crate) mod read;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -561,3 +558,6 @@ impl Discovery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
