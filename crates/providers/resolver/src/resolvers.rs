@@ -89,7 +89,7 @@ pub struct Resolvers {
     open: Semaphore,
     /// The turns of lookups at resolvers. Beside `authoritative` they are one less than the questions at once: a lookup there has a time limit, and must
     /// not spend its time behind lookups at a slow resolver.
-    of_resolvers: Semaphore,
+    plain: Semaphore,
     /// The turns of lookups at the name servers of zones, which take several questions each.
     of_zones: Semaphore,
     deadline: Duration,
@@ -145,7 +145,7 @@ impl Resolvers {
             guide,
             authoritative: Mutex::default(),
             open: Semaphore::new(concurrency),
-            of_resolvers: Semaphore::new(if shared { (concurrency - 1).max(1) } else { concurrency }),
+            plain: Semaphore::new(if shared { (concurrency - 1).max(1) } else { concurrency }),
             of_zones: Semaphore::new(concurrency),
             deadline: options.deadline,
             authoritative_port: options.authoritative_port,
@@ -171,7 +171,7 @@ impl Resolvers {
         let results = match kind {
             Kind::Servers(servers) => {
                 // The semaphore is never closed.
-                let _turn = self.of_resolvers.acquire().await;
+                let _turn = self.plain.acquire().await;
                 vec![self.first_answer(resolver, servers, name, rtype).await]
             }
             Kind::Authoritative => {
