@@ -401,9 +401,7 @@ fn judge_all(
     pauses: Pauses,
     now: Timestamp,
 ) -> JudgedAll {
-    // Collected at once: a map that is filled in order has half-empty nodes, and there may be 10,000 names.
-    let mut verdicts: Vec<(Subject, Checked)> = Vec::new();
-    let (mut turns, mut outages) = (Vec::new(), Outages::new());
+    let (mut verdicts, mut turns, mut outages) = (Verdicts::new(), Vec::new(), Outages::new());
     for wanted in names {
         let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
         let last = before.get(&subject);
@@ -429,7 +427,7 @@ fn judge_all(
                 let (name, now) = (wanted.shown.clone(), checked.verdict.clone());
                 turns.push(Turn { name, before: last.verdict.status, now });
             }
-            verdicts.push((subject, checked));
+            verdicts.insert(subject, checked);
         } else {
             // The last verdict is kept. The resolver is asked again soon.
             let (next, from) = after(now, pauses.again.saturating_mul(2));
@@ -437,7 +435,7 @@ fn judge_all(
         }
     }
     turns.dedup();
-    JudgedAll { verdicts: verdicts.into_iter().collect(), turns, outages }
+    JudgedAll { verdicts, turns, outages }
 }
 
 fn plan_dns(observed: ObservedDns, now: Timestamp) -> DnsPlan {
