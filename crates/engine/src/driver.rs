@@ -290,8 +290,6 @@ impl<S: System> Driver<S> {
         options: DriveOptions,
         outlets: Outlets,
     ) -> Self {
-        let keys = queue.clone();
-        outlets.metrics.follow_depth(S::NAME, move || keys.depth());
         Self { system, queue, options, outlets, memories: Mutex::default() }
     }
 
@@ -324,6 +322,9 @@ impl<S: System> Driver<S> {
     async fn run(self, seed: u64, stop: CancellationToken) {
         let driver = Arc::new(self);
         driver.queue.start(driver.options.gather, seed);
+        // Only here: a replica that does not lead fills the queue and never empties it.
+        let keys = driver.queue.clone();
+        driver.outlets.metrics.follow_depth(S::NAME, move || keys.depth());
         let permits = Arc::new(Semaphore::new(driver.options.concurrency.max(1)));
         let mut passes = JoinSet::new();
         // The reports of the last passes are still written.

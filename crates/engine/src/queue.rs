@@ -305,7 +305,8 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
         });
     }
 
-    /// Asks for a pass of `key` before those of all other keys, and without a pause after its last one: for what must not be there any more.
+    /// Asks for a pass of `key` before those of all other keys, and without a pause after its last one: for what must not be there any more. A
+    /// key that waits after a failure keeps its turn.
     pub fn touch_first(&self, key: K, touch: Touch<O>) {
         let first = self.shared.began;
         self.change(key, |entry, _, _| {

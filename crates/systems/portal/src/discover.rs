@@ -520,7 +520,9 @@ impl Index<Service> for Discovery {
     fn deleted(&self, id: &ObjectId) {
         let before = self.lock().balancers.remove(id);
         self.remove(id);
-        self.show_selecting(&before.iter().collect::<Vec<_>>());
+        if let Some(before) = before {
+            self.show_selecting(&[&before]);
+        }
     }
 }
 

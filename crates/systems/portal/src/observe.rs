@@ -87,7 +87,8 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     }))
 }
 
-/// The verdicts of a key without a memory: those of the last pass, which was cut off, or else those of the status.
+/// The verdicts of a key without a memory: those of the last pass, which was cut off, or else those of the status. Events of a pass that was cut
+/// off are lost.
 fn last_verdicts(known: &Known, facts: &DnsFacts, refresh: Duration, now: Timestamp) -> Arc<Verdicts> {
     let of_status = || Arc::new(verdicts_of_status(facts, known.identity.generation, refresh, now));
     known.verdicts.clone().unwrap_or_else(of_status)
