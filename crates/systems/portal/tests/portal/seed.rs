@@ -260,6 +260,8 @@ on_both! {
         bed.at(server.powerdns.dns_addr());
         bed.dns("team", one("www.names.example", "192.0.2.1"), json!({})).await;
         bed.shows("team", &[("www.names.example", "sync/Match")]).await;
+        // Names are looked up before the main portal is created.
+        bed.condition("team", "Ready", "ReconcileSucceeded").await;
         // 1: skipped while the portal shows no components.
         let features = |on: bool| Patch::Merge(json!({ "spec": { "features": { "statusPage": on } } }));
         bed.api::<Portal>().patch("main", &PatchParams::default(), &features(false)).await.unwrap();
