@@ -281,11 +281,13 @@ fn compare(
     current.map(|current| current.id)
 }
 
-/// Whether these settings make the access of a resource stricter than it is known to be. A list does not show whether access is blocked.
+/// Whether these settings make the access of a resource stricter than it is known to be. What is not known, as after a start, does not count:
+/// otherwise each comparison of resources that are strict already would skip the rate.
 fn tightens(settings: &ResourceSettings, listed: &Listed, known: Option<&Stored>) -> bool {
-    let (sso, blocked) = known.map_or((None, false), |(resource, _)| (resource.sso, resource.block_access));
-    (settings.sso && listed.sso.or(sso) != Some(true))
-        || (settings.block_access && !blocked)
+    let known = known.map(|(resource, _)| resource);
+    let sso = listed.sso.or(known.and_then(|resource| resource.sso));
+    (settings.sso && sso == Some(false))
+        || (settings.block_access && known.is_some_and(|resource| !resource.block_access))
         || (!settings.enabled && listed.enabled)
 }
 
