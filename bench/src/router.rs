@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -26,7 +26,7 @@ const CONTROLLERS: usize = 5;
 pub(crate) const DOMAIN: &str = "router.bench";
 /// The address of its gateway.
 pub(crate) const ADDRESS: &str = "192.0.2.1";
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 31;
 /// The pause between two changes, so that each is processed alone.
 const QUIET: Duration = Duration::from_millis(1200);
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -233,30 +233,40 @@ fn start(bench: &Bench, apis: &Apis, name: &str) -> anyhow::Result<Operator> {
     Operator::start(&bench.operator, &settings, &bench.logs.path().join(format!("router-{name}.log")))
 }
 
-/// The time to apply the DNSEndpoints of so many routes, with the fields that the operator writes.
+/// The name that a route of this service is published under.
+fn full_name(service: &str) -> String {
+    format!("{service}-ns-p-prod-app.{DOMAIN}")
+}
+
+/// The name and the object of a DNSEndpoint with the fields that the operator writes.
+fn bare_endpoint(apis: &Apis, route: &str, controller: usize, host: &str) -> (String, Value) {
+    let name = format!("{route}-external-dns-{controller}");
+    let labels = json!({"app.kubernetes.io/managed-by": "bench", "router.io/controller": format!("external-dns-{controller}"),
+        "router.io/region": format!("r{controller}"), "router.io/serviceroute": route, "router.io/source-namespace": apis.namespace});
+    let annotations = json!({"external-dns.alpha.kubernetes.io/controller": format!("external-dns-{controller}")});
+    // The cluster deletes an object whose owner does not exist.
+    let owner = json!({"apiVersion": "routing.router.io/v1alpha1", "kind": "Gateway", "name": "gw", "uid": apis.gateway,
+        "controller": true});
+    let spec = json!({"endpoints": [{"dnsName": full_name(host), "recordType": "CNAME",
+        "targets": ["bench-r0-internal.router.bench"]}]});
+    let object = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}, "spec": spec});
+    (name, object)
+}
+
+async fn apply_bare(apis: &Apis, (name, object): (String, Value)) -> anyhow::Result<()> {
+    apis.endpoints.patch(&name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
+/// The time to apply the DNSEndpoints of so many routes.
 async fn bare(apis: &Apis, routes: usize) -> anyhow::Result<Duration> {
-    let object = |route: usize, n: usize| {
-        let name = format!("bare-{route:05}-external-dns-{n}");
-        let labels = json!({"app.kubernetes.io/managed-by": "bench", "router.io/controller": format!("external-dns-{n}"),
-            "router.io/region": format!("r{n}"), "router.io/serviceroute": format!("bare-{route:05}"),
-            "router.io/source-namespace": apis.namespace});
-        let annotations = json!({"external-dns.alpha.kubernetes.io/controller": format!("external-dns-{n}")});
-        // The cluster deletes an object whose owner does not exist.
-        let owner = json!({"apiVersion": "routing.router.io/v1alpha1", "kind": "Gateway", "name": "gw", "uid": apis.gateway,
-            "controller": true});
-        let spec = json!({"endpoints": [{"dnsName": format!("bare-{route:05}-ns-p-prod-app.router.bench"), "recordType": "CNAME",
-            "targets": ["bench-r0-internal.router.bench"]}]});
-        let object = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint",
-            "metadata": {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]}, "spec": spec});
-        (name, object)
+    let of_route = |route: usize| {
+        let route = format!("bare-{route:05}");
+        (0..CONTROLLERS).map(move |n| bare_endpoint(apis, &route, n, &route))
     };
-    let all = (0..routes).flat_map(|route| (0..CONTROLLERS).map(move |n| object(route, n)));
     let start = Instant::now();
-    at_full_speed(all, async |(name, object)| {
-        apis.endpoints.patch(&name, &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
-        Ok(())
-    })
-    .await?;
+    at_full_speed((0..routes).flat_map(of_route), async |endpoint| apply_bare(apis, endpoint).await).await?;
     let took = start.elapsed();
     let own = ListParams::default().labels("app.kubernetes.io/managed-by=bench");
     apis.endpoints.delete_collection(&DeleteParams::default(), &own).await?;
@@ -279,40 +289,57 @@ async fn generation(apis: &Apis) -> anyhow::Result<i64> {
     Ok(apis.istio.get_opt("gw").await?.and_then(|gateway| gateway.metadata.generation).unwrap_or(0))
 }
 
-/// One changed route → its DNSEndpoints are written, against one bare apply.
+/// Waits until the watch has shown so many DNSEndpoints of a host.
+async fn until_seen(
+    events: &mut (impl Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Unpin),
+    host: &str,
+    count: usize,
+) -> anyhow::Result<()> {
+    let (start, mut seen) = (Instant::now(), 0);
+    while seen < count {
+        anyhow::ensure!(start.elapsed() < DEADLINE, "{seen} of {count} DNSEndpoints of {host} were seen");
+        let event = events.next().await.context("the watch ended")??;
+        let shows = |object: &DynamicObject| object.data["spec"]["endpoints"][0]["dnsName"] == host;
+        seen += usize::from(matches!(event, watcher::Event::Apply(object) if shows(&object)));
+    }
+    Ok(())
+}
+
+/// One changed route → its DNSEndpoints are written, against one bare apply of a DNSEndpoint with the same fields. Both are changes of objects
+/// that exist, begin after the same pause, and end when the watch shows them.
 async fn change(bench: &Bench, measurements: &mut Measurements, apis: &Apis, size: usize) -> anyhow::Result<()> {
     bench.report("changing one route, and a bare apply, by turns");
     let mut events = Box::pin(watcher(apis.endpoints.clone(), watcher::Config::default().any_semantic()));
     while !matches!(events.next().await.context("the watch ended")??, watcher::Event::InitDone) {}
-    let (mut changes, mut bare) = (Vec::new(), Vec::new());
+    apply_bare(apis, bare_endpoint(apis, "bare", 0, "before")).await?;
+    let (mut changes, mut answers, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         tokio::time::sleep(QUIET).await;
         let name = format!("route-{:05}", round * 97 % size);
-        let host = format!("changed{round}-ns-p-prod-app.router.bench");
-        let patch = json!({"spec": {"serviceName": format!("changed{round}")}});
+        let host = format!("changed{round}");
+        let patch = json!({"spec": {"serviceName": &host}});
         apis.routes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         // From the answer on: the operator's own watch has the change by then.
         let start = Instant::now();
-        let mut seen = 0;
-        while seen < CONTROLLERS {
-            anyhow::ensure!(start.elapsed() < DEADLINE, "{name} was not published under its new host");
-            let event = events.next().await.context("the watch ended")??;
-            seen += usize::from(
-                matches!(event, watcher::Event::Apply(object) if object.data["spec"]["endpoints"][0]["dnsName"] == host.as_str()),
-            );
-        }
+        until_seen(&mut events, &full_name(&host), CONTROLLERS).await?;
         changes.push(start.elapsed());
 
-        let one = json!({"apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint", "metadata": {"name": "bare"},
-            "spec": {"endpoints": [{"dnsName": format!("bare{round}.router.bench"), "recordType": "CNAME", "targets": ["x.router.bench"]}]}});
+        // The status of the route and the Istio Gateway are written by then.
+        tokio::time::sleep(QUIET).await;
+        let host = format!("bare{round}");
+        let one = bare_endpoint(apis, "bare", 0, &host);
         let start = Instant::now();
-        apis.endpoints.patch("bare", &PatchParams::apply("bench").force(), &Patch::Apply(&one)).await?;
+        apply_bare(apis, one).await?;
+        answers.push(start.elapsed());
+        until_seen(&mut events, &full_name(&host), 1).await?;
         bare.push(start.elapsed());
     }
-    changes.sort();
-    bare.sort();
-    let (change, bare) = (changes[changes.len() / 2], bare[bare.len() / 2]);
+    let [change, answer, bare] = [changes, answers, bare].map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    });
     measurements.extend([
+        Measurement::new("router.bare_apply_answered", seconds(answer) * 1000.0, "ms", Goal::None),
         Measurement::new("router.bare_apply", seconds(bare) * 1000.0, "ms", Goal::None),
         Measurement::new("router.change", seconds(change) * 1000.0, "ms", Goal::None),
         Measurement::new("router.change_of_bare_apply", seconds(change) / seconds(bare), "x", Goal::AtMost(3.0)),
