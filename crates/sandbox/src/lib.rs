@@ -159,7 +159,12 @@ impl Sandbox {
 
     /// A client of a session, which a test can cut off at any moment.
     pub fn session_client(&self, session: &Session) -> kube::Client {
-        kube::Client::new(Connection { shared: self.shared.clone(), session: session.clone() }, "default")
+        kube::Client::new(self.connection(session), "default")
+    }
+
+    /// The service that the clients of a session send their requests to, for a test with a network of its own.
+    pub fn connection(&self, session: &Session) -> Connection {
+        Connection { shared: self.shared.clone(), session: session.clone() }
     }
 
     /// Serves the API over plain HTTP, for kubectl and other processes.
@@ -202,6 +207,13 @@ impl Sandbox {
         self.shared.world().store.version()
     }
 
+    /// The version of the last change outside these resources, such as `events` or `leases.coordination.k8s.io`.
+    pub fn last_change_outside(&self, resources: &[&str]) -> u64 {
+        let world = self.shared.world();
+        let others = world.store.tables().filter(|(name, _)| !resources.contains(&name.as_str()));
+        others.map(|(_, table)| table.last_change()).max().unwrap_or_default()
+    }
+
     /// Forgets all past changes: watches and pages from before now get 410.
     pub fn compact(&self) {
         self.shared.world().store.compact();
@@ -210,7 +222,7 @@ impl Sandbox {
 
 /// One client's way to the sandbox.
 #[derive(Clone, Debug)]
-struct Connection {
+pub struct Connection {
     shared: Arc<Shared>,
     session: Session,
 }

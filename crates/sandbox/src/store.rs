@@ -133,6 +133,11 @@ impl Table {
         self.floor.max(self.compacted)
     }
 
+    /// The version of the last change, or of the last one that is forgotten.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.changes.back().map_or(self.floor, |change| change.rv)
+    }
+
     /// Wakes when a change is made; ends when the resource is taken away.
     pub(crate) fn subscribe(&self) -> Listener {
         self.signal.subscribe()

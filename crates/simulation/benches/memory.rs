@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use signpost_simulation::{
-    bed::Bed, memory, pangolin::PangolinBed, pihole::PiholeBed, powerdns::PowerDnsBed, router::RouterBed,
+    bed::Bed, memory, pangolin::PangolinBed, pihole::PiholeBed, portal::PortalBed, powerdns::PowerDnsBed,
+    router::RouterBed,
 };
 
 #[global_allocator]
@@ -34,4 +35,5 @@ fn memory_of_deleted_objects_is_given_back() {
     gives_back::<PiholeBed>();
     gives_back::<RouterBed>();
     gives_back::<PangolinBed>();
+    gives_back::<PortalBed>();
 }

@@ -17,10 +17,12 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
+use signpost_sandbox::{Connection, Session};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep},
 };
+use tower::Service as _;
 
 use crate::{
     history::Side,
@@ -36,7 +38,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 /// A client of the sandbox for one process.
 pub fn client(world: &Arc<World>, process: &Process) -> kube::Client {
     kube::Client::new(
-        Wire { world: world.clone(), process: process.clone(), server: world.sandbox.client() },
+        Wire { world: world.clone(), process: process.clone(), server: world.sandbox.connection(&Session::default()) },
         "default",
     )
 }
@@ -45,7 +47,7 @@ pub fn client(world: &Arc<World>, process: &Process) -> kube::Client {
 struct Wire {
     world: Arc<World>,
     process: Process,
-    server: kube::Client,
+    server: Connection,
 }
 
 fn broken() -> BoxError {
@@ -72,7 +74,7 @@ struct Asked {
     class: Class,
     name: String,
     path: String,
-    /// Whether it changes something that counts: leases and events do not.
+    /// Whether it changes something that counts: leases do not.
     write: bool,
 }
 
@@ -96,7 +98,7 @@ impl Asked {
         } else {
             Class::Metadata
         };
-        let write = matches!(class, Class::Status | Class::Metadata);
+        let write = !read && class != Class::Lease;
         let verb = match class {
             Class::Watch => "WATCH",
             Class::List => "LIST",
@@ -108,7 +110,7 @@ impl Asked {
 
 impl Wire {
     async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {
-        let Self { world, process, server } = self;
+        let Self { world, process, mut server } = self;
         process.runs().await;
         let (asked, sent) = (Asked::of(&request), Instant::now());
         let fate = world.fate(Side::Api, asked.class, &asked.name);
@@ -120,10 +122,7 @@ impl Wire {
             let answered = match fate.effect {
                 Effect::CutBefore => Err(broken()),
                 Effect::Refused(code) => Ok(refusal(code)),
-                Effect::Answered | Effect::CutAfter => match server.send(request).await {
-                    Ok(response) => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
-                    Err(error) => Err(error.into()),
-                },
+                Effect::Answered | Effect::CutAfter => server.call(request).await,
             };
             let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
             there.note(&format!("{} {name} {code} {:?}", sender.name(), fate.effect));

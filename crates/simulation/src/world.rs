@@ -41,9 +41,9 @@ pub struct World {
     pub strikes: Strikes,
     origin: Instant,
     trace: Mutex<Trace>,
-    /// Writes of the operator so far, leases and events left out.
+    /// Writes of the operator so far, leases left out.
     writes: AtomicU64,
-    last_write: Mutex<(Option<Instant>, String)>,
+    last_write: Mutex<String>,
     violations: Mutex<BTreeSet<String>>,
     /// What users did so far, in the cluster and at the provider.
     acts: AtomicU64,
@@ -146,7 +146,7 @@ impl World {
         self.trace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what happened. The text is made only where it is needed.
+    /// Notes what happened.
     pub fn note(&self, line: &str) {
         let at = self.elapsed();
         let mut trace = self.trace();
@@ -169,12 +169,12 @@ impl World {
     /// The operator changed something, on either side.
     pub fn wrote(&self, what: &str) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = (Some(Instant::now()), what.to_owned());
+        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = what.to_owned();
     }
 
     /// How many writes of the operator there were, and what the last one was.
     pub fn writes(&self) -> (u64, String) {
-        let last = self.last_write.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let last = self.last_write.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.writes.load(Ordering::Relaxed), last)
     }
 
@@ -183,10 +183,15 @@ impl World {
         self.acts.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The version of the last change in the cluster. Leases and events do not count: no check looks at them.
+    pub fn last_change(&self) -> u64 {
+        self.sandbox.last_change_outside(&["events", "leases.coordination.k8s.io"])
+    }
+
     /// The same value means that neither the cluster nor the provider has changed.
     pub fn version(&self) -> (u64, u64, u64) {
         let [writes, acts] = [&self.writes, &self.acts].map(|count| count.load(Ordering::Relaxed));
-        (self.sandbox.resource_version(), writes, acts)
+        (self.last_change(), writes, acts)
     }
 
     /// A fault whose effect lasts until then, at most.

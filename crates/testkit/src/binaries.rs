@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::json;
 
 /// A server or tool that tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,32 @@ pub fn foreign_crds(name: &str) -> Option<Vec<CustomResourceDefinition>> {
     let text = std::fs::read_to_string(cache_dir()?.join("crds").join(format!("{name}.yaml"))).ok()?;
     let crds = serde_saphyr::from_multiple(&text);
     Some(crds.unwrap_or_else(|error| panic!("the CRDs of {name} in the cache cannot be read: {error}")))
+}
+
+/// A CRD of others with a schema that accepts anything. Of its versions, the first is stored.
+pub fn any_crd(group: &str, versions: &[&str], kind: &str) -> CustomResourceDefinition {
+    let singular = kind.to_lowercase();
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = |(number, name): (usize, &&str)| {
+        json!({
+            "name": name, "served": true, "storage": number == 0, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": anything, "status": anything } } },
+        })
+    };
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{singular}s.{group}"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
+        },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "plural": format!("{singular}s"), "singular": singular, "kind": kind },
+            "versions": versions.iter().enumerate().map(version).collect::<Vec<_>>(),
+        },
+    });
+    serde_json::from_value(crd).unwrap_or_else(|error| panic!("the CRD of {kind} cannot be read: {error}"))
 }
 
 /// `SIGNPOST_CACHE`, or `.cache/signpost` in the home directory.

@@ -27,7 +27,7 @@ mod prober;
 mod process;
 mod wait;
 
-pub use binaries::{Binary, find_binary, foreign_crds};
+pub use binaries::{Binary, any_crd, find_binary, foreign_crds};
 pub use cluster::{Cluster, real_cluster, sandbox_cluster, second_real_cluster};
 pub use connect::ConnectPortal;
 pub use dig::{Answer, DigError, dig, dig_signed, try_dig};

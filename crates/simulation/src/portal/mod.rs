@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::{
+    api::networking::v1::Ingress, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
@@ -21,6 +23,7 @@ use serde_json::{Value, json};
 use signpost_engine::Operator;
 use signpost_inventory::Inventory;
 use signpost_system_portal::{Pace, install_with};
+use signpost_testkit::any_crd;
 use tokio::time::Instant;
 
 use self::{
@@ -149,6 +152,16 @@ fn pace(number: usize, discover: bool) -> Pace {
     }
 }
 
+/// The kinds of others that the operator reads names from. A kind that is not installed is asked for every few seconds, which would be most
+/// of the requests of a seed.
+fn discovered_kinds() -> Vec<CustomResourceDefinition> {
+    let (gateway_api, istio) = (signpost_apis::gatewayapi::GROUP, signpost_apis::istio::GROUP);
+    let routes = ["Gateway", "HTTPRoute", "GRPCRoute"].map(|kind| any_crd(gateway_api, &["v1"], kind));
+    let gateways = ["Gateway", "VirtualService"].map(|kind| any_crd(istio, &["v1"], kind));
+    let others = [signpost_apis::externaldns::crd(), any_crd(gateway_api, &["v1", "v1alpha2"], "TLSRoute")];
+    routes.into_iter().chain(gateways).chain(others).collect()
+}
+
 impl Bed for PortalBed {
     const NAME: &'static str = "portal";
     type Action = Action;
@@ -158,7 +171,7 @@ impl Bed for PortalBed {
     }
 
     async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
-        world::create_definitions(&client, signpost_apis::portal::crds()).await?;
+        world::create_definitions(&client, [signpost_apis::portal::crds(), discovered_kinds()].concat()).await?;
         world::create_namespaces(&client, &[NAMESPACE, OWN]).await
     }
 

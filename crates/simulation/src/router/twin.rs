@@ -24,9 +24,9 @@ pub async fn external_dns(bed: Arc<RouterBed>, interval: Duration) {
     loop {
         sleep(interval).await;
         let (Some(bed), Some(world)) = (bed.upgrade(), world.upgrade()) else { return };
-        if world.sandbox.resource_version() != version {
+        if world.last_change() != version {
             zone = sync(&bed, zone).await;
-            version = world.sandbox.resource_version();
+            version = world.last_change();
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -12,32 +11,9 @@ use signpost_engine::Identity;
 use signpost_engine::project::{entry_of, wanted_by};
 use signpost_inventory::{Entry, Owner, Source};
 use signpost_planning::{Reason, Refusal};
-use signpost_testkit::{eventually, on_both};
+use signpost_testkit::{any_crd, eventually, on_both};
 
 use crate::bed::{Bed, PATIENCE};
-
-/// A foreign kind with a schema that accepts anything.
-fn crd(group: &str, version: &str, kind: &str) -> CustomResourceDefinition {
-    let singular = kind.to_lowercase();
-    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    serde_json::from_value(json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{singular}s.{group}"),
-            "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" },
-        },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "plural": format!("{singular}s"), "singular": singular, "kind": kind },
-            "versions": [{
-                "name": version, "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": anything, "status": anything } } },
-            }],
-        },
-    }))
-    .unwrap()
-}
 
 impl Bed {
     pub fn kind(&self, kind: &str) -> (Api<DynamicObject>, ApiResource) {
@@ -124,9 +100,9 @@ on_both! {
         let gateway_api = signpost_apis::gatewayapi::GROUP;
         bed.cluster.install(&[
             signpost_apis::externaldns::crd(),
-            crd(gateway_api, "v1", "Gateway"), crd(gateway_api, "v1", "HTTPRoute"), crd(gateway_api, "v1", "GRPCRoute"),
-            crd(gateway_api, "v1", "TLSRoute"),
-            crd(signpost_apis::istio::GROUP, "v1", "Gateway"), crd(signpost_apis::istio::GROUP, "v1", "VirtualService"),
+            any_crd(gateway_api, &["v1"], "Gateway"), any_crd(gateway_api, &["v1"], "HTTPRoute"), any_crd(gateway_api, &["v1"], "GRPCRoute"),
+            any_crd(gateway_api, &["v1"], "TLSRoute"),
+            any_crd(signpost_apis::istio::GROUP, &["v1"], "Gateway"), any_crd(signpost_apis::istio::GROUP, &["v1"], "VirtualService"),
         ]).await;
         bed.put("DNSEndpoint", "extra", json!({ "metadata": { "annotations": { "sreportal.io/portal": "team" } },
             "spec": { "endpoints": [{ "dnsName": "txt.example.org", "recordType": "TXT", "targets": ["hello"] }] } })).await;
