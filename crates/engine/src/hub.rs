@@ -10,6 +10,9 @@
 //! for the start of a watch, and it does not report whether the watch was opened. A cluster that allows LIST and denies WATCH would look
 //! like a complete view that never changes.
 //!
+//! A replica that is elected lists every kind again before its systems act on the view: its own watch may have been denied, throttled or
+//! silently dead since an object was created that the leader before it has published. See [`KindStatus::fresh`].
+//!
 //! The list itself shows whether a kind is installed: 404 means no, and it is retried every few seconds. Discovery would be a second source
 //! for the same fact, which lags behind and can fail on its own.
 
@@ -18,6 +21,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -29,6 +33,7 @@ use crate::{
     clock::Clock,
     events::Recorder,
     health::{Check, Health},
+    lease::Election,
     metrics::Metrics,
     object::{Identity, Kind, ObjectId},
     permissions::Permission,
@@ -63,7 +68,7 @@ pub trait Index<K>: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Watched when it is installed; picked up when its CRD appears. When it is installed, the system waits for its first list. A kind that
-    /// may not be listed counts as one that is not installed.
+    /// may not be listed counts as one that is not installed, unless this replica has an old view of it (see [`KindStatus::old`]).
     Optional,
     /// The system does not drive without it.
     Required,
@@ -197,7 +202,7 @@ pub enum KindState {
         /// Which: `list` or `watch`.
         verb: &'static str,
     },
-    /// The first list is in progress.
+    /// The first list is in progress, or the list that a replica makes when it is elected.
     Listing,
     /// The view is complete and the watch is open.
     Synced,
@@ -217,8 +222,14 @@ pub struct KindStatus {
     pub systems: BTreeMap<&'static str, Need>,
     /// Its state.
     pub state: KindState,
-    /// True once a complete list was processed and a watch was opened: from then on the view is usable, though it may be old.
+    /// True once a complete list was processed and a watch was opened: from then on the view serves reads, though it may be old.
     pub complete: bool,
+    /// True once a list was processed that began when this replica led, and a watch was opened after it: from then on its systems act on the
+    /// view. Without leader election, the same as `complete`.
+    pub fresh: bool,
+    /// True once a list was processed that began before this replica led. Until the view is fresh, it may lack objects that the leader before
+    /// has published.
+    pub old: bool,
     /// Complete lists so far.
     pub lists: u64,
 }
@@ -228,11 +239,14 @@ impl KindStatus {
     fn lets_drive(&self, system: &str) -> bool {
         match self.systems.get(system) {
             None => true,
-            Some(Need::Required) => self.complete,
-            // A kind that may be listed and not watched has a view that never changes: it is waited for.
-            Some(Need::Optional) => {
-                self.complete || matches!(self.state, KindState::Missing | KindState::Forbidden { verb: "list" })
-            }
+            Some(Need::Required) => self.fresh,
+            // A kind that may be listed and not watched has a view that is never current: it is waited for. So is a kind with an old view that
+            // may no longer be listed. The objects of a kind that is not installed are deleted, so an old view of it lacks none of them.
+            Some(Need::Optional) => match self.state {
+                KindState::Missing => true,
+                KindState::Forbidden { verb: "list" } => self.fresh || !self.old,
+                _ => self.fresh,
+            },
         }
     }
 
@@ -250,7 +264,7 @@ impl KindStatus {
 /// The state of every watched kind, by `plural.group` (followed by its selectors where it has any).
 pub type Kinds = BTreeMap<&'static str, KindStatus>;
 
-/// True when `system` has a usable view of every kind that it waits for. Kinds of other systems do not matter.
+/// True when `system` has a fresh view of every kind that it waits for. Kinds of other systems do not matter.
 pub(crate) fn may_drive(kinds: &Kinds, system: &str) -> bool {
     kinds.values().all(|kind| kind.lets_drive(system))
 }
@@ -261,6 +275,9 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) namespace: Option<String>,
     pub(crate) page_size: u32,
+    /// The server ends a watch after this long; it is then resumed.
+    pub(crate) watch: Duration,
+    pub(crate) election: Election,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -349,12 +366,16 @@ fn intern(name: String) -> &'static str {
 
 /// How a state reads on `/readyz`. `systems` are those that watch the kind.
 pub(crate) fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindStatus) -> Check {
-    let KindStatus { systems, state, complete, .. } = status;
+    let KindStatus { systems, state, complete, fresh, old, .. } = status;
     let need = systems.values().copied().max().unwrap_or(Need::Optional);
     let who: Vec<&str> = systems.keys().copied().collect();
-    let who = format!("{}: {}", who.join(", "), kind.name);
+    // The old view serves reads, and the systems wait.
+    let waits = *old && !*fresh && *state != KindState::Missing && shared.election.is_won();
+    let wait = if waits { "waiting for a fresh list of " } else { "" };
+    let who = format!("{}: {wait}{}", who.join(", "), kind.name);
     match state {
         KindState::Synced => Check::Ok,
+        KindState::Listing if waits => Check::failing(format!("{who}: this replica has just become the leader")),
         KindState::Listing => Check::failing(format!("{who}: the first list is not complete yet")),
         KindState::Missing => {
             let message = format!("{who}: the CRD {name} is not installed");
@@ -366,7 +387,7 @@ pub(crate) fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindSt
         KindState::Forbidden { verb } => {
             // A kind that may not be listed counts as missing. A kind that may be listed and not watched delays its systems: a complete
             // view that no longer changes would mislead them.
-            let need = if *complete || *verb != "list" { Need::Required } else { need };
+            let need = if *complete || waits || *verb != "list" { Need::Required } else { need };
             let permission = Permission { verb, resource: kind.resource(), subresource: "", need };
             permission.missing(format!("{who}: no permission to {verb} {name}"))
         }
@@ -374,11 +395,52 @@ pub(crate) fn check_of(shared: &Shared, kind: &Kind, name: &str, status: &KindSt
             let age = shared.clock.now().duration_since(*since);
             let message = format!("{who}: not current since {since}: {error}");
             // The last complete view serves reads for a while.
-            if *complete && age < jiff::SignedDuration::from_mins(5) {
+            if *complete && !waits && age < jiff::SignedDuration::from_mins(5) {
                 Check::degraded(message)
             } else {
                 Check::failing(message)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(state: KindState, old: bool, fresh: bool) -> KindStatus {
+        let systems = BTreeMap::from([("needs", Need::Required), ("can-do-without", Need::Optional)]);
+        KindStatus { systems, state, complete: old || fresh, fresh, old, lists: 1 }
+    }
+
+    /// Whether the system that needs the kind may drive, and the one that can do without it.
+    fn drive(kind: &KindStatus) -> (bool, bool) {
+        assert!(kind.lets_drive("another"), "another system does not watch it");
+        (kind.lets_drive("needs"), kind.lets_drive("can-do-without"))
+    }
+
+    #[test]
+    fn a_view_from_before_the_election_lets_no_system_drive() {
+        let stale = KindState::Stale { since: Timestamp::UNIX_EPOCH, error: String::new() };
+        let [list, watch] = ["list", "watch"].map(|verb| KindState::Forbidden { verb });
+        for state in [KindState::Synced, KindState::Listing, list, watch, stale] {
+            assert_eq!(drive(&kind(state.clone(), true, false)), (false, false), "{state:?}");
+            assert_eq!(drive(&kind(state.clone(), true, true)), (true, true), "a leader goes on, {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_was_removed_stops_no_system_that_can_do_without_it() {
+        assert_eq!(drive(&kind(KindState::Missing, true, false)), (false, true));
+    }
+
+    #[test]
+    fn an_optional_kind_without_an_old_view_may_be_absent() {
+        for state in [KindState::Missing, KindState::Forbidden { verb: "list" }] {
+            assert_eq!(drive(&kind(state.clone(), false, false)), (false, true), "{state:?}");
+        }
+        for state in [KindState::Listing, KindState::Forbidden { verb: "watch" }] {
+            assert_eq!(drive(&kind(state.clone(), false, false)), (false, false), "{state:?}");
         }
     }
 }

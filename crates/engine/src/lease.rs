@@ -40,6 +40,8 @@ use crate::{
 
 /// Longest time for releasing the lease; after that it expires by itself.
 const RELEASE: Duration = Duration::from_secs(2);
+/// How often a follower checks again whether a missing permission is granted.
+const FORBIDDEN: Duration = Duration::from_secs(10);
 
 /// The role of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +177,46 @@ impl Fence {
     }
 }
 
+/// Whether this replica leads, for its watches. A process is elected once at most: losing the lease ends it.
+///
+/// Waiting tasks are woken in the order in which they began to wait. A `watch` channel wakes them in a random order, and a simulation with the
+/// same seed must take the same way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Election {
+    answered: CancellationToken,
+    won: CancellationToken,
+}
+
+impl Election {
+    /// Won from the start: for a process that runs without a lease.
+    pub(crate) fn without_lease() -> Self {
+        let election = Self::default();
+        election.win();
+        election
+    }
+
+    fn win(&self) {
+        // In this order: a task that waits for the first answer must see the result of it.
+        self.won.cancel();
+        self.answered.cancel();
+    }
+
+    /// True from the moment at which this replica leads.
+    pub(crate) fn is_won(&self) -> bool {
+        self.won.is_cancelled()
+    }
+
+    /// Waits until this replica leads.
+    pub(crate) async fn won(&self) {
+        self.won.cancelled().await;
+    }
+
+    /// Waits for the end of the first attempt to take the lease, at most for `limit`.
+    pub(crate) async fn first_answer(&self, limit: Duration) {
+        drop(timeout(limit, self.answered.cancelled()).await);
+    }
+}
+
 /// How a candidacy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -191,10 +233,24 @@ pub struct Candidate {
     identity: String,
     clock: Arc<dyn Clock>,
     role: watch::Sender<Role>,
+    election: Election,
     fence: Fence,
     health: Option<Health>,
     rng: StdRng,
     observed: Option<Observed>,
+    /// The error of the last attempt, as it was logged.
+    error: Option<String>,
+}
+
+/// The result of one attempt to take or renew the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// This candidate is the holder from now on.
+    Holder,
+    /// Another candidate is the holder, or the attempt failed.
+    NotHolder,
+    /// A permission is missing.
+    Forbidden,
 }
 
 /// The record as last seen, and since when it is unchanged by our own stopwatch.
@@ -212,10 +268,12 @@ impl Candidate {
             identity: identity.to_owned(),
             clock,
             role: watch::Sender::new(Role::Follower),
+            election: Election::default(),
             fence: Fence::closed(),
             health: None,
             rng: StdRng::seed_from_u64(seed),
             observed: None,
+            error: None,
         }
     }
 
@@ -228,6 +286,11 @@ impl Candidate {
     /// The role of this candidate, as it changes.
     pub fn role(&self) -> watch::Receiver<Role> {
         self.role.subscribe()
+    }
+
+    /// Whether this candidate has won.
+    pub(crate) fn election(&self) -> Election {
+        self.election.clone()
     }
 
     /// Until when this candidate may write.
@@ -252,6 +315,7 @@ impl Candidate {
             Ended::Stopped
         } else {
             tracing::info!(identity = self.identity, lease = self.options.name, "leading");
+            self.election.win();
             self.role.send_replace(Role::Leader);
             tokio::select! {
                 biased;
@@ -271,11 +335,14 @@ impl Candidate {
     /// Tries until this candidate is the holder. False when asked to stop between two attempts.
     async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         loop {
-            if self.attempt().await {
-                return true;
-            }
+            let pause = match self.attempt().await {
+                Attempt::Holder => return true,
+                Attempt::NotHolder => self.options.retry / 2,
+                Attempt::Forbidden => FORBIDDEN,
+            };
+            self.election.answered.cancel();
             // Jitter between half and all of it, so that two followers do not collide again and again.
-            let pause = jittered(self.options.retry / 2, &mut self.rng);
+            let pause = jittered(pause, &mut self.rng);
             if timeout(pause, stop.cancelled()).await.is_ok() {
                 return false;
             }
@@ -288,7 +355,7 @@ impl Candidate {
             let Until::Moment(deadline, _) = self.fence.until() else { return };
             let renewed = async {
                 tokio::time::sleep(self.options.retry).await;
-                while !self.attempt().await {
+                while self.attempt().await != Attempt::Holder {
                     if self.has_another_holder() {
                         return false;
                     }
@@ -305,33 +372,51 @@ impl Candidate {
         }
     }
 
-    /// One attempt to take or renew the lease. True when this candidate is the holder from now on.
-    async fn attempt(&mut self) -> bool {
+    /// One attempt to take or renew the lease.
+    async fn attempt(&mut self) -> Attempt {
         // Both before the request: an answer that is read after a suspension is out of date.
         let (sent, asleep) = (Instant::now(), (self.fence.suspended)());
         let limit = self.options.renew_deadline / 2;
-        let holds = match timeout(limit, self.take_or_renew()).await {
+        match timeout(limit, self.take_or_renew()).await {
             Ok(Ok(holds)) => {
                 self.check(Check::Ok);
-                holds
+                self.log(None);
+                if !holds {
+                    return Attempt::NotHolder;
+                }
+                self.fence.open_until(sent + self.options.renew_deadline, asleep);
+                Attempt::Holder
             }
             Ok(Err(error)) => {
                 self.failed(&error);
-                tracing::warn!(lease = self.options.name, error = %error, "lease could not be read or written");
-                false
+                self.log(Some(error.to_string()));
+                match error {
+                    kube::Error::Api(status) if status.code == 403 => Attempt::Forbidden,
+                    _ => Attempt::NotHolder,
+                }
             }
             Err(_) => {
+                let error = format!("no answer about the lease within {limit:?}");
                 if self.sees_no_leader() {
-                    self.check(Check::failing(format!("no answer about the lease within {limit:?}")));
+                    self.check(Check::failing(error.clone()));
                 }
-                tracing::warn!(lease = self.options.name, "no answer about the lease within {limit:?}");
-                false
+                self.log(Some(error));
+                Attempt::NotHolder
             }
-        };
-        if holds {
-            self.fence.open_until(sent + self.options.renew_deadline, asleep);
         }
-        holds
+    }
+
+    /// Logs the error of an attempt when it begins, when it changes and when it ends: there is an attempt every second.
+    fn log(&mut self, error: Option<String>) {
+        if self.error == error {
+            return;
+        }
+        if let Some(error) = &error {
+            tracing::warn!(lease = self.options.name, error = %error, "lease could not be read or written");
+        } else {
+            tracing::info!(lease = self.options.name, "lease can be read and written again");
+        }
+        self.error = error;
     }
 
     /// Reports on `/readyz` why this replica cannot lead. While another one leads, only a missing permission is reported: other errors may
@@ -529,7 +614,9 @@ fn seconds(duration: Duration) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use signpost_sandbox::{Sandbox, SandboxOptions};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use tracing_subscriber::layer::{Context, SubscriberExt};
 
     static SUSPENDED: AtomicU64 = AtomicU64::new(7);
 
@@ -550,6 +637,29 @@ mod tests {
         SUSPENDED.fetch_add(60, Ordering::SeqCst);
         fence.open_until(sent + Duration::from_secs(10), asleep);
         assert!(!fence.is_open(), "another replica may lead by now");
+    }
+
+    /// Counts the lines of the log.
+    struct Lines(Arc<AtomicU64>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Lines {
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_lease_is_logged_when_it_changes_and_when_it_ends() {
+        let client = Sandbox::new(SandboxOptions::default()).client();
+        let (options, clock) = (LeaseOptions::new("default", "signpost"), Arc::new(crate::clock::SystemClock));
+        let mut candidate = Candidate::new(client, options, "one", clock, 0);
+        let lines = Arc::new(AtomicU64::new(0));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(Lines(lines.clone())), || {
+            for (error, logged) in [(None, 0), (Some("a"), 1), (Some("a"), 1), (Some("b"), 2), (None, 3), (None, 3)] {
+                candidate.log(error.map(str::to_owned));
+                assert_eq!(lines.load(Ordering::SeqCst), logged, "{error:?}");
+            }
+        });
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The wiring of one process (or of one in-process replica in a test).
 //!
 //! ```text
-//!  start:  streams ─► the kinds of a system complete ─┐
-//!          lease ───► this replica leads ─────────────┴─► the driver of that system
+//!  start:  lease ───► this replica leads ────────────────────────────────┐
+//!          streams ─► fresh lists of the kinds of a system, and watches ─┴─► the driver of that system
 //!  stop:   no new passes ─► running passes end ─► writes and events flushed ─► closing work ─► lease released
 //! ```
 //!
-//! Each system waits for its own kinds only: a CRD that is missing for one system does not delay another.
+//! A list is fresh if this replica led when it began. Each system waits for its own kinds only: a CRD that is missing for one system does
+//! not delay another.
 //!
 //! Losing the lease ends [`Operator::run`] at once with an error; the process starts again as a follower. Dropping the future of `run`
 //! aborts everything, as a crash would.
@@ -25,7 +26,7 @@ use crate::{
     events::{self, Publisher, Recorder},
     health::Health,
     hub::{self, Compared, Fold, Index, KindState, KindStatus, Kinds, Scope, Stream, Watch, Watched},
-    lease::{Candidate, Ended, Fence, LeaseOptions, Role},
+    lease::{Candidate, Election, Ended, Fence, LeaseOptions, Role},
     metrics::Metrics,
     object::Kind,
     project::{self, Place, Places, Project},
@@ -50,6 +51,9 @@ pub struct OperatorOptions {
     pub namespace: Option<String>,
     /// Objects per page of a list.
     pub page_size: u32,
+    /// The API server ends a watch after this long; it is then resumed. A watch that is silent for five seconds longer has lost its
+    /// connection unnoticed, so this is also how long a loss may stay unnoticed.
+    pub watch: Duration,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
     /// Seed of all jitter.
@@ -69,6 +73,7 @@ impl Default for OperatorOptions {
             lease: None,
             namespace: None,
             page_size: 250,
+            watch: Duration::from_secs(50),
             clock: Arc::new(SystemClock),
             seed: 0,
             writer: WriterOptions::default(),
@@ -296,8 +301,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Starts everything. Every replica watches from the start; only the leader drives, and each system only on a complete view of its own
-    /// kinds.
+    /// Starts everything. Every replica watches from the start; only the leader drives, and each system only on a fresh view of its own kinds.
     fn start(self) -> Running {
         let shared = self.shared();
         let Self { options, metrics, publisher, streams, drivers, inventory, places, kinds, candidate, .. } = self;
@@ -331,6 +335,8 @@ impl Operator {
             client: self.client(),
             namespace: self.options.namespace.clone(),
             page_size: self.options.page_size,
+            watch: self.options.watch,
+            election: self.candidate.as_ref().map_or_else(Election::without_lease, Candidate::election),
             clock: self.clock(),
             metrics: self.metrics(),
             health: self.health(),
@@ -410,7 +416,8 @@ fn start_streams(streams: impl Iterator<Item = Box<dyn Stream>>, shared: &hub::S
     for stream in streams {
         let name = stream.name();
         let systems = stream.systems().clone();
-        let status = KindStatus { systems, state: KindState::Listing, complete: false, lists: 0 };
+        let status =
+            KindStatus { systems, state: KindState::Listing, complete: false, fresh: false, old: false, lists: 0 };
         shared.health.set(format!("kind {name}"), hub::check_of(shared, stream.kind(), name, &status));
         shared.kinds.send_modify(|kinds| {
             kinds.insert(name, status);
@@ -451,14 +458,14 @@ struct Gate {
 }
 
 impl Gate {
-    /// Waits until this replica leads and the kinds of `system` are complete. Does not return when that is no longer possible.
+    /// Waits until this replica leads and the views of the kinds of `system` are fresh. Does not return when that is no longer possible.
     async fn opens(mut self, system: &'static str) {
         let leads = self.role.wait_for(|role| *role == Role::Leader).await.is_ok();
         if leads {
             self.metrics.leader(true);
         }
-        let complete = self.kinds.wait_for(|kinds| hub::may_drive(kinds, system)).await.is_ok();
-        if !(leads && complete) {
+        let fresh = self.kinds.wait_for(|kinds| hub::may_drive(kinds, system)).await.is_ok();
+        if !(leads && fresh) {
             std::future::pending::<()>().await;
         }
     }

@@ -26,7 +26,7 @@ mod changed;
 mod statuses;
 use changed::Changed;
 pub use statuses::Statuses;
-pub(crate) use statuses::Waiter;
+pub(crate) use statuses::Taken;
 
 /// A larger set of touched objects becomes a full pass.
 const TOUCHED_LIMIT: usize = 4096;
@@ -429,6 +429,11 @@ impl<K: Ord + Clone, O: Ord + Clone> Queue<K, O> {
                 Outcome::Retry { class, objects } => entry.failed(now, class, objects, rng),
             }
         });
+    }
+
+    /// Between half of `delay` and all of it, drawn from the generator of this queue.
+    pub(crate) fn jittered(&self, delay: Duration) -> Duration {
+        jittered(delay, &mut self.lock().rng)
     }
 
     /// The objects of this system whose status may have to be written.

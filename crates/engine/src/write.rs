@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  submit(write) ─► lane per (object, status | metadata), latest wins ─► a turn (`pace`) ─► PATCH
-//!  write(write) ────────────────────────────────────────────► at most 16 at once ─────────►  │
+//!  write(write) ────────────────────────► at most 16 at once, beside the turns ───────────►  │
 //!                    skipped when the server is known to have that status ◄──────────────────┘
 //! ```
 //!
@@ -50,10 +50,14 @@ mod pace;
 pub use child::{Child, ChildApplied, ChildDeleted, ChildError, Proof};
 pub use error::WriteError;
 use known::{Digest, Part};
-pub(crate) use pace::Turn;
+pub(crate) use pace::{Turn, TurnQueue};
 
 /// The field manager of everything this operator applies.
 pub const FIELD_MANAGER: &str = "signpost";
+/// How often a write that a caller waits for is sent while the errors are transient.
+pub(crate) const TRIES: u32 = 3;
+/// A write that failed this often in a row is in the log, once.
+pub(crate) const REPORTED: u32 = 3;
 
 /// One Kubernetes write.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,7 +145,7 @@ enum Lane {
 /// How the writer behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
-    /// Requests at the same time.
+    /// Turns at the same time for statuses and submitted writes, and as many requests of other writes beside them.
     pub concurrency: usize,
     /// Longest time for one request.
     pub deadline: Duration,
@@ -164,11 +168,14 @@ pub struct Writer {
 struct Inner {
     client: Client,
     options: WriterOptions,
+    /// For writes that are not made in a turn: children, and what a caller waits for. Statuses that hang cannot take them.
     permits: Semaphore,
     pace: Arc<pace::Pace>,
     state: Mutex<State>,
     /// A lane was removed.
     moved: Notify,
+    /// Failed writes are not tried again.
+    draining: CancellationToken,
     stop: CancellationToken,
     fence: Fence,
     permissions: Permissions,
@@ -227,6 +234,7 @@ impl Writer {
                     rng: StdRng::seed_from_u64(options.seed),
                 }),
                 moved: Notify::new(),
+                draining: CancellationToken::new(),
                 stop: CancellationToken::new(),
                 fence,
                 permissions: Permissions::new(health),
@@ -273,13 +281,29 @@ impl Writer {
     ///
     /// Transient errors are retried a few times; the caller has to handle the rest.
     pub async fn write(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
+        self.try_write(write, TRIES, Some(&self.inner.permits)).await
+    }
+
+    /// Writes, at most this often while the errors are transient.
+    async fn try_write(
+        &self,
+        write: &ObjectWrite,
+        tries: u32,
+        permits: Option<&Semaphore>,
+    ) -> Result<Value, WriteError> {
         self.overtake(&(write.id.clone(), write.lane())).await;
-        let mut tries = 0;
+        let mut tried = 0;
         loop {
-            tries += 1;
-            match self.send(write).await {
-                Err(WriteError::Transient(_)) if tries < 3 => {
-                    let delay = self.delay(tries);
+            tried += 1;
+            let permit = match permits {
+                Some(permits) => permits.acquire().await.ok(),
+                None => None,
+            };
+            let answer = self.send(write).await;
+            drop(permit);
+            match answer {
+                Err(WriteError::Transient(_)) if tried < tries => {
+                    let delay = self.delay(tried);
                     tokio::time::sleep(delay).await;
                 }
                 answer => return answer,
@@ -288,8 +312,8 @@ impl Writer {
     }
 
     /// Waits for a turn to write a status: few at a time while many objects arrive, or while the API server's answers get slower.
-    pub(crate) async fn turn(&self) -> Turn {
-        self.inner.pace.turn().await
+    pub(crate) async fn turn(&self, queue: TurnQueue) -> Turn {
+        self.inner.pace.turn(queue).await
     }
 
     /// A turn for a status that a caller waits for.
@@ -363,8 +387,15 @@ impl Writer {
         self.lock().known.clear();
     }
 
-    /// Waits until everything submitted is written or given up.
+    /// Ends the submitted writes before this replica stops. A write that failed is not tried again: another replica waits for the lease, and
+    /// writes it.
     pub async fn drain(&self) {
+        self.inner.draining.cancel();
+        self.idle().await;
+    }
+
+    /// Waits until everything submitted is written or given up.
+    pub async fn idle(&self) {
         loop {
             let moved = self.inner.moved.notified();
             if self.lock().lanes.is_empty() {
@@ -423,42 +454,55 @@ impl Writer {
     }
 
     async fn work_off(&self, lane: &(Arc<ObjectId>, Lane), overtaken: &Notify) {
+        let draining = &self.inner.draining;
         let mut current: Option<ObjectWrite> = None;
-        let mut attempt = 0;
+        let mut failures = 0;
         loop {
             self.newest(lane, &mut current);
-            if current.is_none() {
-                return;
-            }
+            let Some(system) = current.as_ref().map(|write| write.system) else { return };
             let turn = tokio::select! {
                 biased;
                 () = overtaken.notified() => continue,
-                turn = self.turn() => turn,
+                () = draining.cancelled(), if failures > 0 => {
+                    (current, failures) = (None, 0);
+                    continue;
+                }
+                turn = self.turn(TurnQueue::Submitted(system)) => turn,
             };
             // It may have been replaced while it waited for its turn.
             self.newest(lane, &mut current);
             let Some(write) = &current else { return };
             let answer = turn.timed(self.send(write)).await;
             drop(turn);
-            match answer {
-                Ok(_) => {
-                    current = None;
-                    attempt = 0;
+            let Err(error) = answer else {
+                if failures >= REPORTED {
+                    tracing::info!(object = %write.id, "a write that failed is done");
                 }
-                Err(error) => {
-                    attempt += 1;
-                    if let Some(delay) = self.retry_delay(&error, lane.1, attempt) {
-                        tracing::debug!(object = %write.id, error = %error, "write will be retried");
-                        // Woken up or not, the lane has the next write.
-                        let _ = timeout(delay, overtaken.notified()).await;
-                    } else {
-                        if error != WriteError::Gone {
-                            tracing::warn!(object = %write.id, error = %error, "write given up");
-                        }
-                        current = None;
-                        attempt = 0;
-                    }
+                (current, failures) = (None, 0);
+                continue;
+            };
+            // A busy server is not a failure of this write.
+            let failed = !matches!(error, WriteError::Throttled(_));
+            failures += u32::from(failed);
+            let Some(delay) = self.retry_delay(&error, lane.1, failures) else {
+                if error != WriteError::Gone {
+                    tracing::warn!(object = %write.id, error = %error, "write given up");
                 }
+                (current, failures) = (None, 0);
+                continue;
+            };
+            if failed && failures == REPORTED {
+                tracing::warn!(object = %write.id, error = %error, "a write keeps failing; it will be retried");
+            } else {
+                tracing::debug!(object = %write.id, error = %error, "write will be retried");
+            }
+            tokio::select! {
+                biased;
+                () = draining.cancelled() => {
+                    (current, failures) = (None, 0);
+                }
+                // Woken up or not, the lane has the next write.
+                _ = timeout(delay, overtaken.notified()) => {}
             }
         }
     }
@@ -478,7 +522,6 @@ impl Writer {
     }
 
     async fn send(&self, write: &ObjectWrite) -> Result<Value, WriteError> {
-        let _permit = self.inner.permits.acquire().await;
         if self.inner.stop.is_cancelled() {
             return Err(WriteError::Transient("the writer is closed".to_owned()));
         }
@@ -566,6 +609,9 @@ impl Writer {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::Transient(format!("no answer within {deadline:?}"))),
         };
+        if let Err(WriteError::Throttled(Some(wait))) = &answer {
+            self.inner.pace.pause(*wait);
+        }
         for permission in permissions {
             self.inner.permissions.answered(permission, &answer);
         }

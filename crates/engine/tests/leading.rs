@@ -21,7 +21,7 @@ use signpost_engine::{
     clock::ManualClock,
     lease::{Candidate, Ended, Fence, LeaseOptions, Role},
 };
-use signpost_sandbox::{Fault, FaultPlan, Sandbox, Session};
+use signpost_sandbox::{DenyRule, Fault, FaultPlan, Sandbox, Session};
 use support::{clock, eventually, sandbox};
 use tokio::{
     sync::watch,
@@ -314,6 +314,19 @@ async fn short_api_server_errors_do_not_lose_the_lease() {
     sleep(Duration::from_mins(20)).await;
     assert!(first.leads() && !second.leads());
     assert_eq!(spec(&sandbox).await.lease_transitions, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_without_permission_tries_every_few_seconds() {
+    let sandbox = sandbox(1);
+    sandbox.deny(vec![DenyRule::new("get", "leases")]);
+    let first = candidate(sandbox.client(), "first", clock());
+    sleep(Duration::from_hours(1)).await;
+    let tries = sandbox.log().len();
+    assert!((360..=721).contains(&tries), "{tries} in an hour");
+    sandbox.deny(Vec::new());
+    let took = first.leading().await;
+    assert!(took <= Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

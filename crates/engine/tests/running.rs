@@ -16,7 +16,10 @@ use std::{
 };
 
 use greeter::index::{Greeting, GreetingSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
@@ -28,7 +31,7 @@ use signpost_engine::{
     metrics::Metrics,
 };
 use signpost_inventory::{Inventory, Owner};
-use signpost_sandbox::{DenyRule, Fault, FaultPlan, RequestInfo, Sandbox};
+use signpost_sandbox::{DenyRule, EventPlan, Fault, FaultPlan, RequestInfo, Sandbox};
 use support::{
     eventually,
     mirror::{self, Mirror, MirrorSpec},
@@ -74,11 +77,28 @@ fn with_lease(identity: &str) -> OperatorOptions {
     }
 }
 
+/// The holder of the lease.
+async fn holder(client: &Client) -> String {
+    let lease = Api::<Lease>::namespaced(client.clone(), "default").get("signpost").await.unwrap();
+    lease.spec.unwrap().holder_identity.unwrap()
+}
+
 struct Replica {
     stop: CancellationToken,
     task: JoinHandle<Result<(), OperatorError>>,
     health: Health,
     calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Replica {
+    fn knows(&self, name: &str) -> bool {
+        self.calls.lock().unwrap().contains(&format!("applied Mirror default/{name}"))
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
 }
 
 fn start(client: Client, options: OperatorOptions) -> Replica {
@@ -203,6 +223,127 @@ async fn a_leader_that_stops_hands_its_work_over_within_two_seconds() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
+/// A replica that has just been elected. The leader before it had published b, which this replica did not know: since before b was created,
+/// its requests for Mirrors of these verbs have met the fault.
+struct Elected {
+    sandbox: Sandbox,
+    user: Client,
+    replica: Replica,
+    faulty: Arc<AtomicBool>,
+}
+
+impl Elected {
+    async fn new(verbs: &'static [&'static str], fault: Fault) -> Self {
+        let (sandbox, user) = cluster().await;
+        let first = start(sandbox.client(), with_lease("first"));
+        make(&user, "a").await;
+        mirrored(&user, "a").await;
+        let faulty = Arc::new(AtomicBool::new(false));
+        let on = faulty.clone();
+        let plan = FaultPlan::new(move |info, _| {
+            let meets = info.resource == "mirrors" && verbs.contains(&info.verb.as_str());
+            if meets && on.load(Ordering::Relaxed) { fault.clone() } else { Fault::None }
+        });
+        let replica = start(sandbox.client_with(plan), with_lease("second"));
+        sleep(Duration::from_secs(10)).await;
+        faulty.store(true, Ordering::Relaxed);
+        // The watch that is open ends within a minute.
+        sleep(Duration::from_mins(1)).await;
+        make(&user, "b").await;
+        mirrored(&user, "b").await;
+        assert!(replica.knows("a") && !replica.knows("b"));
+        first.stop().await;
+        eventually("the second replica leads", Duration::from_secs(5), || async {
+            (holder(&user).await == "second").then_some(())
+        })
+        .await;
+        Self { sandbox, user, replica, faulty }
+    }
+
+    /// ConfigMaps that were deleted.
+    fn deletions(&self) -> usize {
+        let is_deletion = |info: &RequestInfo| info.verb == "delete" && info.resource == "configmaps";
+        self.sandbox.log().iter().filter(|entry| is_deletion(&entry.info)).count()
+    }
+
+    /// Ends the faults, and waits until this replica works.
+    async fn recovers(&self) {
+        self.faulty.store(false, Ordering::Relaxed);
+        make(&self.user, "c").await;
+        mirrored(&self.user, "c").await;
+        assert!(self.replica.health.is_ready() && self.replica.knows("b"));
+        assert_eq!(self.deletions(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_whose_view_was_frozen_deletes_nothing() {
+    let faults = [
+        Fault::status(403, "Forbidden", "refused by the test"),
+        Fault::throttled(30),
+        // The watch is open and delivers nothing.
+        Fault::Events(EventPlan::late(Duration::from_hours(1))),
+    ];
+    for fault in faults {
+        let elected = Elected::new(&["watch"], fault.clone()).await;
+        sleep(Duration::from_mins(1)).await;
+        assert!(elected.replica.knows("b"), "{fault:?}: it was listed again");
+        assert_eq!(elected.deletions(), 0, "{fault:?}");
+        elected.recovers().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_a_fresh_list_and_names_it() {
+    let elected = Elected::new(&["list", "watch"], Fault::unavailable()).await;
+    make(&elected.user, "waiting").await;
+    sleep(Duration::from_mins(2)).await;
+    let checks = elected.replica.health.checks();
+    let Check::Failing { message, .. } = &checks["kind mirrors.test.signpost.dev"] else { panic!("{checks:?}") };
+    let waits = message.starts_with("mirror: waiting for a fresh list of Mirror: not current since ");
+    assert!(waits && message.contains("503"), "{message}");
+    assert_eq!(status(&elected.user, "waiting").await, None, "it does not work on an old view");
+    elected.recovers().await;
+    mirrored(&elected.user, "waiting").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_while_waiting_for_a_fresh_list_releases_the_lease() {
+    let elected = Elected::new(&["list", "watch"], Fault::unavailable()).await;
+    sleep(Duration::from_secs(30)).await;
+    let began = Instant::now();
+    elected.replica.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(holder(&elected.user).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_is_listed_once_at_a_start_and_once_when_elected() {
+    for delay in [Duration::ZERO, Duration::from_millis(300)] {
+        let (sandbox, user) = cluster().await;
+        let lists = || {
+            let counts = sandbox.request_counts();
+            ["mirrors", "configmaps"].map(|kind| counts.get(&("list".to_owned(), kind.to_owned())).copied())
+        };
+        // Two requests until the first one leads.
+        let slow =
+            FaultPlan::new(move |info, _| if info.resource == "leases" { Fault::Delay(delay) } else { Fault::None });
+        let first = start(sandbox.client_with(slow), with_lease("first"));
+        make(&user, "a").await;
+        mirrored(&user, "a").await;
+        sleep(Duration::from_mins(3)).await;
+        assert_eq!(lists(), [Some(1); 2], "a start with a free lease, answers after {delay:?}");
+        let _second = start(sandbox.client(), with_lease("second"));
+        sleep(Duration::from_mins(3)).await;
+        assert_eq!(lists(), [Some(2); 2], "a start as a follower");
+        first.stop().await;
+        make(&user, "b").await;
+        mirrored(&user, "b").await;
+        sleep(Duration::from_mins(3)).await;
+        assert_eq!(lists(), [Some(3); 2], "an election");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopping_flushes_work_and_statuses_before_the_lease() {
     let (sandbox, user) = cluster().await;
@@ -221,9 +362,7 @@ async fn stopping_flushes_work_and_statuses_before_the_lease() {
     let last_status = log.iter().rposition(|entry| entry.info.subresource == "status").unwrap();
     let release = log.iter().rposition(|entry| entry.info.resource == "leases" && entry.is_write()).unwrap();
     assert!(last_status < release, "the lease is released last");
-    let holder =
-        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(user, "default").get("signpost").await.unwrap();
-    assert_eq!(holder.spec.unwrap().holder_identity.as_deref(), Some(""));
+    assert_eq!(holder(&user).await, "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,14 +50,18 @@ on_both! {
         let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
         let map = Api::namespaced(cluster.client(), &namespace).create(&PostParams::default(), &map).await.unwrap();
         let (proxy, client) = through_proxy(&cluster).await;
-        let writer = Writer::new(client, WriterOptions::default(), Fence::open(), Health::new(Metrics::new()), Metrics::new());
+        let writer = || {
+            let health = Health::new(Metrics::new());
+            Writer::new(client.clone(), WriterOptions::default(), Fence::open(), health, Metrics::new())
+        };
         let write = ObjectWrite::metadata(&Identity::of(&map), json!({ "labels": { "a": "b" } }));
         proxy.add(Rule::next(1, Fault::throttled(7)).method(Method::PATCH));
-        assert_eq!(writer.write(&write).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));
+        assert_eq!(writer().write(&write).await, Err(WriteError::Throttled(Some(Duration::from_secs(7)))));
         proxy.add(Rule::next(1, Fault::throttled(2)).method(Method::PATCH));
-        let began = Instant::now();
+        // Another writer: submitted writes of the first one wait for those seven seconds.
+        let (writer, began) = (writer(), Instant::now());
         writer.submit(write);
-        writer.drain().await;
+        writer.idle().await;
         assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(proxy.count(&Method::PATCH, "configmaps/a"), 3);
     }

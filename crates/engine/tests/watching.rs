@@ -490,6 +490,52 @@ async fn a_watch_that_always_expires_beside_a_good_list_is_not_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_view_whose_watch_is_denied_or_throttled_is_listed_again() {
+    for fault in [Fault::status(403, "Forbidden", "refused by the test"), Fault::throttled(1)] {
+        let (sandbox, user, watching) = three(FaultPlan::none()).await;
+        let refused = fault.clone();
+        sandbox.faults().set(FaultPlan::new(move |info, _| if is_watch(info) { refused.clone() } else { Fault::None }));
+        // The watch that is open ends within a minute.
+        sleep(Duration::from_mins(1)).await;
+        make(&user, "d").await;
+        eventually(&format!("d is listed, {fault:?}"), Duration::from_mins(6), || async {
+            watching.calls.lines().iter().any(|line| line == "applied default/d").then_some(())
+        })
+        .await;
+        assert!(!watching.health.is_ready(), "{fault:?}: the view is never current");
+        sleep(Duration::from_mins(30)).await;
+        let lists = watching.kinds.borrow()["configmaps"].lists;
+        assert!((6..=9).contains(&lists), "{fault:?}: {lists} lists in more than half an hour");
+        sandbox.faults().clear();
+        watching.synced("configmaps").await;
+        assert!(watching.health.is_ready(), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_opened_again_changes_no_state() {
+    let (sandbox, _user, watching) = three(FaultPlan::none()).await;
+    watching.synced("configmaps").await;
+    let mut kinds = watching.kinds.clone();
+    kinds.mark_unchanged();
+    sleep(Duration::from_mins(5)).await;
+    assert!(sandbox.log().iter().filter(|entry| is_watch(&entry.info)).count() > 5, "it was opened again");
+    assert!(!kinds.has_changed().unwrap());
+    assert_eq!(watching.synced_metric("configmaps").as_deref(), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_lasts_as_long_as_the_options_ask_for() {
+    let sandbox = sandbox(1);
+    let options = OperatorOptions { watch: Duration::from_mins(5), ..options() };
+    let watching = watch::<ConfigMap>(sandbox.client(), Watch::required(), options);
+    watching.synced("configmaps").await;
+    sleep(Duration::from_mins(9)).await;
+    assert_eq!(sandbox.log().iter().filter(|entry| is_watch(&entry.info)).count(), 2);
+    assert!(watching.health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hundred_lists_report_nothing_twice() {
     let (sandbox, _user, watching) =
         three(FaultPlan::new(|info, _| if is_watch(info) { Fault::ExpireWatch { after: 0 } } else { Fault::None }))

@@ -180,7 +180,7 @@ async fn metadata_of_two_systems_on_one_object_is_written_by_both() {
     writer.submit(note("a/one", "old", "one"));
     writer.submit(note("a/two", "old", "two"));
     writer.submit(note("a/one", "new", "one"));
-    writer.drain().await;
+    writer.idle().await;
     let annotations = async || mirrors(&user).get("a").await.unwrap().annotations().clone();
     let expected = |one: &str, two: &str| BTreeMap::from([("a/one".into(), one.into()), ("a/two".into(), two.into())]);
     assert_eq!(annotations().await, expected("new", "old"));
@@ -207,7 +207,7 @@ async fn submitted_writes_are_retried_after_transient_errors() {
         let writer = writer(sandbox.client_with(FaultPlan::first(3, is_write, fault)));
         let began = Instant::now();
         writer.submit(status(&mirror, "one"));
-        writer.drain().await;
+        writer.idle().await;
         assert_eq!(text(&user, "a").await.as_deref(), Some("one"), "{name}");
         assert!(began.elapsed() <= within, "{name}: {:?}", began.elapsed());
     }
@@ -236,7 +236,7 @@ async fn retry_after_is_honoured() {
     let writer = writer(sandbox.client_with(FaultPlan::first(1, is_write, Fault::throttled(7))));
     let began = Instant::now();
     writer.submit(status(&mirror, "one"));
-    writer.drain().await;
+    writer.idle().await;
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
     // A direct write returns the time to wait to its caller.
@@ -257,7 +257,7 @@ async fn a_missing_permission_is_named_and_retried_slowly() {
     let tries = writes_of_status(&sandbox);
     assert!((4..=13).contains(&tries), "{tries} tries in five minutes");
     sandbox.deny(Vec::new());
-    writer.drain().await;
+    writer.idle().await;
     assert_eq!(text(&user, "a").await.as_deref(), Some("one"));
 }
 
@@ -309,6 +309,85 @@ async fn submitted_writes_take_turns() {
     writer.drain().await;
     assert!(began.elapsed() >= Duration::from_secs(3), "as many at a time as the pace allows: {:?}", began.elapsed());
     assert_eq!(writes_of_status(&sandbox), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_writes_of_one_system_do_not_delay_those_of_another() {
+    let (sandbox, user) = cluster().await;
+    let (hanging, other) = (make(&user, "hanging").await, make(&user, "other").await);
+    let hangs = FaultPlan::new(|info, _| {
+        if info.name.starts_with("hanging-") { Fault::Delay(Duration::from_hours(1)) } else { Fault::None }
+    });
+    let writer = writer(sandbox.client_with(hangs));
+    let note = |id: Identity, system| ObjectWrite::metadata(&id, json!({ "labels": { "a": "b" } })).by_system(system);
+    for number in 0..500 {
+        let id = Arc::new(ObjectId { name: format!("hanging-{number}"), ..ObjectId::of(&hanging) });
+        writer.submit(note(Identity { id, ..Identity::of(&hanging) }, "one"));
+    }
+    sleep(Duration::from_mins(1)).await;
+    writer.submit(note(Identity::of(&other), "two"));
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(mirrors(&user).get("other").await.unwrap().labels().get("a").map(String::as_str), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_statuses_leave_room_for_children_and_direct_writes() {
+    let (sandbox, user) = cluster().await;
+    let hangs = FaultPlan::new(|info, _| {
+        let is_status = info.subresource == "status";
+        if is_status { Fault::Delay(Duration::from_hours(1)) } else { Fault::None }
+    });
+    let options = WriterOptions { concurrency: 4, ..WriterOptions::default() };
+    let health = Health::new(Metrics::new());
+    let writer = Writer::new(sandbox.client_with(hangs), options, Fence::open(), health, Metrics::new());
+    for number in 0..4 {
+        writer.submit(status(&make(&user, &format!("m{number}")).await, "one"));
+    }
+    sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    let labels = ObjectWrite::metadata(&Identity::of(&make(&user, "a").await), json!({ "labels": { "a": "b" } }));
+    writer.write(&labels).await.unwrap();
+    let proof = Proof::Label { key: "owner".into(), value: "test".into() };
+    let child = Child::new::<ConfigMap>(Some("default"), "child", proof);
+    assert_eq!(writer.apply_child(&child, &json!({ "data": { "a": "b" } })).await, Ok(ChildApplied::Made));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_to_wait_gets_few_submitted_writes() {
+    let (sandbox, user) = cluster().await;
+    let busy = FaultPlan::new(|info, _| if info.is_write() { Fault::throttled(2) } else { Fault::None });
+    let writer = writer(sandbox.client_with(busy));
+    for number in 0..100 {
+        writer.submit(status(&make(&user, &format!("m{number}")).await, "one"));
+    }
+    sleep(Duration::from_millis(1_900)).await;
+    let sent = writes_of_status(&sandbox);
+    assert!((1..=4).contains(&sent), "{sent} requests while the server asks to wait");
+    sleep(Duration::from_mins(1)).await;
+    let sent = writes_of_status(&sandbox);
+    assert!((10..=150).contains(&sent), "{sent} requests in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_does_not_wait_for_writes_that_failed() {
+    let (sandbox, user) = cluster().await;
+    let faults = FaultPlan::new(|info, _| match (info.is_write(), info.name.as_str()) {
+        (true, "failing") => Fault::internal(),
+        (true, "denied") => Fault::status(403, "Forbidden", "no"),
+        (true, _) => Fault::Delay(Duration::from_millis(500)),
+        (false, _) => Fault::None,
+    });
+    let writer = writer(sandbox.client_with(faults));
+    for name in ["failing", "denied"] {
+        writer.submit(status(&make(&user, name).await, "one"));
+    }
+    sleep(Duration::from_secs(5)).await;
+    writer.submit(status(&make(&user, "slow").await, "one"));
+    let began = Instant::now();
+    writer.drain().await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(text(&user, "slow").await.as_deref(), Some("one"), "a write that did not fail is ended");
 }
 
 #[tokio::test(start_paused = true)]

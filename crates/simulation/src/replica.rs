@@ -21,12 +21,17 @@ use crate::{
     world::{START, World},
 };
 
+/// One seed of so many has watches that are as short as in production.
+const SHORT_OF: u64 = 4;
+
 /// One replica and what its next start is like.
 pub struct Replica<B> {
     bed: Arc<B>,
     world: Arc<World>,
     number: usize,
     lease: bool,
+    /// After this long the API server ends a watch.
+    watch: Duration,
     state: Mutex<State>,
 }
 
@@ -44,7 +49,10 @@ impl<B: Bed> Replica<B> {
     /// A replica that runs.
     pub fn start(bed: &Arc<B>, world: &Arc<World>, number: usize, lease: bool) -> Arc<Self> {
         let (bed, world) = (bed.clone(), world.clone());
-        let replica = Arc::new(Self { bed, world, number, lease, state: Mutex::default() });
+        // Half of all simulated requests were watches that were opened again every 50 seconds.
+        let short = world.seed.is_multiple_of(SHORT_OF);
+        let watch = if short { Duration::from_secs(50) } else { Duration::from_mins(5) };
+        let replica = Arc::new(Self { bed, world, number, lease, watch, state: Mutex::default() });
         replica.run();
         replica
     }
@@ -101,6 +109,7 @@ impl<B: Bed> Replica<B> {
         let options = OperatorOptions {
             identity: process.name().to_owned(),
             lease: self.lease.then_some(lease),
+            watch: self.watch,
             clock: Arc::new(clock),
             seed: u64::from(starts) + 1_000 * self.number as u64,
             ..OperatorOptions::default()

@@ -33,6 +33,8 @@ type Hook = Box<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The shared state of one simulation. Must be created inside the runtime of the simulation.
 pub struct World {
+    /// The seed of the history.
+    pub seed: u64,
     /// The Kubernetes API.
     pub sandbox: Sandbox,
     /// The faults of requests.
@@ -110,6 +112,7 @@ impl World {
     pub fn new(prepared: &Sandbox, seed: u64, keep: bool) -> Arc<Self> {
         let sandbox = prepared.fork(options(SandboxClock::tokio_from(start()), seed));
         Arc::new(Self {
+            seed,
             sandbox,
             weather: Weather::new(seed),
             strikes: Strikes::default(),
@@ -169,7 +172,7 @@ impl World {
     /// The operator changed something, on either side.
     pub fn wrote(&self, what: &str) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner) = what.to_owned();
+        what.clone_into(&mut self.last_write.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// How many writes of the operator there were, and what the last one was.

@@ -8,13 +8,13 @@ use http_body_util::{BodyExt, Full};
 use kube::client::DynBody;
 use serde_json::{Value, json};
 
+use crate::write::WriteError;
+
 type Answer = Response<Box<DynBody>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The rest of a longer body is dropped.
 const BODY_LIMIT: usize = 64 * 1024;
-/// Longest wait that is honoured; a longer one is shortened to it.
-const LONGEST: u64 = 300;
 
 /// Passes an answer on. A time to wait is added to its Status.
 pub(super) async fn into_status(answer: Answer) -> Result<Answer, BoxError> {
@@ -40,7 +40,7 @@ pub(super) async fn into_status(answer: Answer) -> Result<Answer, BoxError> {
     if !status["details"].is_object() {
         status["details"] = json!({});
     }
-    // A wait that the Status names itself is kept.
+    // A wait that the Status names itself is kept. `WriteError` limits it.
     if status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0) == 0 {
         status["details"]["retryAfterSeconds"] = json!(seconds);
     }
@@ -54,7 +54,7 @@ fn asked_for(answer: &Answer) -> Option<u64> {
         return None;
     }
     let seconds: u64 = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    (seconds > 0).then_some(seconds.min(LONGEST))
+    (seconds > 0).then_some(seconds.min(WriteError::LONGEST_WAIT.as_secs()))
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ use crate::{
 
 /// Longest time for one page of a list, or for the start of a watch.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The server ends a watch after this long; it is then resumed.
-const WATCH_SECONDS: u32 = 50;
-/// A watch that is silent for longer has lost its connection unnoticed.
-const SILENCE: Duration = Duration::from_secs(55);
+/// A watch that is silent for so much longer than the server keeps it open has lost its connection unnoticed.
+const OVERDUE: Duration = Duration::from_secs(5);
+/// Longest time that the first list waits for the answer about the lease.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// How often a kind that is not installed is checked for.
 const MISSING: Duration = Duration::from_secs(5);
 /// How often a missing permission is checked again.
@@ -45,6 +45,9 @@ const STALE_LISTS: u32 = 20;
 const PAGE_TRIES: u32 = 5;
 /// After this many failures of a watch in a row without an event, a new list is made.
 const WATCH_TRIES: u32 = 5;
+/// After this long without a watch, a new list is made although a missing permission or throttling is not solved by it: the view would not
+/// change otherwise.
+const UNWATCHED: Duration = Duration::from_mins(5);
 /// Unreadable objects whose event waits until this replica leads; further ones get none.
 const PENDING_EVENTS: usize = 50;
 
@@ -59,6 +62,8 @@ pub(super) struct KindStream<K> {
     fold: Fold<K>,
     seen: Seen,
     rng: StdRng,
+    /// Whether this replica led when the last list began.
+    leads: bool,
     failures: u32,
     stale_since: Option<Timestamp>,
     /// The newest version seen, and how many lists in a row were older.
@@ -116,6 +121,7 @@ impl<K: Watched> KindStream<K> {
             fold,
             seen: Seen::default(),
             rng: StdRng::seed_from_u64(seed),
+            leads: false,
             failures: 0,
             stale_since: None,
             newest: 0,
@@ -126,16 +132,40 @@ impl<K: Watched> KindStream<K> {
 
     /// Lists and watches until it is dropped.
     pub(super) async fn run(mut self) {
+        let election = self.shared.election.clone();
+        // A list is fresh if this replica led when it began: then the leader before can have published nothing that the list lacks. When this
+        // replica is elected, whatever it does here is given up for a new list. So that a start with a free lease lists once, the first list
+        // waits a moment for the answer about the lease.
+        election.first_answer(FIRST_ANSWER).await;
         loop {
-            match self.list().await {
-                Ok(version) => {
-                    self.shared.metrics.list(self.name, "complete");
-                    self.watch(version).await;
-                }
-                Err(failure) => {
-                    self.shared.metrics.list(self.name, "failed");
-                    self.wait_after(failure).await;
-                }
+            self.leads = election.is_won();
+            tokio::select! {
+                biased;
+                () = election.won(), if !self.leads => self.elected(),
+                () = self.list_and_watch() => {}
+            }
+        }
+    }
+
+    /// This replica leads from now on. An old view is not current until it is listed again.
+    fn elected(&mut self) {
+        let old = self.shared.kinds.borrow().get(self.name).is_some_and(|kind| kind.old);
+        if old {
+            self.set(&KindState::Listing);
+        }
+    }
+
+    /// A list, and the watch that follows it until a new list is needed. It may be dropped at any point: a list that does not end deletes
+    /// nothing.
+    async fn list_and_watch(&mut self) {
+        match self.list().await {
+            Ok(version) => {
+                self.shared.metrics.list(self.name, "complete");
+                self.watch(version).await;
+            }
+            Err(failure) => {
+                self.shared.metrics.list(self.name, "failed");
+                self.wait_after(failure).await;
             }
         }
     }
@@ -232,8 +262,14 @@ impl<K: Watched> KindStream<K> {
     /// Follows changes until a new list is needed.
     async fn watch(&mut self, mut version: String) {
         let mut tries = 0;
+        // When a watch last delivered something, or ended in order.
+        let mut watched = Instant::now();
         loop {
-            match self.watch_once(&mut version, &mut tries).await {
+            let ended = self.watch_once(&mut version, &mut tries).await;
+            if ended.is_ok() || tries == 0 {
+                watched = Instant::now();
+            }
+            match ended {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     tracing::debug!(kind = self.kind.name, "watch expired: listing again");
@@ -250,8 +286,10 @@ impl<K: Watched> KindStream<K> {
                 Err(failure) => {
                     self.shared.metrics.watch_error(self.name);
                     tries += 1;
-                    // A missing permission and throttling are not solved by another list.
-                    let give_up = tries >= WATCH_TRIES && matches!(failure, Failure::Other(_));
+                    let give_up = match failure {
+                        Failure::Forbidden(_) | Failure::Throttled(..) => watched.elapsed() >= UNWATCHED,
+                        Failure::Other(_) | Failure::Missing | Failure::Expired => tries >= WATCH_TRIES,
+                    };
                     self.wait_after(failure).await;
                     if give_up {
                         return;
@@ -270,11 +308,12 @@ impl<K: Watched> KindStream<K> {
         };
         // A watch may be accepted and then expire at once, each time.
         let mut settled = self.failures <= 1;
+        let silence = self.shared.watch + OVERDUE;
         if settled {
             self.synced();
         }
         loop {
-            let event = match timeout(if settled { SILENCE } else { SETTLED }, events.try_next()).await {
+            let event = match timeout(if settled { silence } else { SETTLED }, events.try_next()).await {
                 Ok(Ok(Some(event))) => event,
                 Err(_) if !settled => {
                     settled = true;
@@ -287,7 +326,7 @@ impl<K: Watched> KindStream<K> {
                 Ok(Err(kube::Error::SerdeError(_))) => return Err(Failure::Expired),
                 Ok(Err(error)) => return Err(Failure::of("watch", error)),
                 Err(_) => {
-                    tracing::info!(kind = self.kind.name, "watch was silent for {SILENCE:?}: opening it again");
+                    tracing::info!(kind = self.kind.name, "watch was silent for {silence:?}: opening it again");
                     return Ok(());
                 }
             };
@@ -342,7 +381,7 @@ impl<K: Watched> KindStream<K> {
         let params = WatchParams {
             label_selector: self.fold.scope.labels.clone(),
             field_selector: self.fold.scope.fields.clone(),
-            timeout: Some(WATCH_SECONDS),
+            timeout: Some(u32::try_from(self.shared.watch.as_secs()).unwrap_or(u32::MAX)),
             bookmarks: true,
             ..WatchParams::default()
         };
@@ -440,12 +479,17 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
+    /// Counts a complete list, and the objects after it.
     fn count_list(&self) {
+        let mut synced = false;
         self.shared.kinds.send_modify(|kinds| {
             if let Some(kind) = kinds.get_mut(self.name) {
                 kind.lists += 1;
+                kind.old |= !self.leads;
+                synced = kind.state == KindState::Synced;
             }
         });
+        self.count_objects(synced);
     }
 
     fn count_objects(&self, synced: bool) {
@@ -489,33 +533,43 @@ impl<K: Watched> KindStream<K> {
     }
 
     fn set(&mut self, state: &KindState) {
+        let synced = *state == KindState::Synced;
+        let fresh = synced && self.leads;
         let mut status = None;
-        self.shared.kinds.send_modify(|kinds| {
+        self.shared.kinds.send_if_modified(|kinds| {
             let kind = kinds.entry(self.name).or_insert_with(|| KindStatus {
                 systems: self.fold.systems.clone(),
                 state: KindState::Listing,
                 complete: false,
+                fresh: false,
+                old: false,
                 lists: 0,
             });
-            if kind.state != *state {
+            let same = kind.state == *state;
+            if same && synced && kind.complete && (kind.fresh || !fresh) {
+                // A watch that was opened again: nothing has changed.
+                return false;
+            }
+            if !same {
                 log_change(self.kind, self.name, state);
             }
-            kind.complete |= *state == KindState::Synced;
+            kind.complete |= synced;
+            kind.fresh |= fresh;
             kind.state = state.clone();
             status = Some(kind.clone());
+            synced || !same
         });
-        let synced = *state == KindState::Synced;
+        let Some(status) = status else { return };
         self.count_objects(synced);
         if self.fold.compared.whole {
             self.shared.writer.view_of(self.kind, self.name, self.namespace.as_deref(), synced);
         }
-        if let Some(status) = status {
-            if status.is_left_out() {
-                self.shared.metrics.kind_left_out(self.name);
-            }
-            let check = check_of(&self.shared, self.kind, self.name, &status);
-            self.shared.health.set(format!("kind {}", self.name), check);
+        if status.is_left_out() {
+            self.shared.metrics.kind_left_out(self.name);
         }
+        // Also of an unchanged state: how long a view may be old before the check fails depends on the time.
+        let check = check_of(&self.shared, self.kind, self.name, &status);
+        self.shared.health.set(format!("kind {}", self.name), check);
     }
 }
 

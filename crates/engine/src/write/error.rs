@@ -28,6 +28,9 @@ pub enum WriteError {
 }
 
 impl WriteError {
+    /// Longest wait that is honoured, named in a header or in the body; a longer one is shortened to it.
+    pub(crate) const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
     /// The name in metrics.
     pub(crate) fn label(&self) -> &'static str {
         match self {
@@ -53,7 +56,7 @@ impl From<kube::Error> for WriteError {
 impl From<Status> for WriteError {
     fn from(status: Status) -> Self {
         let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-        let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)));
+        let wait = (wait > 0).then(|| Duration::from_secs(u64::from(wait)).min(Self::LONGEST_WAIT));
         match status.code {
             404 => Self::Gone,
             409 | 422 if is_another_uid(&status) => Self::Gone,
@@ -106,6 +109,15 @@ mod tests {
         busy.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": 3 })).unwrap();
         assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_secs(3))));
         assert_eq!(WriteError::from(status(429, "slow down")), WriteError::Throttled(None));
+    }
+
+    #[test]
+    fn a_wait_in_the_body_is_at_most_five_minutes() {
+        for code in [429, 503] {
+            let mut busy = status(code, "slow down");
+            busy.details = serde_json::from_value(serde_json::json!({ "retryAfterSeconds": u32::MAX })).unwrap();
+            assert_eq!(WriteError::from(busy), WriteError::Throttled(Some(Duration::from_mins(5))), "{code}");
+        }
     }
 
     #[test]
