@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -14,6 +16,7 @@ use kube::discovery::Discovery;
 use serde_json::{Value, json};
 use signpost::manifest;
 use signpost_sandbox::{Sandbox, SandboxOptions};
+use signpost_testkit::Lines;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -75,6 +78,71 @@ fn every_reason_is_on_the_troubleshooting_page() {
     }
     for state in signpost_system_router::State::ALL.iter().map(|state| state.as_str()) {
         assert!(page.contains(&format!("`{state}`")), "the state {state} of router is not in docs/troubleshoot.md");
+    }
+}
+
+fn page(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn the_readme_applies_the_kinds_before_the_operator() {
+    let readme = page("README.md");
+    let (_, block) = readme.split_once("In the cluster it is an image, a role and a Deployment:").unwrap();
+    let block = block.split("```").nth(1).unwrap();
+    let at = |file: &str| {
+        let line = block.lines().position(|line| line.starts_with("kubectl apply ") && line.contains(file));
+        line.unwrap_or_else(|| panic!("{file} is not applied: {block}"))
+    };
+    assert!(at("deploy/crds.yaml") < at("deploy/operator.yaml"), "{block}");
+    assert!(at("deploy/rbac.yaml") < at("deploy/operator.yaml"), "{block}");
+}
+
+#[test]
+fn the_pihole_pages_name_the_setting_that_lets_an_app_password_write() {
+    for (path, end) in [("docs/homelab-pihole.md", "\n2. "), ("docs/troubleshoot-pihole.md", "\n")] {
+        let page = page(path);
+        let (_, rest) = page.split_once("`AppSudoOff`").unwrap_or_else(|| panic!("{path} does not name AppSudoOff"));
+        let explained = rest.split(end).next().unwrap();
+        assert!(explained.contains("pihole-FTL --config webserver.api.app_sudo true"), "{path}: {explained}");
+    }
+}
+
+/// The commands that the demo prints once it is complete.
+fn commands_of_the_demo() -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_signpost"))
+        .args(["demo", "--api-port", "0", "--dns-port", "0", "--health-port", "0", "--kubeconfig"])
+        .arg(folder.path().join("kubeconfig"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = Lines::of(demo.stdout.take().unwrap());
+    let (mut to_try, mut commands) = (false, Vec::new());
+    loop {
+        let line = lines.next(Duration::from_mins(2)).expect("the demo runs until it is stopped");
+        match line.strip_prefix("  ") {
+            _ if line.contains("Ctrl-C stops it") => break,
+            Some(command) if to_try => commands.push(command.to_owned()),
+            _ => to_try = line == "try",
+        }
+    }
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    commands
+}
+
+#[test]
+fn the_commands_that_the_demo_prints_can_be_pasted() {
+    let commands = commands_of_the_demo();
+    for start in ["dig @", "kubectl --kubeconfig "] {
+        assert!(commands.iter().any(|command| command.starts_with(start)), "{commands:?}");
+    }
+    for command in &commands {
+        let checked = Command::new("bash").args(["-n", "-c", command]).output().unwrap();
+        assert!(checked.status.success(), "{command}: {}", String::from_utf8_lossy(&checked.stderr));
     }
 }
 

@@ -90,6 +90,16 @@ enum Sink<'a, 'b> {
     Zone(&'a mut ZoneReader<'b>),
 }
 
+impl<'b> Sink<'_, 'b> {
+    /// The same for one more call. An answer that is not a success has put nothing into it.
+    fn again(&mut self) -> Sink<'_, 'b> {
+        match self {
+            Self::Bytes(bytes) => Sink::Bytes(bytes),
+            Self::Zone(reader) => Sink::Zone(reader),
+        }
+    }
+}
+
 /// The base of every path: the URL, without what people copy from the API's documentation, and the server's id.
 fn api_base(url: &Url, vhost: &str) -> Option<Url> {
     let segments: Vec<&str> = url.path_segments()?.filter(|segment| !segment.is_empty()).collect();
@@ -191,25 +201,26 @@ impl PowerDnsClient {
         result
     }
 
-    /// A call about one zone. That the zone is missing is believed only from a server that names itself: a proxy or
-    /// another virtual host answers 404 to everything, and what is served would be taken for missing.
-    async fn zone_call(
-        &self,
-        method: Method,
-        url: Url,
-        body: Option<Vec<u8>>,
-        into: Sink<'_, '_>,
-    ) -> Result<Answer, ServerError> {
-        let result = self.call(method, url, body, into).await;
+    /// A read of one zone. That the zone is missing is believed only from a server that names itself, and only when it reports so twice: a
+    /// proxy or another virtual host answers 404 to everything, and a proxy that loses its server for a moment to one request. What is served
+    /// would be taken for missing.
+    async fn read_call(&self, url: Url, mut into: Sink<'_, '_>) -> Result<Answer, ServerError> {
+        let result = self.call(Method::GET, url.clone(), None, into.again()).await;
         if !matches!(result, Err(ServerError::NoZone)) {
             return result;
         }
-        self.server().await.and(result)
+        self.server().await?;
+        self.call(Method::GET, url, None, into).await
     }
 
-    /// A change of one zone, whose answer has no body worth reading.
+    /// A change of one zone, whose answer has no body worth reading. After a 404 the zone is read: only a missing zone is reported as
+    /// missing. The change itself is not sent again here: that is left to the caller, as after any other failure.
     async fn change(&self, method: Method, zone: &ZoneName, body: Option<Vec<u8>>) -> Result<Answer, ServerError> {
-        let answer = self.zone_call(method, self.url(Some(zone), &[]), body, Sink::Bytes(&mut Vec::new())).await?;
+        let result = self.call(method, self.url(Some(zone), &[]), body, Sink::Bytes(&mut Vec::new())).await;
+        if matches!(result, Err(ServerError::NoZone)) && self.zone(zone).await?.is_some() {
+            return Err(not_found(zone));
+        }
+        let answer = result?;
         changed(&answer)?;
         Ok(answer)
     }
@@ -336,6 +347,14 @@ fn not_a_server(why: &str) -> ServerError {
     ServerError::Protocol { why }
 }
 
+/// The error for a change that was answered with 404 although the server has the zone.
+fn not_found(zone: &ZoneName) -> ServerError {
+    let words = format!(
+        "zone {zone} exists, but a change of it was not found. Check the proxy in front of the server, if there is one"
+    );
+    ServerError::Failed { status: 404, words }
+}
+
 fn missing_is_none<T>(result: Result<T, ServerError>) -> Result<Option<T>, ServerError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -382,7 +401,7 @@ impl ZoneServer for PowerDnsClient {
         async move {
             let url = self.url(Some(zone), &[("rrsets", "false")]);
             let mut body = Vec::new();
-            let answer = self.zone_call(Method::GET, url, None, Sink::Bytes(&mut body)).await;
+            let answer = self.read_call(url, Sink::Bytes(&mut body)).await;
             if missing_is_none(answer)?.is_none() {
                 return Ok(None);
             }
@@ -411,7 +430,7 @@ impl ZoneServer for PowerDnsClient {
         async move {
             let url = self.url(Some(zone), &[]);
             let mut reader = ZoneReader::new(each);
-            let answer = self.zone_call(Method::GET, url, None, Sink::Zone(&mut reader)).await;
+            let answer = self.read_call(url, Sink::Zone(&mut reader)).await;
             if missing_is_none(answer)?.is_none() {
                 return Ok(None);
             }

@@ -6,10 +6,10 @@ use super::{
 };
 use crate::{
     dice::Dice,
-    history::{Event, Fault, Only, Side, Spell, What},
+    history::{Event, Fault, Only, ProcessEvent, Side, Spell, What},
 };
 
-/// One seed of so many ends with each of the scenes.
+/// One seed of so many ends with each of the scenes. The two scenes of an outage share theirs.
 const ONE_OF: u64 = 20;
 
 /// Milliseconds until the zone of a scene is served.
@@ -20,7 +20,8 @@ pub fn draw(seed: u64, dice: &mut Dice, zone: &str, endpoints: bool) -> Vec<Even
     match seed % ONE_OF {
         // What becomes of DNSEndpoints in such a zone has no check.
         3 if !endpoints => secondary_for_a_while(dice, zone),
-        7 => deletion_in_an_outage(dice, zone),
+        7 if (seed / ONE_OF).is_multiple_of(2) => deletion_in_an_outage(dice, zone),
+        7 => retyped_before_its_status(dice, zone),
         13 => retained_zone_without_its_records(dice, zone),
         17 => start_of_authority(dice, zone),
         _ => Vec::new(),
@@ -32,7 +33,10 @@ fn user(at: u64, action: Action) -> Event<Action> {
 }
 
 fn spell(at: u64, side: Side, on: Only, before: u64, lasts: u64) -> Event<Action> {
-    let fault = Fault::Slow { before, after: 0 };
+    faults(at, side, on, Fault::Slow { before, after: 0 }, lasts)
+}
+
+fn faults(at: u64, side: Side, on: Only, fault: Fault, lasts: u64) -> Event<Action> {
     Event { at, what: What::Spell(Spell { side, on, fault, share: 100, lasts }) }
 }
 
@@ -53,6 +57,35 @@ fn deletion_in_an_outage(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
         user(outage, Action::Zone(edited)),
         user(outage + dice.between(10_500, 22_000), delete),
     ]
+}
+
+/// A record is written and its object has its finalizer, but the process dies before the status lands. The type of the object is changed, and
+/// the object is deleted while the next process cannot reach the server, or the server takes no change.
+fn retyped_before_its_status(dice: &mut Dice, zone: &str) -> Vec<Event<Action>> {
+    let record = plain_record("retyped", zone);
+    let retyped = RecordObject { rtype: "TXT".to_owned(), records: vec!["\"retyped\"".to_owned()], ..record.clone() };
+    let delete = Action::DeleteRecord { namespace: record.namespace.clone(), name: record.object.clone() };
+    // The ledger is a status too: statuses fail once it is written, while the request with the record is on its way.
+    let slow = dice.between(2_000, 6_000);
+    let crash = SERVED + slow + dice.between(200, 3_000);
+    let refused = SERVED + slow / 2;
+    let down = dice.between(300, 5_000);
+    let outage = dice.pick(&[Only::Any, Only::Records]);
+    let edit = crash + dice.between(10, 250);
+    let mut events = vec![
+        user(0, Action::Zone(ZoneObject::plain(zone))),
+        spell(SERVED - 100, Side::Provider, Only::Records, slow, 1_000),
+        user(SERVED, Action::Record(record)),
+        faults(refused, Side::Api, Only::Status, Fault::CutBefore, crash + 200 - refused),
+        faults(crash, Side::Provider, outage, Fault::CutBefore, dice.between(20_000, 40_000)),
+    ];
+    // Of two replicas, either may lead. There is no second one in most histories.
+    for replica in 0..2 {
+        events.push(Event { at: crash, what: What::Process(ProcessEvent::Crash { replica, down }) });
+    }
+    events.push(user(edit, Action::Record(retyped)));
+    events.push(user(edit + dice.between(10, 12_000), delete));
+    events
 }
 
 /// Many record sets of a retained zone are deleted before they have a finalizer, so that only the ledger lists their records, and the zone

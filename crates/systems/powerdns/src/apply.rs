@@ -52,10 +52,10 @@ pub(crate) struct ApplyResult {
     pub(crate) zone: ZoneOutcome,
     pub(crate) atoms: Vec<(Atom, AtomOutcome)>,
     pub(crate) decided: Vec<RecordStatus>,
-    /// Record sets that are decided so when the zone was deleted.
+    /// Record sets that are decided so when the step of the zone is done.
     pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
-    /// Whether the zone was deleted.
-    pub(crate) deleted: bool,
+    /// Whether the step of the zone is done.
+    pub(crate) step_done: bool,
     pub(crate) guarded: Option<Refusal>,
     pub(crate) again: Option<Duration>,
     pub(crate) pace: Arc<Pace>,
@@ -78,8 +78,8 @@ pub(crate) enum ZoneOutcome {
 }
 
 pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResult {
-    for key in std::mem::take(&mut plan.forget) {
-        plan.memory.ledger.forget(&key);
+    if !matches!(plan.step, ZoneStep::Create(_)) {
+        forget_lines(&mut plan);
     }
     let mut outcome = match (plan.zone_refusal.take(), plan.unreachable.take()) {
         (_, Some(error)) => ZoneOutcome::Failed(error),
@@ -93,9 +93,9 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
         outcome = ZoneOutcome::NotWritten(error);
     }
     let mut outcomes = vec![AtomOutcome::Deferred; plan.atoms.len()];
-    let mut deleted = false;
+    let mut step_done = false;
     if let (Some(zone), true) = (plan.key.zone().cloned(), reachable) {
-        (outcome, outcomes, deleted) = work(system, &zone, &mut plan, outcome).await;
+        (outcome, outcomes, step_done) = work(system, &zone, &mut plan, outcome).await;
     }
     if let (Some(holder), false, ZoneStep::Release) = (&plan.holder, reachable, &plan.step) {
         // The zone stays where it is. Record sets that do not are waited for under its name.
@@ -127,11 +127,18 @@ pub(crate) async fn apply(system: &PowerDnsSystem, mut plan: Plan) -> ApplyResul
         atoms,
         decided,
         with_zone,
-        deleted,
+        step_done,
         guarded,
         again,
         pace,
         extent,
+    }
+}
+
+/// Takes lines off the ledger. Where a read found no zone, only the creation of the zone proves that nothing of them is on the server.
+fn forget_lines(plan: &mut Plan) {
+    for key in std::mem::take(&mut plan.forget) {
+        plan.memory.ledger.forget(&key);
     }
 }
 
@@ -167,7 +174,7 @@ async fn prepare_release(system: &PowerDnsSystem, plan: &mut Plan) -> Result<(),
 }
 
 /// The zone, then its records, then the release of its object. Returns what became of the zone, of the atoms, and
-/// whether the zone was deleted.
+/// whether the step of the zone is done.
 async fn work(
     system: &PowerDnsSystem,
     zone: &ZoneName,
@@ -192,8 +199,14 @@ async fn work(
             plan.memory.rejected_settings = Some(rejected);
             outcome = ZoneOutcome::Failed(ServerError::Refused { words });
         }
-        (Err(failed), _) => return (failed, nothing(plan), false),
+        (Err(failed), step) => {
+            // A server that refuses to create the zone does not have it: for an existing zone the answer is a conflict.
+            let refused = matches!(failed, ZoneOutcome::Failed(ServerError::Refused { .. }));
+            let missing = refused && matches!(step, ZoneStep::Create(_));
+            return (failed, nothing(plan), missing);
+        }
     }
+    forget_lines(plan);
     if let (ZoneStep::Create(_), Some(holder)) = (&plan.step, plan.holder.clone())
         && !holder.spec.kind.is_secondary()
     {
@@ -209,7 +222,6 @@ async fn work(
         return (ZoneOutcome::Failed(error), nothing(plan), false);
     }
     let outcomes = write_records(system, zone, plan.holder.as_mut(), &plan.atoms, &mut plan.memory).await;
-    let deleted = plan.step == ZoneStep::Delete;
     // An outcome is there already where the plan keeps the object although the zone is deleted.
     if let (Some(holder), ZoneStep::Delete | ZoneStep::Release) = (&plan.holder, &plan.step)
         && outcome == ZoneOutcome::Kept
@@ -217,7 +229,7 @@ async fn work(
     {
         outcome = release(system, holder).await;
     }
-    (outcome, outcomes, deleted)
+    (outcome, outcomes, true)
 }
 
 /// A start of authority that is written never takes the serial back. The server's own serial is asked for first: after

@@ -157,8 +157,9 @@ fn name_marks(memory: &mut ZoneMemory, snapshot: &ZoneSnapshot, server: &ServerV
         }
     }
     match server {
-        ServerView::Present | ServerView::Missing => memory.ledger.forget_marks(),
-        ServerView::NotAsked | ServerView::Unreachable(_) => {}
+        ServerView::Present => memory.ledger.forget_marks(),
+        // A zone that seems to be missing is created first, and read after that.
+        ServerView::Missing | ServerView::NotAsked | ServerView::Unreachable(_) => {}
     }
 }
 

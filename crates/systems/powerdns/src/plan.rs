@@ -8,7 +8,11 @@
 //!
 //! An [`Atom`] is what is sent together or not at all: the type change of one object is one atom.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use signpost_apis::powerdns::{AdoptionPolicy, DeletionPolicy};
@@ -31,10 +35,12 @@ mod mark;
 pub(crate) mod memory;
 mod name;
 pub(crate) mod registry;
+mod release;
 pub(crate) mod zone;
 
 use memory::{Present, ZoneMemory};
 use name::{Scope, plan_name};
+use release::{hold_until_created, may_have_written};
 
 /// Everything a plan depends on.
 #[derive(Debug)]
@@ -74,9 +80,9 @@ pub(crate) struct Plan {
     pub(crate) atoms: Vec<Atom>,
     /// Record sets that are decided whatever the server answers.
     pub(crate) decided: Vec<RecordStatus>,
-    /// Record sets that are decided so once the zone is deleted, and not before.
+    /// Record sets that are decided so once the zone is deleted or created, and not before.
     pub(crate) with_zone: Vec<(Arc<Record>, RecordStatus)>,
-    /// Ledger entries that are neither wanted nor on the server.
+    /// Ledger entries that are neither wanted nor on the server. Where a read found no zone, they are kept until it is created.
     pub(crate) forget: Vec<RecordKey>,
     /// Ledger entries that must be off before their object is deleted, because what it wrote stays.
     pub(crate) unlist: Vec<RecordKey>,
@@ -217,6 +223,9 @@ pub(crate) fn plan(observed: Observed, now: Timestamp) -> Plan {
         ServerView::NotAsked => plan_unasked(&mut plan, &snapshot, &zone),
         ServerView::Missing | ServerView::Present => plan_zone(&mut plan, &snapshot, &zone, now),
     }
+    if matches!(plan.step, ZoneStep::Create(_)) {
+        hold_until_created(&mut plan, &snapshot, &zone);
+    }
     if plan.step == ZoneStep::Release && plan.unreachable.is_none() {
         hold_release(&mut plan, &snapshot, &zone, now);
     }
@@ -291,8 +300,7 @@ fn plan_unreachable(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, e
             plan.unlist.extend(wrote.into_iter().chain(record.key()));
             plan.decided.push(RecordStatus::released(record, zone, Readiness::Succeeded));
         } else if record.identity.is_deleting() {
-            let inherited = not_served(plan, record).is_none() && record.inherited().is_some();
-            let wrote = record.applied().is_some() || inherited || in_ledger(plan, record);
+            let wrote = may_have_written(plan, snapshot, zone, record);
             let readiness = if wrote { Readiness::Failed(refusal.clone()) } else { Readiness::Succeeded };
             plan.decided.push(RecordStatus { release: !wrote, ..RecordStatus::carried(record, readiness) });
         } else if let Some(readiness) = not_served(plan, record) {
@@ -453,7 +461,9 @@ fn plan_departure(plan: &mut Plan, snapshot: &ZoneSnapshot, zone: &ZoneName, hol
     let heir = next.filter(|next| next.spec.adoption_policy == AdoptionPolicy::Adopt);
     let goes = holder.spec.deletion_policy == DeletionPolicy::Delete && owned && wrote;
     let present = plan.memory.present.is_some();
-    plan.step = if goes && heir.is_none() && present { ZoneStep::Delete } else { ZoneStep::Release };
+    // A read that finds no zone does not prove that the zone of this object was deleted. The deletion of a missing zone succeeds.
+    let had_zone = holder.exists() && holder.has_finalizer() && !plan.memory.deleted;
+    plan.step = if goes && heir.is_none() && (present || had_zone) { ZoneStep::Delete } else { ZoneStep::Release };
     let missing =
         || Readiness::Pending(Refusal::new(Reason::ZoneMissing, format!("{} is being deleted", holder.identity.id)));
     let departed = |record: &Arc<Record>| RecordStatus::released(record, zone, missing());
@@ -483,6 +493,8 @@ fn hand_over(
     let wanted: BTreeSet<RecordKey> = records(snapshot).filter(follows).filter_map(|record| record.key()).collect();
     // A zone always has a start of authority.
     let stays = |key: &RecordKey| key.rtype == RecordType::Soa || wanted.contains(key) || zone::holds(zone, heir, key);
+    // Deleted objects without a status: only the ledger may list what they have.
+    let mut unreported: BTreeMap<&Fqdn, Vec<(&Arc<Record>, RecordStatus)>> = BTreeMap::new();
     for (name, records) in &snapshot.names {
         for record in records.iter().filter(|record| record.is_of(&holder.identity.id)) {
             let status = RecordStatus::released(record, zone, missing.clone());
@@ -498,15 +510,31 @@ fn hand_over(
                 Some(applied) if !record.retain && wanted.contains(&applied.key) => {
                     plan.decided.push(RecordStatus::carried(record, missing.clone()));
                 }
+                None if record.identity.is_deleting() && record.applied().is_none() && !record.retain => {
+                    unreported.entry(name).or_default().push((record, status));
+                }
                 _ => plan.decided.push(status),
             }
         }
     }
     let deleted: BTreeSet<RecordKey> = plan.atoms.iter().flat_map(|atom| atom.deletes.iter().cloned()).collect();
     let listed = plan.memory.ours_by_ledger().filter(|key| !snapshot.shared && !deleted.contains(key) && !stays(key));
-    for key in listed.collect::<Vec<_>>() {
-        plan.atoms.push(Atom { name: key.name.clone(), deletes: vec![key], write: None, waiting: vec![] });
+    let mut names: BTreeMap<Fqdn, Vec<RecordKey>> = BTreeMap::new();
+    for key in listed {
+        names.entry(key.name.clone()).or_default().push(key);
     }
+    for (name, deletes) in names {
+        let mut waiting = Vec::new();
+        for (record, status) in unreported.remove(&name).unwrap_or_default() {
+            if record.was_edited() || record.key().is_some_and(|key| deletes.contains(&key)) {
+                waiting.push(Waiting::Clears(Box::new(status)));
+            } else {
+                plan.decided.push(status);
+            }
+        }
+        plan.atoms.push(Atom { name, deletes, write: None, waiting });
+    }
+    plan.decided.extend(unreported.into_values().flatten().map(|(_, status)| status));
 }
 
 fn plan_names(
@@ -608,10 +636,6 @@ fn endpoint_not_served(plan: &Plan, record: &Record) -> Readiness {
 fn is_listed(plan: &Plan, record: &Record) -> bool {
     let (Some(key), Some((_, digest))) = (record.key(), record.wanted(false)) else { return false };
     record.endpoint.is_some() && plan.memory.ledger.lists_endpoint(&key, digest)
-}
-
-fn in_ledger(plan: &Plan, record: &Record) -> bool {
-    record.key().is_some_and(|key| plan.memory.ledger.count(&key) > 0)
 }
 
 /// Whether the object's status already reports that exactly this is served.

@@ -52,7 +52,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
         atoms,
         decided,
         with_zone,
-        deleted,
+        step_done,
         guarded,
         again: asked,
         pace,
@@ -63,7 +63,7 @@ pub(crate) fn report(applied: ApplyResult, now: Timestamp) -> Report<PowerDnsSys
     let mut pass = Pass { key, memory, retry, readiness, statuses: decided, shared, now };
     for (record, status) in with_zone {
         pass.statuses.push(match pass.readiness.refusal() {
-            Some(refusal) if !deleted => RecordStatus::carried(&record, Readiness::Failed(refusal.clone())),
+            Some(refusal) if !step_done => RecordStatus::carried(&record, Readiness::Failed(refusal.clone())),
             _ => status,
         });
     }
@@ -345,7 +345,7 @@ mod tests {
             atoms: vec![],
             decided: vec![],
             with_zone: vec![],
-            deleted: false,
+            step_done: false,
             guarded: None,
             again: None,
             pace: Arc::new(Pace::default()),

@@ -7,9 +7,9 @@
 //!                          500, and the server still reads ─► send the halves, so often and no more
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use signpost_dns::ZoneName;
+use signpost_dns::{Fqdn, ZoneName};
 use signpost_engine::WriteError;
 use signpost_provider_powerdns::{Action, Change, MAX_PATCH_BYTES, MAX_PATCH_SETS, ServerError, ZoneInfo, ZoneServer};
 
@@ -217,20 +217,20 @@ impl Round<'_> {
 
     /// One of those left that may fare better: the smallest, then the last, then one from the middle.
     fn probe(&self, count: usize) -> Option<usize> {
+        // An atom can be sent by itself where no other one has its name.
+        let mut at_name: HashMap<&Fqdn, usize> = HashMap::with_capacity(self.atoms.len());
+        for atom in self.atoms {
+            *at_name.entry(&atom.name).or_default() += 1;
+        }
+        let is_alone = |index: &usize| at_name.get(&self.atoms[*index].name) == Some(&1);
         let left = self.waiting.iter().flat_map(|chunk| &chunk.members).copied();
-        let left: Vec<usize> = left.filter(|index| self.is_alone(*index)).collect();
+        let left: Vec<usize> = left.filter(is_alone).collect();
         let size = |index: &&usize| changes(self.atoms, &[**index]).iter().map(Change::encoded_len).sum::<usize>();
         match count - EQUAL_REFUSALS {
             0 => left.iter().min_by_key(size).copied(),
             1 => left.last().copied(),
             _ => left.get(left.len() / 2).copied(),
         }
-    }
-
-    /// Whether no other atom has its name, so that it can be sent by itself.
-    fn is_alone(&self, index: usize) -> bool {
-        let name = &self.atoms[index].name;
-        self.atoms.iter().filter(|atom| atom.name == *name).count() == 1
     }
 }
 

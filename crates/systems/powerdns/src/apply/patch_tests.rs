@@ -327,6 +327,36 @@ async fn a_zone_that_takes_nothing_is_told_from_bad_records_by_a_few_calls() {
     }
 }
 
+/// A round that has all atoms still to send.
+fn round(atoms: &[Atom]) -> Round<'_> {
+    let waiting = VecDeque::from([Chunk { members: (0..atoms.len()).collect(), drops: 0 }]);
+    Round { atoms, closed: None, outcomes: Vec::new(), waiting, refusals: Refusals::default() }
+}
+
+#[test]
+fn only_an_atom_that_is_alone_at_its_name_is_probed() {
+    let address = |name: &str| atom(name, &[], Some((RecordType::A, "192.0.2.1")));
+    let text = |name: &str| atom(name, &[], Some((RecordType::Txt, "\"x\"")));
+    let both = [address("a"), text("a"), address("b"), text("b")];
+    let one = [address("a"), text("a"), address("longer"), address("b"), text("b")];
+    for count in EQUAL_REFUSALS..EQUAL_REFUSALS + PROBES {
+        assert_eq!((round(&both).probe(count), round(&one).probe(count)), (None, Some(2)));
+    }
+}
+
+/// Comparing each name with each other one would take minutes.
+#[test]
+fn a_probe_of_a_large_zone_does_not_compare_each_name_with_each_other_one() {
+    let atoms: Vec<Atom> =
+        (0..60_000).map(|n| atom(&format!("h{n:05}"), &[], Some((RecordType::A, "192.0.2.1")))).collect();
+    let round = round(&atoms);
+    let began = std::time::Instant::now();
+    for (count, found) in (EQUAL_REFUSALS..).zip([0, 59_999, 30_000]) {
+        assert_eq!(round.probe(count), Some(found));
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
 #[test]
 fn several_large_sets_at_one_name_are_sent_one_after_the_other() {
     let large = format!("\"{}\" ", "x".repeat(250)).repeat(4_000);

@@ -486,6 +486,12 @@ impl Record {
         self.retain || (self.owned && !holder.is_some_and(under))
     }
 
+    /// Whether an object that is being deleted may have written another type than it asks for now, and its status does not report it: it was
+    /// edited before. The deletion itself counts as a generation.
+    pub(crate) fn was_edited(&self) -> bool {
+        self.identity.is_deleting() && self.may_have_more() && self.identity.generation > 2
+    }
+
     /// The record that PowerDNS-Operator wrote for an object that is being deleted before its status could report it: its
     /// finalizer is the same, and its status is Succeeded.
     pub(crate) fn inherited(&self) -> Option<(RecordKey, Digest)> {

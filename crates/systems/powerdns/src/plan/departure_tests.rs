@@ -99,6 +99,23 @@ fn an_heir_finds_what_its_own_record_sets_want_in_place() {
 }
 
 #[test]
+fn an_unreported_object_waits_for_its_record_when_its_zone_passes_to_an_heir() {
+    let scene = |rtype: &str, record: &str, generation: i64| {
+        let metadata = json!({ "finalizers": ["dns.cav.enablers.ob/external-resources"], "generation": generation });
+        with_heir("Adopt")
+            .object("late", 1, "late", rtype, record, deleting(json!({ "metadata": metadata })))
+            .on_server("late", "A", "192.0.2.1")
+            .in_ledger("late", "A", "192.0.2.1")
+            .words()
+    };
+    let waits = "-late.example.com. A late says ZoneMissing\n";
+    assert!(scene("A", "192.0.2.1", 2).contains(waits), "{}", scene("A", "192.0.2.1", 2));
+    assert!(scene("TXT", "\"x\"", 3).contains(waits), "{}", scene("TXT", "\"x\"", 3));
+    let unedited = scene("TXT", "\"x\"", 2);
+    assert!(unedited.contains("\nlate: ZoneMissing, goes\n"), "{unedited}");
+}
+
+#[test]
 fn who_refuses_a_zone_it_did_not_make_inherits_none() {
     let words = with_heir("Refuse").words();
     assert!(words.starts_with("delete zone\n") && !words.contains('-'), "{words}");

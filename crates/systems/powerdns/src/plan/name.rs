@@ -45,13 +45,19 @@ impl Scope<'_> {
         record.stays_behind(self.holder.map(|holder| &**holder))
     }
 
+    /// Whether the object refers to the holder. The ledger is of one zone object: nothing was written through it for an object that refers to
+    /// another one.
+    fn is_of_holder(&self, record: &Record) -> bool {
+        self.holder.is_some_and(|holder| record.is_of(&holder.identity.id))
+    }
+
     /// Whether the records of the zone come from elsewhere, so that only what is there exactly as written is ours.
     fn is_secondary(&self) -> bool {
         self.holder.is_some_and(|holder| holder.spec.kind.is_secondary())
     }
 
     fn serves(&self, record: &Record) -> bool {
-        self.holder.is_some_and(|holder| record.is_of(&holder.identity.id) && !holder.identity.is_deleting())
+        self.is_of_holder(record) && self.holder.is_some_and(|holder| !holder.identity.is_deleting())
     }
 }
 
@@ -66,10 +72,12 @@ pub(crate) fn plan_name(plan: &mut Plan, scope: &Scope<'_>, name: &Fqdn, records
     let mut place = Place::of(plan, scope, name, records);
     place.find_unwanted();
     let mut orphans = place.take_listed(plan);
+    let edited = place.take_edited(plan, &orphans);
     place.admit(plan, &mut orphans);
     let start = plan.atoms.len();
     let heirs = place.write(plan, &mut orphans);
     place.depart(plan, start, &heirs);
+    edited.wait(plan, scope.zone, start, &mut orphans);
     orphans
 }
 
@@ -109,6 +117,36 @@ impl Heirs {
     /// Whether the line of a refused set saves a write: the set is tried again, unless another one is served at the name.
     fn keep_refused(&self, key: &RecordKey) -> bool {
         self.refused.contains(key) || self.in_place.is_empty()
+    }
+}
+
+/// Objects that are being deleted, and listed sets that they may have written before they were edited.
+#[derive(Default)]
+struct Edited {
+    records: Vec<Arc<Record>>,
+    sets: Vec<RecordKey>,
+}
+
+impl Edited {
+    /// The objects wait until the sets are deleted. Their deletion was seen, so the guard does not pause it.
+    fn wait(self, plan: &mut Plan, zone: &ZoneName, start: usize, orphans: &mut Vec<RecordKey>) {
+        let Self { records, sets } = self;
+        let Some(name) = sets.first().map(|key| key.name.clone()) else { return };
+        let leaves = |record: &Arc<Record>| Waiting::Leaves(record.clone());
+        let (own, others): (Vec<_>, Vec<_>) = std::mem::take(orphans).into_iter().partition(|key| sets.contains(key));
+        *orphans = others;
+        let replaces = |atom: &Atom| atom.deletes.iter().any(|key| sets.contains(key));
+        if !own.is_empty() {
+            let waiting = records.iter().map(leaves).collect();
+            plan.atoms.insert(start, Atom { name, deletes: own, write: None, waiting });
+        } else if let Some(atom) = plan.atoms[start..].iter_mut().find(|atom| replaces(atom)) {
+            // A set that is written now needs their place.
+            atom.waiting.extend(records.iter().map(leaves));
+        } else {
+            // They stay, because they may be of another object that was edited too.
+            let released = |record: &Arc<Record>| RecordStatus::released(record, zone, Readiness::Succeeded);
+            plan.decided.extend(records.iter().map(released));
+        }
     }
 }
 
@@ -189,7 +227,7 @@ impl<'a> Place<'a> {
 
     /// The set of an object that is being deleted, where the ledger alone lists it: the object was deleted before its status was written.
     fn listed_for(&self, record: &Record) -> Option<RecordKey> {
-        let of_holder = self.scope.holder.is_some_and(|holder| record.is_of(&holder.identity.id));
+        let of_holder = self.scope.is_of_holder(record);
         let alone = record.identity.is_deleting() && record.endpoint.is_none() && of_holder && !self.scope.shared;
         let asks =
             |other: &Arc<Record>, key: &RecordKey| !other.identity.is_deleting() && other.key().as_ref() == Some(key);
@@ -248,6 +286,23 @@ impl<'a> Place<'a> {
         let (orphans, forget): (Vec<RecordKey>, Vec<RecordKey>) = listed.into_iter().partition(ours);
         plan.forget.extend(forget);
         orphans
+    }
+
+    /// Takes the objects out that may have written one of these listed sets: the ledger does not list for which object a set was written. A set
+    /// of an endpoint is deleted by the rules of its DNSEndpoint.
+    fn take_edited(&mut self, plan: &Plan, orphans: &[RecordKey]) -> Edited {
+        let of_object = |key: &&RecordKey| !plan.memory.ledger.has_endpoint(key);
+        let sets: Vec<RecordKey> = orphans.iter().filter(of_object).cloned().collect();
+        if sets.is_empty() {
+            return Edited::default();
+        }
+        let may_be_of = |record: &Arc<Record>| {
+            let own = record.endpoint.is_none() && self.scope.is_of_holder(record) && self.wrote(record).is_none();
+            own && record.was_edited() && !self.scope.stays_behind(record)
+        };
+        let (records, leaving): (Vec<_>, Vec<_>) = self.leaving.iter().cloned().partition(may_be_of);
+        self.leaving = leaving;
+        if records.is_empty() { Edited::default() } else { Edited { records, sets } }
     }
 
     /// Admits the sets that may exist side by side: sets on the server first, then former ones, then new ones. Sets that the
@@ -323,8 +378,7 @@ impl<'a> Place<'a> {
     /// What was written for an object that cannot be written now, and that its status does not report yet: it would be unknown whose that is
     /// once the ledger is deleted with the zone object. Where some objects are not seen, it may be theirs.
     fn unsaid(&self, plan: &Plan, record: &Record) -> Found {
-        // The ledger is of one zone object: nothing was written through it for an object that refers to another one.
-        let of_holder = self.scope.holder.is_some_and(|holder| record.is_of(&holder.identity.id));
+        let of_holder = self.scope.is_of_holder(record);
         if !of_holder || self.scope.shared || record.endpoint.is_some() || self.wrote(record).is_some() {
             return Found::Nothing;
         }

@@ -26,6 +26,8 @@ mod departures;
 mod properties;
 #[path = "take_over_tests.rs"]
 mod take_overs;
+#[path = "unreported_tests.rs"]
+mod unreported;
 
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()

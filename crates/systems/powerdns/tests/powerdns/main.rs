@@ -60,6 +60,7 @@ mod fence;
 mod https;
 mod late;
 mod ledger;
+mod missed;
 mod outages;
 mod ownership;
 mod races;

@@ -120,6 +120,28 @@ on_both! {
         rig.until_ready().await;
     }
 
+    async fn a_proxy_that_loses_the_server_for_a_moment_orphans_nothing(cluster) {
+        let Some((_server, mut rig)) = Rig::alone(cluster).await else { return };
+        let lost = |times| Rule::next(times, Fault::status(404)).method(http::Method::GET).path("/zones/");
+        rig.zone().await;
+        for (times, object) in [(1, "one"), (2, "two")] {
+            rig.served(object, object, "A", &["192.0.2.1"]).await;
+            rig.stop().await;
+            rig.delete("RRset", object).await;
+            rig.proxy.add(lost(times));
+            rig.start();
+            rig.until_gone("RRset", object).await;
+            assert!(rig.set(object, "A").await.is_none(), "{object} is served without an object");
+        }
+        assert_eq!(rig.proxy.count(&http::Method::POST, "/zones"), 2, "the zone, and a conflict after two answers");
+        rig.stop().await;
+        rig.delete("Zone", &rig.zone).await;
+        rig.proxy.add(lost(2));
+        rig.start();
+        rig.until_gone("Zone", &rig.zone).await;
+        assert!(rig.contents().await.is_none());
+    }
+
     async fn readiness_notices_a_server_that_went_away_while_there_is_nothing_to_do(cluster) {
         let Some(mut rig) = Rig::new(cluster).await else { return };
         rig.stop().await;

@@ -96,6 +96,46 @@ async fn a_type_changed_in_an_outage_is_switched_when_the_server_is_back() {
     replica.stop().await;
 }
 
+/// `www A` is served and its object has its finalizer, but the process died before it could write the status. Then the type was changed, and
+/// the object was deleted.
+async fn retyped_before_its_status() -> Scene {
+    let scene = Scene::new().await;
+    scene.zone(json!({})).await;
+    let replica = scene.start_faulty(without_resync(), |resource, subresource, _| {
+        if (resource, subresource) == ("rrsets", "status") {
+            return signpost_sandbox::Fault::status(503, "ServiceUnavailable", "not now");
+        }
+        signpost_sandbox::Fault::None
+    });
+    scene.until_zone("Succeeded").await;
+    scene.create("www", "www", "A", "192.0.2.1").await;
+    scene.until_written("www").await;
+    replica.crash().await;
+    assert!(scene.status("www").await.applied.is_none());
+    let patch = json!({ "spec": { "type": "TXT", "records": ["\"x\""] } });
+    scene.sets.patch("www", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    scene.delete("www").await;
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_retyped_before_its_status_is_not_released_while_served() {
+    // The server cannot be asked, or it can and takes no change.
+    let outages: [fn(&Call) -> bool; 2] =
+        [|call: &Call| matches!(call, Call::Zone(_) | Call::Read(_)), |call: &Call| matches!(call, Call::Patch(..))];
+    for outage in outages {
+        let scene = retyped_before_its_status().await;
+        let down = scene.fault_while(outage, Fault::Before(timeout()));
+        let replica = scene.start(fast());
+        scene.until_set("www", "Failed").await;
+        assert_eq!(scene.served().unwrap(), [format!("www.{NAME}. A 192.0.2.1")]);
+        down.store(false, Ordering::SeqCst);
+        scene.until_gone("www").await;
+        assert_eq!(scene.served().unwrap(), Vec::<String>::new(), "its record is deleted first");
+        replica.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn record_sets_deleted_in_an_outage_leave_nothing_behind() {
     const COUNT: usize = 60;
