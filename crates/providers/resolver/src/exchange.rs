@@ -39,6 +39,11 @@ const CUT_OFF: &str =
 /// Why a truncated answer over UDP is not followed by one over TCP.
 const CLOSED: &str = "it is truncated, and the server closed the TCP connection without a whole one: the name may have more records than a message";
 
+/// Why there is no TCP connection after a truncated answer over UDP. Without the error of the network: the words are part of a status, and do not change
+/// from try to try.
+const NOT_OPEN: &str =
+    "it is truncated, and the server accepts no TCP connection for a whole one: allow TCP to its port";
+
 /// Asks a server, until the deadline.
 pub(crate) async fn exchange(
     server: SocketAddr,
@@ -99,15 +104,14 @@ fn read_datagram(octets: &[u8]) -> Option<Message> {
     truncated.then(|| Message::from_vec(&head).ok()).flatten()
 }
 
-/// Over TCP, after a truncated answer. A server that answers over UDP and closes the connection without an answer works: PowerDNS does so
+/// Over TCP, after a truncated answer. A server that answers over UDP works, also when it refuses, resets or closes the connection: PowerDNS closes it
 /// for a name with more records than a message.
 async fn stream(server: SocketAddr, question: &Message) -> Result<Message, Failure> {
-    let answer = framed(&mut TcpStream::connect(server).await?, question).await;
-    answer.map_err(|failure| match failure {
-        Failure::Network(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Failure::Unreadable(CLOSED.to_owned())
-        }
-        other => other,
+    let connection = TcpStream::connect(server).await;
+    let mut connection = connection.map_err(|_| Failure::Unreadable(NOT_OPEN.to_owned()))?;
+    framed(&mut connection, question).await.map_err(|failure| match failure {
+        Failure::Network(_) => Failure::Unreadable(CLOSED.to_owned()),
+        other @ (Failure::Timeout | Failure::Unreadable(_)) => other,
     })
 }
 

@@ -268,13 +268,19 @@ impl Resolvers {
         let addresses = join_all(hosts.map(|host| async move {
             let ask = |rtype| Box::pin(self.first_answer(resolver, &self.guide, host, rtype));
             let (four, six) = futures::future::join(ask(RecordType::A), ask(RecordType::Aaaa)).await;
+            let answered = four.is_ok() && six.is_ok();
             let values = [four, six].into_iter().flatten().flat_map(|answer| answer.values);
-            values.filter_map(|value| address(&value)).map(|ip| (ip, host.clone())).collect::<Vec<_>>()
+            let found = values.filter_map(|value| address(&value)).map(|ip| (ip, host.clone()));
+            (found.collect::<Vec<_>>(), answered)
         }))
         .await;
-        let found: BTreeMap<IpAddr, Fqdn> = addresses.into_iter().flatten().take(MOST_AUTHORITATIVE).collect();
+        let answered = addresses.iter().all(|(_, answered)| *answered);
+        let found = addresses.into_iter().flat_map(|(found, _)| found);
+        let found: BTreeMap<IpAddr, Fqdn> = found.take(MOST_AUTHORITATIVE).collect();
         if found.is_empty() {
-            return Err(missing(format!("the name servers of {zone} have no address")));
+            // Where everybody has answered there is none, so it is the zone that does not work.
+            let unknown = || missing(format!("the addresses of the name servers of {zone} are not known"));
+            return Err(if answered { self.no_name_server() } else { unknown() });
         }
         let mut known = self.authoritative.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() > MOST_REMEMBERED {
@@ -297,12 +303,14 @@ impl Resolvers {
     ) -> Vec<Result<Answer, LookupError>> {
         let asked = join_all(servers.iter().map(|server| self.ask(server, name, rtype))).await;
         if asked.iter().all(|result| result.as_ref().is_err_and(LookupError::is_outage)) {
-            return vec![Err(LookupError::Timeout {
-                server: "the name servers of the zone".into(),
-                after: self.deadline,
-            })];
+            return vec![Err(self.no_name_server())];
         }
         join_all(asked.into_iter().map(|result| self.followed(result, name, rtype))).await
+    }
+
+    /// The error of names in a zone without a name server that can be reached.
+    fn no_name_server(&self) -> LookupError {
+        LookupError::Timeout { server: "the name servers of the zone".into(), after: self.deadline }
     }
 
     /// An answer of a name server of the zone. Where it leads out of the zone, the guide continues.

@@ -56,6 +56,27 @@ type Datagrams = Arc<dyn Fn(&Message, usize) -> Vec<Vec<u8>> + Send + Sync>;
 
 /// A server on a loopback port. Returns its address and how many questions it got.
 async fn server(datagrams: Datagrams, streamed: Option<Datagrams>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (address, asked, listener) = over_udp(datagrams).await;
+    if let Some(streamed) = streamed {
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let length = stream.read_u16().await.unwrap();
+                let mut buffer = vec![0; usize::from(length)];
+                stream.read_exact(&mut buffer).await.unwrap();
+                for message in streamed(&Message::from_vec(&buffer).unwrap(), 0) {
+                    let length = u16::try_from(message.len()).unwrap();
+                    stream.write_all(&length.to_be_bytes()).await.unwrap();
+                    stream.write_all(&message).await.unwrap();
+                }
+            }
+        });
+    }
+    (address, asked)
+}
+
+/// The same over UDP only, with whoever listens for TCP on the same port.
+async fn over_udp(datagrams: Datagrams) -> (SocketAddr, Arc<AtomicUsize>, TcpListener) {
     let (listener, socket) = loop {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()).await {
@@ -75,22 +96,7 @@ async fn server(datagrams: Datagrams, streamed: Option<Datagrams>) -> (SocketAdd
             }
         }
     });
-    if let Some(streamed) = streamed {
-        tokio::spawn(async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let length = stream.read_u16().await.unwrap();
-                let mut buffer = vec![0; usize::from(length)];
-                stream.read_exact(&mut buffer).await.unwrap();
-                for message in streamed(&Message::from_vec(&buffer).unwrap(), 0) {
-                    let length = u16::try_from(message.len()).unwrap();
-                    stream.write_all(&length.to_be_bytes()).await.unwrap();
-                    stream.write_all(&message).await.unwrap();
-                }
-            }
-        });
-    }
-    (address, asked)
+    (address, asked, listener)
 }
 
 fn resolvers(address: SocketAddr, deadline: Duration) -> Resolvers {
@@ -276,6 +282,31 @@ async fn a_part_of_10_000_records_is_not_an_answer() {
     let error = ask(&resolvers(at, PATIENT), "www.example.org", RecordType::A).await.unwrap_err();
     assert!(matches!(error, LookupError::BadAnswer { .. }) && !error.is_outage(), "{error}");
     assert!(error.to_string().contains("more records than a message"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_tcp_works_although_its_answer_is_truncated() {
+    for resets in [false, true] {
+        let (at, _, listener) = over_udp(cut_off()).await;
+        if resets {
+            tokio::spawn(async move {
+                loop {
+                    // What arrived is not read, so the connection is reset.
+                    let (stream, _) = listener.accept().await.unwrap();
+                    stream.readable().await.unwrap();
+                }
+            });
+        } else {
+            drop(listener);
+        }
+        let resolvers = resolvers(at, PATIENT);
+        for _ in 0..8 {
+            let error = ask(&resolvers, "www.example.org", RecordType::A).await.unwrap_err();
+            assert!(matches!(error, LookupError::BadAnswer { .. }) && !error.is_outage(), "{error}");
+            assert!(error.to_string().contains("it is truncated"), "{error}");
+        }
+        assert_eq!(resolvers.health()[0].failure, None);
+    }
 }
 
 /// An answer of 4,000 records of one type, compressed: the data of the first one may be long, and that of the others is four octets.
@@ -538,6 +569,16 @@ fn guide() -> Datagrams {
     })
 }
 
+/// The same, and the host of the name server has no address; `silent` is without an answer for it.
+fn guide_without_address(silent: bool) -> Datagrams {
+    let guide = guide();
+    Arc::new(move |question, number| match question.queries[0].name.to_string().as_str() {
+        "ns.example.org." if silent => vec![],
+        "ns.example.org." => vec![answer(question, vec![]).to_vec().unwrap()],
+        _ => guide(question, number),
+    })
+}
+
 /// The name servers of zones, on this port.
 async fn of_zones(guide: SocketAddr, port: u16, text: &str) -> Vec<Result<Answer, LookupError>> {
     let resolvers = vec![Upstream::Server(guide), Upstream::Authoritative];
@@ -634,4 +675,23 @@ async fn a_zone_whose_name_servers_are_all_dead_is_no_outage_of_the_resolver() {
     let replies = of_zones(at, closed, "www.example.org").await;
     let [Err(error)] = &replies[..] else { panic!("{replies:?}") };
     assert!(matches!(error, LookupError::Timeout { .. }) && !error.is_outage(), "{error}");
+}
+
+#[tokio::test]
+async fn a_zone_whose_name_servers_have_no_address_is_a_timeout_of_its_names() {
+    let (at, _) = server(guide_without_address(false), None).await;
+    let replies = of_zones(at, at.port(), "www.example.org").await;
+    let [Err(error)] = &replies[..] else { panic!("{replies:?}") };
+    assert!(matches!(error, LookupError::Timeout { .. }) && !error.is_outage(), "{error}");
+}
+
+#[tokio::test]
+async fn name_servers_whose_addresses_nobody_tells_are_an_outage() {
+    let (at, _) = server(guide_without_address(true), None).await;
+    let resolvers = vec![Upstream::Server(at), Upstream::Authoritative];
+    let deadline = Duration::from_secs(2);
+    let options = Options { resolvers, deadline, authoritative_port: at.port(), ..Options::default() };
+    let replies = Resolvers::new(&options).lookup(&name("www.example.org"), RecordType::A).await;
+    let error = replies.iter().find_map(|reply| reply.result.as_ref().err()).unwrap();
+    assert!(matches!(error, LookupError::NoServer { .. }) && error.is_outage(), "{error}");
 }

@@ -12,6 +12,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use serde_json::{Value, json};
 use signpost_apis::{externaldns, istio, portal, powerdns, router};
 use signpost_dns::{Fqdn, Rdata, RecordType};
+use signpost_engine::metrics::Metrics;
 use signpost_engine::{Operator, OperatorOptions};
 use signpost_inventory::{Inventory, Stage, View};
 use signpost_provider_pangolin::{Domain, DomainId, DomainKind, MemoryPangolin, Site, SiteId, SiteKind};
@@ -238,6 +239,25 @@ async fn published_names_are_looked_up(client: &Client, here: Option<&str>, inve
     has("portal", "new.example.org", "sync").await;
 }
 
+/// Names, conflicts and lookups are counted. `www` and `new` are in sync, and `www` is wanted by two objects.
+async fn metrics_count_names_and_lookups(metrics: &Metrics) {
+    eventually("the metrics of names", PATIENCE, || async {
+        let text = metrics.encode();
+        let sum = |parts: &[&str]| -> f64 {
+            let lines = text.lines().filter(|line| parts.iter().all(|part| line.contains(part)));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+        };
+        let in_sync = sum(&["signpost_names{", "system=\"powerdns\"", "status=\"sync\"", "rtype=\"A\""]);
+        let conflicts = sum(&["signpost_name_conflicts "]);
+        let oldest = sum(&["signpost_name_check_oldest_timestamp_seconds "]);
+        let lookups = |result: &str| sum(&["signpost_portal_lookups_total{", "resolver=\"memory\"", result]);
+        let answered = lookups("\"NOERROR\"") >= 1.0 && lookups("\"NXDOMAIN\"") >= 1.0;
+        let counted = (1.5..2.5).contains(&in_sync) && (0.5..1.5).contains(&conflicts);
+        if counted && answered && oldest > 1.7e9 { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_system_projects_what_it_wants_published_and_refused() {
     let cluster = sandbox_cluster().await;
@@ -249,6 +269,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     let resolver = Arc::new(Memory::default());
     answers(&resolver, "www.example.org", "192.0.2.1");
     install_all(&mut operator, &namespace, resolver.clone(), &inventory);
+    let metrics = operator.metrics();
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(operator.run(stop));
@@ -297,6 +318,7 @@ async fn every_system_projects_what_it_wants_published_and_refused() {
     assert_eq!((conflict.name().unwrap().undotted(), served.as_deref()), ("www.example.org", Some("www")));
 
     published_names_are_looked_up(&client, here, &inventory, &resolver).await;
+    metrics_count_names_and_lookups(&metrics).await;
     let annotated = |mut more: Value| {
         more["pihole.io/register"] = json!("true");
         let mut body = ingress(("a", "b"), None, "photos.home.arpa");

@@ -33,27 +33,46 @@ use signpost_engine::{Identity, Index, ObjectId, Operator, Watch};
 use signpost_inventory::{Change, Inventory, Origin, Source, Stage, Subscription, Update, View};
 
 use self::attach::{Route, Served, istio_host};
-use self::read::{MOST, Named, Notes, named, of_endpoint, of_ingress, of_service, points};
+use self::read::{MOST, Named, Names, Notes, counting_targets, of_endpoint, of_ingress, of_service, points};
 use crate::NAME;
-use crate::index::{DnsFacts, Objects};
+use crate::index::{DnsFacts, Objects, least};
 use crate::plan::entries::{self, Group};
 
 /// Who publishes the objects that the router generates.
 const EXTERNAL_DNS: &str = "external-dns";
 
+/// Gateways of one VirtualService, and listeners of one Gateway, beyond this are left out. The Gateway API allows 64 listeners.
+const MOST_GATEWAYS: usize = 64;
+
+/// Hosts of an object, each once. Hosts beyond [`MOST`] are left out.
+#[derive(Clone, Debug, Default)]
+struct Hosts {
+    hosts: Vec<String>,
+    omitted: usize,
+}
+
+impl Hosts {
+    fn new<'a>(all: impl Iterator<Item = &'a String>) -> Self {
+        let mut seen = BTreeSet::new();
+        let distinct: Vec<&String> = all.filter(|host| seen.insert(*host)).collect();
+        let omitted = distinct.len().saturating_sub(MOST);
+        Self { hosts: distinct.into_iter().take(MOST).cloned().collect(), omitted }
+    }
+}
+
 /// The content of an object, as far as it names hosts.
 #[derive(Clone, Debug)]
 enum Content {
     /// They are all in the object.
-    Names(Vec<Named>),
+    Names(Names),
     /// A Gateway of the Gateway API: listeners and addresses. It names nothing by itself.
     Gateway(Vec<Listener>, Vec<String>),
     /// A route to Gateways.
     Route(Route),
     /// An Istio Gateway: hosts, the same to compare others with, and the labels that it selects.
-    IstioGateway(Vec<String>, Arc<Served>, BTreeMap<String, String>),
+    IstioGateway(Hosts, Arc<Served>, BTreeMap<String, String>),
     /// A VirtualService: hosts and Gateways, as namespace and name.
-    VirtualService(Vec<String>, Vec<(String, String)>),
+    VirtualService(Hosts, BTreeSet<(String, String)>),
 }
 
 #[derive(Clone, Debug)]
@@ -108,7 +127,7 @@ struct State {
     /// The labels of namespaces.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// The objects that name a host, and the hosts of each.
-    by_name: BTreeMap<Fqdn, BTreeSet<Arc<ObjectId>>>,
+    by_name: BTreeSet<(Fqdn, Arc<ObjectId>)>,
     named: BTreeMap<Arc<ObjectId>, Vec<Fqdn>>,
     /// The objects that refer to an object: routes to Gateways, VirtualServices to Istio Gateways, and these to an Ingress.
     referring: BTreeMap<ObjectId, BTreeSet<Arc<ObjectId>>>,
@@ -166,7 +185,7 @@ impl Discovery {
                         Change::Added(view) | Change::Modified(view) | Change::Removed(view) => view,
                     });
                     let others = views.filter(|view| view.owner().system != NAME);
-                    others.filter_map(|view| state.by_name.get(view.name())).flatten().cloned().collect()
+                    others.flat_map(|view| state.naming(view.name())).cloned().collect()
                 }
             };
             for id in concerned {
@@ -239,20 +258,15 @@ impl Discovery {
     fn show(&self, id: &Arc<ObjectId>) {
         let mut state = self.lock();
         let found = state.found.get(id).filter(|found| !state.is_older(found)).cloned();
-        let mut names =
+        let Names { all: mut names, mut omitted, .. } =
             found.as_ref().filter(|found| !found.notes.ignored).map(|found| state.names(found)).unwrap_or_default();
         let parsed = |named: &Named| Fqdn::parse(named.host.trim()).ok();
         for name in state.named.remove(id).unwrap_or_default() {
-            if let Some(ids) = state.by_name.get_mut(&name) {
-                ids.remove(id);
-                if ids.is_empty() {
-                    state.by_name.remove(&name);
-                }
-            }
+            state.by_name.remove(&(name, id.clone()));
         }
         let hosts: Vec<Fqdn> = names.iter().filter_map(parsed).collect();
         for name in &hosts {
-            state.by_name.entry(name.clone()).or_default().insert(id.clone());
+            state.by_name.insert((name.clone(), id.clone()));
         }
         if !hosts.is_empty() {
             state.named.insert(id.clone(), hosts);
@@ -269,7 +283,7 @@ impl Discovery {
         let component = asked.unwrap_or_default();
         // An entry that is not a name is kept: it is reported.
         names.retain(|named| parsed(named).is_none_or(|name| !snapshot.get(&name).any(published)));
-        let omitted = names.len().saturating_sub(MOST);
+        omitted += names.len().saturating_sub(MOST);
         names.truncate(MOST);
         // With the lock held: the newest names of an object are also the last ones that are passed on.
         let is_shown = |found: &Found| {
@@ -302,7 +316,7 @@ fn facts(notes: &Notes, names: Vec<Named>, component: BTreeMap<String, String>) 
     let entry = |Named { host, rtype, targets, how }: Named| DnsEntry {
         fqdn: host,
         record_type: rtype,
-        targets,
+        targets: targets.to_vec(),
         match_: Some(how),
         ..DnsEntry::default()
     };
@@ -331,6 +345,13 @@ fn selects(gateway: &BTreeMap<String, String>, service: &BTreeMap<String, String
 }
 
 impl State {
+    /// The objects that name a host.
+    fn naming(&self, host: &Fqdn) -> impl Iterator<Item = &Arc<ObjectId>> {
+        let from = (host.clone(), least());
+        let named = self.by_name.range(from..).take_while(move |(name, _)| name == host);
+        named.map(|(_, id)| id)
+    }
+
     fn insert(&mut self, found: Found) {
         let id = found.identity.id.clone();
         self.remove(&id);
@@ -358,15 +379,15 @@ impl State {
     }
 
     /// The names of an object, together with the objects that it refers to.
-    fn names(&self, found: &Found) -> Vec<Named> {
+    fn names(&self, found: &Found) -> Names {
         let notes = &found.notes;
         match &found.content {
             Content::Names(names) => names.clone(),
-            Content::Gateway(..) => Vec::new(),
+            Content::Gateway(..) => Names::default(),
             Content::Route(route) => self.names_of_route(found, route),
             Content::IstioGateway(hosts, ..) => {
-                let hosts = notes.hosts(hosts.iter().map(|host| istio_host(host)));
-                named(&hosts, &self.istio_targets(found))
+                let defined = hosts.hosts.iter().map(|host| istio_host(host));
+                notes.names(defined, hosts.omitted, &self.istio_targets(found))
             }
             Content::VirtualService(hosts, gateways) => {
                 let gateways: Vec<(&Found, &Served)> = gateways
@@ -381,14 +402,18 @@ impl State {
                         }
                     })
                     .collect();
-                // A host counts where a Gateway serves it; without any, it is a name inside the mesh.
+                // A host counts where a Gateway serves it; without any, it is a name inside the mesh. Each is compared with each Gateway, so there are
+                // fewer hosts where there are many Gateways.
+                let most = MOST / gateways.len().max(1);
                 let serves = |host: &&str| gateways.iter().any(|(_, served)| served.accepts(host));
-                let defined = hosts.iter().map(String::as_str).filter(|host| !notes.targets.is_empty() || serves(host));
+                let compared = hosts.hosts.iter().take(most).map(String::as_str);
+                let defined = compared.filter(|host| !notes.targets.is_empty() || serves(host));
                 let mut own: Vec<String> =
                     gateways.iter().flat_map(|(gateway, _)| self.istio_targets(gateway)).collect();
                 own.sort();
                 own.dedup();
-                named(&notes.hosts(defined), &notes.targets(own))
+                let omitted = hosts.omitted + hosts.hosts.len().saturating_sub(most);
+                notes.names(defined, omitted, &notes.targets(own))
             }
         }
     }
@@ -398,21 +423,33 @@ impl State {
         found.newer().is_some_and(|newer| self.found.contains_key(&newer))
     }
 
-    fn names_of_route(&self, found: &Found, route: &Route) -> Vec<Named> {
+    fn names_of_route(&self, found: &Found, route: &Route) -> Names {
         let nothing = BTreeMap::new();
         let labels = self.namespaces.get(&route.namespace).unwrap_or(&nothing);
-        let mut by_host: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut by_host: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut targets: Vec<Vec<String>> = Vec::new();
         let gateways: BTreeSet<(&str, &str)> = route.gateways().collect();
         for (namespace, name) in gateways {
             let Some(gateway) = self.found.get(&ObjectId::new::<Gateway>(Some(namespace), name)) else { continue };
             let Content::Gateway(listeners, addresses) = &gateway.content else { continue };
             let Some(defined) = route.hosts_at((namespace, name), listeners, labels) else { continue };
             for host in found.notes.hosts(defined.iter().map(String::as_str)) {
-                by_host.entry(host).or_default().extend(gateway.notes.targets(addresses.clone()));
+                by_host.entry(host).or_default().push(targets.len());
             }
+            targets.push(gateway.notes.targets(addresses.clone()));
         }
-        let of = |(host, targets): (String, BTreeSet<String>)| named(&[host], &targets.into_iter().collect::<Vec<_>>());
-        by_host.into_iter().flat_map(of).collect()
+        // Hosts at the same Gateways have the same targets.
+        let mut by_gateways: BTreeMap<Vec<usize>, Vec<String>> = BTreeMap::new();
+        for (host, gateways) in by_host {
+            by_gateways.entry(gateways).or_default().push(host);
+        }
+        let mut names = Names::default();
+        for (gateways, hosts) in by_gateways {
+            let reached = gateways.iter().filter_map(|number| targets.get(*number)).flatten();
+            let reached: BTreeSet<&String> = reached.collect();
+            names.add(&hosts, &reached.into_iter().cloned().collect::<Vec<_>>());
+        }
+        names
     }
 
     /// Where an Istio Gateway is reached: as annotated, at an Ingress, or at the Services that it selects.
@@ -422,7 +459,7 @@ impl State {
             self.ingresses.get(&(namespace.to_owned(), name.to_owned())).cloned().unwrap_or_default()
         } else {
             let selected = self.balancers.values().filter(|(of, _)| selects(selector, of));
-            selected.flat_map(|(_, points)| points.iter().cloned()).collect()
+            counting_targets(selected.flat_map(|(_, points)| points.iter().cloned()))
         };
         gateway.notes.targets(own)
     }
@@ -463,7 +500,8 @@ found!(DnsEndpoint, |object, notes| {
 found!(Gateway, |object, notes| {
     let _ = &notes;
     let addresses = object.status.addresses.iter().map(|address| address.value.clone());
-    Content::Gateway(object.spec.listeners.clone(), addresses.filter(|value| !value.is_empty()).collect())
+    let addresses = counting_targets(addresses.filter(|value| !value.is_empty()));
+    Content::Gateway(object.spec.listeners.iter().take(MOST_GATEWAYS).cloned().collect(), addresses)
 });
 route!(HttpRoute, "HTTPRoute");
 route!(GrpcRoute, "GRPCRoute");
@@ -471,18 +509,21 @@ route!(TlsRoute, "TLSRoute");
 route!(TlsRouteAlpha, "TLSRoute");
 found!(IstioGateway, |object, notes| {
     let _ = &notes;
-    let hosts: Vec<String> = object.spec.servers.iter().flat_map(|server| server.hosts.iter().cloned()).collect();
-    let served = Served::new(hosts.iter().map(|host| istio_host(host)));
+    let hosts = Hosts::new(object.spec.servers.iter().flat_map(|server| &server.hosts));
+    let served = Served::new(hosts.hosts.iter().map(|host| istio_host(host)));
     Content::IstioGateway(hosts, Arc::new(served), object.spec.selector.clone())
 });
 found!(VirtualService, |object, notes| {
     let _ = &notes;
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    let gateways = object.spec.gateways.iter().filter(|name| *name != "mesh").map(|name| {
+    let mut gateways = BTreeSet::new();
+    for name in object.spec.gateways.iter().filter(|name| *name != "mesh") {
         let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
-        (namespace.to_owned(), name.to_owned())
-    });
-    Content::VirtualService(object.spec.hosts.clone(), gateways.collect())
+        if gateways.len() < MOST_GATEWAYS {
+            gateways.insert((namespace.to_owned(), name.to_owned()));
+        }
+    }
+    Content::VirtualService(Hosts::new(object.spec.hosts.iter()), gateways)
 });
 
 impl Index<Ingress> for Discovery {
@@ -490,7 +531,13 @@ impl Index<Ingress> for Discovery {
         let notes = Notes::of(&object.metadata);
         let identity = Identity::of(object);
         let place = (object.metadata.namespace.clone().unwrap_or_default(), identity.id.name.clone());
-        self.lock().ingresses.insert(place, points(&object.status.load_balancer));
+        // Only those with an address: that is what an Istio Gateway takes from an Ingress.
+        let points = points(&object.status.load_balancer);
+        if points.is_empty() {
+            self.lock().ingresses.remove(&place);
+        } else {
+            self.lock().ingresses.insert(place, points);
+        }
         let names = of_ingress(object, &notes);
         self.put(identity, notes, Content::Names(names));
     }

@@ -27,6 +27,7 @@ use crate::plan::{Checked, Verdicts};
 use crate::report::Decision;
 
 pub use known::Known;
+pub(crate) use known::least;
 use known::{Facts, Table};
 
 /// The subject of a pass.
@@ -378,9 +379,8 @@ impl Objects {
         if !known.identity.asks_the_same(&decision.identity) {
             return None;
         }
-        let id = decision.identity.id.clone();
-        known.decided = Some(Arc::new(decision));
-        Some(id)
+        known.decided = Some(Arc::new(decision.status));
+        Some(known.identity.id.clone())
     }
 
     fn touch(&self, id: &Arc<ObjectId>) {

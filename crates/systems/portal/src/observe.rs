@@ -121,6 +121,8 @@ fn types_of<T>(asked: &[((Fqdn, RecordType), T)], names: &BTreeSet<Fqdn>) -> BTr
 /// The published names of an owner of another system, and what the resolvers answer for those that are due.
 async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> ObservedNames {
     let views = system.inventory.views(owner);
+    // As they are before the lookups: a result for an object that is edited meanwhile is dropped.
+    let records = if system.pace.verify { served::records(&system.objects, &views) } else { Vec::new() };
     let mut verdicts = memory.verdicts.unwrap_or_default();
     let shown: Vec<Arc<View>> = views.iter().filter(|view| is_looked_up(system, view)).cloned().collect();
     let (names, servers) = published(system, &shown);
@@ -135,7 +137,6 @@ async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> 
     let asked = questions_of(&due, &names, &servers);
     let LookedUp { answers, unfinished, left } = look_up(system, &due, asked).await;
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
-    let records = if system.pace.verify { served::records(&system.objects, &views) } else { Vec::new() };
     let (owner, outages) = (owner.clone(), memory.outages);
     ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, unfinished, left, pauses }
 }

@@ -86,7 +86,7 @@ pub struct Memory {
     /// What was reported in events.
     pub noticed: Notices,
     /// The last visit of a remote portal.
-    pub visit: Option<Visit>,
+    pub visit: Option<Box<Visit>>,
 }
 
 /// The times between lookups.
@@ -276,8 +276,14 @@ pub fn due<'a, T>(
         let next = next(wanted)?;
         Some((!changed && is_slow(wanted), !changed, next))
     };
-    let mut due: Vec<((bool, bool, Timestamp), &Wanted, T)> =
-        names.filter_map(|(wanted, with)| Some((place(wanted)?, wanted, with))).collect();
+    // An entry of several groups is looked up once.
+    let mut seen = BTreeSet::new();
+    let first = |(wanted, with): (&'a Wanted, T)| {
+        let is_new = seen.insert(wanted.subject_ref()?);
+        let place = if is_new { place(wanted)? } else { return None };
+        Some((place, wanted, with))
+    };
+    let mut due: Vec<((bool, bool, Timestamp), &Wanted, T)> = names.filter_map(first).collect();
     due.sort_by_key(|(place, ..)| *place);
     due.into_iter().map(|(_, wanted, with)| (wanted, with)).collect()
 }
@@ -402,7 +408,9 @@ fn judge_all(
     now: Timestamp,
 ) -> JudgedAll {
     let (mut verdicts, mut turns, mut outages) = (Verdicts::new(), Vec::new(), Outages::new());
-    for wanted in names {
+    // An entry of several groups has one verdict, and one event.
+    let mut seen = BTreeSet::new();
+    for wanted in names.iter().filter(|wanted| wanted.subject_ref().is_some_and(|subject| seen.insert(subject))) {
         let (Some(subject), Ok(question)) = (wanted.subject(), &wanted.question) else { continue };
         let last = before.get(&subject);
         let (verdict, outage) = match looked_up.judge(&subject, question) {
@@ -434,7 +442,6 @@ fn judge_all(
             verdicts.extend(last.map(|last| (subject, Checked { next, from, ..last.clone() })));
         }
     }
-    turns.dedup();
     JudgedAll { verdicts, turns, outages }
 }
 
@@ -487,7 +494,9 @@ fn notices(facts: &DnsFacts, shown_by: Option<&str>) -> Notices {
         let note = format!("{} names are not looked up; the first is {name:?}: {why}", bad.len() + more);
         notices.insert(SyncReason::InvalidEntry.as_str(), note);
     } else if more > 0 {
-        let note = format!("{more} names are not shown; an object may have {MOST_NAMES}. Use more objects");
+        let note = format!(
+            "{more} names are not shown; an object may have {MOST_NAMES}, and as many targets of all names. Use more objects"
+        );
         notices.insert(SyncReason::InvalidEntry.as_str(), note);
     }
     notices

@@ -2,6 +2,7 @@
 
 mod component;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,9 +21,10 @@ use signpost_planning::{Reason, Refusal};
 use crate::PortalSystem;
 use crate::apply::ApplyResult;
 use crate::index::Known;
+use crate::plan::entries::{Group, Wanted};
 use crate::plan::judge::Verdict;
 use crate::plan::remote::RemotePlan;
-use crate::plan::{Checked, DnsPlan, MainPortal, Memory, NamesPlan, Notices, Outage, Plan, Turn, invalid};
+use crate::plan::{Checked, DnsPlan, MainPortal, Memory, NamesPlan, Notices, Outage, Plan, Turn, Verdicts, invalid};
 
 /// An object of this size is accepted by every API server. The spec and the metadata are part of it.
 const MOST_BYTES: usize = 1_200_000;
@@ -46,21 +48,62 @@ const TURN: Duration = Duration::from_secs(1);
 /// A check within this time is not replaced by the retry of a failed write.
 const SOON: Duration = Duration::from_secs(10);
 
+/// The fields of a status but its conditions.
+#[derive(Clone, Debug)]
+pub enum Fields {
+    /// There are none.
+    Nothing,
+    /// As JSON text, which is a fraction of the size of its values.
+    Text(Box<str>),
+    /// The names of a DNS object, of which there may be 10,000. They are shared with whoever else has them, and become JSON when they are written.
+    Names(Box<NamesStatus>),
+}
+
+/// The names of a DNS object and their verdicts.
+#[derive(Clone, Debug)]
+pub struct NamesStatus {
+    groups: Arc<Vec<Group>>,
+    verdicts: Arc<Verdicts>,
+    /// The size of the spec as JSON.
+    size: usize,
+    generation: i64,
+    /// When they were judged.
+    at: Timestamp,
+}
+
 /// The status of an object, without the times of its conditions.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// Which object, as it was judged.
     pub identity: Identity,
-    /// The fields but the conditions, as JSON text: it is a fraction of the size of its values, and there may be 10,000 names.
-    pub fields: Box<str>,
+    /// The status.
+    pub status: DecidedStatus,
+}
+
+/// The status that was decided for an object, without the times of its conditions.
+#[derive(Clone, Debug)]
+pub struct DecidedStatus {
+    /// The fields but the conditions.
+    pub fields: Fields,
     /// The conditions: type, status, reason, message.
     pub conditions: Vec<(&'static str, bool, &'static str, String)>,
     /// What the object is refused for.
     pub refusal: Option<Refusal>,
 }
 
-fn text(fields: &Value) -> Box<str> {
-    fields.to_string().into()
+fn text(fields: &Value) -> Fields {
+    Fields::Text(fields.to_string().into())
+}
+
+impl Fields {
+    /// As JSON. `None` where the text is not JSON, which does not happen.
+    pub(crate) fn json(&self) -> Option<Value> {
+        match self {
+            Self::Nothing => Some(json!({})),
+            Self::Text(text) => serde_json::from_str(text).ok(),
+            Self::Names(names) => Some(names.json().0),
+        }
+    }
 }
 
 /// The writes for an object.
@@ -72,7 +115,7 @@ pub(crate) fn wanted(known: &Known, now: Timestamp) -> Option<WantedState> {
     for (type_, status, reason, message) in &decided.conditions {
         conditions::set(&mut list, conditions::condition(type_, *status, reason, message.clone(), generation, now));
     }
-    let mut status: Value = serde_json::from_str(&decided.fields).ok()?;
+    let mut status = decided.fields.json()?;
     let owner = if known.is_record() { SERVED_OWNER } else { "" };
     // Nothing is applied where nothing is left to report.
     if !list.is_empty() || owner.is_empty() {
@@ -168,7 +211,8 @@ fn served(identity: Identity, verdict: Option<Verdict>) -> Decision {
         };
         (SERVED, verdict.status == SyncStatus::Sync, verdict.reason.as_str(), message)
     });
-    Decision { identity, fields: "{}".into(), conditions: condition.into_iter().collect(), refusal: None }
+    let conditions = condition.into_iter().collect();
+    Decision { identity, status: DecidedStatus { fields: Fields::Nothing, conditions, refusal: None } }
 }
 
 fn status_only(decision: Decision, outcome: Outcome<()>) -> Report<PortalSystem> {
@@ -198,53 +242,76 @@ fn report_dns(plan: DnsPlan, component_error: Option<String>, now: Timestamp) ->
 }
 
 fn dns_status(plan: &DnsPlan, component_error: Option<String>, now: Timestamp) -> Decision {
-    let (mut groups, mut counts) = (Vec::new(), Counts::default());
-    for group in plan.facts.groups.iter() {
-        let mut fqdns = Vec::with_capacity(group.names.len());
-        for wanted in group.names.iter() {
-            let checked = match &wanted.question {
-                Ok(_) => wanted.subject().and_then(|subject| plan.verdicts.get(&subject).cloned()),
-                Err(wrong) => {
-                    Some(Checked { verdict: invalid(&wrong.why), at: now, next: now, from: now, failures: 0 })
-                }
-            };
-            counts.add(checked.as_ref());
-            let rtype = wanted.question.as_ref().ok().and_then(|question| question.rtype);
-            let verdict = checked.as_ref().map(|checked| &checked.verdict);
-            // After a restart, it tells whether the result is kept beside resolvers that do not work.
-            let broken = verdict.filter(|verdict| verdict.status != SyncStatus::Sync);
-            fqdns.push(FqdnStatus {
-                fqdn: wanted.shown.clone(),
-                description: wanted.description.as_deref().map(str::to_owned),
-                record_type: rtype.map(|rtype| rtype.as_str().to_owned()),
-                targets: wanted.targets.iter().map(str::to_owned).collect(),
-                sync_status: verdict.map(|verdict| verdict.status.as_str().to_owned()),
-                reason: verdict.map(|verdict| verdict.reason.as_str().to_owned()),
-                observed: verdict.iter().flat_map(|verdict| verdict.observed.iter()).map(str::to_owned).collect(),
-                resolver: broken.and_then(|verdict| verdict.resolver.as_deref().map(str::to_owned)),
-                last_seen: Some(whole_seconds(now)),
-                checked_at: checked.as_ref().map(|checked| whole_seconds(checked.at)),
-                origin_ref: None,
-            });
-        }
-        let (name, description) = (group.name.to_string(), group.description.clone());
-        groups.push(FqdnGroupStatus { name, description, source: "manual".into(), fqdns });
-    }
-    let omitted = fit(&mut groups, room(plan.facts.size));
-    let mut fields = json!({
-        "groups": groups,
-        "total": counts.total,
-        "sync": counts.sync,
-        "broken": counts.broken,
-        "lastReconcileTime": whole_seconds(now),
-        "observedGeneration": plan.identity.generation,
-    });
-    if omitted > 0 {
-        fields["omitted"] = json!(omitted);
-    }
+    let names = NamesStatus {
+        groups: plan.facts.groups.clone(),
+        verdicts: plan.verdicts.clone(),
+        size: plan.facts.size,
+        generation: plan.identity.generation,
+        at: now,
+    };
+    let (_, counts, omitted) = names.json();
     let conditions = dns_conditions(plan, &counts, omitted, component_error);
     let refusal = refusal_of(&conditions);
-    Decision { identity: plan.identity.clone(), fields: text(&fields), conditions, refusal }
+    let fields = Fields::Names(Box::new(names));
+    Decision { identity: plan.identity.clone(), status: DecidedStatus { fields, conditions, refusal } }
+}
+
+impl NamesStatus {
+    /// As JSON, with the counts, and how many names do not fit into the object.
+    fn json(&self) -> (Value, Counts, usize) {
+        let (mut groups, mut counts) = (Vec::new(), Counts::default());
+        for group in self.groups.iter() {
+            let mut fqdns = Vec::with_capacity(group.names.len());
+            for wanted in group.names.iter() {
+                let checked = self.checked(wanted);
+                counts.add(checked.as_ref());
+                fqdns.push(self.fqdn(wanted, checked.as_ref()));
+            }
+            let (name, description) = (group.name.to_string(), group.description.clone());
+            groups.push(FqdnGroupStatus { name, description, source: "manual".into(), fqdns });
+        }
+        let omitted = fit(&mut groups, room(self.size));
+        let mut fields = json!({
+            "groups": groups,
+            "total": counts.total,
+            "sync": counts.sync,
+            "broken": counts.broken,
+            "lastReconcileTime": whole_seconds(self.at),
+            "observedGeneration": self.generation,
+        });
+        if omitted > 0 {
+            fields["omitted"] = json!(omitted);
+        }
+        (fields, counts, omitted)
+    }
+
+    fn checked(&self, wanted: &Wanted) -> Option<Checked> {
+        let at = self.at;
+        match &wanted.question {
+            Ok(_) => wanted.subject().and_then(|subject| self.verdicts.get(&subject).cloned()),
+            Err(wrong) => Some(Checked { verdict: invalid(&wrong.why), at, next: at, from: at, failures: 0 }),
+        }
+    }
+
+    fn fqdn(&self, wanted: &Wanted, checked: Option<&Checked>) -> FqdnStatus {
+        let rtype = wanted.question.as_ref().ok().and_then(|question| question.rtype);
+        let verdict = checked.map(|checked| &checked.verdict);
+        // After a restart, it tells whether the result is kept beside resolvers that do not work.
+        let broken = verdict.filter(|verdict| verdict.status != SyncStatus::Sync);
+        FqdnStatus {
+            fqdn: wanted.shown.clone(),
+            description: wanted.description.as_deref().map(str::to_owned),
+            record_type: rtype.map(|rtype| rtype.as_str().to_owned()),
+            targets: wanted.targets.iter().map(str::to_owned).collect(),
+            sync_status: verdict.map(|verdict| verdict.status.as_str().to_owned()),
+            reason: verdict.map(|verdict| verdict.reason.as_str().to_owned()),
+            observed: verdict.iter().flat_map(|verdict| verdict.observed.iter()).map(str::to_owned).collect(),
+            resolver: broken.and_then(|verdict| verdict.resolver.as_deref().map(str::to_owned)),
+            last_seen: Some(whole_seconds(self.at)),
+            checked_at: checked.map(|checked| whole_seconds(checked.at)),
+            origin_ref: None,
+        }
+    }
 }
 
 /// The refusal of an object whose portal does not exist.
@@ -413,7 +480,8 @@ fn portal(identity: Identity, error: Option<&ChildError>) -> Decision {
         None => ("Ready", true, "PortalConfigured", String::new()),
         Some(refusal) => ("Ready", false, refusal.reason.as_str(), refusal.message.clone()),
     };
-    Decision { identity, fields: text(&json!({ "ready": refusal.is_none() })), conditions: vec![ready], refusal }
+    let fields = text(&json!({ "ready": refusal.is_none() }));
+    Decision { identity, status: DecidedStatus { fields, conditions: vec![ready], refusal } }
 }
 
 /// A portal of another cluster, and the DNS objects with its names. After a failure the names stay, and `Ready` is false on all of them.
@@ -448,12 +516,12 @@ fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Rep
         None => ("DNSSynced", true, "DNSSyncSuccess", ready.3.clone()),
         Some(_) => ("DNSSynced", false, "DNSSyncFailed", ready.3.clone()),
     });
-    let mut statuses = vec![Decision {
-        identity,
+    let status = DecidedStatus {
         fields: text(&json!({ "ready": refusal.is_none(), "remoteSync": sync })),
         conditions: [Some(ready), synced].into_iter().flatten().collect(),
         refusal: refusal.clone(),
-    }];
+    };
+    let mut statuses = vec![Decision { identity, status }];
     for (identity, groups, counts, omitted) in parts {
         let mut fields = json!({
             "groups": groups, "total": counts.total, "sync": counts.sync, "broken": counts.broken,
@@ -463,9 +531,10 @@ fn report_remote(plan: RemotePlan, error: Option<String>, now: Timestamp) -> Rep
             fields["omitted"] = json!(omitted);
         }
         let ready = condition(&counts, omitted, "the names of the last visit are kept: ");
-        statuses.push(Decision { identity, fields: text(&fields), conditions: vec![ready], refusal: None });
+        let status = DecidedStatus { fields: text(&fields), conditions: vec![ready], refusal: None };
+        statuses.push(Decision { identity, status });
     }
-    let memory = Some(Memory { visit: Some(visit), ..Memory::default() });
+    let memory = Some(Memory { visit: Some(Box::new(visit)), ..Memory::default() });
     Report { memory, statuses, ..Report::new(outcome(Some(next), now)) }
 }
 
@@ -491,7 +560,7 @@ mod tests {
             let verdict = Verdict::new(status, SyncReason::Mismatch, observed.iter().collect());
             let verdict = Verdict { resolver: Some(resolver.into()), ..verdict };
             let decision = served(Identity::own_deployment("a", "b"), Some(verdict));
-            let (type_, status, reason, message) = decision.conditions.into_iter().next().unwrap();
+            let (type_, status, reason, message) = decision.status.conditions.into_iter().next().unwrap();
             let condition = conditions::condition(type_, status, reason, message, None, Timestamp::UNIX_EPOCH);
             resolver_of(&condition).map(str::to_owned)
         };

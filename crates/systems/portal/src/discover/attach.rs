@@ -9,6 +9,9 @@ use std::ops::Bound;
 
 use signpost_apis::gatewayapi::{GROUP, Listener, ParentRef, RouteSpec, RouteStatus};
 
+/// Host names and parents of one route beyond this are left out. The Gateway API allows 16 and 32.
+const MOST: usize = 64;
+
 /// A route of the Gateway API.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Route {
@@ -34,8 +37,10 @@ impl Route {
             let mut conditions = reported.flat_map(|reported| &reported.conditions);
             conditions.any(|condition| condition.type_ == "Accepted" && condition.status == "True")
         };
-        let parents = spec.parent_refs.iter().filter(gateway).map(|parent| (parent.clone(), accepted(parent)));
-        Self { kind, namespace: namespace.to_owned(), hostnames: spec.hostnames.clone(), parents: parents.collect() }
+        let parents = spec.parent_refs.iter().filter(gateway).take(MOST);
+        let parents = parents.map(|parent| (parent.clone(), accepted(parent))).collect();
+        let hostnames = spec.hostnames.iter().take(MOST).cloned().collect();
+        Self { kind, namespace: namespace.to_owned(), hostnames, parents }
     }
 
     /// The Gateways that it names, as namespace and name.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use signpost_apis::externaldns::DnsEndpoint;
@@ -26,6 +27,8 @@ pub(crate) const DEFAULT_GROUP: &str = "Services";
 
 /// Names and values of one object beyond this are left out, which is reported.
 pub(crate) const MOST: usize = 10_000;
+/// Targets of one name beyond this are left out; one of the others is enough then. Of longer lists one more is kept, which shows that they are longer.
+const MOST_TARGETS: usize = 100;
 /// Groups of one object beyond this are left out.
 const MOST_GROUPS: usize = 32;
 /// The label of objects that `router` generates: their names are known from the routes.
@@ -63,21 +66,20 @@ impl Notes {
     pub(crate) fn of(meta: &ObjectMeta) -> Self {
         let plain = |key: &str| meta.annotations.as_ref()?.get(key).map(|text| text.trim()).filter(|t| !t.is_empty());
         let given = |name: &str| PREFIXES.iter().find_map(|prefix| plain(&format!("{prefix}{name}")));
-        let list = |text: Option<&str>| -> Vec<String> {
+        let list = |text: Option<&str>, most: usize| -> Vec<String> {
             let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
-            parts.filter(|part| !part.is_empty()).take(MOST).map(str::to_owned).collect()
+            parts.filter(|part| !part.is_empty()).take(most).map(str::to_owned).collect()
         };
         let from = given("ingress-hostname-source").or_else(|| given("gateway-hostname-source"));
         let other_controller = given("controller").is_some_and(|controller| controller != "dns-controller");
-        let mut groups = list(plain(GROUPS));
-        groups.truncate(MOST_GROUPS);
+        let mut groups = list(plain(GROUPS), MOST_GROUPS);
         if groups.is_empty() {
             groups.push(DEFAULT_GROUP.to_owned());
         }
         Self {
-            hosts: list(given("hostname")),
-            internal: list(given("internal-hostname")),
-            targets: list(given("target")),
+            hosts: list(given("hostname"), MOST),
+            internal: list(given("internal-hostname"), MOST),
+            targets: list(given("target"), MOST_TARGETS + 1),
             hosts_from: match from {
                 Some("defined-hosts-only") => (true, false),
                 Some("annotation-only") => (false, true),
@@ -112,6 +114,18 @@ impl Notes {
         named.map(str::to_owned).collect()
     }
 
+    /// The names of an object that defines these hosts and has these targets. Defined hosts that were left out before are counted.
+    pub(crate) fn names<'a>(
+        &'a self,
+        defined: impl Iterator<Item = &'a str>,
+        omitted: usize,
+        targets: &[String],
+    ) -> Names {
+        let mut names = named(&self.hosts(defined), targets);
+        names.omitted += if self.hosts_from.0 { omitted } else { 0 };
+        names
+    }
+
     /// The targets of an object that has these of its own.
     pub(crate) fn targets(&self, own: Vec<String>) -> Vec<String> {
         if self.targets.is_empty() { own } else { self.targets.clone() }
@@ -131,37 +145,61 @@ pub(crate) struct Named {
     pub(crate) host: String,
     /// `None` where the type follows from the values.
     pub(crate) rtype: Option<String>,
-    pub(crate) targets: Vec<String>,
+    /// Names of one object share them.
+    pub(crate) targets: Arc<[String]>,
     /// How the answer is compared with the targets.
     pub(crate) how: TargetMatch,
 }
 
-/// Hosts that all have these targets: addresses by family, and the addresses of host names. A provider may answer for a host name with
-/// addresses instead of a CNAME record, so any type will do there.
-pub(crate) fn named(hosts: &[String], targets: &[String]) -> Vec<Named> {
-    let is = |wanted: fn(&IpAddr) -> bool| -> Vec<String> {
-        targets.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| wanted(&ip))).cloned().collect()
-    };
-    let (v4, v6) = (is(IpAddr::is_ipv4), is(IpAddr::is_ipv6));
-    let hostnames: Vec<String> = targets.iter().filter(|text| text.parse::<IpAddr>().is_err()).cloned().collect();
-    let mut sets: Vec<(Option<&str>, Vec<String>)> = Vec::new();
-    if !hostnames.is_empty() || v4.is_empty() && v6.is_empty() {
-        // Mixed with addresses, the answer has all of them.
-        sets.push((None, targets.to_vec()));
-    } else {
-        sets.extend((!v4.is_empty()).then_some((Some("A"), v4)));
-        sets.extend((!v6.is_empty()).then_some((Some("AAAA"), v6)));
-    }
-    let each = |host: &String| {
-        let named = |(rtype, targets): &(Option<&str>, Vec<String>)| Named {
-            host: host.clone(),
-            rtype: rtype.map(str::to_owned),
-            targets: targets.clone(),
-            how: TargetMatch::Exact,
+/// The names of one object. There are at most [`MOST`] of them, and [`MOST`] targets of all names together: a host in one annotation and a target in
+/// another would otherwise be multiplied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) all: Vec<Named>,
+    /// How many names are left out.
+    pub(crate) omitted: usize,
+    /// The targets of all names, at least one for each.
+    values: usize,
+}
+
+impl Names {
+    /// Adds hosts that all have these targets: addresses by family, and the addresses of host names. A provider may answer for a host name with
+    /// addresses instead of a CNAME record, so any type will do there.
+    pub(crate) fn add(&mut self, hosts: &[String], targets: &[String]) {
+        let how = if targets.len() > MOST_TARGETS { TargetMatch::Any } else { TargetMatch::Exact };
+        let targets = targets.get(..MOST_TARGETS).unwrap_or(targets);
+        let is = |wanted: fn(&IpAddr) -> bool| -> Arc<[String]> {
+            targets.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| wanted(&ip))).cloned().collect()
         };
-        sets.iter().map(named).collect::<Vec<_>>()
-    };
-    hosts.iter().flat_map(each).collect()
+        let (v4, v6) = (is(IpAddr::is_ipv4), is(IpAddr::is_ipv6));
+        let mut sets: Vec<(Option<&str>, Arc<[String]>)> = Vec::new();
+        if v4.len() + v6.len() < targets.len() || targets.is_empty() {
+            // Mixed with addresses, the answer has all of them.
+            sets.push((None, targets.into()));
+        } else {
+            sets.extend((!v4.is_empty()).then_some((Some("A"), v4)));
+            sets.extend((!v6.is_empty()).then_some((Some("AAAA"), v6)));
+        }
+        let values = targets.len().max(1);
+        let most = MOST.saturating_sub(self.values) / values;
+        self.omitted += hosts.len().saturating_sub(most) * sets.len();
+        for host in hosts.iter().take(most) {
+            self.values += values;
+            self.all.extend(sets.iter().map(|(rtype, targets)| Named {
+                host: host.clone(),
+                rtype: rtype.map(str::to_owned),
+                targets: targets.clone(),
+                how,
+            }));
+        }
+    }
+}
+
+/// Hosts that all have these targets.
+fn named(hosts: &[String], targets: &[String]) -> Names {
+    let mut names = Names::default();
+    names.add(hosts, targets);
+    names
 }
 
 /// Where a load balancer is reached.
@@ -169,47 +207,60 @@ pub(crate) fn points(balancer: &LoadBalancer) -> Vec<String> {
     let point = |point: &signpost_apis::service::LoadBalancerIngress| {
         point.ip.clone().or_else(|| point.hostname.clone()).filter(|text| !text.trim().is_empty())
     };
-    balancer.ingress.iter().filter_map(point).take(MOST).collect()
+    counting_targets(balancer.ingress.iter().filter_map(point))
+}
+
+/// So many of these targets as count.
+pub(crate) fn counting_targets(targets: impl Iterator<Item = String>) -> Vec<String> {
+    targets.take(MOST_TARGETS + 1).collect()
 }
 
 /// The names of an Ingress: the hosts of its rules and certificates, and those of the annotation.
-pub(crate) fn of_ingress(ingress: &Ingress, notes: &Notes) -> Vec<Named> {
+pub(crate) fn of_ingress(ingress: &Ingress, notes: &Notes) -> Names {
     let certificates = ingress.spec.tls.iter().flat_map(|tls| tls.hosts.iter().map(String::as_str));
     let hosts = notes.hosts(ingress.hosts().chain(certificates));
     named(&hosts, &notes.targets(points(&ingress.status.load_balancer)))
 }
 
 /// The names of a Service of type LoadBalancer, which only annotations give.
-pub(crate) fn of_service(service: &Service, notes: &Notes) -> Vec<Named> {
+pub(crate) fn of_service(service: &Service, notes: &Notes) -> Names {
     if !service.is_load_balancer() {
-        return Vec::new();
+        return Names::default();
     }
     let mut names = named(&notes.hosts(std::iter::empty()), &notes.targets(points(&service.status.load_balancer)));
     let inside: Vec<String> =
         service.spec.cluster_ip.iter().filter(|ip| ip.parse::<IpAddr>().is_ok()).cloned().collect();
-    names.extend(named(&notes.internal, &inside));
+    names.add(&notes.internal, &inside);
     names
 }
 
 /// The names of a DNSEndpoint, each with its own type and values. Several sets of one name and type differ in weight or region: together they are
 /// what may be answered, and one of them is enough.
-pub(crate) fn of_endpoint(endpoint: &DnsEndpoint) -> Vec<Named> {
+pub(crate) fn of_endpoint(endpoint: &DnsEndpoint) -> Names {
     let points = endpoint.spec.endpoints.iter().filter(|point| !point.dns_name.trim().is_empty());
-    let mut names: Vec<Named> = Vec::new();
+    let mut sets: Vec<(&str, &str, Vec<&String>, TargetMatch)> = Vec::new();
     let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for point in points {
         let (host, rtype) = (point.dns_name.as_str(), point.record_type.trim());
         let how = if point.set_identifier.is_empty() { TargetMatch::Exact } else { TargetMatch::Subset };
-        if let Some(known) = places.get(&(host, rtype)).and_then(|place| names.get_mut(*place)) {
-            known.targets.extend(point.targets.iter().cloned());
-            known.how = TargetMatch::Subset;
+        if let Some((_, _, targets, how)) = places.get(&(host, rtype)).and_then(|place| sets.get_mut(*place)) {
+            targets.extend(&point.targets);
+            *how = TargetMatch::Subset;
         } else {
-            places.insert((host, rtype), names.len());
-            let rtype = Some(rtype).filter(|text| !text.is_empty()).map(str::to_owned);
-            names.push(Named { host: host.to_owned(), rtype, targets: point.targets.clone(), how });
+            places.insert((host, rtype), sets.len());
+            sets.push((host, rtype, point.targets.iter().collect(), how));
         }
     }
-    names
+    // Each has targets of its own, so there are no more than fit into the object.
+    let omitted = sets.len().saturating_sub(MOST);
+    let read = |(host, rtype, targets, how): (&str, &str, Vec<&String>, TargetMatch)| Named {
+        host: host.to_owned(),
+        rtype: Some(rtype).filter(|text| !text.is_empty()).map(str::to_owned),
+        targets: targets.into_iter().cloned().collect(),
+        how,
+    };
+    let all: Vec<Named> = sets.into_iter().take(MOST).map(read).collect();
+    Names { all, omitted, values: MOST }
 }
 
 #[cfg(test)]
@@ -225,7 +276,7 @@ mod tests {
         }))
         .unwrap();
         let names = of_ingress(&ingress, &Notes::of(&ingress.metadata));
-        names.into_iter().map(|named| (named.host, named.rtype, named.targets.join(","))).collect()
+        names.all.into_iter().map(|named| (named.host, named.rtype, named.targets.join(","))).collect()
     }
 
     fn row(host: &str, rtype: Option<&str>, targets: &str) -> (String, Option<String>, String) {
@@ -287,7 +338,7 @@ mod tests {
                 "status": { "loadBalancer": { "ingress": [{ "hostname": "lb.example.net" }] } },
             }))
             .unwrap();
-            of_service(&service, &Notes::of(&service.metadata))
+            of_service(&service, &Notes::of(&service.metadata)).all
         };
         let both = json!({ "external-dns.alpha.kubernetes.io/hostname": "a.example.org",
             "external-dns.alpha.kubernetes.io/internal-hostname": "in.example.org" });
@@ -308,8 +359,45 @@ mod tests {
             { "dnsName": "t.example.org", "recordType": "TXT", "targets": ["hello"] }, { "dnsName": " " },
         ] } }))
             .unwrap();
-        let names = of_endpoint(&endpoint);
+        let names = of_endpoint(&endpoint).all;
         assert_eq!(names.iter().map(|named| named.targets.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(names.iter().map(|named| named.how).collect::<Vec<_>>(), [TargetMatch::Subset, TargetMatch::Exact]);
+    }
+
+    #[test]
+    fn hosts_and_targets_of_one_object_are_not_multiplied_without_a_limit() {
+        let list = |count: usize, name: fn(usize) -> String| (0..count).map(name).collect::<Vec<_>>().join(",");
+        let service = |hosts: usize, targets: usize| -> Names {
+            let prefix = "external-dns.alpha.kubernetes.io";
+            let service: Service = serde_json::from_value(json!({
+                "metadata": { "name": "lb", "annotations": {
+                    format!("{prefix}/hostname"): list(hosts, |number| format!("h{number}.example.org")),
+                    format!("{prefix}/target"): list(targets, |number| format!("t{number}.example.net")),
+                } },
+                "spec": { "type": "LoadBalancer" },
+            }))
+            .unwrap();
+            of_service(&service, &Notes::of(&service.metadata))
+        };
+        let most = service(MOST, MOST);
+        assert_eq!((most.all.len(), most.omitted), (MOST / MOST_TARGETS, MOST - MOST / MOST_TARGETS));
+        assert_eq!((most.all[0].targets.len(), most.all[0].how), (MOST_TARGETS, TargetMatch::Any));
+        assert!(Arc::ptr_eq(&most.all[0].targets, &most.all[1].targets), "names share their targets");
+        let few = service(200, MOST_TARGETS / 2);
+        assert_eq!((few.all.len(), few.omitted, few.all[0].how), (200, 0, TargetMatch::Exact));
+        assert_eq!((service(MOST, 1).all.len(), service(MOST, 1).omitted), (MOST, 0));
+    }
+
+    #[test]
+    fn the_rules_of_an_ingress_are_limited_together_with_its_targets() {
+        let rules: Vec<_> = (0..300).map(|number| json!({ "host": format!("h{number}.example.org") })).collect();
+        let targets: Vec<String> = (0..5_000).map(|number| format!("t{number}.example.net")).collect();
+        let ingress: Ingress = serde_json::from_value(json!({
+            "metadata": { "name": "app", "annotations": { "external-dns.kubernetes.io/target": targets.join(",") } },
+            "spec": { "rules": rules },
+        }))
+        .unwrap();
+        let names = of_ingress(&ingress, &Notes::of(&ingress.metadata));
+        assert_eq!((names.all.len(), names.omitted), (100, 200));
     }
 }

@@ -145,3 +145,62 @@ fn a_route_in_two_versions_has_its_component_once() {
     Index::<TlsRoute>::deleted(&cluster.discovery, &newer);
     assert!(cluster.objects.get(&older).is_some() && cluster.objects.get(&newer).is_none());
 }
+
+#[test]
+fn repeated_gateways_of_a_virtual_service_count_once() {
+    let cluster = Cluster::new();
+    let open = |host: &str| gateway(&json!({}), &json!({}), host);
+    cluster.put::<IstioGateway>("edge", open("*.edge.example.org"));
+    let body = |hosts: &[String], gateways: &[String]| json!({ "metadata": {}, "spec": { "hosts": hosts, "gateways": gateways } });
+    let gateways_of = |id: &ObjectId| match &cluster.discovery.lock().found.get(id).unwrap().content {
+        Content::VirtualService(_, gateways) => gateways.len(),
+        other => panic!("{other:?}"),
+    };
+    let mut hosts: Vec<String> = (0..2_000).map(|number| format!("h{number}.other.example.org")).collect();
+    hosts.push("a.edge.example.org".to_owned());
+    let id = cluster.put::<VirtualService>("one", body(&hosts, &vec!["edge".to_owned(); 20_000]));
+    assert_eq!((gateways_of(&id), cluster.shown(&id)[0].names.len()), (1, 1));
+    let all: Vec<String> = (0..1_000).map(|number| format!("g{number}")).collect();
+    let id = cluster.put::<VirtualService>("two", body(&hosts, &all));
+    assert_eq!(gateways_of(&id), MOST_GATEWAYS);
+}
+
+#[test]
+fn hosts_of_a_virtual_service_are_limited_together_with_its_gateways() {
+    let cluster = Cluster::new();
+    let gateways: Vec<String> = (0..MOST_GATEWAYS).map(|number| format!("g{number}")).collect();
+    for name in &gateways {
+        cluster.put::<IstioGateway>(name, gateway(&json!({}), &json!({}), "*.example.org"));
+    }
+    let hosts: Vec<String> = (0..1_000).map(|number| format!("h{number}.example.org")).collect();
+    let id = cluster
+        .put::<VirtualService>("many", json!({ "metadata": {}, "spec": { "hosts": hosts, "gateways": gateways } }));
+    let most = MOST / MOST_GATEWAYS;
+    assert_eq!(cluster.shown(&id)[0].names.len(), most);
+    assert_eq!(cluster.objects.get(&id).unwrap().dns().unwrap().omitted, 1_000 - most, "they are reported");
+}
+
+#[test]
+fn hosts_of_a_route_are_limited_together_with_the_targets_of_its_gateway() {
+    let cluster = Cluster::new();
+    let list = |count: usize, name: fn(usize) -> String| (0..count).map(name).collect::<Vec<_>>().join(",");
+    let prefix = "external-dns.alpha.kubernetes.io";
+    let targets = list(5_000, |number| format!("t{number}.example.net"));
+    let listener = json!({ "name": "web", "port": 80, "protocol": "HTTP" });
+    cluster.put::<Gateway>(
+        "gw",
+        json!({ "metadata": { "annotations": { format!("{prefix}/target"): targets } }, "spec": { "listeners": [listener] } }),
+    );
+    let accepted = json!({ "type": "Accepted", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let hosts = list(9_999, |number| format!("h{number}.example.org"));
+    let route = cluster.put::<HttpRoute>(
+        "web",
+        json!({
+            "metadata": { "annotations": { format!("{prefix}/hostname"): hosts } },
+            "spec": { "hostnames": ["a.example.org"], "parentRefs": [{ "name": "gw" }] },
+            "status": { "parents": [{ "parentRef": { "name": "gw" }, "conditions": [accepted] }] },
+        }),
+    );
+    assert_eq!(cluster.shown(&route)[0].names.len(), 100);
+    assert_eq!(cluster.objects.get(&route).unwrap().dns().unwrap().omitted, 9_900, "they are reported");
+}

@@ -35,6 +35,10 @@ impl Index<DNS> for Objects {
         let taken = status.filter(|_| source == Source::Remote).map(|status| status.groups.clone()).unwrap_or_default();
         let shown: Vec<DnsGroup> = taken.iter().map(as_spec).collect();
         let groups = if shown.is_empty() { &object.spec.groups } else { &shown };
+        let groups = entries::aggregate(entries::collect(groups));
+        // Names that have not changed are shared with the last decision, which has them too.
+        let before = self.lock().get(&identity.id).and_then(Known::dns).map(|facts| facts.groups.clone());
+        let groups = before.filter(|before| **before == groups).unwrap_or_else(|| Arc::new(groups));
         // With verdicts of this process, those of the status are not needed.
         let judged = self
             .lock()
@@ -43,7 +47,7 @@ impl Index<DNS> for Objects {
         let facts = DnsFacts {
             portal: object.spec.portal_ref.clone(),
             source,
-            groups: Arc::new(entries::aggregate(entries::collect(groups))),
+            groups,
             taken: Arc::new(taken),
             reported: status.and_then(|status| status.observed_generation).unwrap_or_default(),
             omitted: status.and_then(|status| usize::try_from(status.omitted?).ok()).unwrap_or_default(),
@@ -236,7 +240,9 @@ impl Objects {
     /// Takes a record set of `powerdns`. The result of its lookups is decided by a pass over the names of its zone.
     fn put_record(&self, identity: Identity, status: Option<&RRsetStatus>) {
         let conditions = status.iter().flat_map(|status| &status.conditions);
-        let served: Vec<Condition> = conditions.filter(|condition| condition.type_ == SERVED).cloned().collect();
+        let mut served: Vec<Condition> = conditions.filter(|condition| condition.type_ == SERVED).cloned().collect();
+        // There is one, and there may be many record sets.
+        served.shrink_to_fit();
         let id = identity.id.clone();
         let changed = self.lock().get(&id).map_or(&[][..], |known| &known.conditions) != served;
         let (_, unchanged) = self.store(identity, served, Facts::Record, |_| true);
@@ -251,11 +257,10 @@ impl Objects {
     /// Touches the objects that ask for a component of this name. The deleted one may have been foreign to them: one of a user, or of an object that was
     /// deleted and created again.
     fn askers_of(&self, component: &ObjectId) {
-        let asks = |(id, known): (&Arc<ObjectId>, &Known)| {
-            let facts = known.dns().filter(|facts| facts.annotations.contains_key(COMPONENT))?;
-            (id.namespace == component.namespace).then(|| (id.clone(), facts.clone()))
-        };
-        let asking: Vec<(Arc<ObjectId>, DnsFacts)> = self.lock().iter().filter_map(asks).collect();
+        let table = self.lock();
+        let asking = table.asking(component.namespace.as_deref());
+        let asking: Vec<(Arc<ObjectId>, DnsFacts)> = asking.map(|(id, facts)| (id.clone(), facts.clone())).collect();
+        drop(table);
         for (id, facts) in asking {
             let portal = self.portal_of(&id, &facts).map(|(name, _)| name).unwrap_or_default();
             if wish(&facts.annotations, &portal, &facts.groups).is_some_and(|wish| wish.name == component.name) {
@@ -266,9 +271,9 @@ impl Objects {
 
     /// Touches the objects with names that have these UIDs. Returns whether there are any.
     fn owners_of(&self, owners: &[String]) -> bool {
-        let owns = |known: &Known| known.dns().is_some() && owners.iter().any(|uid| **uid == *known.identity.uid);
-        let found: Vec<Arc<ObjectId>> =
-            self.lock().iter().filter(|(_, known)| owns(known)).map(|(id, _)| id.clone()).collect();
+        let table = self.lock();
+        let found: BTreeSet<Arc<ObjectId>> = owners.iter().flat_map(|uid| table.with_uid(uid)).cloned().collect();
+        drop(table);
         for id in &found {
             self.touch(id);
         }
@@ -281,6 +286,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn names_that_have_not_changed_are_shared_with_those_before() {
+        let objects = Objects::new(crate::index::Keys::default(), "");
+        let put = |target: &str, status: &serde_json::Value| {
+            let entry = json!({ "fqdn": "www.example.org", "recordType": "A", "targets": [target] });
+            let object: DNS = serde_json::from_value(json!({
+                "apiVersion": "sreportal.io/v1alpha1", "kind": "DNS", "metadata": { "name": "team", "namespace": "a", "uid": "u" },
+                "spec": { "portalRef": "main", "groups": [{ "name": "apps", "entries": [entry] }] }, "status": status,
+            }))
+            .unwrap();
+            Index::<DNS>::applied(&objects, &object);
+            objects.get(&ObjectId::of(&object)).unwrap().dns().unwrap().groups.clone()
+        };
+        let first = put("192.0.2.1", &json!({ "groups": [] }));
+        let reported = put("192.0.2.1", &json!({ "groups": [], "observedGeneration": 1 }));
+        assert!(Arc::ptr_eq(&first, &reported), "the status was written");
+        assert_ne!(*first, *put("192.0.2.2", &json!({ "groups": [] })));
+    }
 
     #[test]
     fn entries_that_differ_in_match_only_have_no_verdict_of_the_status_when_theirs_differ() {

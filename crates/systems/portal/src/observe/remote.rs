@@ -41,7 +41,7 @@ pub(crate) async fn observe(
     // A portal that was deleted and created again may be in another place.
     let last = memory.visit.filter(|visit| visit.portal.asks_the_same(&identity));
     let visit = match last {
-        Some(visit) if !visit.is_over(pauses, now) => visit,
+        Some(visit) if !visit.is_over(pauses, now) => *visit,
         last => {
             let Ok(_turn) = system.visits.try_acquire() else {
                 return Observed::Later(Box::new(Memory { visit: last, ..Memory::default() }));

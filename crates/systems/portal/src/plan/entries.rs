@@ -77,6 +77,17 @@ impl Wanted {
     }
 }
 
+/// The same as a [`Subject`], borrowed.
+pub(crate) type SubjectRef<'a> = (&'a Fqdn, Option<RecordType>, &'a Values, TargetMatch);
+
+impl Wanted {
+    /// The same as [`Wanted::subject`], borrowed.
+    pub(crate) fn subject_ref(&self) -> Option<SubjectRef<'_>> {
+        let question = self.question.as_ref().ok()?;
+        Some((&question.name, question.rtype, &self.targets, question.how))
+    }
+}
+
 /// A group, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {

@@ -306,6 +306,11 @@ fn matches_by(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver:
                 let answers = replies.iter().filter(counts).filter_map(|reply| reply.result.as_ref().ok());
                 answers.flat_map(|answer| &answer.values)
             });
+            if question.how == TargetMatch::Exact && !hosts.is_empty() {
+                let observed: BTreeSet<IpAddr> = values.iter().copied().filter_map(address).collect();
+                let (listed, of_hosts) = (ips.iter().copied().collect(), found.filter_map(address).collect());
+                return has_addresses(&observed, &listed, &of_hosts);
+            }
             let ips = ips.iter().map(|ip| match ip {
                 IpAddr::V4(ip) => Rdata::A(*ip),
                 IpAddr::V6(ip) => Rdata::Aaaa(*ip),
@@ -317,6 +322,28 @@ fn matches_by(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver:
         TargetMatch::Exact => observed == expected,
         TargetMatch::Subset => observed.is_subset(&expected),
         TargetMatch::Any => !observed.is_disjoint(&expected),
+    }
+}
+
+/// Whether an answer has every listed address, and one address of the target hosts in each family where they have any. A host may be answered with
+/// other addresses from question to question, so further ones are not wrong in that family. In a family where the hosts have none, they are.
+fn has_addresses(observed: &BTreeSet<IpAddr>, listed: &BTreeSet<IpAddr>, of_hosts: &BTreeSet<IpAddr>) -> bool {
+    let fits = |is: fn(&IpAddr) -> bool| {
+        let of_hosts: Vec<&IpAddr> = of_hosts.iter().filter(|ip| is(ip)).collect();
+        if of_hosts.is_empty() {
+            observed.iter().filter(|ip| is(ip)).all(|ip| listed.contains(ip))
+        } else {
+            of_hosts.into_iter().any(|ip| observed.contains(ip))
+        }
+    };
+    listed.is_subset(observed) && fits(IpAddr::is_ipv4) && fits(IpAddr::is_ipv6)
+}
+
+fn address(value: &Rdata) -> Option<IpAddr> {
+    match value {
+        Rdata::A(ip) => Some((*ip).into()),
+        Rdata::Aaaa(ip) => Some((*ip).into()),
+        _ => None,
     }
 }
 

@@ -499,3 +499,55 @@ fn an_entry_with_many_targets_is_looked_up_after_the_others() {
     let order: Vec<&str> = due.iter().map(|(wanted, ())| wanted.shown.as_str()).collect();
     assert_eq!(order, ["b.example.org", "a.example.org"]);
 }
+
+#[test]
+fn a_host_that_is_answered_with_changing_addresses_is_no_mismatch() {
+    let wanted = question("www.example.org", "", &["lb.example.net"]);
+    // A and AAAA of the name, then of the host.
+    let judged = |own: [&[&str]; 2], host: [&[&str]; 2]| {
+        let [four, six, host_four, host_six] = [own[0], own[1], host[0], host[1]];
+        let results = vec![found("A", four), found("AAAA", six), found("A", host_four), found("AAAA", host_six)];
+        verdict(&wanted, results).1
+    };
+    let (one, two) = (["192.0.2.1", "192.0.2.2"], ["192.0.2.2", "192.0.2.3"]);
+    assert_eq!(judged([&one, &[]], [&two, &[]]), Reason::Match, "one address in common");
+    assert_eq!(judged([&one, &[]], [&["192.0.2.1"], &[]]), Reason::Match);
+    assert_eq!(judged([&["192.0.2.1"], &[]], [&one, &[]]), Reason::Match);
+    assert_eq!(judged([&["192.0.2.1"], &[]], [&two, &[]]), Reason::Mismatch, "nothing in common");
+    assert_eq!(judged([&one, &["2001:db8::9"]], [&one, &[]]), Reason::Mismatch, "the host has no such address");
+    assert_eq!(judged([&one, &["2001:db8::9"]], [&one, &["2001:db8::1"]]), Reason::Mismatch, "of each family");
+    assert_eq!(judged([&one, &[]], [&one, &["2001:db8::1"]]), Reason::Mismatch, "a family is missing");
+}
+
+#[test]
+fn an_address_beside_a_host_is_always_expected() {
+    let wanted = question("www.example.org", "A", &["192.0.2.9", "lb.example.net"]);
+    let judged = |own: &[&str]| verdict(&wanted, vec![found("A", own), found("A", &["192.0.2.1", "192.0.2.2"])]).1;
+    assert_eq!(judged(&["192.0.2.9", "192.0.2.2"]), Reason::Match);
+    assert_eq!(judged(&["192.0.2.1", "192.0.2.2"]), Reason::Mismatch);
+    assert_eq!(judged(&["192.0.2.9"]), Reason::Mismatch);
+}
+
+#[test]
+fn an_entry_of_several_groups_is_looked_up_and_reported_once() {
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let names = ["a.example.org", "b.example.org"].map(|fqdn| read(entry(fqdn, "A", &["192.0.2.1"])));
+    // Every group has all names.
+    let all: Vec<&Wanted> = names.iter().chain(&names).chain(&names).collect();
+    let due = due(all.iter().map(|wanted| (*wanted, ())), &Verdicts::new(), &BTreeSet::new(), now);
+    assert_eq!(due.len(), 2);
+    let pauses = Pauses { refresh: Duration::from_mins(5), again: Duration::from_secs(5) };
+    let (outages, unfinished, changed) = (Outages::new(), BTreeMap::new(), BTreeSet::new());
+    let pass = |before: &Verdicts, address: &str| {
+        let answers: Answers = names
+            .iter()
+            .map(|wanted| (questions(wanted.question.as_ref().unwrap()).remove(0), vec![reply(found("A", &[address]))]))
+            .collect();
+        let looked_up = PassAnswers { answers: &answers, unfinished: &unfinished, changed: &changed };
+        judge_all(&all, (before, &outages), &looked_up, pauses, now)
+    };
+    let first = pass(&Verdicts::new(), "192.0.2.1");
+    let turns = pass(&first.verdicts, "192.0.2.9").turns;
+    let turned: Vec<&str> = turns.iter().map(|turn| turn.name.as_str()).collect();
+    assert_eq!(turned, ["a.example.org", "b.example.org"]);
+}

@@ -12,7 +12,7 @@ use signpost_engine::Identity;
 use signpost_engine::clock::whole_seconds;
 use signpost_planning::Reason;
 
-use super::{Decision, refusal_of, text};
+use super::{DecidedStatus, Decision, refusal_of, text};
 use crate::index::ComponentFacts;
 use crate::plan::component::rank;
 
@@ -38,7 +38,7 @@ pub(super) fn status(identity: Identity, facts: &ComponentFacts, has_portal: boo
         "lastStatusChange": since,
         "dailyWorstStatus": history(facts, identity.created, now),
     });
-    Decision { identity, fields: text(&fields), conditions: vec![ready], refusal }
+    Decision { identity, status: DecidedStatus { fields: text(&fields), conditions: vec![ready], refusal } }
 }
 
 /// The days of a component, oldest first, each with its worst state. A day on which nobody watched had the state that was last known, and a day
@@ -170,7 +170,7 @@ mod tests {
             }
             last = Some(decision);
         }
-        let fields: serde_json::Value = serde_json::from_str(&last.unwrap().fields).unwrap();
+        let fields = last.unwrap().status.fields.json().unwrap();
         let days = fields["dailyWorstStatus"].as_array().unwrap();
         days.iter().map(|day| day["worstStatus"].as_str().unwrap().to_owned()).collect()
     }

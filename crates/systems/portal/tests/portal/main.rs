@@ -13,6 +13,8 @@
 //! | replicas that do not lead, and what is in no status | `followers` |
 //! | crashes, replicas, an API server and resolvers that do not work | `faults` |
 //! | entries that no pass can look up | `bounds` |
+//! | objects of the old program | `eras` |
+//! | resolvers that answer differently, and hosts with changing addresses | `horizons` |
 //! | drawn worlds, compared with a computation from scratch after every step | `worlds` |
 //!
 //! Every row of the seed, and of the list of false verdicts (`V`), with the test that holds it. A test of `on_both!` runs on the sandbox and on the real
@@ -38,9 +40,9 @@
 //! | at rest: nothing but times changes, nothing is written | `chain::nothing_is_written_at_rest_and_a_deletion_removes_the_names` |
 //! | V every dual-stack name; V an IPv6 address in another spelling | `seed::every_false_verdict_of_the_old_program_is_right_here`, `plan::tests` |
 //! | V a CNAME of two hops; V a name with text only | `seed::every_false_verdict_of_the_old_program_is_right_here`, `served_names` |
-//! | V CDN, weighted and geo names | `seed::every_false_verdict_of_the_old_program_is_right_here` (`match`), `discovery::a_weighted_endpoint_is_in_sync_with_one_of_its_sets` |
+//! | V CDN, weighted and geo names | `seed::every_false_verdict_of_the_old_program_is_right_here` (`match`), `discovery::a_weighted_endpoint_is_in_sync_with_one_of_its_sets`, `horizons::a_name_behind_a_host_with_changing_addresses_stays_in_sync` |
 //! | V a host as target of an address | `seed::every_false_verdict_of_the_old_program_is_right_here`, `plan::tests::a_target_host_is_compared_with_what_the_same_resolver_answers` |
-//! | V search domains and split horizon | `seed::every_false_verdict_of_the_old_program_is_right_here` (a name with one label); several resolvers in `plan::tests` |
+//! | V search domains and split horizon | `seed::every_false_verdict_of_the_old_program_is_right_here` (a name with one label), `horizons::of_two_resolvers_that_answer_differently_the_wrong_one_is_named` |
 //! | V a resolver outage turns everything red | `seed::every_false_verdict_of_the_old_program_is_right_here` (silent), `faults::a_slow_name_is_reported_alone_and_a_wrong_answer_until_it_is_right` (SERVFAIL to everything), `faults::a_resolver_that_does_not_work_keeps_every_verdict_and_is_reported` |
 //! | V an entry without targets | `seed::every_false_verdict_of_the_old_program_is_right_here` |
 
@@ -53,8 +55,10 @@ mod bounds;
 mod chain;
 mod components;
 mod discovery;
+mod eras;
 mod faults;
 mod followers;
+mod horizons;
 mod remote;
 mod remote_limits;
 mod seed;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::future::BoxFuture;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use signpost_apis::powerdns::RRset;
@@ -11,15 +13,16 @@ use signpost_engine::project::{entry_of, wanted_by};
 use signpost_engine::{Identity, ObjectId};
 use signpost_inventory::{Entry, Owner};
 use signpost_planning::{Reason, Refusal};
-use signpost_provider_resolver::{Lookup, Memory};
+use signpost_provider_resolver::{Lookup, Memory, Reply};
 use signpost_system_portal::Lookups;
 use signpost_testkit::{eventually, on_both};
+use tokio::sync::Semaphore;
 
 use crate::bed::{Bed, PATIENCE};
 
 impl Bed {
     /// With record sets that are verified; `server` is the one that they are published to.
-    fn start_verifying(&self, server: &Arc<Memory>) {
+    fn start_verifying<L: Lookup + 'static>(&self, server: &Arc<L>) {
         let servers = BTreeMap::from([("powerdns".into(), server.clone() as Arc<dyn Lookup>)]);
         let lookups = Lookups { servers, ..Lookups::from(self.resolver.clone()) };
         self.start_at(self.cluster.client(), self.options(), lookups, |pace| pace.verify = true);
@@ -37,13 +40,18 @@ impl Bed {
 
     /// As `powerdns` projects it, published or refused.
     fn project(&self, rrset: &RRset, refusal: Option<Refusal>) {
+        self.project_in("example.org", rrset, refusal);
+    }
+
+    /// The same, as a name of this zone object.
+    fn project_in(&self, owner: &str, rrset: &RRset, refusal: Option<Refusal>) {
         let identity = Identity::of(rrset);
         let id = ObjectId::new::<RRset>(Some(&self.namespace), rrset.metadata.name.as_deref().unwrap());
         let name = Fqdn::parse(&format!("{}.example.org", rrset.spec.name)).unwrap();
         let mut entry = Entry::new(name, Some(RecordType::A), wanted_by(&id, &identity.uid, "powerdns"));
-        entry.targets = ["192.0.2.1"].into_iter().collect();
+        entry.targets = rrset.spec.records.iter().collect();
         let entry = entry_of(entry, &identity, refusal.is_none(), refusal.as_ref());
-        self.inventory.replace(&Owner::new("powerdns", "example.org"), vec![entry], jiff::Timestamp::now());
+        self.inventory.replace(&Owner::new("powerdns", owner), vec![entry], jiff::Timestamp::now());
     }
 
     /// `status/reason: message` of the condition, and the other conditions.
@@ -64,8 +72,42 @@ impl Bed {
 }
 
 fn set(resolver: &Memory, address: &str) {
+    set_name(resolver, "www.example.org", address);
+}
+
+fn set_name(resolver: &Memory, name: &str, address: &str) {
     let value = Rdata::parse(&RecordType::A, address).unwrap();
-    resolver.set(&Fqdn::parse("www.example.org").unwrap(), RecordType::A, vec![value]);
+    resolver.set(&Fqdn::parse(name).unwrap(), RecordType::A, vec![value]);
+}
+
+/// A server that answers for `www.example.org` as often as it is allowed to.
+#[derive(Debug)]
+struct Gated {
+    memory: Memory,
+    allowed: Semaphore,
+    asked: AtomicUsize,
+}
+
+impl Gated {
+    async fn was_asked(&self, times: usize) {
+        eventually("a question waits", PATIENCE, || async {
+            let asked = self.asked.load(Ordering::SeqCst);
+            if asked >= times { Ok(()) } else { Err(asked) }
+        })
+        .await;
+    }
+}
+
+impl Lookup for Gated {
+    fn lookup<'a>(&'a self, name: &'a Fqdn, rtype: RecordType) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            if name.undotted() == "www.example.org" {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                self.allowed.acquire().await.unwrap().forget();
+            }
+            self.memory.lookup(name, rtype).await
+        })
+    }
 }
 
 /// Waits for more lookups: three refreshes at least.
@@ -102,6 +144,36 @@ on_both! {
         set(&server, "192.0.2.1");
         server.set_down(false);
         next.is_served("www", Some("True/Match: 192.0.2.1")).await;
+    }
+
+    async fn a_result_for_the_content_before_an_edit_is_not_reported(cluster) {
+        cluster.install(&signpost_apis::powerdns::crds()).await;
+        let bed = Bed::without_operator(cluster).await;
+        let server = Arc::new(Gated { memory: Memory::default(), allowed: Semaphore::new(0), asked: AtomicUsize::new(0) });
+        let rrset = bed.rrset("www").await;
+        for resolver in [&server.memory, &*bed.resolver] {
+            set(resolver, "192.0.2.1");
+            set_name(resolver, "later.example.org", "192.0.2.1");
+        }
+        bed.start_verifying(&server);
+        bed.project(&rrset, None);
+        server.was_asked(1).await;
+        // It is edited while the server is asked about the old content.
+        let patch = json!({ "spec": { "records": ["192.0.2.2"] } });
+        let edited = bed.api::<RRset>().patch("www", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        bed.project(&edited, None);
+        // An object that was created after the edit is reported, so the operator has seen the edit.
+        let later = bed.rrset("later").await;
+        bed.project_in("another", &later, None);
+        bed.is_served("later", Some("True/Match: 192.0.2.1")).await;
+        server.allowed.add_permits(1);
+        server.was_asked(2).await;
+        // The result of the first pass would have been written before this one.
+        set_name(&server.memory, "later.example.org", "192.0.2.9");
+        bed.is_served("later", Some("False/Mismatch: memory: 192.0.2.9")).await;
+        assert_eq!(bed.conditions("www").await.0, None, "nothing is known of the new content");
+        server.allowed.add_permits(Semaphore::MAX_PERMITS / 2);
+        bed.is_served("www", Some("False/Mismatch: memory: 192.0.2.1")).await;
     }
 
     async fn a_record_set_reports_whether_its_server_and_the_resolvers_answer_as_published(cluster) {
