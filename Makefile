@@ -33,7 +33,7 @@ setup: ## Fetch or build the real servers that the tests need
 
 lint: ## Format, lints
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --profile simulation --workspace --all-targets -- -D warnings
 
 # One profile for all tests: dependencies are built once, and the suites that compute more than they wait take a fraction of the time of an
 # unoptimised build. It has overflow checks and no debug assertions: `cargo test` without a profile has those, and smaller sizes of the largest suites.
