@@ -283,6 +283,12 @@ impl State {
         (if namespace.is_empty() { GATEWAYS } else { namespace }, route.text("gatewayName"))
     }
 
+    /// Whether the Gateway of a route exists, so that the route follows its name.
+    pub fn has_gateway(&self, route: &Thing) -> bool {
+        let (namespace, name) = self.gateway_of(route);
+        self.get(Kind::Gateway, namespace, name).is_some()
+    }
+
     /// The name of the gateways of a postfix.
     pub fn target_host(&self, postfix: &str) -> Option<String> {
         let Identity { cluster, region, domain, .. } = self.identity()?;
@@ -363,10 +369,18 @@ impl State {
         another_host || another_owner || not_selected
     }
 
-    /// Whether this state is a reason to withdraw the name of a gateway from a controller, other than an absent Gateway or Service.
-    pub fn withdraws_target(&self, target: (&str, &str), controller: &str, host: &str, alias: bool) -> bool {
+    /// Whether this state is a reason to withdraw the name of a gateway from a controller, other than an absent Gateway or Service. Another name of
+    /// the gateway is not, while a route points at this one.
+    pub fn withdraws_target(
+        &self,
+        target: (&str, &str),
+        controller: &str,
+        host: &str,
+        alias: bool,
+        pointed_at: bool,
+    ) -> bool {
         let (istio, postfix) = target;
-        let another_host = self.target_host(postfix).is_some_and(|own| own != host);
+        let another_host = !pointed_at && self.target_host(postfix).is_some_and(|own| own != host);
         let another_owner = self.owner_of_postfix(postfix).is_some_and(|owner| owner.text("controller") != istio);
         let removed = self.controllers().is_some_and(|all| !all.iter().any(|(name, _)| name == controller));
         let points: Vec<Points> = self.balancers(istio, postfix).into_iter().map(Points::of).collect();

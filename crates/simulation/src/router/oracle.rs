@@ -13,7 +13,7 @@ use super::{
     ANNOTATIONS, RouterBed,
     action::{Kind, MANAGED_BY},
     lock,
-    model::{Points, RouteState, Selection, State, Thing},
+    model::{Points, Record, RouteState, Selection, State, Thing},
     writes::{self, hosts, is_same, records},
 };
 use crate::{bed::Moment, strikes::Allowed};
@@ -280,9 +280,39 @@ impl Checked<'_> {
         };
         let strays = self.endpoints.iter().filter(|it| it.label("router.io/resource-type") == "gateway-service");
         let strays = strays.filter(|it| !self.is_foreign(Kind::DnsEndpoint, &it.namespace, &it.name));
-        for stray in strays.filter(|it| !targets.contains(&label(it)) && replaced(&label(it))) {
+        let awaited = |it: &Thing| self.state.owner_of_postfix(&label(it).1).is_none() && self.is_awaited(it);
+        for stray in strays.filter(|it| !targets.contains(&label(it)) && replaced(&label(it)) && !awaited(it)) {
             self.wrong(&format!("DNSEndpoint {}/{} has no Gateway", stray.namespace, stray.name));
         }
+    }
+
+    /// Whether one of these DNSEndpoints points at the name.
+    fn is_pointed_at<'a>(mut endpoints: impl Iterator<Item = &'a Thing>, name: &str) -> bool {
+        let points = |(_, rtype, targets): &Record| rtype == "CNAME" && targets.iter().any(|target| target == name);
+        endpoints.any(|it| records(it).iter().any(points))
+    }
+
+    /// Whether a route whose Gateway exists, under another name, still points at a name of the DNSEndpoint.
+    fn is_awaited(&self, it: &Thing) -> bool {
+        let names: BTreeSet<String> = records(it).into_iter().map(|(name, ..)| name).collect();
+        let mut routes = self.state.all(Kind::ServiceRoute).iter().filter(|route| self.state.has_gateway(route));
+        routes.any(|route| {
+            let own = self.owned_by(&route.uid);
+            names.iter().any(|name| Self::is_pointed_at(own.iter().copied(), name))
+        })
+    }
+
+    /// Whether a DNSEndpoint has the records of the name, and then the same of former names. At rest, a route points at each of these.
+    fn has_records(&self, it: &Thing, points: &Points, host: &str) -> bool {
+        let have = records(it);
+        let mut names: Vec<&str> = have.iter().map(|(name, ..)| name.as_str()).collect();
+        names.dedup();
+        let wanted: Vec<Record> = names.iter().flat_map(|name| points.records(name)).collect();
+        let is_route = |it: &&Thing| it.owners.iter().any(|(kind, ..)| kind == "ServiceRoute");
+        let is_kept = |name: &&str| {
+            self.moment == Moment::Served || Self::is_pointed_at(self.endpoints.iter().filter(is_route), name)
+        };
+        names.first() == Some(&host) && have == wanted && names.iter().skip(1).all(is_kept)
     }
 
     /// Checks the DNSEndpoints of a gateway's name; returns the reason that its Gateways should report.
@@ -325,7 +355,7 @@ impl Checked<'_> {
             let published: Vec<&&Thing> = own.iter().filter(|it| it.label("router.io/controller") == dns).collect();
             let right = |it: &Thing| {
                 let service = reachable.iter().find(|service| it.owners.iter().any(|(.., uid)| *uid == service.uid));
-                service.is_some_and(|service| records(it) == Points::of(service).records(&host))
+                service.is_some_and(|service| self.has_records(it, &Points::of(service), &host))
             };
             let plain = format!("gateway-controller-{controller}-{postfix}-{dns}");
             let foreign =

@@ -23,6 +23,16 @@ use super::{
 
 /// After so long, the sender of a request has given it up and may have decided otherwise since.
 const GIVEN_UP: Duration = Duration::from_secs(9);
+/// After so long without faults, the operator knows of a write, and of what users did.
+const KNOWN: Duration = Duration::from_secs(3);
+
+/// A DNSEndpoint of a route.
+struct Pointer {
+    /// The names that it points at.
+    targets: BTreeSet<String>,
+    /// The namespace and name of its route.
+    route: (String, String),
+}
 
 /// A DNSEndpoint as the operator wrote it.
 #[derive(Clone, Debug)]
@@ -130,7 +140,9 @@ impl RouterBed {
         };
         if key.0 == Kind::DnsEndpoint {
             if let Some(before) = before.filter(|before| !before.edited) {
-                self.endpoint_written(&before, live.as_ref());
+                let of_route = before.thing.owners.iter().any(|(kind, ..)| kind == "ServiceRoute");
+                let pointers = if of_route { Vec::new() } else { self.pointers().await };
+                self.endpoint_written(&before, live.as_ref(), &pointers);
             }
         } else {
             self.istio_written(&key, before.filter(|before| !before.edited).as_ref(), live.as_ref(), late);
@@ -150,7 +162,37 @@ impl RouterBed {
         states[first..].to_vec()
     }
 
-    fn endpoint_written(&self, before: &Endpoint, after: Option<&Thing>) {
+    /// The DNSEndpoints of routes that the operator wrote and must know of by now.
+    async fn pointers(&self) -> Vec<Pointer> {
+        if self.is_disturbed() {
+            return Vec::new();
+        }
+        let live = self.list(Kind::DnsEndpoint).await;
+        let seen = lock(&self.seen);
+        let pointer = |thing: &Thing| {
+            let entry = seen.0.get(&(Kind::DnsEndpoint, thing.namespace.clone(), thing.name.clone()))?;
+            let is_same = entry.thing.uid == thing.uid && records(&entry.thing) == records(thing);
+            let is_known = is_same && !entry.edited && entry.written.elapsed() > KNOWN;
+            let (_, route, _) = thing.owners.iter().find(|(kind, ..)| kind == "ServiceRoute").filter(|_| is_known)?;
+            let targets = records(thing).into_iter().filter(|(_, rtype, _)| rtype == "CNAME");
+            let targets = targets.flat_map(|(.., targets)| targets).collect();
+            Some(Pointer { targets, route: (thing.namespace.clone(), route.clone()) })
+        };
+        live.iter().filter_map(pointer).collect()
+    }
+
+    /// Whether a route follows the name of its Gateway, as the operator must know by now.
+    fn moves(&self, route: &(String, String)) -> bool {
+        let states = lock(&self.states);
+        let first = states.iter().rposition(|(began, _)| began.elapsed() > KNOWN).unwrap_or(0);
+        let has_gateway = |state: &State| {
+            let route = state.get(Kind::ServiceRoute, &route.0, &route.1);
+            route.is_some_and(|route| state.has_gateway(route))
+        };
+        states[first..].iter().all(|(_, state)| has_gateway(state))
+    }
+
+    fn endpoint_written(&self, before: &Endpoint, after: Option<&Thing>, pointers: &[Pointer]) {
         let (old, controller) = (&before.thing, before.thing.label("router.io/controller"));
         let kept = match after {
             Some(after) if after.label("router.io/controller") == controller => names(after),
@@ -173,7 +215,7 @@ impl RouterBed {
                     let route = (old.namespace.as_str(), route.as_str());
                     states.iter().any(|(_, state)| state.withdraws_route(route, controller, host))
                 }
-                None => self.withdraws_target(old, &states, controller, host, *alias),
+                None => self.withdraws_target(old, &states, controller, (host, *alias), pointers),
             };
             if !decided {
                 self.world.violation(format!(
@@ -191,15 +233,18 @@ impl RouterBed {
         old: &Thing,
         states: &[(Instant, Arc<State>)],
         controller: &str,
-        host: &str,
-        alias: bool,
+        (host, alias): (&str, bool),
+        pointers: &[Pointer],
     ) -> bool {
+        let pointers: Vec<&Pointer> = pointers.iter().filter(|pointer| pointer.targets.contains(host)).collect();
+        let (pointed_at, awaited) = (!pointers.is_empty(), pointers.iter().any(|pointer| self.moves(&pointer.route)));
         let target = (old.label("router.io/istio-controller"), old.label("router.io/target-postfix"));
         let has_service = |state: &State| {
             let mut services = old.owners.iter().filter(|(kind, ..)| kind == "Service");
             services.any(|(_, name, _)| state.get(Kind::Service, &old.namespace, name).is_some())
         };
-        let decided = |state: &State| state.withdraws_target(target, controller, host, alias) || !has_service(state);
+        let decided =
+            |state: &State| state.withdraws_target(target, controller, host, alias, pointed_at) || !has_service(state);
         let is_absent = |state: &State| state.gateways(target.0, target.1).next().is_none();
         let (mut since, mut longest) = (None, None);
         let ends = states.iter().skip(1).map(|(began, _)| *began).chain([Instant::now()]);
@@ -207,8 +252,9 @@ impl RouterBed {
             since = is_absent(state).then(|| since.unwrap_or(*began));
             longest = longest.max(since.map(|since: Instant| end.duration_since(since)));
         }
-        // The operator may have learned of it a moment later.
-        let enough = |longest: Duration| self.is_disturbed() || longest + Duration::from_secs(2) >= WITHDRAW_AFTER;
+        // The operator may have learned of it a moment later. A Gateway that has another name now is not a deleted one.
+        let enough =
+            |longest: Duration| self.is_disturbed() || (!awaited && longest + Duration::from_secs(2) >= WITHDRAW_AFTER);
         longest.is_some_and(enough) || states.iter().any(|(_, state)| decided(state))
     }
 

@@ -1,5 +1,7 @@
 //! Writes what was planned, through the engine's writer: creates and corrections first, deletions after.
 
+mod places;
+
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
@@ -12,10 +14,14 @@ use crate::{
     plan::Plan,
 };
 
+pub(crate) use places::Places;
+
 /// The results of a pass.
 #[derive(Debug)]
 pub(crate) struct ApplyResult {
     pub(crate) plan: Plan,
+    /// Whether nothing was tried, because earlier writes of Istio Gateways do not end.
+    pub(crate) postponed: bool,
     pub(crate) errors: Vec<ChildError>,
     /// How many objects are as planned.
     pub(crate) written: usize,
@@ -27,8 +33,23 @@ pub(crate) struct ApplyResult {
 /// Deletions at the same time, per pass.
 const DELETIONS: usize = 8;
 
+impl ApplyResult {
+    /// Nothing was tried. The hosts of the pass stay reserved, as those of a pass in progress.
+    fn postponed(plan: Plan) -> Self {
+        let (errors, deleted, measured) = (Vec::new(), Vec::new(), Measured::default());
+        Self { plan, postponed: true, errors, written: 0, deleted, measured }
+    }
+}
+
 /// Executes a plan.
 pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult {
+    let of_istio = matches!(plan.key, RouterKey::Gateway(_));
+    let place = if of_istio && plan.has_writes() {
+        let Some(place) = system.places.take().await else { return ApplyResult::postponed(plan) };
+        Some(place)
+    } else {
+        None
+    };
     let wanted = std::mem::take(&mut plan.apply);
     let compared = wanted.len();
     let ids: Vec<ObjectId> = wanted.iter().map(|(child, _)| child.id.clone()).collect();
@@ -57,9 +78,10 @@ pub(crate) async fn apply(system: &RouterSystem, mut plan: Plan) -> ApplyResult 
             Err(error) => errors.push(error),
         }
     }
+    drop(place);
     if let RouterKey::Gateway(id) = &plan.key {
         system.index.gateway_written(id, End::of(&errors));
     }
     let measured = Measured { applied: compared, deleted: removed.len() };
-    ApplyResult { plan, errors, written, deleted: removed, measured }
+    ApplyResult { plan, postponed: false, errors, written, deleted: removed, measured }
 }

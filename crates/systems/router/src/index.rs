@@ -4,7 +4,7 @@
 //! ClusterIdentity, DNSConfiguration ─► the one that is used ─► every key
 //! DNSPolicy ─► the routes of its namespace          ServiceRoute ─► itself, its gateway, others that want its host
 //! Gateway ───► itself, its target, its routes       Service ──────► the targets whose controller it serves
-//! DNSEndpoint, Istio Gateway ─► the object that they were generated for
+//! DNSEndpoint, Istio Gateway ─► the object that they were generated for; DNSEndpoint of a route ─► gateways that keep a former name for it
 //! ```
 //!
 //! Objects are not kept. A host belongs to the oldest route that asks for it.
@@ -14,6 +14,7 @@ mod decisions;
 pub(crate) mod facts;
 mod hosts;
 pub(crate) mod istio;
+mod pointers;
 pub(crate) mod reserved;
 pub(crate) mod services;
 pub(crate) mod singletons;
@@ -96,8 +97,11 @@ impl RouterIndex {
     fn change(&self, change: impl FnOnce(&mut ClusterState, &mut Touches)) {
         let mut touches = Touches::default();
         change(&mut self.lock(), &mut touches);
-        let Touches { now, later, statuses } = touches;
-        for key in now {
+        let Touches { first, now, later, statuses } = touches;
+        for key in &first {
+            self.queue.touch_first(key.clone(), Touch::All);
+        }
+        for key in now.into_iter().filter(|key| !first.contains(key)) {
             self.queue.touch(key, Touch::All);
         }
         for (key, delay) in later {

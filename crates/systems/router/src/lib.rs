@@ -146,7 +146,8 @@ pub fn install(operator: &mut Operator, config: RouterConfig) {
     let options = DriveOptions { concurrency: 16, deadline: Duration::from_mins(2), gather: Gather::default() };
     let kinds = operator.kinds();
     operator.spawn(observe::follow_kinds(index.clone(), kinds.clone()));
-    let system = RouterSystem { index, writer: operator.writer(), kinds, metrics, config: Arc::new(config) };
+    let (config, places) = (Arc::new(config), apply::Places::default());
+    let system = RouterSystem { index, writer: operator.writer(), kinds, metrics, config, places };
     operator.drive(system, queue, options);
 }
 
@@ -157,6 +158,7 @@ pub(crate) struct RouterSystem {
     pub(crate) kinds: watch::Receiver<Kinds>,
     pub(crate) metrics: RouterMetrics,
     pub(crate) config: Arc<RouterConfig>,
+    pub(crate) places: apply::Places,
 }
 
 impl System for RouterSystem {

@@ -1,6 +1,9 @@
 //! One key as plain data, from the index alone. There is no provider: what others publish is read from DNSEndpoints.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use signpost_apis::{
     externaldns::DnsEndpoint,
@@ -75,7 +78,12 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
             world.reserve_hosts(&istio, pods, hosts);
             Observed::Gateway(Box::new(view))
         }
-        RouterKey::Target(target) => Observed::Target(Box::new(of_target(system, &world, target, base, memory))),
+        RouterKey::Target(target) => {
+            let view = of_target(system, &world, target, base, memory);
+            // Under the same lock, so that the last pointer that moves touches this key.
+            world.note_kept(target, view.former.iter().filter(|(_, pointed_at)| **pointed_at).map(|(name, _)| name));
+            Observed::Target(Box::new(view))
+        }
         RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
     }
 }
@@ -212,6 +220,7 @@ fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base:
         let rivals = world.children_of_target(rival).into_iter();
         rivals.map(|child| of_child(world, rival, child)).collect::<Vec<_>>()
     });
+    let rivals: Vec<target::ChildView> = rivals.collect();
     let occupied = match (&controller, &base.configuration) {
         (Some(controller), Ok(spec)) => {
             let names = |service: &'_ ServiceFacts| {
@@ -237,7 +246,9 @@ fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base:
     };
     let host = world.identity.as_ref().ok().zip(postfix.as_deref());
     let host = host.and_then(|(identity, postfix)| names::target_host(identity, postfix).ok());
-    let view = |service: &ServiceFacts| of_service(world, service, host.as_ref());
+    let children: Vec<target::ChildView> = world.children_of_target(target).into_iter().map(child).collect();
+    let former = former_names(world, target, host.as_ref(), children.iter().chain(&rivals), &memory);
+    let view = |service: &ServiceFacts| of_service(world, service, host.as_ref(), &former);
     target::View {
         target: target.clone(),
         installed: is_installed::<DnsEndpoint>(&system.kinds.borrow()),
@@ -254,8 +265,10 @@ fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base:
         }),
         service: first.map(view),
         next: next.map(view),
-        children: world.children_of_target(target).into_iter().map(child).collect(),
-        rivals: rivals.collect(),
+        awaited: ours.is_empty() && world.is_awaited(former.keys()),
+        children,
+        former,
+        rivals,
         reported: ours.iter().find_map(|gateway| gateway.seen.class),
         occupied,
         memory,
@@ -263,10 +276,28 @@ fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base:
     }
 }
 
+/// The names that gateways had, and whether a DNSEndpoint of a route points at each: names of their DNSEndpoints, and those that this process published.
+fn former_names<'a>(
+    world: &ClusterState,
+    target: &Target,
+    host: Option<&Fqdn>,
+    children: impl Iterator<Item = &'a target::ChildView>,
+    memory: &'a Memory,
+) -> BTreeMap<Fqdn, bool> {
+    let names: BTreeSet<&Fqdn> = children.flat_map(|child| child.names.iter()).chain(memory.former.keys()).collect();
+    let former = names.into_iter().filter(|name| Some(*name) != host && !world.is_name_of_another(name, target));
+    former.map(|name| (name.clone(), world.is_pointed_at(name))).collect()
+}
+
 /// A load balancer, without names that lead back to it.
-fn of_service(world: &ClusterState, service: &ServiceFacts, host: Option<&Fqdn>) -> target::ServiceView {
+fn of_service(
+    world: &ClusterState,
+    service: &ServiceFacts,
+    host: Option<&Fqdn>,
+    former: &BTreeMap<Fqdn, bool>,
+) -> target::ServiceView {
     let mut points = service.points.clone();
-    let leads_back = |name: &Fqdn| Some(name) == host || world.is_host(name);
+    let leads_back = |name: &Fqdn| Some(name) == host || former.get(name) == Some(&true) || world.is_host(name);
     let (loops, names) = points.names.into_iter().partition(leads_back);
     points.names = names;
     target::ServiceView { identity: service.identity(), points, loops }
@@ -283,6 +314,7 @@ fn of_child(world: &ClusterState, target: &Target, (id, child): (&Id, &ChildFact
     target::ChildView {
         id: id.clone(),
         controller: world.publisher_of(id, child, &[controller, postfix]),
+        names: child.names.clone(),
         class: child.class,
         observed: child.observed,
         read: child.read,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A DNSEndpoint is withdrawn only by a decision: an inactive policy, a deleted route, a removed controller. Something that is missing or
-//! not known withdraws nothing.
+//! not known withdraws nothing. A gateway that gets another name keeps the former one while a route points at it.
 
 pub(crate) mod cluster;
 pub(crate) mod gateway;
@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use signpost_apis::router::{ClusterIdentitySpec, DNSConfigurationSpec, ExternalDNSController};
+use signpost_dns::Fqdn;
 use signpost_engine::{Child, Identity, ObjectId, Proof};
 use signpost_planning::{Reason, Refusal};
 
@@ -70,6 +71,8 @@ pub(crate) struct Memory {
     pub(crate) traces: BTreeMap<Arc<str>, target::Trace>,
     /// Whether these include what an earlier process reported.
     pub(crate) restored: bool,
+    /// The names that this process has published for gateways, and since when no DNSEndpoint of a route points at a former one.
+    pub(crate) former: BTreeMap<Fqdn, Option<Timestamp>>,
 }
 
 /// Something whose absence is borne for a while. The time without one of these does not count for another.
@@ -164,6 +167,11 @@ impl Plan {
             memory: Memory::default(),
             again: None,
         }
+    }
+
+    /// Whether it asks for a write.
+    pub(crate) fn has_writes(&self) -> bool {
+        !(self.apply.is_empty() && self.delete.is_empty() && self.withdraw.is_empty())
     }
 
     /// Statuses only. A place that is vacant is looked at again.

@@ -2,7 +2,7 @@
 //!
 //! A DNSEndpoint that was generated for a host publishes it, on every replica. Why a host is refused is known where its pass ran.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use jiff::Timestamp;
 use signpost_dns::{Fqdn, RecordType};
@@ -54,12 +54,15 @@ fn route(world: &ClusterState, id: &Id) -> Option<Entry> {
     Some(entry_of(entry, identity, published, refusal))
 }
 
-/// The name of gateways, with the addresses of their load balancer.
+/// The name of gateways, and former names that routes still point at, with the addresses of their load balancer.
 fn gateways(world: &ClusterState, target: &Target) -> Vec<Entry> {
     let of_target = world.gateways.values().filter(|gateway| Target::of(&gateway.spec) == *target);
     let Some(gateway) = oldest(of_target) else { return Vec::new() };
     let Some(host) = target_host(world, &gateway.spec.target_postfix) else { return Vec::new() };
-    let published = has_records(world, &Owner::Target(target.clone()));
+    let owner = Owner::Target(target.clone());
+    let children = world.children_of(&owner).flat_map(|(_, child)| child.names.iter());
+    let former: BTreeSet<&Fqdn> = children.filter(|name| **name != host && world.is_pointed_at(name)).collect();
+    let published = has_records(world, &owner);
     let refusal = world.targets.get(target).and_then(|verdict| verdict.refusal.as_ref());
     let points = world.balancers_of(target).first.map(|service| service.points.texts());
     let provenance = wanted_by(&gateway.identity.id, &gateway.identity.uid, PUBLISHER);
@@ -82,12 +85,15 @@ fn gateways(world: &ClusterState, target: &Target) -> Vec<Entry> {
     if by_type.is_empty() {
         by_type.push((RecordType::A, Vec::new()));
     }
-    let entries = by_type.into_iter().map(|(rtype, targets)| {
-        let mut entry = Entry::new(host.clone(), Some(rtype), provenance.clone());
-        entry.targets = targets.iter().collect();
-        entry_of(entry, &gateway.identity, published, refusal)
-    });
-    entries.collect()
+    let mut entries = Vec::new();
+    for (name, published) in std::iter::once((&host, published)).chain(former.into_iter().map(|name| (name, true))) {
+        for (rtype, targets) in &by_type {
+            let mut entry = Entry::new(name.clone(), Some(*rtype), provenance.clone());
+            entry.targets = targets.iter().collect();
+            entries.push(entry_of(entry, &gateway.identity, published, refusal));
+        }
+    }
+    entries
 }
 
 /// Whether a DNSEndpoint with records was generated for the owner.
@@ -179,6 +185,32 @@ mod tests {
             }),
         );
         assert_eq!(shown(&world), ["10.0.0.3"], "the one that is published");
+    }
+
+    #[test]
+    fn a_former_name_is_shown_while_a_route_points_at_it() {
+        let mut world = world();
+        put_service(&mut world, "serving", 0, &json!({}), Some("10.0.0.3"));
+        let record = |name: &str| json!({ "dnsName": name, "recordType": "A", "targets": ["10.0.0.3"] });
+        put_endpoint(
+            &mut world,
+            json!({
+                "metadata": { "name": "e", "namespace": "infra", "labels": {
+                    "app.kubernetes.io/managed-by": "service-router-operator", "router.io/resource-type": "gateway-service",
+                    "router.io/istio-controller": "istio", "router.io/target-postfix": "internal" } },
+                "spec": { "endpoints": [record("aks01-weu-internal.example.com"), record("old.example.com")] },
+            }),
+        );
+        assert_eq!(shown(&world).len(), 1, "nothing points at the former name");
+        put_endpoint(
+            &mut world,
+            json!({
+                "metadata": { "name": "api-dns", "namespace": "app", "labels": {
+                    "app.kubernetes.io/managed-by": "service-router-operator", "router.io/serviceroute": "api" } },
+                "spec": { "endpoints": [{ "dnsName": "a.example.com", "recordType": "CNAME", "targets": ["old.example.com"] }] },
+            }),
+        );
+        assert_eq!(shown(&world), ["10.0.0.3", "10.0.0.3"]);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 pub(crate) mod states;
 pub(crate) mod status;
 
+use std::time::Duration;
+
 use signpost_engine::{
     ChildError, Event, EventKind, Identity, ObjectId, Outcome, Report, RetryClass, Touch, Touched, WriteError,
 };
@@ -21,14 +23,22 @@ use crate::{
     },
 };
 
+/// When a pass comes again that found no place for its writes.
+const POSTPONED: Duration = Duration::from_secs(2);
+
 /// Reports a pass.
 pub(crate) fn report(result: ApplyResult) -> Report<RouterSystem> {
-    let ApplyResult { plan, errors, written, deleted, measured } = result;
+    let ApplyResult { plan, postponed, errors, written, deleted, measured } = result;
     let Plan { key, decisions, blame, about, memory, again, apply: _, delete: _, replaced_by: _, withdraw: _ } = plan;
     let mut report = Report::new(Outcome::Done);
+    report.memory = (memory != Memory::default()).then_some(memory);
+    if postponed {
+        // Nothing is decided: the next pass tries again, and reports.
+        report.outcome = Outcome::Retry { class: RetryClass::Fixed(POSTPONED), objects: Touched::All };
+        return report;
+    }
     report.events.extend(about.and_then(|about| withdrawn(&about, &deleted, &decisions)));
     report.measured = measured;
-    report.memory = (memory != Memory::default()).then_some(memory);
     let failure = Failure::of(errors, &key);
     match failure {
         None => {

@@ -9,7 +9,7 @@ use signpost_engine::Identity;
 use crate::{
     index::{
         RouterKey,
-        facts::{Id, Known, Target, host_digest},
+        facts::{Id, Known, Target},
         singletons,
         world::{ClusterState, Touches, key_of},
     },
@@ -28,17 +28,12 @@ impl ClusterState {
         match decision {
             Decision::Object { judged, verdict } => self.settle_object(key, judged, verdict, due, touches),
             Decision::Published { judged, host, published } => {
+                if published {
+                    self.strays.forget(&judged.id);
+                }
                 self.settle_published(&judged, &host, published, touches);
             }
-            Decision::Strays { route, hosts } => {
-                for host in hosts {
-                    if self.is_served_by_another(host, &route) {
-                        touches.touch(RouterKey::Route(route.clone()));
-                    } else {
-                        self.strays.entry(host).or_default().insert(route.clone());
-                    }
-                }
-            }
+            Decision::Strays { route, hosts } => self.note_strays(&route, hosts, touches),
             Decision::Delayed { judged, verdict } => {
                 let ready =
                     |verdict: &Arc<ObjectStatus>| verdict.conditions.first().is_some_and(|reported| reported.status);
@@ -115,10 +110,7 @@ impl ClusterState {
         let others = self.hosts.waiting(host).map(|claim| RouterKey::Route(claim.holder.clone()));
         touches.now.extend(others);
         if published {
-            let digest = host_digest(host.undotted());
-            self.served.insert(digest, judged.id.clone());
-            let strays = self.strays.remove(&digest).unwrap_or_default();
-            touches.now.extend(strays.into_iter().map(RouterKey::Route));
+            self.serve(host, &judged.id, touches);
         } else {
             self.unserve(host, &judged.id);
         }

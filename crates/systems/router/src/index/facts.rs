@@ -55,6 +55,8 @@ pub(crate) const ISTIO: &str = "istio";
 
 /// Entrances of one load balancer beyond this are left out.
 const MOST_POINTS: usize = 256;
+/// Names of one DNSEndpoint of gateways beyond this are not known.
+const MOST_NAMES: usize = 64;
 
 /// An object of ours.
 #[derive(Clone, Debug)]
@@ -207,6 +209,10 @@ pub(crate) struct ChildFacts {
     pub(crate) host: u64,
     /// A digest of the region of its controller and of its first target.
     pub(crate) source: u64,
+    /// A digest of its first target.
+    target: u64,
+    /// The names that a DNSEndpoint of gateways publishes.
+    pub(crate) names: Box<[Fqdn]>,
     /// The Service that owns it, where one does.
     pub(crate) service: Option<Arc<str>>,
     /// Whether external-dns has read the current generation.
@@ -246,12 +252,18 @@ impl ChildFacts {
             [first, ..] if first.record_type == "CNAME" => Class::Alias,
             _ => Class::Addresses,
         };
+        let names = match &owner {
+            Owner::Target(_) => names_of(endpoint),
+            Owner::Route(_) => Box::default(),
+        };
         Some(Self {
             owner,
             controller: label(CONTROLLER).unwrap_or_default().into(),
             class,
             host: endpoint.spec.endpoints.first().map_or(0, |first| host_digest(&first.dns_name)),
             source: source_digest(label(REGION).unwrap_or_default(), first_target(endpoint)),
+            target: host_digest(first_target(endpoint)),
+            names,
             service: service.map(Arc::from),
             observed: endpoint.is_observed(),
             read: endpoint.status.as_ref().is_some_and(|status| status.observed_generation.is_some()),
@@ -259,6 +271,20 @@ impl ChildFacts {
             digest: digest_of(endpoint),
         })
     }
+
+    /// The digest of the name that a DNSEndpoint of a route points at.
+    pub(crate) fn points_at(&self) -> Option<u64> {
+        let points = matches!(self.owner, Owner::Route(_)) && self.class == Class::Alias;
+        points.then_some(self.target)
+    }
+}
+
+/// The names of a DNSEndpoint. The records of one name follow one another.
+fn names_of(endpoint: &DnsEndpoint) -> Box<[Fqdn]> {
+    let names = endpoint.spec.endpoints.iter().filter_map(|point| Fqdn::parse(&point.dns_name).ok());
+    let mut names: Vec<Fqdn> = names.take(MOST_NAMES).collect();
+    names.dedup();
+    names.into()
 }
 
 fn owner_named<'a>(meta: &'a ObjectMeta, kind: &str) -> Option<&'a str> {
@@ -475,7 +501,11 @@ mod tests {
         let gateway =
             json!({MANAGED_BY: OPERATOR, RESOURCE_TYPE: GATEWAY_SERVICE, ISTIO_CONTROLLER: "i", TARGET_POSTFIX: "p"});
         let target = Target { controller: "i".into(), postfix: "p".into() };
-        assert_eq!(ChildFacts::of(&endpoint(gateway)).unwrap().owner, Owner::Target(target));
+        assert!(facts.names.is_empty());
+        assert_eq!(facts.points_at(), Some(host_digest("b")), "a route points at a name");
+        let facts = ChildFacts::of(&endpoint(gateway)).unwrap();
+        assert_eq!(facts.owner, Owner::Target(target));
+        assert_eq!((facts.names.len(), facts.names[0].undotted(), facts.points_at()), (1, "a", None));
         assert_eq!(ChildFacts::of(&endpoint(json!({SERVICE_ROUTE: "api"}))), None);
         let mut owned = endpoint(json!({CONTROLLER: "weu"}));
         assert_eq!(ChildFacts::of(&owned), None, "without an owner");

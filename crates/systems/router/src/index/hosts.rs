@@ -1,6 +1,9 @@
 //! Which gateway serves a host that several routes ask for.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use signpost_dns::Fqdn;
 
@@ -9,6 +12,57 @@ use crate::index::{
     facts::{Id, Owner, host_digest},
     world::{ClusterState, Touches},
 };
+
+/// Routes that cannot be published and have DNSEndpoints of hosts that they do not ask for any more. Hosts are digests.
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    by_host: BTreeMap<u64, BTreeSet<Id>>,
+    by_route: BTreeMap<Id, BTreeSet<u64>>,
+}
+
+impl Strays {
+    /// These are the hosts of the route now.
+    pub(super) fn set(&mut self, route: &Id, hosts: BTreeSet<u64>) {
+        self.forget(route);
+        for host in &hosts {
+            self.by_host.entry(*host).or_default().insert(route.clone());
+        }
+        if !hosts.is_empty() {
+            self.by_route.insert(route.clone(), hosts);
+        }
+    }
+
+    /// The route has no such hosts any more, or is deleted.
+    pub(super) fn forget(&mut self, route: &Id) {
+        for host in self.by_route.remove(route).unwrap_or_default() {
+            if let Some(routes) = self.by_host.get_mut(&host) {
+                routes.remove(route);
+                if routes.is_empty() {
+                    self.by_host.remove(&host);
+                }
+            }
+        }
+    }
+
+    /// Removes a host, and returns its routes.
+    fn take(&mut self, host: u64) -> BTreeSet<Id> {
+        let routes = self.by_host.remove(&host).unwrap_or_default();
+        for route in &routes {
+            if let Some(hosts) = self.by_route.get_mut(route) {
+                hosts.remove(&host);
+                if hosts.is_empty() {
+                    self.by_route.remove(route);
+                }
+            }
+        }
+        routes
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_host.is_empty() && self.by_route.is_empty()
+    }
+}
 
 impl ClusterState {
     /// The route whose gateway serves a host: its owner. While that has not published the host, a younger route that has published it keeps it,
@@ -36,6 +90,27 @@ impl ClusterState {
         let children = self.by_owner.get(&Owner::Route(route.clone())).into_iter().flatten();
         let children = children.filter_map(|id| self.children.get(id)).filter(|child| child.host == digest);
         children.map(|child| child.controller.clone()).collect()
+    }
+
+    /// A route has published the host. Routes that have DNSEndpoints of it and do not ask for it withdraw them.
+    pub(super) fn serve(&mut self, host: &Fqdn, id: &Id, touches: &mut Touches) {
+        let digest = host_digest(host.undotted());
+        self.served.insert(digest, id.clone());
+        touches.now.extend(self.strays.take(digest).into_iter().map(RouterKey::Route));
+    }
+
+    /// The hosts that a route which cannot be published still has, and does not ask for. It is decided again when another route publishes one.
+    pub(super) fn note_strays(&mut self, route: &Id, hosts: BTreeSet<u64>, touches: &mut Touches) {
+        // It was deleted during its pass.
+        if !self.routes.contains_key(route) {
+            return;
+        }
+        let (served, waiting): (BTreeSet<u64>, BTreeSet<u64>) =
+            hosts.into_iter().partition(|host| self.is_served_by_another(*host, route));
+        if !served.is_empty() {
+            touches.touch(RouterKey::Route(route.clone()));
+        }
+        self.strays.set(route, waiting);
     }
 
     /// A route does not publish the host any more.

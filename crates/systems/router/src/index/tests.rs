@@ -6,14 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use serde_json::json;
 use signpost_apis::{
     externaldns::DnsEndpoint,
-    router::{ClusterIdentity, ClusterIdentitySpec, DNSPolicy, Gateway, ServiceRoute},
+    router::{ClusterIdentity, ClusterIdentitySpec, DNSConfiguration, DNSPolicy, Gateway, ServiceRoute},
 };
-use signpost_engine::{Identity, ObjectId};
+use signpost_engine::{Identity, Index, ObjectId, Outcome, Queue};
 use signpost_planning::{Reason, Refusal};
 
 use crate::{
     index::{
-        RouterKey,
+        Keys, RouterIndex, RouterKey,
         facts::{
             ChildFacts, GATEWAY_SERVICE, ISTIO_CONTROLLER, MANAGED_BY, OPERATOR, Owner, RESOURCE_TYPE, SERVICE_ROUTE,
             Seen, TARGET_POSTFIX, Target,
@@ -25,6 +25,7 @@ use crate::{
         states::State,
         status::{Decision, Detail, ObjectStatus, TargetVerdict},
     },
+    settings::RouterConfig,
 };
 
 /// An object that was created so many seconds after the epoch.
@@ -305,6 +306,110 @@ fn a_status_decides_which_identity_is_used_on_a_replica_that_does_not_lead() {
     assert_eq!(region(&world), None, "the place is vacant");
     put(&mut world, "a", Some("ValidationSucceeded"));
     assert_eq!(region(&world).as_deref(), Some("a"));
+}
+
+fn read<K: serde::de::DeserializeOwned>(metadata: &serde_json::Value, spec: &serde_json::Value) -> K {
+    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+}
+
+/// A route of the namespace `app`, or of another one.
+fn route(namespace: &str, name: &str, service: &str, deleted: Option<&str>) -> ServiceRoute {
+    let metadata = json!({ "name": name, "namespace": namespace, "deletionTimestamp": deleted });
+    let spec = json!({ "serviceName": service, "gatewayName": "gw", "environment": "prod", "application": "shop" });
+    read(&metadata, &spec)
+}
+
+fn policy(spec: &serde_json::Value) -> DNSPolicy {
+    read(&json!({ "name": "policy", "namespace": "app" }), spec)
+}
+
+/// An index with a published route of the namespace `app`, and a queue in which nothing is due but a route of another namespace.
+fn with_published_route() -> (Keys, RouterIndex, ObjectId) {
+    let (queue, config) = (Queue::new(), RouterConfig::default());
+    let index = RouterIndex::new(queue.clone(), &config);
+    let identity = json!({ "region": "weu", "cluster": "aks01", "domain": "example.com", "environmentLetter": "p" });
+    index.applied(&read::<ClusterIdentity>(&json!({ "name": "cluster-identity" }), &identity));
+    let controllers = json!({ "externalDNSControllers": [{ "name": "dns-weu", "region": "weu" }] });
+    index.applied(&read::<DNSConfiguration>(&json!({ "name": "dns-config" }), &controllers));
+    index.applied(&policy(&json!({ "mode": "Active" })));
+    let api = route("app", "api", "api", None);
+    index.applied(&api);
+    let labels = json!({ MANAGED_BY: OPERATOR, SERVICE_ROUTE: "api" });
+    let records = json!([{ "dnsName": "a", "recordType": "CNAME", "targets": ["b"] }]);
+    let metadata = json!({ "name": "api-dns-weu", "namespace": "app", "labels": labels });
+    index.applied(&read::<DnsEndpoint>(&metadata, &json!({ "endpoints": records })));
+    while let Some(job) = queue.try_next() {
+        queue.finish(&job.key, Outcome::Done);
+    }
+    index.applied(&route("busy", "other", "other", None));
+    (queue, index, ObjectId::of(&api))
+}
+
+#[test]
+fn a_withdrawal_is_before_the_keys_that_wait() {
+    type Change = fn(&RouterIndex, &ObjectId);
+    let changes: [(&str, Change); 3] = [
+        ("its policy becomes inactive", |index, _| {
+            index.applied(&policy(&json!({ "mode": "RegionBound", "sourceRegion": "neu" })));
+        }),
+        ("it is being deleted", |index, _| {
+            index.applied(&route("app", "api", "api", Some("2026-01-01T00:00:00Z")));
+        }),
+        ("it is deleted", |index, id| Index::<ServiceRoute>::deleted(index, id)),
+    ];
+    for (what, change) in changes {
+        let (queue, index, id) = with_published_route();
+        change(&index, &id);
+        assert_eq!(queue.try_next().map(|job| job.key), Some(RouterKey::Route(Arc::new(id))), "{what}");
+    }
+}
+
+#[test]
+fn a_change_that_withdraws_nothing_waits_its_turn() {
+    let (queue, index, _) = with_published_route();
+    index.applied(&policy(&json!({ "mode": "RegionBound", "sourceRegion": "weu" })));
+    let other = ObjectId::new::<ServiceRoute>(Some("busy"), "other");
+    assert_eq!(queue.try_next().map(|job| job.key), Some(RouterKey::Route(Arc::new(other))));
+}
+
+/// A pass of the route found that it has DNSEndpoints of this host, and does not ask for it.
+fn settle_strays(world: &mut ClusterState, route: &Identity, hosts: &[u64]) {
+    let decision = Decision::Strays { route: route.id.clone(), hosts: hosts.iter().copied().collect() };
+    let key = RouterKey::Route(route.id.clone());
+    world.settle(&key, decision, &mut BTreeSet::new(), &mut Touches::default());
+}
+
+#[test]
+fn strays_of_a_route_are_forgotten_when_it_is_published_changed_or_deleted() {
+    let mut world = ClusterState::of_tests();
+    let object = route("app", "api", "api", None);
+    let identity = Identity::of(&object);
+    let put = |world: &mut ClusterState, service: &str| {
+        let object = route("app", "api", service, None);
+        world.put_route(known(Identity::of(&object), object.spec, Seen::default()), &mut Touches::default());
+    };
+    put(&mut world, "api");
+    settle_strays(&mut world, &identity, &[7, 8]);
+    assert!(!world.strays.is_empty());
+    settle_strays(&mut world, &identity, &[]);
+    assert!(world.strays.is_empty(), "it has none any more");
+
+    settle_strays(&mut world, &identity, &[7]);
+    let host = signpost_dns::Fqdn::parse("api.example.com").unwrap();
+    let published = Decision::Published { judged: identity.clone(), host, published: true };
+    let key = RouterKey::Route(identity.id.clone());
+    world.settle(&key, published, &mut BTreeSet::new(), &mut Touches::default());
+    assert!(world.strays.is_empty(), "it is published");
+
+    settle_strays(&mut world, &identity, &[7]);
+    put(&mut world, "changed");
+    assert!(world.strays.is_empty(), "it is changed");
+
+    settle_strays(&mut world, &identity, &[7]);
+    world.remove_route(&identity.id, &mut Touches::default());
+    assert!(world.strays.is_empty(), "it is deleted");
+    settle_strays(&mut world, &identity, &[7]);
+    assert!(world.strays.is_empty(), "it was deleted during its pass");
 }
 
 /// The condition Ready of an object that is, or is not, used.

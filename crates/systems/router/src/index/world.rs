@@ -21,11 +21,12 @@ use crate::{
     index::{
         FEW_HOSTS, MANY_HOSTS, RouterKey,
         facts::{ChildFacts, Id, Known, Owner, ServiceFacts, Target},
+        hosts::Strays,
         istio::IstioFacts,
         reserved::Reserved,
         singletons::{Vacancy, first},
     },
-    plan::{cluster, names, singleton::Place},
+    plan::{cluster, names, policy, singleton::Place},
     report::status::TargetVerdict,
     settings::RouterConfig,
 };
@@ -36,6 +37,8 @@ pub(crate) type Used<T> = Result<Arc<T>, Arc<str>>;
 /// The keys that a change concerns.
 #[derive(Debug, Default)]
 pub(crate) struct Touches {
+    /// Keys that are to withdraw something. They do not wait for others.
+    pub(crate) first: BTreeSet<RouterKey>,
     pub(crate) now: BTreeSet<RouterKey>,
     pub(crate) later: Vec<(RouterKey, Duration)>,
     pub(crate) statuses: Vec<(Id, RouterKey)>,
@@ -78,6 +81,10 @@ pub(crate) struct ClusterState {
     /// The DNSEndpoints that we generated.
     pub(crate) children: BTreeMap<Id, ChildFacts>,
     pub(crate) by_owner: BTreeMap<Owner, BTreeSet<Id>>,
+    /// How many DNSEndpoints of routes point at a name, by its digest.
+    pub(super) pointed_at: BTreeMap<u64, usize>,
+    /// Former names of gateways that a DNSEndpoint of a route points at, by their digests, and whose they are.
+    pub(super) kept: BTreeMap<u64, BTreeSet<Target>>,
     /// All Istio Gateways.
     pub(crate) istio: BTreeMap<ObjectId, IstioFacts>,
     /// The hosts that passes write into Istio Gateways.
@@ -91,8 +98,8 @@ pub(crate) struct ClusterState {
     pub(crate) targets: BTreeMap<Target, TargetVerdict>,
     /// The routes that have published their host, by the digest of the host.
     pub(super) served: BTreeMap<u64, Id>,
-    /// Routes that cannot be published and have DNSEndpoints of a host that they do not ask for any more, by the digest of that host.
-    pub(super) strays: BTreeMap<u64, BTreeSet<Id>>,
+    /// Routes that cannot be published and have DNSEndpoints of a host that they do not ask for any more.
+    pub(super) strays: Strays,
     /// Names that a foreign object has, and who waits for them.
     pub(super) taken: BTreeMap<ObjectId, BTreeSet<RouterKey>>,
     pub(crate) identity: Used<ClusterIdentitySpec>,
@@ -119,6 +126,8 @@ impl ClusterState {
             present_services: BTreeSet::new(),
             children: BTreeMap::new(),
             by_owner: BTreeMap::new(),
+            pointed_at: BTreeMap::new(),
+            kept: BTreeMap::new(),
             istio: BTreeMap::new(),
             reserved: Reserved::default(),
             waiting: BTreeMap::new(),
@@ -126,7 +135,7 @@ impl ClusterState {
             hosts: Claims::new(),
             targets: BTreeMap::new(),
             served: BTreeMap::new(),
-            strays: BTreeMap::new(),
+            strays: Strays::default(),
             taken: BTreeMap::new(),
             identity: used(None, &Place::default(), "ClusterIdentity", cluster::check_identity),
             configuration: used(None, &Place::default(), "DNSConfiguration", cluster::check_configuration),
@@ -263,10 +272,33 @@ impl ClusterState {
         place.unknown("DNSPolicy").is_none().then(|| first.identity.id.clone())
     }
 
-    /// The routes of a namespace.
+    /// The routes of a namespace. Where its policy is not active here, they withdraw what they have.
     pub(super) fn touch_routes_of(&self, namespace: Option<&str>, touches: &mut Touches) {
-        let routes = in_namespace(&self.routes, router_kind(), namespace);
-        touches.now.extend(routes.map(|(id, _)| RouterKey::Route(id.clone())));
+        let inactive = self.is_inactive(namespace);
+        for (id, _) in in_namespace(&self.routes, router_kind(), namespace) {
+            if inactive {
+                self.touch_withdrawal(id, touches);
+            } else {
+                touches.touch(RouterKey::Route(id.clone()));
+            }
+        }
+    }
+
+    /// Whether the policy of a namespace does not apply to this cluster.
+    fn is_inactive(&self, namespace: Option<&str>) -> bool {
+        let policy = self.used_policy(namespace).and_then(|id| self.policies.get(&id));
+        let identity = self.identity.as_ref().ok().filter(|_| self.configuration.is_ok());
+        policy.zip(identity).is_some_and(|(policy, identity)| policy::elsewhere(&policy.spec, identity).is_some())
+    }
+
+    /// A route is to withdraw what it has: before the keys that wait, where it has something.
+    fn touch_withdrawal(&self, id: &Id, touches: &mut Touches) {
+        let key = RouterKey::Route(id.clone());
+        if self.by_owner.contains_key(&Owner::Route(id.clone())) {
+            touches.first.insert(key);
+        } else {
+            touches.touch(key);
+        }
     }
 
     pub(crate) fn put_gateway(&mut self, new: Known<GatewaySpec>, touches: &mut Touches) {
@@ -325,7 +357,7 @@ impl ClusterState {
     pub(crate) fn remove_route(&mut self, id: &ObjectId, touches: &mut Touches) {
         if let Some((id, before)) = self.routes.remove_entry(id) {
             self.detach(&before, touches);
-            touches.touch(RouterKey::Route(id));
+            self.touch_withdrawal(&id, touches);
         }
     }
 
@@ -341,7 +373,11 @@ impl ClusterState {
     }
 
     fn attach(&mut self, id: Id, mut route: Route, touches: &mut Touches) {
-        touches.touch(RouterKey::Route(id.clone()));
+        if route.known.identity.is_deleting() {
+            self.touch_withdrawal(&id, touches);
+        } else {
+            touches.touch(RouterKey::Route(id.clone()));
+        }
         route.host = self.host_of(&route.known.spec);
         self.by_gateway.entry(route.gateway.clone()).or_default().insert(id.clone());
         self.hosts_changed(&route.gateway, touches);
@@ -362,6 +398,7 @@ impl ClusterState {
             }
         }
         self.hosts_changed(&route.gateway, touches);
+        self.strays.forget(id);
         if let Some(Ok(host)) = &route.host {
             self.unserve(host, id);
             self.hosts.remove(host, id);

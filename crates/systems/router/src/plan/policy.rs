@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use signpost_apis::router::{DNSPolicySpec, ExternalDNSController, PolicyMode};
+use signpost_apis::router::{ClusterIdentitySpec, DNSPolicySpec, ExternalDNSController, PolicyMode};
 use signpost_engine::Identity;
 use signpost_planning::{Reason, Refusal};
 
@@ -45,18 +45,24 @@ pub(crate) enum Selection {
     Unknown(Refusal),
 }
 
+/// Why a policy does not apply to a cluster of this identity, where it does not.
+pub(crate) fn elsewhere(policy: &DNSPolicySpec, identity: &ClusterIdentitySpec) -> Option<String> {
+    let filter = |wanted: &Option<String>| wanted.clone().filter(|wanted| !wanted.is_empty());
+    if let Some(region) = filter(&policy.source_region).filter(|region| *region != identity.region) {
+        return Some(format!("sourceRegion is {region}, and this cluster is in {}", identity.region));
+    }
+    let cluster = filter(&policy.source_cluster).filter(|cluster| *cluster != identity.cluster)?;
+    Some(format!("sourceCluster is {cluster}, and this cluster is {}", identity.cluster))
+}
+
 /// Evaluates a policy.
 pub(crate) fn select(policy: &DNSPolicySpec, base: &Base) -> Selection {
     let (identity, configuration) = match (base.identity(), base.configuration()) {
         (Ok(identity), Ok(configuration)) => (identity, configuration),
         (Err(refusal), _) | (_, Err(refusal)) => return Selection::Unknown(refusal),
     };
-    let filter = |wanted: &Option<String>| wanted.clone().filter(|wanted| !wanted.is_empty());
-    if let Some(region) = filter(&policy.source_region).filter(|region| *region != identity.region) {
-        return Selection::Inactive(format!("sourceRegion is {region}, and this cluster is in {}", identity.region));
-    }
-    if let Some(cluster) = filter(&policy.source_cluster).filter(|cluster| *cluster != identity.cluster) {
-        return Selection::Inactive(format!("sourceCluster is {cluster}, and this cluster is {}", identity.cluster));
+    if let Some(why) = elsewhere(policy, identity) {
+        return Selection::Inactive(why);
     }
     let all = &configuration.external_dns_controllers;
     let mut selected: Vec<ExternalDNSController> = Vec::new();

@@ -146,10 +146,8 @@ pub(crate) fn plan(view: &View) -> Plan {
                 });
             }
             // When another route publishes what this one does not ask for any more, this one withdraws it.
-            let hosts: BTreeSet<u64> = kept.iter().filter_map(|child| child.stray).collect();
-            if !hosts.is_empty() {
-                plan.decisions.push(Decision::Strays { route: view.id.clone(), hosts });
-            }
+            let hosts = kept.iter().filter_map(|child| child.stray).collect();
+            plan.decisions.push(Decision::Strays { route: view.id.clone(), hosts });
         }
     }
     plan

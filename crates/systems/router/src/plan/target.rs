@@ -3,13 +3,16 @@
 //! ```text
 //! addresses ─► A, AAAA        host name ─► CNAME        nothing ─► what is published is kept
 //! A ⇄ CNAME: see `types`. A DNSEndpoint of another controller is emptied by its own key.
+//! another name ─► both names, see `former`
 //! ```
 
+mod former;
 mod types;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -32,11 +35,14 @@ use crate::{
     },
 };
 
+use former::Kept;
 pub(crate) use types::Trace;
 use types::Wait;
 
 /// The TTL of address records, in seconds, as service-router-operator writes it.
 const TTL: i64 = 300;
+/// How often a name without a Gateway is checked while routes that are going to move point at it.
+const AWAITED: Duration = Duration::from_mins(1);
 
 /// The gateways of one controller and postfix.
 #[derive(Debug)]
@@ -57,6 +63,10 @@ pub(crate) struct View {
     /// The one that would be chosen without it, where that has an address.
     pub(crate) next: Option<ServiceView>,
     pub(crate) children: Vec<ChildView>,
+    /// Other names that the gateways had, and whether a DNSEndpoint of a route points at each. No other object has one of them now.
+    pub(crate) former: BTreeMap<Fqdn, bool>,
+    /// Whether no Gateway has the name any more, and a route whose Gateway exists still points at it.
+    pub(crate) awaited: bool,
     /// The class of the records that an external-dns had read, as the status of a Gateway shows it.
     pub(crate) reported: Option<Class>,
     /// DNSEndpoints of other controllers with the same name.
@@ -91,6 +101,8 @@ pub(crate) struct ChildView {
     pub(crate) id: Id,
     /// The external-dns controller that publishes it, as the value of a label.
     pub(crate) controller: Arc<str>,
+    /// The names that it publishes.
+    pub(crate) names: Box<[Fqdn]>,
     pub(crate) class: Class,
     pub(crate) observed: bool,
     pub(crate) read: bool,
@@ -115,6 +127,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         return plan;
     };
     let host = host_of(view, postfix).ok();
+    let kept = former::keep(view, host.as_ref(), now, &mut plan.memory);
     let service = choose(view, now, &mut plan);
     let addresses = service.map(|service| service.points.texts()).unwrap_or_default();
     let text = host.as_ref().map(|host| host.undotted().to_owned());
@@ -122,9 +135,10 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
     plan.blame = Blame::Target { target, addresses: addresses.clone(), host: text.clone(), class };
     let (reported, notice) = match (judge(view, service, postfix), service, &host) {
         (Ok(()), Some(service), Some(host)) => {
-            let records = records(host, &service.points);
+            let records = records(host, &kept.names, &service.points);
+            plan.memory.former.insert(host.clone(), None);
             let changing = publish(view, (controller, postfix), service, &records, now, &mut plan);
-            (published(view, service, &changing), notice(view, host, service, &records))
+            (published(view, service, &kept, &changing), notice(view, host, service, &records))
         }
         (Err(obstacle), ..) => {
             let notice = service.filter(|_| matches!(obstacle, Obstacle::NoAddress(_)));
@@ -134,6 +148,7 @@ pub(crate) fn plan(view: &View, now: Timestamp) -> Plan {
         // Without either of them there is an obstacle.
         (Ok(()), ..) => return plan,
     };
+    plan.again = plan.again.into_iter().chain(kept.again).min();
     let NameReport { ready, reason, message, refusal } = reported;
     let class = types::class_of(&plan.memory.traces);
     let verdict = TargetVerdict { ready, reason, message, refusal, addresses, host: text, class, notice };
@@ -158,6 +173,11 @@ fn without_gateway(view: &View, now: Timestamp, plan: &mut Plan) {
         Some(holder) if holder.changing => empty(view, plan),
         // Where nothing replaces it yet, the name is kept until then, however long that takes.
         Some(_) => plan.withdraw = replaced(view),
+        // The Gateway has another name now, and its routes follow one by one.
+        None if view.awaited => {
+            plan.withdraw = without_publisher(view);
+            plan.again = Some(AWAITED);
+        }
         None => withdraw_absent(view, Absent::Gateway, now, |_| true, plan),
     }
 }
@@ -198,10 +218,14 @@ fn obstructed(view: &View, obstacle: Obstacle, controller: &str, now: Timestamp,
 }
 
 /// The report of a name that is published, or whose record type is being changed for these controllers.
-fn published(view: &View, service: &ServiceView, changing: &[String]) -> NameReport {
+fn published(view: &View, service: &ServiceView, kept: &Kept<'_>, changing: &[String]) -> NameReport {
     if changing.is_empty() {
-        let kept = view.base.configuration().map_or(0, |spec| spec.external_dns_controllers.len());
-        let message = format!("{kept} DNSEndpoints have the addresses of {}", service.identity.id);
+        let count = view.base.configuration().map_or(0, |spec| spec.external_dns_controllers.len());
+        let mut message = format!("{count} DNSEndpoints have the addresses of {}", service.identity.id);
+        if !kept.pointed_at.is_empty() {
+            let names: Vec<&str> = kept.pointed_at.iter().map(|name| name.undotted()).collect();
+            message = format!("{message}. DNSEndpoints of routes still point at {}, which is kept", names.join(", "));
+        }
         return NameReport { ready: true, reason: State::DNSEndpointsCreated.into(), message, refusal: None };
     }
     let message = format!(
@@ -396,26 +420,30 @@ fn empty(view: &View, plan: &mut Plan) {
 /// Records, by type.
 type Records<'a> = (Class, Vec<(&'a str, Value)>);
 
-/// The records of a load balancer.
-fn records<'a>(host: &Fqdn, points: &Points) -> Records<'a> {
-    let record = |rtype: &'a str, targets: Vec<String>| {
-        (rtype, json!({ "dnsName": host.undotted(), "recordType": rtype, "recordTTL": TTL, "targets": targets }))
+/// The records of a load balancer: those of the name, then those of former names.
+fn records<'a, 'n>(host: &'n Fqdn, former: &[&'n Fqdn], points: &Points) -> Records<'a> {
+    let record = |name: &Fqdn, rtype: &'a str, targets: Vec<String>| {
+        (rtype, json!({ "dnsName": name.undotted(), "recordType": rtype, "recordTTL": TTL, "targets": targets }))
     };
+    let names = || std::iter::once(host).chain(former.iter().copied());
     let mut records = Vec::new();
-    if !points.v4.is_empty() {
-        records.push(record("A", points.v4.iter().map(ToString::to_string).collect()));
-    }
-    if !points.v6.is_empty() {
-        records.push(record("AAAA", points.v6.iter().map(ToString::to_string).collect()));
+    for name in names() {
+        if !points.v4.is_empty() {
+            records.push(record(name, "A", points.v4.iter().map(ToString::to_string).collect()));
+        }
+        if !points.v6.is_empty() {
+            records.push(record(name, "AAAA", points.v6.iter().map(ToString::to_string).collect()));
+        }
     }
     if !records.is_empty() {
         return (Class::Addresses, records);
     }
-    // An alias has one target, and no address beside it.
-    (
-        Class::Alias,
-        points.names.first().map(|name| record("CNAME", vec![name.undotted().to_owned()])).into_iter().collect(),
-    )
+    // An alias has one target, which is another name, and no address beside it.
+    let alias = |target: &Fqdn| {
+        let names = names().filter(|name| *name != target);
+        names.map(|name| record(name, "CNAME", vec![target.undotted().to_owned()])).collect()
+    };
+    (Class::Alias, points.names.first().map(alias).unwrap_or_default())
 }
 
 fn wanted_child(

@@ -1,8 +1,13 @@
 //! Decisions about the names of gateways: addresses, record types, owners of a name.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use signpost_apis::{externaldns::DnsEndpoint, service::Service};
+use signpost_dns::Fqdn;
 use signpost_engine::{ChildError, ObjectId, Outcome, Proof, RetryClass, Touch};
 
 use crate::{
@@ -42,6 +47,7 @@ fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> ta
             .map(|(class, read, observed)| target::ChildView {
                 id: Arc::new(ObjectId::new::<DnsEndpoint>(Some("infra"), &name)),
                 controller: "dns-weu".into(),
+                names: Box::default(),
                 class,
                 observed,
                 read,
@@ -51,6 +57,8 @@ fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> ta
                 replaced: false,
             })
             .collect(),
+        former: BTreeMap::new(),
+        awaited: false,
         rivals: Vec::new(),
         reported: None,
         occupied: BTreeSet::new(),
@@ -255,6 +263,7 @@ fn a_pause_ends_in_time_although_another_controller_is_refused() {
     let errors = vec![ChildError::NotOurs { id: taken, proof: String::new() }];
     let report = report(ApplyResult {
         plan,
+        postponed: false,
         errors,
         written: 0,
         deleted: Vec::new(),
@@ -410,4 +419,129 @@ fn only_what_is_published_is_reported_to_be_kept() {
         let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
         assert_eq!(verdict.message.contains("is kept"), kept, "{}", verdict.message);
     }
+}
+
+const NAME: &str = "aks01-weu-internal.example.com";
+const FORMER: &str = "aks01-old-internal.example.com";
+
+/// The names that are applied for the first child, in order.
+fn names_of(plan: &Plan) -> Vec<String> {
+    let points = plan.apply[0].1["spec"]["endpoints"].as_array().unwrap().clone();
+    let mut names: Vec<String> = points.iter().map(|point| point["dnsName"].as_str().unwrap().to_owned()).collect();
+    names.dedup();
+    names
+}
+
+/// A pass in which a DNSEndpoint of a route points at the former name, or does not: the names, and the seconds until the next pass.
+fn with_former(view: &mut target::View, second: i64, is_pointed_at: bool) -> (Vec<String>, Option<u64>) {
+    view.former.insert(Fqdn::parse(FORMER).unwrap(), is_pointed_at);
+    let plan = target::plan(view, at(second));
+    view.memory = plan.memory.clone();
+    (names_of(&plan), plan.again.map(|again| again.as_secs()))
+}
+
+#[test]
+fn a_former_name_is_kept_while_a_route_points_at_it_and_for_a_while_after() {
+    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+    let both = || vec![NAME.to_owned(), FORMER.to_owned()];
+    assert_eq!(with_former(&mut view, 0, true), (both(), None), "the new name is the first");
+    assert_eq!(types(&target::plan(&view, at(0))), "A AAAA A AAAA");
+    assert_eq!(with_former(&mut view, 3600, true), (both(), None), "for as long as it takes");
+    assert_eq!(with_former(&mut view, 3610, false), (both(), Some(60)));
+    assert_eq!(with_former(&mut view, 3669, false), (both(), Some(1)));
+    assert_eq!(with_former(&mut view, 3670, false), (vec![NAME.to_owned()], None));
+    assert_eq!(with_former(&mut view, 3671, false), (vec![NAME.to_owned()], None), "and not again");
+    // A route points at it again before the end.
+    view.memory = Memory::default();
+    with_former(&mut view, 4000, true);
+    with_former(&mut view, 4001, false);
+    assert_eq!(with_former(&mut view, 4050, true), (both(), None));
+    assert_eq!(with_former(&mut view, 4100, false), (both(), Some(60)), "the pause begins again");
+}
+
+#[test]
+fn a_name_that_this_process_has_not_published_is_kept_only_while_it_is_pointed_at() {
+    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+    assert_eq!(with_former(&mut view, 0, false), (vec![NAME.to_owned()], None), "others may have written it");
+    view.memory = Memory::default();
+    assert_eq!(with_former(&mut view, 0, true).0.len(), 2, "after a restart");
+}
+
+#[test]
+fn the_name_before_a_changed_identity_is_known_before_the_watch_shows_it() {
+    let mut view = target_view(Some(addresses()), None);
+    view.memory = target::plan(&view, at(0)).memory;
+    let name = Fqdn::parse(NAME).unwrap();
+    assert!(view.memory.former.contains_key(&name), "{:?}", view.memory);
+    let mut identity = view.base.identity.as_deref().unwrap().clone();
+    identity.region = "neu".to_owned();
+    view.base.identity = Ok(Arc::new(identity));
+    view.former = BTreeMap::from([(name, true)]);
+    assert_eq!(names_of(&target::plan(&view, at(1))), ["aks01-neu-internal.example.com", NAME]);
+    // A name that was never published is not kept.
+    let without_address = target_view(Some(Points::default()), None);
+    assert!(target::plan(&without_address, at(0)).memory.former.is_empty());
+}
+
+#[test]
+fn a_change_of_record_type_does_not_lose_a_former_name() {
+    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+    with_former(&mut view, 0, true);
+    view.service = Some(service("istio", alias()));
+    assert_eq!(with_former(&mut view, 10, true).0.len(), 0, "both are withdrawn");
+    (view.children[0].class, view.children[0].observed) = (Class::Empty, true);
+    with_former(&mut view, 20, true);
+    assert_eq!(with_former(&mut view, 140, true), (vec![NAME.to_owned(), FORMER.to_owned()], None));
+    assert_eq!(types(&target::plan(&view, at(140))), "CNAME CNAME");
+}
+
+#[test]
+fn a_former_name_is_not_an_alias_of_itself() {
+    let former = Points { names: vec![Fqdn::parse(FORMER).unwrap()], ..Points::default() };
+    let mut view = target_view(Some(former), Some((Class::Alias, true, true)));
+    view.memory.former.insert(Fqdn::parse(FORMER).unwrap(), None);
+    assert_eq!(with_former(&mut view, 0, false).0, [NAME]);
+}
+
+#[test]
+fn a_former_name_that_is_pointed_at_is_reported() {
+    let mut view = target_view(Some(addresses()), None);
+    let message = |view: &target::View| {
+        let plan = target::plan(view, at(0));
+        let Decision::Target { verdict, .. } = &plan.decisions[0] else { panic!("{:?}", plan.decisions) };
+        assert!(verdict.ready && verdict.host.as_deref() == Some(NAME), "{verdict:?}");
+        verdict.message.clone()
+    };
+    assert!(!message(&view).contains("still point at"), "{}", message(&view));
+    view.former.insert(Fqdn::parse(FORMER).unwrap(), true);
+    assert!(message(&view).contains(&format!("still point at {FORMER}, which is kept")), "{}", message(&view));
+}
+
+#[test]
+fn a_name_without_a_gateway_is_kept_until_its_routes_have_moved() {
+    let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
+    (view.controller, view.awaited) = (None, true);
+    for second in [0, 60, 3600] {
+        let plan = target::plan(&view, at(second));
+        assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))), "after {second} s");
+        view.memory = plan.memory;
+    }
+    // They have: the time until then does not count.
+    view.awaited = false;
+    let plan = target::plan(&view, at(3601));
+    assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))));
+    view.memory = plan.memory;
+    assert_eq!(target::plan(&view, at(3661)).withdraw.len(), 1);
+}
+
+#[test]
+fn a_pass_without_a_place_for_its_writes_reports_nothing_and_comes_again_soon() {
+    let plan = target::plan(&target_view(Some(addresses()), None), at(0));
+    let (errors, deleted, measured) = (Vec::new(), Vec::new(), crate::metrics::Measured::default());
+    let memory = plan.memory.clone();
+    let report = report(ApplyResult { plan, postponed: true, errors, written: 0, deleted, measured });
+    assert!(report.statuses.is_empty() && report.events.is_empty());
+    assert_eq!(report.memory, Some(memory));
+    let Outcome::Retry { class: RetryClass::Fixed(pause), .. } = report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(pause <= Duration::from_secs(5), "{pause:?}");
 }

@@ -34,7 +34,7 @@ pub(crate) enum Decision {
     Delayed { judged: Identity, verdict: ObjectStatus },
     /// The same about the address records of gateways.
     DelayedTarget { target: Target, verdict: TargetVerdict },
-    /// Hosts that a route does not ask for any more and still publishes, by their digests.
+    /// The hosts that a route does not ask for any more and still publishes, by their digests; none where it has no such host.
     Strays { route: Id, hosts: BTreeSet<u64> },
     /// There is no such gateway any more.
     TargetGone(Target),

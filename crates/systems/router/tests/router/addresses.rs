@@ -52,6 +52,18 @@ impl Rig {
         self.until_endpoints(&self.infra, &[(NAME, records)]).await;
     }
 
+    /// As the powerdns system does when it has published the DNSEndpoint; returns the generation.
+    async fn report_as_published(&self) -> i64 {
+        let endpoint = self.get("DNSEndpoint", &self.infra, NAME).await.unwrap();
+        let generation = endpoint["metadata"]["generation"].as_i64().unwrap();
+        let status = json!({ "apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint", "metadata": { "name": NAME },
+            "status": { "observedGeneration": generation } });
+        let params = kube::api::PatchParams::apply("signpost").force();
+        let api = self.api("DNSEndpoint", &self.infra);
+        api.patch_status(NAME, &params, &kube::api::Patch::Apply(&status)).await.unwrap();
+        generation
+    }
+
     /// As external-dns does when it has read a DNSEndpoint.
     async fn observe(&self, name: &str) {
         let endpoint = self.get("DNSEndpoint", &self.infra, name).await.unwrap();
@@ -144,16 +156,25 @@ on_both! {
 
     async fn a_name_that_this_operator_publishes_changes_its_type_in_one_step(cluster) {
         let rig = Rig::with_address(cluster).await;
-        // As the powerdns system writes it.
-        let generation = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap()["metadata"]["generation"].as_i64().unwrap();
-        let status = json!({ "apiVersion": "externaldns.k8s.io/v1alpha1", "kind": "DNSEndpoint", "metadata": { "name": NAME },
-            "status": { "observedGeneration": generation } });
-        let params = kube::api::PatchParams::apply("signpost").force();
-        rig.api("DNSEndpoint", &rig.infra).patch_status(NAME, &params, &kube::api::Patch::Apply(&status)).await.unwrap();
+        let generation = rig.report_as_published().await;
         rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
         rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
         let endpoint = rig.get("DNSEndpoint", &rig.infra, NAME).await.unwrap();
         assert_eq!(endpoint["metadata"]["generation"], generation + 1, "it was never empty");
+    }
+
+    async fn a_name_that_is_left_to_external_dns_again_changes_its_type_in_two_steps(cluster) {
+        let rig = Rig::with_address(cluster).await;
+        rig.report_as_published().await;
+        rig.route("api").await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        // As docs/external-dns.md has it, after the powerdns system is switched off.
+        rig.merge_status("DNSEndpoint", &rig.infra, NAME, json!({ "observedGeneration": null })).await;
+        // The operator has seen that: it reports what happened after it.
+        rig.read_route("api-route-external-dns-weu").await;
+        rig.balancer("internal", json!([{ "hostname": "lb.example.net" }])).await;
+        rig.until_records(&format!("{HOST} CNAME lb.example.net")).await;
+        assert_eq!(rig.one_step_changes(), [""; 0]);
     }
 
     async fn a_load_balancer_that_moves_and_gets_a_host_name_takes_two_steps(cluster) {

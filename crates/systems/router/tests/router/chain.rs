@@ -49,6 +49,9 @@ async fn a_chain(version: ExternalDnsVersion, selector: &str, controller: &str) 
     let Some(server) = server().await else { return };
     let rig = Rig::new(cluster).await;
     let options = ExternalDnsOptions::new(ZONE, "external-dns-weu").with("--txt-prefix=weu-").with(selector);
+    // As in the documentation of service-router-operator.
+    let options =
+        options.with("--crd-source-apiversion=externaldns.k8s.io/v1alpha1").with("--crd-source-kind=DNSEndpoint");
     let started = Publisher::start(version, &rig.cluster.kubeconfig(), &server, &options).await;
     let Some(mut publisher) = started else { return };
     let (dns, api) = (server.dns_addr(), host("api"));

@@ -13,7 +13,7 @@
 //! | load balancers and their record types | `addresses` |
 //! | hosts, names and load balancers that move | `moves` |
 //! | crashes, conflicts, cut watches, missing kinds | `faults` |
-//! | bursts, rest, restarts | `scale` |
+//! | bursts, rest, restarts, writes that hang | `scale` |
 //! | route → external-dns → PowerDNS → answer, and two control planes | `chain` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

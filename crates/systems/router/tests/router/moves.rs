@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ListParams};
 use serde_json::{Value, json};
 use signpost_testkit::{Fault, Rule, eventually, on_both};
 
-use crate::rig::{PATIENCE, Rig, condition, follow, host};
+use crate::rig::{PATIENCE, Rig, condition, follow, host, identity};
 
 const HOST: &str = "aks01-weu-internal.example.com";
 
@@ -348,6 +348,69 @@ on_both! {
             rig.delete("ServiceRoute", &rig.app, "b-second").await;
             rig.until_endpoints(&rig.app, &[]).await;
         }
+    }
+
+    async fn a_changed_cluster_name_keeps_the_former_one_until_every_route_has_moved(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.route("api").await;
+        rig.route("web").await;
+        let there = |service: &str, target: &str| format!("{} CNAME {target}", host(service));
+        let (api, web) = ("api-route-external-dns-weu", "web-route-external-dns-weu");
+        rig.until_endpoints(&rig.app, &[(api, &there("api", HOST)), (web, &there("web", HOST))]).await;
+        rig.until_address("10.123.45.67").await;
+        // The DNSEndpoint of one route cannot be written for a while.
+        rig.proxy.add(Rule::every(Fault::status(500)).method(http::Method::PATCH).path(api));
+        let (mut spec, new) = (identity("weu", &[]), "aks02-weu-internal.example.com");
+        spec["cluster"] = json!("aks02");
+        rig.put("ClusterIdentity", "", "cluster-identity", json!({ "spec": spec })).await;
+        rig.until_endpoints(&rig.app, &[(api, &there("api", HOST)), (web, &there("web", new))]).await;
+        let name = "gateway-controller-istio-internal-internal-external-dns-weu";
+        let both = |address: &str| format!("{new} A {address}; {HOST} A {address}");
+        rig.until_endpoints(&rig.infra, &[(name, &both("10.123.45.67"))]).await;
+        eventually("the Gateway reports the name that is kept", PATIENCE, || async {
+            let status = rig.get("Gateway", &rig.infra, "gw").await.unwrap()["status"].clone();
+            let message = condition(&status, "DNSReady")["message"].to_string();
+            if message.contains(&format!("still point at {HOST}")) && status["hostname"] == new { Ok(()) } else { Err(status) }
+        }).await;
+        // It has the current address, and a restart does not change that. Without a pointer it would be withdrawn after 300 ms.
+        rig.balancer("internal", json!([{ "ip": "10.0.0.9" }])).await;
+        rig.until_endpoints(&rig.infra, &[(name, &both("10.0.0.9"))]).await;
+        rig.restart().await;
+        for _ in 0..3 {
+            rig.settled().await;
+        }
+        rig.until_endpoints(&rig.infra, &[(name, &both("10.0.0.9"))]).await;
+        let has_lost = || rig.losses("DNSEndpoint").iter().any(|(object, lost)| object == name && lost == HOST);
+        assert!(!has_lost());
+        rig.proxy.clear();
+        rig.until_endpoints(&rig.app, &[(api, &there("api", new)), (web, &there("web", new))]).await;
+        rig.until_endpoints(&rig.infra, &[(name, &format!("{new} A 10.0.0.9"))]).await;
+    }
+
+    async fn a_changed_postfix_keeps_the_former_name_until_every_route_has_moved(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.balancer("edge", json!([{ "ip": "10.0.0.9" }])).await;
+        rig.route("api").await;
+        let (api, there) = ("api-route-external-dns-weu", format!("{} CNAME {HOST}", host("api")));
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        rig.until_address("10.123.45.67").await;
+        rig.proxy.add(Rule::every(Fault::status(500)).method(http::Method::PATCH).path(api));
+        rig.gateway("gw", "edge").await;
+        let before = ("gateway-controller-istio-internal-internal-external-dns-weu", format!("{HOST} A 10.123.45.67"));
+        let after = ("gateway-controller-istio-edge-edge-external-dns-weu", "aks01-weu-edge.example.com A 10.0.0.9");
+        rig.until_endpoints(&rig.infra, &[after, (before.0, &before.1)]).await;
+        // It would be withdrawn after 300 ms.
+        for _ in 0..3 {
+            rig.settled().await;
+        }
+        rig.until_endpoints(&rig.infra, &[after, (before.0, &before.1)]).await;
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        assert!(!rig.deletions().contains(&before.0.to_owned()));
+        rig.proxy.clear();
+        rig.until_endpoints(&rig.app, &[(api, &there.replace("internal", "edge"))]).await;
+        rig.until_endpoints(&rig.infra, &[after]).await;
     }
 
     async fn a_region_is_handed_back_also_where_it_was_the_only_one(cluster) {

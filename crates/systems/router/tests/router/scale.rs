@@ -1,8 +1,10 @@
-//! Bursts, rest and restarts: how many requests a change costs.
+//! Bursts, rest and restarts: how many requests a change costs. Writes that hang, and what they do not delay.
+
+use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use serde_json::json;
-use signpost_testkit::{eventually, on_both};
+use signpost_testkit::{Fault, Rule, eventually, on_both};
 
 use crate::rig::{PATIENCE, Rig, host};
 
@@ -23,6 +25,18 @@ impl Rig {
             if active == count { Ok(()) } else { Err(format!("{active} of {}", list.items.len())) }
         })
         .await;
+    }
+
+    /// The reads that the proxy has seen, apart from watches that continue and reads of single generated objects. So neither the ClusterIdentity nor
+    /// anything else is read for a pass.
+    fn reads(&self) -> Vec<String> {
+        let is_watch = |path: &str| path.contains("watch=true") && !path.contains("sendInitialEvents=true");
+        let is_child = |path: &str| {
+            let path = path.split('?').next().unwrap_or_default();
+            path.contains("/dnsendpoints/") || (path.contains("networking.istio.io") && path.contains("/gateways/"))
+        };
+        let reads = self.proxy.seen().into_iter().filter(|seen| seen.method == http::Method::GET);
+        reads.map(|seen| seen.path).filter(|path| !is_watch(path) && !is_child(path)).collect()
     }
 }
 
@@ -64,6 +78,7 @@ on_both! {
         let of = |part: &str| writes.iter().filter(|path| path.contains(part)).count();
         assert_eq!((of("/dnsendpoints/"), of("networking.istio.io")), (2, 1), "{writes:#?}");
         assert!(writes.iter().filter(|path| path.contains("/dnsendpoints/") || path.contains("/serviceroutes/")).all(|path| path.contains("s0007-route")), "{writes:#?}");
+        assert_eq!(rig.reads(), [""; 0], "everything that a pass needs is in the index");
     }
 
     async fn at_rest_and_after_a_restart_nothing_is_written(cluster) {
@@ -85,5 +100,43 @@ on_both! {
         rig.at_rest().await;
         let writes: Vec<String> = rig.proxy.seen().into_iter().filter(|seen| seen.method != http::Method::GET).map(|seen| format!("{} {}", seen.method, seen.path)).collect();
         assert!(writes.is_empty(), "{writes:#?}");
+        // What it has listed once is not read again for a change.
+        rig.proxy.forget();
+        rig.route("late").await;
+        rig.until_active(11).await;
+        rig.at_rest().await;
+        assert_eq!(rig.reads(), [""; 0]);
+    }
+
+    async fn istio_writes_that_hang_do_not_delay_the_endpoints_of_routes(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        // As with a webhook of Istio that does not answer. There are more Gateways than passes at once.
+        rig.proxy.add(Rule::every(Fault::Hang).method(http::Method::PATCH).path("networking.istio.io"));
+        let names: Vec<String> = (0..20).map(|n| format!("gw{n:02}")).collect();
+        for name in &names {
+            rig.gateway(name, name).await;
+            rig.route_in(&rig.app, name, name, name).await;
+        }
+        let tried = || {
+            let seen = rig.proxy.seen().into_iter().filter(|seen| seen.method == http::Method::PATCH);
+            let paths = seen.map(|seen| seen.path).filter(|path| path.contains("networking.istio.io"));
+            paths.collect::<BTreeSet<String>>().len()
+        };
+        let is_postponed = |line: &str| line.starts_with("signpost_retries_total") && line.contains(r#"class="fixed""#);
+        eventually("no place is left", PATIENCE, || async {
+            if tried() >= 16 || rig.metrics().lines().any(is_postponed) { Ok(()) } else { Err(tried()) }
+        }).await;
+        rig.route("late").await;
+        eventually("the new route is published", PATIENCE, || async {
+            let endpoints = rig.endpoints(&rig.app).await;
+            if endpoints.contains_key("late-route-external-dns-weu") { Ok(()) } else { Err(endpoints.len()) }
+        }).await;
+        // A write is given up after three tries of 10 s. Then other Gateways have its place.
+        assert!(tried() < 16, "{} Istio Gateways were tried meanwhile", tried());
+        rig.proxy.clear();
+        for name in &names {
+            rig.until_hosts(name, &[&host(name)]).await;
+        }
     }
 }
