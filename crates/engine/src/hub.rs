@@ -42,6 +42,7 @@ use crate::{
 };
 
 mod guard;
+mod page;
 mod seen;
 mod stream;
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     api::{ListParams, WatchEvent, WatchParams},
-    core::{ObjectList, Request, Status},
+    core::{Request, Status},
 };
 use rand::{SeedableRng, rngs::StdRng};
 use signpost_planning::Reason;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Fold, KindState, KindStatus, Shared, Watched, check_of,
     guard::Guarded,
+    page::Page,
     seen::{Change, Seen},
 };
 use crate::{
@@ -180,10 +181,11 @@ impl<K: Watched> KindStream<K> {
             field_selector: self.fold.scope.fields.clone(),
             ..ListParams::default().limit(self.shared.page_size)
         };
+        let unlisted = |error| Failure::of("list", error);
         let mut tries = 0;
         loop {
             let page = match timeout(ANSWER, self.page(&params)).await {
-                Ok(page) => page.map_err(|error| Failure::of("list", error)),
+                Ok(page) => page.map_err(unlisted),
                 Err(_) => Err(Failure::Other(format!("list: no answer within {ANSWER:?}"))),
             };
             let page = match page {
@@ -200,9 +202,7 @@ impl<K: Watched> KindStream<K> {
             self.failures -= tries;
             tries = 0;
             self.refuse_older(page.metadata.resource_version.as_deref())?;
-            for object in page.items {
-                self.fold(object);
-            }
+            page.each(|object| self.fold(object)).map_err(|error| unlisted(kube::Error::SerdeError(error)))?;
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
                 params.continue_token = Some(token);
                 continue;
@@ -227,12 +227,12 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Guarded<K>>> {
+    async fn page(&self, params: &ListParams) -> kube::Result<Page> {
         let request = Request::new(&self.url);
         let request = if self.fold.scope.metadata_only { request.list_metadata(params) } else { request.list(params) };
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         request.extensions_mut().insert("list");
-        self.shared.client.request(request).await
+        Page::parse(self.shared.client.request_text(request).await?).map_err(kube::Error::SerdeError)
     }
 
     /// A list older than what was seen would delete the objects created since. Versions of one kind can be compared.
