@@ -138,15 +138,16 @@ impl Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_failed_once_is_sent_again_after_about_two_seconds() {
+async fn a_status_that_failed_is_sent_again_after_a_few_seconds() {
     let (sandbox, user) = cluster().await;
-    sandbox.faults().set(FaultPlan::first(1, is_status, Fault::internal()));
+    // The watch shows the finalizer meanwhile, so that the second try is at once.
+    sandbox.faults().set(FaultPlan::first(2, is_status, Fault::internal()));
     let (operator, _maps) = mirror::operator(sandbox.client(), options());
     let _running = support::run(operator);
     sleep(Duration::from_secs(5)).await;
     make(&user, GOOD, "a").await;
     let took = reported(&user, GOOD, "a").await;
-    assert!(took >= Duration::from_secs(1) && took <= Duration::from_millis(2_500), "{took:?}");
+    assert!(took >= Duration::from_secs(1) && took <= Duration::from_millis(4_500), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,10 +158,10 @@ async fn a_status_that_keeps_failing_is_sent_ever_more_slowly() {
     let _running = support::run(operator);
     make(&user, GOOD, "a").await;
     sleep(Duration::from_hours(1)).await;
-    assert!((60..=130).contains(&failing.sent()), "{} times in an hour", failing.sent());
+    assert!((120..=250).contains(&failing.sent()), "{} times in an hour", failing.sent());
     failing.stop();
     let took = reported(&user, GOOD, "a").await;
-    assert!(took <= Duration::from_secs(61), "{took:?}");
+    assert!(took <= Duration::from_secs(31), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

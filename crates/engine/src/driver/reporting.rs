@@ -33,7 +33,7 @@ use crate::{
 const CONFLICTS: u32 = 8;
 const CONFLICT: Duration = Duration::from_millis(10);
 /// How soon a write that failed is tried again: the first time, and at most. The pause is doubled with every failure.
-const FAILED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
+const FAILED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// The same for a write that is denied: the permission may be granted later.
 const DENIED: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(2));
 /// How soon a status is tried again that the API server rejects: the CRDs may be updated, or a webhook corrected, without a change of the object.

@@ -265,7 +265,7 @@ fn of_target(system: &RouterSystem, world: &ClusterState, target: &Target, base:
         }),
         service: first.map(view),
         next: next.map(view),
-        awaited: ours.is_empty() && world.is_awaited(former.keys()),
+        is_needed: ours.is_empty() && world.is_awaited(former.keys()),
         children,
         former,
         rivals,

@@ -66,7 +66,7 @@ pub(crate) struct View {
     /// Other names that the gateways had, and whether a DNSEndpoint of a route points at each. No other object has one of them now.
     pub(crate) former: BTreeMap<Fqdn, bool>,
     /// Whether no Gateway has the name any more, and a route whose Gateway exists still points at it.
-    pub(crate) awaited: bool,
+    pub(crate) is_needed: bool,
     /// The class of the records that an external-dns had read, as the status of a Gateway shows it.
     pub(crate) reported: Option<Class>,
     /// DNSEndpoints of other controllers with the same name.
@@ -174,7 +174,7 @@ fn without_gateway(view: &View, now: Timestamp, plan: &mut Plan) {
         // Where nothing replaces it yet, the name is kept until then, however long that takes.
         Some(_) => plan.withdraw = replaced(view),
         // The Gateway has another name now, and its routes follow one by one.
-        None if view.awaited => {
+        None if view.is_needed => {
             plan.withdraw = without_publisher(view);
             plan.again = Some(AWAITED);
         }

@@ -58,7 +58,7 @@ fn target_view(points: Option<Points>, child: Option<(Class, bool, bool)>) -> ta
             })
             .collect(),
         former: BTreeMap::new(),
-        awaited: false,
+        is_needed: false,
         rivals: Vec::new(),
         reported: None,
         occupied: BTreeSet::new(),
@@ -520,14 +520,14 @@ fn a_former_name_that_is_pointed_at_is_reported() {
 #[test]
 fn a_name_without_a_gateway_is_kept_until_its_routes_have_moved() {
     let mut view = target_view(Some(addresses()), Some((Class::Addresses, true, true)));
-    (view.controller, view.awaited) = (None, true);
+    (view.controller, view.is_needed) = (None, true);
     for second in [0, 60, 3600] {
         let plan = target::plan(&view, at(second));
         assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))), "after {second} s");
         view.memory = plan.memory;
     }
     // They have: the time until then does not count.
-    view.awaited = false;
+    view.is_needed = false;
     let plan = target::plan(&view, at(3601));
     assert_eq!((plan.withdraw.len(), plan.again), (0, Some(Duration::from_mins(1))));
     view.memory = plan.memory;
