@@ -148,12 +148,9 @@ impl<K: Watched> KindStream<K> {
         }
     }
 
-    /// This replica leads from now on. An old view is not current until it is listed again.
+    /// This replica leads from now on. What it knew before does not count until the kind is listed again, also that the kind was missing.
     fn elected(&mut self) {
-        let old = self.shared.kinds.borrow().get(self.name).is_some_and(|kind| kind.old);
-        if old {
-            self.set(&KindState::Listing);
-        }
+        self.set(&KindState::Listing);
     }
 
     /// A list, and the watch that follows it until a new list is needed. It may be dropped at any point: a list that does not end deletes

@@ -108,7 +108,11 @@ fn read_datagram(octets: &[u8]) -> Option<Message> {
 /// for a name with more records than a message.
 async fn stream(server: SocketAddr, question: &Message) -> Result<Message, Failure> {
     let connection = TcpStream::connect(server).await;
-    let mut connection = connection.map_err(|_| Failure::Unreadable(NOT_OPEN.to_owned()))?;
+    let mut connection = connection.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Unreadable(NOT_OPEN.to_owned()),
+        // It may be on this side.
+        _ => Failure::from(error),
+    })?;
     framed(&mut connection, question).await.map_err(|failure| match failure {
         Failure::Network(_) => Failure::Unreadable(CLOSED.to_owned()),
         other @ (Failure::Timeout | Failure::Unreadable(_)) => other,

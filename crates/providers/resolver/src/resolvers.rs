@@ -264,11 +264,14 @@ impl Resolvers {
         }
         let zone = zone?;
         let servers = self.first_answer(resolver, &self.guide, &zone, RecordType::Ns).await?;
+        if failed(servers.rcode) {
+            return Ok(NameServers::Failed(servers));
+        }
         let hosts = servers.values.iter().filter_map(Rdata::target).take(MOST_AUTHORITATIVE);
         let addresses = join_all(hosts.map(|host| async move {
             let ask = |rtype| Box::pin(self.first_answer(resolver, &self.guide, host, rtype));
             let (four, six) = futures::future::join(ask(RecordType::A), ask(RecordType::Aaaa)).await;
-            let answered = four.is_ok() && six.is_ok();
+            let answered = [&four, &six].into_iter().all(|reply| reply.as_ref().is_ok_and(|it| !failed(it.rcode)));
             let values = [four, six].into_iter().flatten().flat_map(|answer| answer.values);
             let found = values.filter_map(|value| address(&value)).map(|ip| (ip, host.clone()));
             (found.collect::<Vec<_>>(), answered)

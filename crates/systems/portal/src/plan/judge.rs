@@ -300,22 +300,25 @@ fn matches_by(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver:
                 return true;
             }
             let of_hosts = questions(question).into_iter().filter(|(name, _)| *name != question.name);
-            let found = of_hosts.filter_map(|key| answers.get(&key)).flat_map(|replies| {
+            let found = of_hosts.filter_map(|key| answers.get_key_value(&key)).flat_map(|((host, _), replies)| {
                 let same = replies.iter().any(|reply| &*reply.resolver == resolver && reply.result.is_ok());
                 let counts = move |reply: &&Reply| !same || &*reply.resolver == resolver;
                 let answers = replies.iter().filter(counts).filter_map(|reply| reply.result.as_ref().ok());
-                answers.flat_map(|answer| &answer.values)
+                answers.flat_map(|answer| &answer.values).map(move |value| (host, value))
             });
             if question.how == TargetMatch::Exact && !hosts.is_empty() {
                 let observed: BTreeSet<IpAddr> = values.iter().copied().filter_map(address).collect();
-                let (listed, of_hosts) = (ips.iter().copied().collect(), found.filter_map(address).collect());
-                return has_addresses(&observed, &listed, &of_hosts);
+                let mut of_hosts: BTreeMap<&Fqdn, BTreeSet<IpAddr>> = BTreeMap::new();
+                for (host, value) in found {
+                    of_hosts.entry(host).or_default().extend(address(value));
+                }
+                return has_addresses(&observed, &ips.iter().copied().collect(), &of_hosts);
             }
             let ips = ips.iter().map(|ip| match ip {
                 IpAddr::V4(ip) => Rdata::A(*ip),
                 IpAddr::V6(ip) => Rdata::Aaaa(*ip),
             });
-            found.map(meaning).chain(ips.map(|ip| meaning(&ip))).collect()
+            found.map(|(_, value)| meaning(value)).chain(ips.map(|ip| meaning(&ip))).collect()
         }
     };
     match question.how {
@@ -325,15 +328,20 @@ fn matches_by(question: &Question, values: &[&Rdata], chain: &[&Fqdn], resolver:
     }
 }
 
-/// Whether an answer has every listed address, and one address of the target hosts in each family where they have any. A host may be answered with
-/// other addresses from question to question, so further ones are not wrong in that family. In a family where the hosts have none, they are.
-fn has_addresses(observed: &BTreeSet<IpAddr>, listed: &BTreeSet<IpAddr>, of_hosts: &BTreeSet<IpAddr>) -> bool {
+/// Whether an answer has every listed address, and one address of each target host in each family where the host has any. A host may be answered with
+/// other addresses from question to question, so further ones are not wrong in that family. In a family where no host has any, they are.
+fn has_addresses(
+    observed: &BTreeSet<IpAddr>,
+    listed: &BTreeSet<IpAddr>,
+    of_hosts: &BTreeMap<&Fqdn, BTreeSet<IpAddr>>,
+) -> bool {
     let fits = |is: fn(&IpAddr) -> bool| {
-        let of_hosts: Vec<&IpAddr> = of_hosts.iter().filter(|ip| is(ip)).collect();
-        if of_hosts.is_empty() {
-            observed.iter().filter(|ip| is(ip)).all(|ip| listed.contains(ip))
+        let of_family = |ips: &BTreeSet<IpAddr>| ips.iter().copied().filter(is).collect::<BTreeSet<IpAddr>>();
+        let mut hosts = of_hosts.values().map(of_family).filter(|ips| !ips.is_empty()).peekable();
+        if hosts.peek().is_none() {
+            of_family(observed).is_subset(listed)
         } else {
-            of_hosts.into_iter().any(|ip| observed.contains(ip))
+            hosts.all(|ips| !ips.is_disjoint(observed))
         }
     };
     listed.is_subset(observed) && fits(IpAddr::is_ipv4) && fits(IpAddr::is_ipv6)

@@ -520,6 +520,16 @@ fn a_host_that_is_answered_with_changing_addresses_is_no_mismatch() {
 }
 
 #[test]
+fn an_answer_needs_an_address_of_each_target_host() {
+    let wanted = question("www.example.org", "A", &["a.example.net", "b.example.net"]);
+    let judged = |own: &[&str]| {
+        verdict(&wanted, vec![found("A", own), found("A", &["192.0.2.1"]), found("A", &["192.0.2.2"])]).1
+    };
+    assert_eq!(judged(&["192.0.2.1", "192.0.2.2"]), Reason::Match);
+    assert_eq!(judged(&["192.0.2.1"]), Reason::Mismatch);
+}
+
+#[test]
 fn an_address_beside_a_host_is_always_expected() {
     let wanted = question("www.example.org", "A", &["192.0.2.9", "lb.example.net"]);
     let judged = |own: &[&str]| verdict(&wanted, vec![found("A", own), found("A", &["192.0.2.1", "192.0.2.2"])]).1;
