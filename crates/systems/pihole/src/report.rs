@@ -86,6 +86,9 @@ fn new_refusals(applied: &mut PassResult, measured: &mut Measured) -> Vec<Record
             *counts.entry(refusal.reason).or_default() += 1;
         }
         applied.memory.reported = applied.refusals.iter().cloned().collect();
+    } else {
+        // A pass that failed has not seen everything, so what was reported before stays reported.
+        applied.memory.reported.extend(new.iter().cloned());
     }
     measured.refusals = counts;
     new
