@@ -281,7 +281,7 @@ impl Resolvers {
         let found = addresses.into_iter().flat_map(|(found, _)| found);
         let found: BTreeMap<IpAddr, Fqdn> = found.take(MOST_AUTHORITATIVE).collect();
         if found.is_empty() {
-            // Where everybody has answered there is none, so it is the zone that does not work.
+            // Every lookup was answered and no name server has an address: the zone does not work.
             let unknown = || missing(format!("the addresses of the name servers of {zone} are not known"));
             return Err(if answered { self.no_name_server() } else { unknown() });
         }
