@@ -57,14 +57,15 @@ impl DeletionGuard {
     }
 }
 
-/// The guard's state of a key between its passes: the paused deletions, and since when.
+/// The guard's state of a key between its passes: the deletions that were paused and that each pass since has planned, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuardMemory {
     paused: Option<(Fingerprint, Timestamp)>,
 }
 
 impl GuardMemory {
-    /// Checks a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first.
+    /// Checks a pass as [`DeletionGuard::check`] does. A second identical pass is allowed once `wait` has passed since the first. So are the
+    /// passes after it that plan the same: the deletions failed, and waiting again would only report them again.
     pub fn check<D: fmt::Display>(
         &mut self,
         guard: DeletionGuard,
@@ -74,20 +75,18 @@ impl GuardMemory {
         wait: Duration,
         now: Timestamp,
     ) -> GuardDecision {
-        let waited = |since: Timestamp| now.duration_since(since).unsigned_abs() >= wait;
-        let confirmed = self.paused.filter(|(_, since)| waited(*since)).map(|(fingerprint, _)| fingerprint);
-        let verdict = guard.check(served, deletions, confirmed.as_ref(), permission);
-        self.paused = match &verdict {
-            GuardDecision::Allowed => None,
-            GuardDecision::Paused { fingerprint, .. } => {
-                let since = self.paused.filter(|(before, _)| before == fingerprint).map_or(now, |(_, since)| since);
-                Some((*fingerprint, since))
-            }
+        let verdict = guard.check(served, deletions, None, permission);
+        let GuardDecision::Paused { fingerprint, .. } = &verdict else {
+            self.paused = None;
+            return verdict;
         };
-        verdict
+        let before = self.paused.filter(|(before, _)| before == fingerprint);
+        self.paused = before.or(Some((*fingerprint, now)));
+        let confirmed = before.is_some_and(|(_, since)| now.duration_since(since).unsigned_abs() >= wait);
+        if confirmed { GuardDecision::Allowed } else { verdict }
     }
 
-    /// Whether deletions are paused.
+    /// Whether deletions are paused, or were allowed after a pause by the last pass.
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
@@ -210,9 +209,22 @@ mod tests {
             |count, second| memory.check(guard, 20, names(count), NOW, wait, at(second)) == GuardDecision::Allowed;
         assert!(!check(10, 0) && !check(10, 10), "too early");
         assert!(check(10, 30));
-        assert!(!check(10, 40), "what was allowed is not remembered");
         assert!(!check(11, 80), "other deletions wait again");
         assert!(!check(11, 109) && check(11, 110));
+    }
+
+    #[test]
+    fn deletions_that_failed_stay_allowed_until_a_pass_plans_others() {
+        let (guard, wait) = (DeletionGuard::ZONE, Duration::from_secs(30));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut memory = GuardMemory::default();
+        let mut check =
+            |count, second| memory.check(guard, 20, names(count), NOW, wait, at(second)) == GuardDecision::Allowed;
+        assert!(!check(10, 0) && check(10, 30));
+        assert!(check(10, 40) && check(10, 70), "they are not paused again");
+        assert!(check(0, 80), "there is nothing to delete");
+        assert!(!check(10, 90), "the same deletions wait again");
+        assert!(!check(10, 119) && check(10, 120));
     }
 
     #[test]

@@ -349,6 +349,26 @@ async fn a_refused_line_is_retried_when_the_pihole_changed_during_the_write() {
     assert_eq!(hosts().len(), 2, "{:?}", hosts());
 }
 
+/// The deletion is paused, then allowed, and cannot be carried out: it is still the same deletion.
+#[tokio::test(start_paused = true)]
+async fn a_paused_deletion_on_a_read_only_pihole_is_reported_once() {
+    let bed = Bed::new(false);
+    bed.register("app", None);
+    let orphan = |n: usize| Line::stored(&format!("192.168.1.10 orphan-{n}.lan # signpost=home"));
+    bed.pihole.lists.edit(|listing| {
+        listing.hosts.extend((0..20).map(orphan));
+        listing.write_error = Some(PiholeError::ReadOnly);
+    });
+    let mut reported = bed.passes_for(SignedDuration::from_hours(1)).await;
+    reported.sort();
+    assert_eq!(reported, ["DeletionsHeld", "ReadOnly"]);
+    assert_eq!(bed.pihole.lists.listing().hosts.len(), 20);
+    // It can be written again: the deletion waited for long enough.
+    bed.pihole.lists.edit(|listing| listing.write_error = None);
+    let (reported, _) = bed.pass().await;
+    assert_eq!((reported, bed.pihole.lists.listing().hosts.len()), (Vec::<String>::new(), 1));
+}
+
 /// A Pi-hole without marks, on which the record of an Ingress `app` was written without an answer.
 async fn written_without_an_answer() -> Bed {
     let bed = Bed::new(false);
