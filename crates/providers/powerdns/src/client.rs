@@ -237,6 +237,7 @@ impl PowerDnsClient {
         };
         let failed = |error: HttpError| self.failed(error);
         let key = self.key.read().await.map_err(|error| ServerError::Key { why: error.to_string() })?;
+        let creates = method == Method::POST;
         let mut request = Request::new(method, url).secret_header("x-api-key", key.expose().trim()).map_err(failed)?;
         if let Some(body) = body {
             request = request.json(body);
@@ -245,7 +246,8 @@ impl PowerDnsClient {
         let status = answer.status();
         if !status.is_success() {
             let retry_after = answer.retry_after();
-            return Err(refusal(status, retry_after, &answer.body().await.map_err(failed)?));
+            let error = refusal(status, retry_after, &answer.body().await.map_err(failed)?);
+            return Err(if creates { of_creation(status, error) } else { error });
         }
         let serial = answer.header("x-pdns-new-serial").and_then(|serial| serial.parse().ok());
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
@@ -353,6 +355,18 @@ fn not_found(zone: &ZoneName) -> ServerError {
         "zone {zone} exists, but a change of it was not found. Check the proxy in front of the server, if there is one"
     );
     ServerError::Failed { status: 404, words }
+}
+
+/// The error of a creation. PowerDNS answers 409 for a zone that exists, and 422 only after it has looked for the zone: a 422 proves that the
+/// zone is missing. 400 and 413 are about the request itself. The server answers them before it looks for the zone, and a proxy may answer
+/// them, so they are failures like any other.
+fn of_creation(status: StatusCode, error: ServerError) -> ServerError {
+    match error {
+        ServerError::Refused { words } if status != StatusCode::UNPROCESSABLE_ENTITY => {
+            ServerError::Failed { status: status.as_u16(), words }
+        }
+        error => error,
+    }
 }
 
 fn missing_is_none<T>(result: Result<T, ServerError>) -> Result<Option<T>, ServerError> {

@@ -53,7 +53,7 @@ pub enum ServerError {
         /// The server's words.
         words: String,
     },
-    /// 400, 413 or 422: the request is not acceptable as it is.
+    /// 400, 413 or 422: the request is not acceptable as it is. For the creation of a zone only 422, which proves that the zone is missing.
     #[error("{words}")]
     Refused {
         /// The server's words.

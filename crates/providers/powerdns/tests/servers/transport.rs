@@ -122,6 +122,17 @@ async fn errors_are_classified_by_status_and_carry_the_servers_words() {
 }
 
 #[tokio::test]
+async fn only_a_422_at_its_creation_proves_that_a_zone_is_missing() {
+    for (status, proof) in [(422, true), (400, false), (413, false)] {
+        let url = serve(move |_| answer(status, r#"{"error": "its words"}"#)).await;
+        let error = client(&url, "k").create(&new_zone(&zone())).await.unwrap_err();
+        assert_eq!(matches!(error, ServerError::Refused { .. }), proof, "{status}: {error:?}");
+        assert_eq!(error.is_uncertain(), !proof, "{status}: {error:?}");
+        assert!(error.to_string().contains("its words"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn retry_after_is_passed_on_within_reason() {
     let for_ever = "18446744073709551615";
     for (asked, taken) in [("7", Some(7)), ("0", Some(0)), ("86400", Some(300)), (for_ever, Some(300)), ("soon", None)]
