@@ -138,8 +138,10 @@ pub struct Model {
     world: Arc<World>,
     /// The objects that users know, also those that they deleted, until another one takes their place.
     pub objects: BTreeMap<Id, Object>,
-    /// When a zone was last edited by hand at the server.
-    pub hands: BTreeMap<String, Instant>,
+    /// Zones that were created or lost by hand at the server, or whose apex was edited.
+    pub zones_by_hand: BTreeSet<String>,
+    /// Names that were edited by hand at the server, each with its zone.
+    pub names_by_hand: BTreeSet<(String, String)>,
     /// When an object that other objects may have waited for was last deleted, by name and by zone.
     freed: BTreeMap<String, Instant>,
     handed_over: Vec<Released>,
@@ -163,7 +165,8 @@ impl Model {
         Self {
             world,
             objects: BTreeMap::new(),
-            hands: BTreeMap::new(),
+            zones_by_hand: BTreeSet::new(),
+            names_by_hand: BTreeSet::new(),
             freed: BTreeMap::new(),
             handed_over: Vec::new(),
             retained: BTreeSet::new(),
@@ -300,6 +303,20 @@ impl Model {
             }
         }
         standing
+    }
+
+    /// A name was edited by hand at the server. At the apex, that may concern the whole zone.
+    pub fn edited_by_hand(&mut self, zone: &str, name: &str) {
+        if zone == name {
+            self.zones_by_hand.insert(zone.to_owned());
+        } else {
+            self.names_by_hand.insert((zone.to_owned(), name.to_owned()));
+        }
+    }
+
+    /// Whether a person edited the name or the zone of a record set at the server.
+    pub fn is_by_hand(&self, key: &Key) -> bool {
+        self.zones_by_hand.contains(&key.0) || self.names_by_hand.contains(&(key.0.clone(), key.1.clone()))
     }
 
     /// Whether any object has ever claimed the record set.

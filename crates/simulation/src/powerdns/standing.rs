@@ -1,12 +1,12 @@
 //! Looks for record sets that one object has asked for and that have been unserved for longer than their own faults explain.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
     model::{Model, Standing},
-    twin::{Key, Twin},
+    twin::{Key, Set, Twin},
 };
 use crate::{strikes::Allowed, world::World};
 
@@ -23,10 +23,16 @@ const ALLOWED: Allowed = Allowed {
 /// Looks at every record set that must be served.
 pub fn look(world: &World, twin: &Twin, model: &Model) -> bool {
     let (now, mut clear) = (Instant::now(), true);
+    // Each zone is read once, not once for each of its record sets.
+    let mut zones: BTreeMap<String, BTreeMap<Key, Set>> = BTreeMap::new();
     for standing in model.standing() {
         // A hand edit is repaired by a full read, which is not soon.
-        let by_hand = model.hands.contains_key(&standing.key.0);
-        if by_hand || is_served(twin, &standing) {
+        if model.is_by_hand(&standing.key) {
+            continue;
+        }
+        let zone = &standing.key.0;
+        let read = || twin.contents(zone).map(|(_, sets)| sets).unwrap_or_default();
+        if is_served(twin, &standing, zones.entry(zone.clone()).or_insert_with(read)) {
             continue;
         }
         clear = false;
@@ -47,7 +53,7 @@ fn concerns(name: &str, standing: &Standing<'_>) -> bool {
     name.contains(&standing.zone.name) || object("rrsets") || object("dnsendpoints")
 }
 
-fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
+fn is_served(twin: &Twin, standing: &Standing<'_>, sets: &BTreeMap<Key, Set>) -> bool {
     let (zone, name, _) = &standing.key;
     let made = twin.seen().zones.get(zone).copied();
     let foreign = made.is_some_and(|(made, by_hand)| by_hand || made < standing.zone_made);
@@ -55,7 +61,6 @@ fn is_served(twin: &Twin, standing: &Standing<'_>) -> bool {
         return true;
     }
     let wanted = standing.record.set();
-    let sets = twin.contents(zone).map(|(_, sets)| sets).unwrap_or_default();
     // Another type at the name, left by a deletion policy, may forbid this one. Only the SOA and NS sets of the apex are the zone's own.
     let of_zone = |key: &Key| key.0 == key.1 && ["SOA", "NS"].contains(&key.2.as_str());
     let others = sets.keys().any(|key| key.1 == *name && key != &standing.key && !of_zone(key));

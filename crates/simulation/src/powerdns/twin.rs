@@ -143,8 +143,8 @@ impl Twin {
         if !matches!(done, Some(Ok(_))) {
             return;
         }
-        lock(&self.model).hands.insert(zone.to_string(), Instant::now());
         let key = (zone.to_string(), name.to_string(), rtype.to_string());
+        lock(&self.model).edited_by_hand(&key.0, &key.1);
         let claimed = lock(&self.model).was_claimed(&key);
         let mut seen = self.seen();
         seen.foreign.remove(&key);
@@ -166,7 +166,7 @@ impl Twin {
         let new = NewZone { name: name.clone(), kind: "Native".into(), nameservers, settings };
         let (done, ..) = self.run(&name, self.server.create(&new));
         if matches!(done, Some(Ok(_))) {
-            lock(&self.model).hands.insert(name.to_string(), Instant::now());
+            lock(&self.model).zones_by_hand.insert(name.to_string());
             self.seen().zones.insert(name.to_string(), (Instant::now(), true));
         }
         self.world.note(&format!("zone by hand {name}"));
@@ -176,8 +176,7 @@ impl Twin {
     pub fn wipe(&self) {
         self.server.wipe();
         let mut seen = self.seen();
-        let now = Instant::now();
-        lock(&self.model).hands.extend(seen.zones.keys().map(|zone| (zone.clone(), now)));
+        lock(&self.model).zones_by_hand.extend(seen.zones.keys().cloned());
         *seen = Seen::default();
         self.world.note("the server lost its database");
     }
