@@ -74,7 +74,7 @@ struct Asked {
     class: Class,
     name: String,
     path: String,
-    /// Whether it changes something that counts: leases and events do not.
+    /// Whether it changes something that counts: leases do not.
     write: bool,
 }
 
@@ -98,7 +98,7 @@ impl Asked {
         } else {
             Class::Metadata
         };
-        let write = matches!(class, Class::Status | Class::Metadata);
+        let write = !read && class != Class::Lease;
         let verb = match class {
             Class::Watch => "WATCH",
             Class::List => "LIST",

@@ -43,7 +43,7 @@ pub struct World {
     pub strikes: Strikes,
     origin: Instant,
     trace: Mutex<Trace>,
-    /// Writes of the operator so far, leases and events left out.
+    /// Writes of the operator so far, leases left out.
     writes: AtomicU64,
     last_write: Mutex<String>,
     violations: Mutex<BTreeSet<String>>,
