@@ -87,10 +87,10 @@ where
 /// Installs definitions.
 pub async fn create_definitions(
     client: &kube::Client,
-    definitions: Vec<CustomResourceDefinition>,
+    definitions: &[CustomResourceDefinition],
 ) -> Result<(), kube::Error> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in &definitions {
+    for definition in definitions {
         crds.create(&PostParams::default(), definition).await?;
     }
     Ok(())

@@ -171,7 +171,7 @@ impl Bed for PortalBed {
     }
 
     async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
-        world::create_definitions(&client, [signpost_apis::portal::crds(), discovered_kinds()].concat()).await?;
+        world::create_definitions(&client, &[signpost_apis::portal::crds(), discovered_kinds()].concat()).await?;
         world::create_namespaces(&client, &[NAMESPACE, OWN]).await
     }
 

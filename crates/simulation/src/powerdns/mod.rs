@@ -9,7 +9,7 @@ pub mod twin;
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -183,7 +183,7 @@ impl PowerDnsBed {
 
     async fn remove_crd(self: &Arc<Self>, plural: &str, away: u64) {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let Some(crd) = self::crds().into_iter().find(|crd| crd.spec.names.plural == plural) else { return };
+        let Some(crd) = CRDS.iter().find(|crd| crd.spec.names.plural == plural) else { return };
         let name = crd.metadata.name.clone().unwrap_or_default();
         let removed = crds.delete(&name, &DeleteParams::default()).await;
         self.world.note(&format!("user deletes the definition {name}: {}", removed.is_ok()));
@@ -207,7 +207,7 @@ impl PowerDnsBed {
         tokio::spawn(async move {
             sleep(Duration::from_millis(away)).await;
             for _ in 0..600 {
-                if crds.create(&PostParams::default(), &crd).await.is_ok() {
+                if crds.create(&PostParams::default(), crd).await.is_ok() {
                     bed.world.note(&format!("user installs the definition of {plural}"));
                     return;
                 }
@@ -286,10 +286,9 @@ fn resource(kind: &str) -> ApiResource {
     )
 }
 
-/// Every definition.
-fn crds() -> Vec<CustomResourceDefinition> {
-    signpost_apis::powerdns::crds().into_iter().chain([signpost_apis::externaldns::crd()]).collect()
-}
+/// Every definition, made once: their schemas are derived from types.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> =
+    LazyLock::new(|| signpost_apis::powerdns::crds().into_iter().chain([signpost_apis::externaldns::crd()]).collect());
 
 impl Bed for PowerDnsBed {
     const NAME: &'static str = "powerdns";
@@ -300,7 +299,7 @@ impl Bed for PowerDnsBed {
     }
 
     async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
-        world::create_definitions(&client, crds()).await?;
+        world::create_definitions(&client, &CRDS).await?;
         world::create_namespaces(&client, &["one", "two"]).await
     }
 

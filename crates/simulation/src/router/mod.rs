@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -264,11 +264,9 @@ impl RouterBed {
         let bed = self.clone();
         tokio::spawn(async move {
             sleep(Duration::from_millis(away)).await;
+            let Some(crd) = CRDS.iter().find(|crd| crd.metadata.name.as_ref() == Some(&name)) else { return };
             for _ in 0..600 {
-                let Some(crd) = definitions().into_iter().find(|crd| crd.metadata.name.as_ref() == Some(&name)) else {
-                    return;
-                };
-                if crds.create(&PostParams::default(), &crd).await.is_ok() {
+                if crds.create(&PostParams::default(), crd).await.is_ok() {
                     bed.world.note(&format!("user installs the definition {name}"));
                     return;
                 }
@@ -283,11 +281,12 @@ impl RouterBed {
     }
 }
 
-fn definitions() -> Vec<CustomResourceDefinition> {
+/// Every definition, made once: their schemas are derived from types.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
     let mut all = signpost_apis::router::crds();
     all.extend([signpost_apis::externaldns::crd(), signpost_apis::istio::crd()]);
     all
-}
+});
 
 /// How the system runs: the usual way, and others that a restart may bring.
 fn config(pace: usize) -> RouterConfig {
@@ -309,7 +308,7 @@ impl Bed for RouterBed {
     }
 
     async fn prepare(client: kube::Client) -> Result<(), kube::Error> {
-        world::create_definitions(&client, definitions()).await?;
+        world::create_definitions(&client, &CRDS).await?;
         world::create_namespaces(&client, &["one", "two", GATEWAYS]).await
     }
 
