@@ -61,6 +61,15 @@ impl Options {
     pub fn longest(&self) -> Duration {
         longest(self.deadline)
     }
+
+    /// The most questions of one lookup at once: one at each resolver, and both addresses of every name server of a zone.
+    pub fn questions_at_once(&self) -> usize {
+        let questions = |upstream: &Upstream| match upstream {
+            Upstream::System | Upstream::Server(_) | Upstream::Tls { .. } | Upstream::Https(_) => 1,
+            Upstream::Authoritative => 2 * MOST_AUTHORITATIVE,
+        };
+        self.resolvers.iter().map(questions).sum()
+    }
 }
 
 /// Every server of `system` is slow: each question is followed by two short ones, which tell whether the server works.

@@ -223,7 +223,8 @@ pub fn install_with(operator: &mut Operator, lookups: impl Into<Lookups>, invent
     let client = operator.client();
     let (clock, kept) = (operator.clock(), observe::Kept::default());
     let visits = Semaphore::new(observe::remote::MOST_VISITS);
-    let system = PortalSystem { objects, inventory, lookups, client, writer, clock, metrics, kept, visits, pace };
+    let slow = Semaphore::new(pace.slow.max(1));
+    let system = PortalSystem { objects, inventory, lookups, client, writer, clock, metrics, kept, visits, slow, pace };
     operator.drive(system, queue, options);
 }
 
@@ -240,6 +241,8 @@ pub struct PortalSystem {
     pub(crate) kept: observe::Kept,
     /// The turns of visits of remote portals.
     pub(crate) visits: Semaphore,
+    /// The turns of lookups of names that may take long.
+    pub(crate) slow: Semaphore,
     pub(crate) pace: Pace,
 }
 

@@ -19,7 +19,7 @@ use crate::plan::{MainPortal, Memory, Observed, ObservedDns, ObservedNames, Paus
 use crate::{PortalSystem, served};
 
 pub(crate) use lookup::Kept;
-use lookup::{LookedUp, Server, look_up};
+use lookup::{LookedUp, Server, doubtful, look_up};
 
 pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: Memory) -> Observed {
     let objects = &system.objects;
@@ -62,7 +62,8 @@ pub(crate) async fn observe(system: &PortalSystem, job: &Job<Key, ()>, memory: M
     let asked = readable.flat_map(questions).filter(|question| seen.insert(question.clone()));
     let asked: Vec<_> = asked.map(|question| (question, None)).collect();
     let of_names: BTreeMap<Fqdn, Vec<RecordType>> = types_of(&asked, changed.names());
-    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked).await;
+    let doubtful = doubtful(&due, &verdicts, changed.names());
+    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked, &doubtful).await;
     let is_answered = |name: &Fqdn| {
         let types = of_names.get(name).into_iter().flatten();
         types.into_iter().all(|rtype| answers.contains_key(&(name.clone(), *rtype)))
@@ -135,7 +136,8 @@ async fn observe_names(system: &PortalSystem, owner: &Owner, memory: Memory) -> 
     let due = due(names.iter().map(|wanted| (wanted, ())), &verdicts, &BTreeSet::new(), system.clock.now());
     let due: Vec<&Wanted> = due.into_iter().map(|(wanted, ())| wanted).collect();
     let asked = questions_of(&due, &names, &servers);
-    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked).await;
+    let doubtful = doubtful(&due, &verdicts, &BTreeSet::new());
+    let LookedUp { answers, unfinished, left } = look_up(system, &due, asked, &doubtful).await;
     let pauses = Pauses { refresh: system.pace.refresh, again: system.pace.again };
     let (owner, outages) = (owner.clone(), memory.outages);
     ObservedNames { owner, names, views: shown, records, verdicts, outages, answers, unfinished, left, pauses }

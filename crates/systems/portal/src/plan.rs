@@ -250,6 +250,31 @@ pub fn is_checked(facts: &DnsFacts, portal: Option<PortalFacts>, check: bool) ->
     check && facts.source != Source::Remote && portal.is_none_or(|portal| portal.dns)
 }
 
+/// Which names may take long: those that took too long the last time, and new names of an object where most names did.
+#[derive(Debug)]
+pub(crate) struct Doubts<'a> {
+    verdicts: &'a Verdicts,
+    /// Names that took too long.
+    slow: usize,
+}
+
+impl<'a> Doubts<'a> {
+    pub(crate) fn new(verdicts: &'a Verdicts) -> Self {
+        let slow = verdicts.values().filter(|checked| took_too_long(checked)).count();
+        Self { verdicts, slow }
+    }
+
+    pub(crate) fn has(&self, wanted: &Wanted) -> bool {
+        let most = self.slow > self.verdicts.len() / 2;
+        let may = |subject: Subject| self.verdicts.get(&subject).map_or(most, took_too_long);
+        self.slow > 0 && wanted.subject().is_some_and(may)
+    }
+}
+
+fn took_too_long(checked: &Checked) -> bool {
+    checked.verdict.status == SyncStatus::Timeout
+}
+
 /// The names that are due for a lookup, each with what belongs to it: first those in `changed`, whose publisher has changed and which are always due, then
 /// the longest waiting.
 pub fn due<'a, T>(
@@ -265,11 +290,10 @@ pub fn due<'a, T>(
         Some(checked) => Some(checked.next),
         None => Some(Timestamp::UNIX_EPOCH),
     };
-    // Names that took too long the last time may do so again, and many targets take long: they are the last.
+    // Names that may take long are the last, and so are those with many targets.
+    let doubts = Doubts::new(verdicts);
     let is_slow = |wanted: &Wanted| {
-        let checked = wanted.subject().and_then(|subject| verdicts.get(&subject));
-        wanted.question.as_ref().is_ok_and(|question| judge::count(question) > MANY_QUESTIONS)
-            || checked.is_some_and(|checked| checked.verdict.status == SyncStatus::Timeout)
+        wanted.question.as_ref().is_ok_and(|question| judge::count(question) > MANY_QUESTIONS) || doubts.has(wanted)
     };
     let place = |wanted: &Wanted| {
         let changed = is_changed(wanted);

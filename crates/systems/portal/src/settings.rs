@@ -65,6 +65,8 @@ pub struct Pace {
     pub visit: Duration,
     /// Lookups of one pass at once.
     pub lookups: usize,
+    /// Lookups of names that may take long at once, over all passes. The other turns are for the other names.
+    pub slow: usize,
     /// Whether names are discovered on objects that no system of this operator publishes.
     pub discover: bool,
     /// Whether the result for a published record set is reported on its object.
@@ -84,6 +86,7 @@ impl Default for Pace {
             budget: Duration::from_secs(20),
             visit: Duration::from_secs(25),
             lookups: 10,
+            slow: 5,
             discover: true,
             verify: false,
             namespace: "signpost".to_owned(),
@@ -112,7 +115,9 @@ impl PortalConfig {
         if let Some(number) = settings.parse("PORTAL_LOOKUPS", number) {
             resolvers.concurrency = number;
         }
-        let mut pace = Pace { lookups: resolvers.concurrency, ..Pace::default() };
+        // Half of the questions at once.
+        let slow = (resolvers.concurrency / 2 / resolvers.questions_at_once().max(1)).max(1);
+        let mut pace = Pace { lookups: resolvers.concurrency, slow, ..Pace::default() };
         if let Some(deadline) = at_least(settings, "PORTAL_LOOKUP_TIMEOUT", Duration::from_millis(100)) {
             if deadline > LONGEST_LOOKUP {
                 settings
@@ -189,6 +194,16 @@ mod tests {
             let config = PortalConfig::read(&mut Settings::new([("PORTAL_LOOKUP_TIMEOUT", timeout)])).unwrap();
             assert!(config.pace.budget > config.resolvers.longest(), "{timeout}: {:?}", config.pace.budget);
         }
+    }
+
+    #[test]
+    fn names_that_may_take_long_have_half_of_the_questions_at_once() {
+        let slow = |lookups: &str, resolvers: &str| {
+            let settings = [("PORTAL_LOOKUPS", lookups), ("PORTAL_RESOLVERS", resolvers)];
+            PortalConfig::read(&mut Settings::new(settings)).unwrap().pace.slow
+        };
+        assert_eq!([slow("10", "system"), slow("10", "192.0.2.1,192.0.2.2"), slow("1", "system")], [5, 2, 1]);
+        assert_eq!([slow("10", "authoritative"), slow("100", "system,authoritative")], [1, 2]);
     }
 
     #[test]

@@ -6,22 +6,25 @@
 //!                                                 └─ others: asked by the next pass
 //! ```
 //!
+//! A name that takes too long has its turn for seconds, so names that may do so have a part of the turns, over all passes: those that took too long the
+//! last time, and what is left of a pass once a name in it took too long. Otherwise a few objects with such names would have all of the turns.
+//!
 //! A message of 64 KiB can have values of more than a MiB, because names in it are compressed. The resolver bounds one answer, a pass bounds its own, and
 //! all passes together have a bound too.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use futures::future::join;
 use signpost_dns::{Fqdn, RecordType};
-use signpost_provider_resolver::Reply;
+use signpost_provider_resolver::{LookupError, Reply};
 use tokio::time::{Instant, timeout_at};
 
 use crate::PortalSystem;
 use crate::plan::entries::{Question, Subject, Wanted};
 use crate::plan::judge::{Answers, questions};
-use crate::plan::{MANY_QUESTIONS, Unfinished};
+use crate::plan::{Doubts, MANY_QUESTIONS, Unfinished, Verdicts};
 
 /// Octets of answers that one pass keeps.
 const MOST: usize = 1 << 20;
@@ -86,18 +89,40 @@ enum End {
     Late,
 }
 
+/// The names that are due and may take long. A name whose publisher has changed may be fixed, so it is not one of them.
+pub(super) fn doubtful(due: &[&Wanted], verdicts: &Verdicts, changed: &BTreeSet<Fqdn>) -> BTreeSet<Fqdn> {
+    let doubts = Doubts::new(verdicts);
+    let doubted = due.iter().filter(|wanted| doubts.has(wanted));
+    let names = doubted.filter_map(|wanted| wanted.question.as_ref().ok()).map(|question| &question.name);
+    names.filter(|name| !changed.contains(*name)).cloned().collect()
+}
+
+/// Whether a resolver did not answer in time.
+fn took_too_long(replies: &[Reply]) -> bool {
+    replies.iter().any(|reply| matches!(reply.result, Err(LookupError::Timeout { .. })))
+}
+
 /// Asks, as many questions at once as the resolvers allow, until the time of the pass is over or its answers are too large. The
 /// server that a name was published to is asked beside the resolvers, and its answer is the first one.
 pub(super) async fn look_up(
     system: &PortalSystem,
     due: &[&Wanted],
     asked: Vec<((Fqdn, RecordType), Option<Server>)>,
+    doubtful: &BTreeSet<Fqdn>,
 ) -> LookedUp {
     let until = Instant::now() + system.pace.budget;
     let (mut answers, mut share) = (Answers::new(), system.kept.share());
+    let is_late = AtomicBool::new(false);
+    let late = &is_late;
     let mut replies = futures::stream::iter(asked)
         .map(|((name, rtype), server)| async move {
+            let may_take_long = late.load(Ordering::Relaxed) || doubtful.contains(&name);
+            // The semaphore is never closed.
+            let _turn = if may_take_long { system.slow.acquire().await.ok() } else { None };
             let replies = ask(system, &name, rtype, server).await;
+            if took_too_long(&replies) {
+                late.store(true, Ordering::Relaxed);
+            }
             ((name, rtype), replies)
         })
         // One object with many names that take long leaves some turns to the others.
@@ -176,12 +201,15 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use jiff::Timestamp;
     use signpost_apis::portal::DnsEntry;
     use signpost_dns::Rdata;
-    use signpost_provider_resolver::{Answer, LookupError, Rcode};
+    use signpost_inventory::{SyncReason, SyncStatus, Values};
+    use signpost_provider_resolver::{Answer, Rcode};
 
     use super::*;
-    use crate::plan::entries;
+    use crate::plan::judge::Verdict;
+    use crate::plan::{Checked, entries};
 
     /// A reply with so many mail servers.
     fn answered(count: usize) -> Reply {
@@ -221,6 +249,30 @@ mod tests {
         assert!(!late.is_full());
         drop(late);
         assert_eq!(kept.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn names_that_took_too_long_are_doubtful_until_their_publisher_changes() {
+        let read = |name: &str| entries::read(&DnsEntry { fqdn: name.into(), ..DnsEntry::default() });
+        let names = ["new.example.org", "slow.example.org", "late.example.org", "good.example.org"].map(read);
+        let checked = |number: usize, status: SyncStatus| {
+            let never = Timestamp::UNIX_EPOCH;
+            let verdict = Verdict::new(status, SyncReason::Timeout, Values::default());
+            (names[number].subject().unwrap(), Checked { verdict, at: never, next: never, from: never, failures: 0 })
+        };
+        let due: Vec<&Wanted> = names.iter().collect();
+        let seen = |verdicts: &Verdicts, changed: &[&str]| -> Vec<String> {
+            let changed = changed.iter().map(|name| Fqdn::parse(name).unwrap()).collect();
+            doubtful(&due, verdicts, &changed).iter().map(|name| name.undotted().to_owned()).collect()
+        };
+        let (slow, late) = (checked(1, SyncStatus::Timeout), checked(2, SyncStatus::Timeout));
+        let good = checked(3, SyncStatus::Sync);
+        let half = Verdicts::from([slow.clone(), good.clone()]);
+        assert_eq!(seen(&half, &[]), ["slow.example.org"]);
+        assert_eq!(seen(&half, &["slow.example.org"]), Vec::<String>::new());
+        assert_eq!(seen(&Verdicts::from([good.clone()]), &[]), Vec::<String>::new());
+        let most = Verdicts::from([slow, late, good]);
+        assert_eq!(seen(&most, &[]), ["late.example.org", "new.example.org", "slow.example.org"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -517,4 +517,32 @@ async fn a_flapping_resolver_turns_no_name_red() {
     let after = bed.api::<DNS>().get("team").await.unwrap().metadata.resource_version;
     assert_eq!(after, version, "the status was not written");
     assert_eq!(bed.lines(), ["fast.example.org sync", "slow.example.org sync"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_take_too_long_do_not_delay_those_of_other_objects() {
+    let (bed, wild) = (Bed::without_operator(sandbox_cluster().await).await, Wild::start().await);
+    wild.set(Mood::Slow);
+    let (resolvers, deadline) = (vec![Upstream::Server(wild.address)], Duration::from_secs(2));
+    let options = Options { resolvers, concurrency: 4, deadline, ..Options::default() };
+    bed.start_at(bed.cluster.client(), bed.options(), Arc::new(Resolvers::new(&options)), |pace| {
+        (pace.lookups, pace.slow) = (4, 2);
+        // Every name has its first lookup in the first pass of its object.
+        pace.budget = Duration::from_mins(1);
+    });
+    for object in 0..30 {
+        let entry = |part: &str| json!({ "fqdn": format!("slow.{part}{object}.example.org"), "recordType": "A" });
+        let groups = json!([{ "name": "all", "entries": [entry("a"), entry("b")] }]);
+        bed.dns(&format!("slow{object}"), groups, json!({})).await;
+    }
+    eventually("all of them take too long", PATIENCE, || async {
+        let late = bed.in_inventory(SyncStatus::Timeout);
+        if late == 60 { Ok(()) } else { Err(late) }
+    })
+    .await;
+    // They are looked up again and again. One after another at four turns, that takes 30 seconds.
+    let created = Instant::now();
+    bed.dns("team", one("fast.example.org", &ADDRESS.to_string()), json!({})).await;
+    bed.has_result("fast.example.org", "sync/Match").await;
+    assert!(created.elapsed() < Duration::from_secs(10), "{:?}", created.elapsed());
 }
