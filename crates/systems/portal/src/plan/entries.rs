@@ -116,9 +116,13 @@ pub fn aggregate<'a>(groups: impl Iterator<Item = &'a DnsGroup>) -> Vec<Group> {
     let sorted = |(name, (description, mut names)): (&str, (Option<String>, Vec<Wanted>))| {
         names.sort_by(|a, b| a.place().cmp(&b.place()));
         names.dedup();
+        // Most objects have few names, and all of this is kept: a list that grows has place for four.
+        names.shrink_to_fit();
         Group { name: name.into(), description, names: Arc::new(names) }
     };
-    by_name.into_iter().map(sorted).collect()
+    let mut groups: Vec<Group> = by_name.into_iter().map(sorted).collect();
+    groups.shrink_to_fit();
+    groups
 }
 
 impl Wanted {
@@ -180,6 +184,7 @@ fn question(entry: &DnsEntry) -> Result<(Question, Vec<String>), String> {
     if let Some(rtype) = rtype.filter(|rtype| !matches!(rtype, RecordType::A | RecordType::Aaaa)) {
         let mut records = targets.iter().map(|target| record(rtype, target)).collect::<Result<Vec<_>, _>>()?;
         records.sort_unstable();
+        records.shrink_to_fit();
         let texts = records.iter().map(ToString::to_string).collect();
         return Ok((Question { name, rtype: Some(rtype), expected: Expected::Records(records), how }, texts));
     }
@@ -203,6 +208,8 @@ fn question(entry: &DnsEntry) -> Result<(Question, Vec<String>), String> {
     }
     ips.sort_unstable();
     hosts.sort_unstable();
+    ips.shrink_to_fit();
+    hosts.shrink_to_fit();
     let inferred = match (&ips[..], &hosts[..]) {
         (ips, []) if ips.iter().all(IpAddr::is_ipv4) => Some(RecordType::A),
         (ips, []) if ips.iter().all(IpAddr::is_ipv6) => Some(RecordType::Aaaa),
