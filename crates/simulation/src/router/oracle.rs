@@ -53,7 +53,9 @@ pub async fn look(bed: &Arc<RouterBed>) -> bool {
             let name = format!("{}-{controller}", route.name);
             let foreign = (Kind::DnsEndpoint, route.namespace.clone(), name);
             let is_its = |it: &&Thing| owner_uid(it) == route.uid && it.label("router.io/controller") == controller;
-            let published = endpoints.iter().filter(is_its).any(|it| records(it) == [record.clone()]);
+            let points =
+                |it: &Thing| records(it) == [record.clone()] || former_target(&endpoints, it, (host, target)).is_some();
+            let published = endpoints.iter().filter(is_its).any(points);
             !published && !lock(&bed.foreign).contains_key(&foreign)
         });
         let Some((controller, _)) = missing else { continue };
@@ -73,6 +75,21 @@ pub async fn look(bed: &Arc<RouterBed>) -> bool {
         }
     }
     clear
+}
+
+/// The name that a DNSEndpoint of a route points at, where gateways publish it by the same controller, and not yet the name of the route's
+/// gateway.
+fn former_target(endpoints: &[Thing], it: &Thing, (host, target): (&str, &str)) -> Option<String> {
+    let of_gateways = |other: &&Thing| {
+        other.owners.iter().any(|(kind, ..)| kind == "Service")
+            && other.label("router.io/controller") == it.label("router.io/controller")
+    };
+    let published: Vec<Record> = endpoints.iter().filter(of_gateways).flat_map(records).collect();
+    let has = |name: &str| published.iter().any(|(published, ..)| published == name);
+    let have = records(it);
+    let [(name, rtype, targets)] = have.as_slice() else { return None };
+    let [former] = targets.as_slice() else { return None };
+    (name == host && rtype == "CNAME" && former != target && has(former) && !has(target)).then(|| former.clone())
 }
 
 fn owner_uid(thing: &Thing) -> &str {
@@ -168,7 +185,7 @@ impl Checked<'_> {
             match self.state.route(route) {
                 RouteState::Published { host, target, controllers } => {
                     let record = (host.clone(), "CNAME".to_owned(), vec![target.clone()]);
-                    let mut taken = false;
+                    let (mut taken, mut former) = (false, None);
                     for (controller, region) in &controllers {
                         let of = |it: &&&Thing| it.label("router.io/controller") == controller;
                         let published: Vec<&&Thing> = own.iter().filter(of).collect();
@@ -182,6 +199,10 @@ impl Checked<'_> {
                                 taken = true;
                             }
                             [one] if records(one) == [record.clone()] => self.handshake(one, controller, region),
+                            [one] if former_target(&self.endpoints, one, (&host, &target)).is_some() => {
+                                self.handshake(one, controller, region);
+                                former = former.or(former_target(&self.endpoints, one, (&host, &target)));
+                            }
                             other => {
                                 let have: Vec<_> = other.iter().map(|it| (&it.name, records(it))).collect();
                                 self.wrong(&format!(
@@ -196,10 +217,13 @@ impl Checked<'_> {
                     for extra in own.iter().filter(unwanted) {
                         self.wrong(&format!("{name} has DNSEndpoint {}, whose controller is not selected", extra.name));
                     }
-                    let (phase, reason) =
-                        if taken { ("Failed", "NameTaken") } else { ("Active", "ReconciliationSucceeded") };
+                    let (phase, reason) = match &former {
+                        _ if taken => ("Failed", "NameTaken"),
+                        Some(_) => ("Pending", "TargetNotPublished"),
+                        None => ("Active", "ReconciliationSucceeded"),
+                    };
                     self.reports(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));
-                    self.listed(route, &own, &host, &target);
+                    self.listed(route, &own, &host, former.as_ref().unwrap_or(&target));
                 }
                 RouteState::Obstructed { phase, reason } => {
                     self.reports(Kind::ServiceRoute, route, Some(phase), ("Ready", reason));

@@ -84,7 +84,15 @@ pub(crate) fn observe(system: &RouterSystem, key: &RouterKey, memory: Memory) ->
             world.note_kept(target, view.former.iter().filter(|(_, pointed_at)| **pointed_at).map(|(name, _)| name));
             Observed::Target(Box::new(view))
         }
-        RouterKey::Route(id) => Observed::Route(Box::new(of_route(system, &world, id, base))),
+        RouterKey::Route(id) => {
+            let view = of_route(system, &world, id, base);
+            // Under the same lock, so that the name that it waits for touches this key.
+            let waits = view.children.iter().any(|child| child.former.is_some());
+            if let Some(route) = view.route.as_ref().filter(|_| waits) {
+                world.note_unpublished(&route.gateway);
+            }
+            Observed::Route(Box::new(view))
+        }
     }
 }
 
@@ -152,11 +160,21 @@ fn of_route(system: &RouterSystem, world: &ClusterState, id: &Id, base: Base) ->
         let host = world.routes.get(id).and_then(|route| route.host.as_ref()?.as_ref().ok());
         host.is_some_and(|host| host_digest(host.undotted()) == digest)
     };
+    let gateway = world.routes.get(id).and_then(|route| world.gateways.get(&route.gateway));
+    let gateway = gateway.filter(|gateway| !gateway.identity.is_deleting()).map(|gateway| &*gateway.spec);
+    let identity = base.identity.as_ref().ok();
+    let target = gateway.zip(identity).and_then(|(gateway, identity)| {
+        let name = names::target_host(identity, &gateway.target_postfix).ok()?;
+        Some((gateway, name))
+    });
     let child = |(child, facts): (&Id, &ChildFacts)| {
         let stray = Some(facts.host).filter(|host| !own(*host));
+        let controller = world.publisher_of(child, facts, &[&id.name]);
+        let target = target.as_ref().map(|(gateway, name)| (*gateway, name));
         route::ChildView {
             name: child.name.clone(),
-            controller: world.publisher_of(child, facts, &[&id.name]),
+            former: target.and_then(|target| world.former_target(facts, &controller, target)),
+            controller,
             stray,
             displaced: stray.is_some_and(|host| world.is_served_by_another(host, id)),
             source: facts.source,

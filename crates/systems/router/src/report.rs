@@ -83,7 +83,9 @@ fn withdrawn(about: &Identity, deleted: &[ObjectId], decisions: &[Decision]) -> 
     };
     let why = decisions.iter().find_map(|decision| match decision {
         Decision::Object { verdict, .. } => {
-            verdict.conditions.first().filter(|reported| !reported.status).map(|reported| &*reported.message)
+            let explains =
+                |reported: &&Reported| !reported.status && reported.reason != State::TargetNotPublished.into();
+            verdict.conditions.first().filter(explains).map(|reported| &*reported.message)
         }
         Decision::Target { verdict, .. } => Some(verdict.message.as_str()).filter(|_| !verdict.ready),
         Decision::Published { .. }

@@ -17,6 +17,7 @@ impl ClusterState {
         }
         let before = self.children.remove_entry(&id);
         self.pointer_changed(before.as_ref().map(|(_, before)| before), new.as_ref(), touches);
+        self.names_changed(before.as_ref().map(|(_, before)| before), new.as_ref(), touches);
         let Some(mut new) = new else {
             if let Some((id, before)) = before {
                 self.forget_child(&id, &before.owner);

@@ -1,7 +1,7 @@
 //! The names that DNSEndpoints of routes point at.
 //!
 //! ```text
-//! identity or postfix changes ─► gateways have another name ─► each route points at it after its own pass
+//! identity or postfix changes ─► gateways have another name ─► it is published ─► each route points at it after its own pass
 //!                                └► the former name is kept until no DNSEndpoint points at it
 //! ```
 
@@ -56,6 +56,58 @@ impl ClusterState {
         }
     }
 
+    /// A DNSEndpoint of gateways has changed. When it has other names, routes that wait for one are decided again.
+    pub(super) fn names_changed(
+        &mut self,
+        before: Option<&ChildFacts>,
+        new: Option<&ChildFacts>,
+        touches: &mut Touches,
+    ) {
+        let published = |facts: Option<&ChildFacts>| {
+            let facts = facts.filter(|facts| !facts.names.is_empty())?;
+            Some((facts.names.clone(), facts.controller.clone()))
+        };
+        if !self.unpublished.is_empty() && published(before) != published(new) {
+            self.touch_unpublished(touches);
+        }
+    }
+
+    /// Routes that point at a former name are decided again: perhaps that of their Gateway is published, or will not be.
+    pub(super) fn touch_unpublished(&mut self, touches: &mut Touches) {
+        for gateway in std::mem::take(&mut self.unpublished) {
+            let routes = self.by_gateway.get(&gateway).into_iter().flatten();
+            touches.now.extend(routes.cloned().map(RouterKey::Route));
+        }
+    }
+
+    /// A route points at a former name, because that of its Gateway is not published yet.
+    pub(crate) fn note_unpublished(&mut self, gateway: &Id) {
+        self.unpublished.insert(gateway.clone());
+    }
+
+    /// The name that a DNSEndpoint of a route keeps pointing at: its controller publishes that name for gateways, and not yet the name of the
+    /// route's Gateway, although this one has a load balancer. Where others publish the names of gateways, there is no such name.
+    pub(crate) fn former_target(
+        &self,
+        child: &ChildFacts,
+        controller: &str,
+        (gateway, name): (&GatewaySpec, &Fqdn),
+    ) -> Option<Fqdn> {
+        let digest = child.points_at().filter(|digest| *digest != host_digest(name.undotted()))?;
+        let published = self.published_targets().flat_map(|(_, ids)| ids).filter_map(|id| self.children.get(id));
+        let published = published.filter(|published| *published.controller == *controller);
+        let mut former = None;
+        for published in published.flat_map(|published| published.names.iter()) {
+            if published == name {
+                return None;
+            }
+            if host_digest(published.undotted()) == digest {
+                former = Some(published);
+            }
+        }
+        former.filter(|_| self.balancers_of(&Target::of(gateway)).first.is_some()).cloned()
+    }
+
     /// Whether a route that is going to move points at one of the names: its Gateway exists, with another name. A route whose Gateway is deleted
     /// keeps its DNSEndpoints and does not move.
     pub(crate) fn is_awaited<'a>(&self, names: impl Iterator<Item = &'a Fqdn>) -> bool {
@@ -87,11 +139,15 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{facts::Seen, known};
+    use crate::index::{
+        facts::{Seen, ServiceFacts},
+        known,
+    };
     use serde_json::{Value, json};
     use signpost_apis::{
         externaldns::DnsEndpoint,
         router::{ClusterIdentity, Gateway, ServiceRoute},
+        service::Service,
     };
     use signpost_engine::{Identity, ObjectId};
 
@@ -169,6 +225,66 @@ mod tests {
         put_gateway(&mut world, "gw", "new");
         point(&mut world, "api", Some("aks01-weu-new.example.com"));
         assert!(!awaited(&world), "it has moved");
+    }
+
+    /// A DNSEndpoint of gateways with the name; returns the routes that are decided again.
+    fn publish(world: &mut ClusterState, postfix: &str, published: Option<&str>) -> usize {
+        let endpoint: DnsEndpoint = read(json!({
+            "metadata": { "name": format!("gateway-controller-istio-{postfix}-dns"), "namespace": "infra", "labels": {
+                "app.kubernetes.io/managed-by": "service-router-operator", "router.io/resource-type": "gateway-service",
+                "router.io/istio-controller": "istio", "router.io/target-postfix": postfix, "router.io/controller": "dns" } },
+            "spec": { "endpoints": [{ "dnsName": published.unwrap_or_default(), "recordType": "A", "targets": ["10.0.0.1"] }] },
+        }));
+        let facts = published.and_then(|_| ChildFacts::of(&endpoint));
+        let mut touches = Touches::default();
+        world.put_child(ObjectId::of(&endpoint), facts, &mut touches);
+        touches.now.into_iter().filter(|key| matches!(key, RouterKey::Route(_))).count()
+    }
+
+    /// The load balancer of the controller `istio`; returns the routes that are decided again.
+    fn put_balancer(world: &mut ClusterState, exists: bool) -> usize {
+        let service: Service = read(json!({
+            "metadata": { "name": "istio", "namespace": "infra", "labels": { "istio": "istio" } },
+            "spec": { "type": "LoadBalancer" },
+        }));
+        let facts = Some(service).filter(|_| exists).and_then(|service| ServiceFacts::of(&service));
+        let mut touches = Touches::default();
+        world.put_service(&ObjectId::new::<Service>(Some("infra"), "istio"), exists, facts, &mut touches);
+        touches.now.into_iter().filter(|key| matches!(key, RouterKey::Route(_))).count()
+    }
+
+    /// The name that the DNSEndpoint of the route `api` keeps pointing at.
+    fn former(world: &ClusterState, controller: &str) -> Option<String> {
+        let child = world.children.get(&ObjectId::new::<DnsEndpoint>(Some("app"), "api-dns")).unwrap();
+        let gateway = world.gateways.get(&ObjectId::new::<Gateway>(Some("infra"), "gw")).unwrap();
+        let own = names::target_host(world.identity.as_ref().unwrap(), &gateway.spec.target_postfix).unwrap();
+        let former = world.former_target(child, controller, (&gateway.spec, &own));
+        former.map(|former| former.undotted().to_owned())
+    }
+
+    #[test]
+    fn a_route_keeps_a_published_name_until_that_of_its_gateway_is_published() {
+        const OLD: &str = "aks01-weu-old.example.com";
+        let mut world = ClusterState::of_tests();
+        put_identity(&mut world);
+        put_gateway(&mut world, "gw", "new");
+        put_route(&mut world, "api", "gw");
+        point(&mut world, "api", Some(OLD));
+        put_balancer(&mut world, true);
+        assert_eq!(former(&world, "dns"), None, "others publish the names of gateways");
+        assert_eq!(publish(&mut world, "old", Some(OLD)), 0, "nobody waits");
+        assert_eq!(former(&world, "dns").as_deref(), Some(OLD));
+        assert_eq!(former(&world, "other"), None, "another controller publishes it");
+        let gateway = ObjectId::new::<Gateway>(Some("infra"), "gw");
+        world.note_unpublished(&Id::from(gateway.clone()));
+        assert_eq!(publish(&mut world, "old", Some(OLD)), 0, "it has the same names");
+        assert_eq!(put_balancer(&mut world, false), 1, "it is decided again, once");
+        assert_eq!(former(&world, "dns"), None, "the name will not be published");
+        assert_eq!(put_balancer(&mut world, true), 0);
+        world.note_unpublished(&Id::from(gateway));
+        assert_eq!(publish(&mut world, "new", Some("aks01-weu-new.example.com")), 1);
+        assert_eq!(former(&world, "dns"), None, "it is published");
+        assert!(world.unpublished.is_empty());
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl ClusterState {
         if let Some(new) = new {
             self.services.insert(new.id.clone(), new);
         }
+        self.touch_unpublished(touches);
     }
 
     /// Whether the Service exists, whatever its type, or cannot be read.

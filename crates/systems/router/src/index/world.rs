@@ -85,6 +85,8 @@ pub(crate) struct ClusterState {
     pub(super) pointed_at: BTreeMap<u64, usize>,
     /// Former names of gateways that a DNSEndpoint of a route points at, by their digests, and whose they are.
     pub(super) kept: BTreeMap<u64, BTreeSet<Target>>,
+    /// The Gateways with a route that points at a former name, because theirs is not published yet.
+    pub(super) unpublished: BTreeSet<Id>,
     /// All Istio Gateways.
     pub(crate) istio: BTreeMap<ObjectId, IstioFacts>,
     /// The hosts that passes write into Istio Gateways.
@@ -128,6 +130,7 @@ impl ClusterState {
             by_owner: BTreeMap::new(),
             pointed_at: BTreeMap::new(),
             kept: BTreeMap::new(),
+            unpublished: BTreeSet::new(),
             istio: BTreeMap::new(),
             reserved: Reserved::default(),
             waiting: BTreeMap::new(),

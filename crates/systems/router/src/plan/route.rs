@@ -59,6 +59,8 @@ pub(crate) struct ChildView {
     pub(crate) displaced: bool,
     /// The digest of the region and the target that it was written with.
     pub(crate) source: u64,
+    /// The published name of gateways that it points at, while that of the route's Gateway is not published.
+    pub(crate) former: Option<Fqdn>,
 }
 
 /// A ServiceRoute that exists.
@@ -123,9 +125,12 @@ pub(crate) fn plan(view: &View) -> Plan {
                 plan.delete.push(stale);
             }
             plan.withdraw = withdrawn.into_iter().map(|child| child_to_delete(view, &child.name)).collect();
-            let detail = detail(Some(&publication.target), wanted);
+            let Publication { host, target, controllers } = &publication;
+            let former = controllers.iter().find_map(|controller| former_of(view, controller, host));
+            let detail = detail(Some(former.unwrap_or(target)), wanted);
             plan.blame = Blame::Object { judged: route.identity.clone(), detail: detail.clone() };
-            plan.decisions = published(view, route, publication, detail);
+            let ready = readiness(route, target, former);
+            plan.decisions = published(view, route, publication, ready, detail);
         }
         Err((phase, reported, refusal)) => {
             let is_withdrawn = withdraws(view, route, selection.as_ref());
@@ -276,7 +281,8 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
     let Publication { host, target, controllers } = publication;
     let id = &view.id;
     let value = names::label_value(&id.name);
-    let records = json!([{ "dnsName": host.undotted(), "recordType": "CNAME", "targets": [target.undotted()] }]);
+    let records =
+        |target: &Fqdn| json!([{ "dnsName": host.undotted(), "recordType": "CNAME", "targets": [target.undotted()] }]);
     let mut wanted = Vec::new();
     for controller in controllers {
         let plain = names::route_child(&id.name, &controller.name);
@@ -286,12 +292,35 @@ fn endpoints(view: &View, route: &RouteView, publication: &Publication, plan: &m
         let name = if view.occupied.contains(&plain) || (has(&other) && !has(&plain)) { other } else { plain };
         let namespace = id.namespace.clone().unwrap_or_default();
         let labels = BTreeMap::from([(SOURCE_NAMESPACE, names::label_value(&namespace))]);
+        // A name that is not published has no answer: until it is, the alias is that of a former one.
+        let records = records(former_of(view, controller, host).unwrap_or(target));
         let content = endpoint(controller, &view.base.settings.annotation, labels, &records);
         let proof = proof([(SERVICE_ROUTE, &value)], Some(route.identity.owner_reference()));
         plan.apply.push((Child::new::<DnsEndpoint>(id.namespace.as_deref(), &name, proof), content));
         wanted.push((name, controller.name.clone()));
     }
     wanted
+}
+
+/// The published name of gateways that the DNSEndpoint of a controller points at, while that of the route's Gateway is not published.
+fn former_of<'a>(view: &'a View, controller: &ExternalDNSController, host: &Fqdn) -> Option<&'a Fqdn> {
+    let is_of = |child: &ChildView| names::label_value(&controller.name) == *child.controller;
+    let mut waiting = view.children.iter().filter_map(|child| Some((child, child.former.as_ref()?)));
+    waiting.find(|(child, former)| *former != host && is_of(child)).map(|(_, former)| former)
+}
+
+/// The condition of a route that is published.
+fn readiness(route: &RouteView, target: &Fqdn, former: Option<&Fqdn>) -> Reported {
+    let Some(former) = former else {
+        return Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active");
+    };
+    let message = format!(
+        "the route still points at {}, because {} is not published yet. DNSReady of {} has the reason",
+        former.undotted(),
+        target.undotted(),
+        route.gateway
+    );
+    Reported::new(READY, false, State::TargetNotPublished, message)
 }
 
 /// The name of the controller that publishes a DNSEndpoint; its label, where the configuration has no such controller.
@@ -309,9 +338,14 @@ fn child_to_delete(view: &View, name: &str) -> Child {
     Child::new::<DnsEndpoint>(id.namespace.as_deref(), name, proof)
 }
 
-fn published(view: &View, route: &RouteView, publication: Publication, detail: Detail) -> Vec<Decision> {
+fn published(
+    view: &View,
+    route: &RouteView,
+    publication: Publication,
+    ready: Reported,
+    detail: Detail,
+) -> Vec<Decision> {
     let host = publication.host;
-    let reported = vec![Reported::new(READY, true, State::ReconciliationSucceeded, "ServiceRoute is active")];
     let mut notices = Vec::new();
     if let Some(excess) = names::txt_excess(&host, "CNAME", view.base.settings.txt_prefix_length) {
         let message = format!(
@@ -328,7 +362,8 @@ fn published(view: &View, route: &RouteView, publication: Publication, detail: D
         );
         notices.push(Refusal::new(Reason::HostConflict, message));
     }
-    let verdict = ObjectStatus { phase: Some("Active"), conditions: reported, refusal: None, notices, detail };
+    let phase = Some(if ready.status { "Active" } else { "Pending" });
+    let verdict = ObjectStatus { phase, conditions: vec![ready], refusal: None, notices, detail };
     let judged = route.identity.clone();
     vec![Decision::Object { judged: judged.clone(), verdict }, Decision::Published { judged, host, published: true }]
 }

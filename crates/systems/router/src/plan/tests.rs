@@ -125,6 +125,7 @@ fn child(label: &str) -> route::ChildView {
         stray: None,
         displaced: false,
         source: 0,
+        former: None,
     }
 }
 
@@ -202,6 +203,35 @@ fn a_blocked_route_withdraws_the_host_that_it_left_once_another_one_serves_it() 
     assert_eq!(strays, Some(BTreeSet::from([7])), "it is decided again when that host is published");
     view.children[0].displaced = true;
     assert_eq!(outcome(&view), (vec![], vec!["api-dns-weu".to_owned()], "GatewayNotFound"));
+}
+
+#[test]
+fn a_route_points_at_the_published_name_until_the_new_one_is_published() {
+    let former = signpost_dns::Fqdn::parse("old-weu-internal.example.com").unwrap();
+    let mut view = route_view(base(&["weu", "frc"], &["frc"]), Some(DNSPolicySpec::default()), &["dns-weu", "dns-frc"]);
+    view.children[0].former = Some(former);
+    let plan = route::plan(&view);
+    let targets = |name: &str| {
+        let content = plan.apply.iter().find(|(child, _)| child.id.name == name).map(|(_, content)| content);
+        content.unwrap()["spec"]["endpoints"][0]["targets"].clone()
+    };
+    assert_eq!(targets("api-dns-weu"), serde_json::json!(["old-weu-internal.example.com"]));
+    assert_eq!(targets("api-dns-frc"), serde_json::json!(["aks01-weu-internal.example.com"]), "each for itself");
+    let Decision::Object { verdict, .. } = &plan.decisions[0] else { panic!("it has a verdict") };
+    let ready = &verdict.conditions[0];
+    assert_eq!((verdict.phase, ready.status, ready.reason.as_str()), (Some("Pending"), false, "TargetNotPublished"));
+    let names = ["old-weu-internal.example.com", "aks01-weu-internal.example.com"];
+    assert!(names.iter().all(|name| ready.message.contains(name)), "{}", ready.message);
+    assert!(
+        matches!(&verdict.detail, Detail::Route { target: Some(target), .. } if target == names[0]),
+        "{:?}",
+        verdict.detail
+    );
+    assert!(matches!(&plan.decisions[1], Decision::Published { published: true, .. }), "others must know");
+    // A name that is the host of the route by now would point at itself.
+    let host = view.route.as_ref().unwrap().host.clone().unwrap().unwrap();
+    view.children[0].former = Some(host);
+    assert_eq!(outcome(&view).2, "ReconciliationSucceeded");
 }
 
 #[test]

@@ -21,6 +21,8 @@ closed_list! {
     ReconciliationSucceeded,
     /// The policy of a route does not apply to this cluster.
     DNSPolicyInactive,
+    /// The gateway of a route has another name, which is not published yet: the route points at a former one.
+    TargetNotPublished,
     /// A Gateway has its Istio Gateway.
     GatewayCreated,
     /// No route uses a Gateway.

@@ -413,6 +413,54 @@ on_both! {
         rig.until_endpoints(&rig.infra, &[after]).await;
     }
 
+    async fn a_route_waits_for_the_new_name_of_its_gateway_while_the_old_one_is_published(cluster) {
+        let mut rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.route("api").await;
+        let (api, there) = ("api-route-external-dns-weu", format!("{} CNAME {HOST}", host("api")));
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        rig.until_address("10.123.45.67").await;
+        // The load balancer of the new name has no address yet.
+        rig.balancer("edge", json!([])).await;
+        rig.gateway("gw", "edge").await;
+        let status = rig.until("ServiceRoute", "api-route", "TargetNotPublished").await;
+        assert_eq!((&status["phase"], &status["target"]), (&json!("Pending"), &json!(HOST)));
+        let message = condition(&status, "Ready")["message"].to_string();
+        assert!(message.contains(HOST) && message.contains("aks01-weu-edge.example.com"), "{message}");
+        rig.until_condition("Gateway", &rig.infra, "gw", "DNSReady", "LoadBalancerIPPending").await;
+        // A restart does not change that. The old name would be withdrawn after 300 ms.
+        rig.restart().await;
+        for _ in 0..3 {
+            rig.settled().await;
+        }
+        rig.until_address("10.123.45.67").await;
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        let before = rig.at_rest().await;
+        assert_eq!(rig.at_rest().await, before, "a route that waits is not written");
+        rig.balancer("edge", json!([{ "ip": "10.0.0.9" }])).await;
+        rig.until_endpoints(&rig.app, &[(api, &there.replace("internal", "edge"))]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+        let name = "gateway-controller-istio-edge-edge-external-dns-weu";
+        rig.until_endpoints(&rig.infra, &[(name, "aks01-weu-edge.example.com A 10.0.0.9")]).await;
+        assert!(!rig.deletions().contains(&api.to_owned()));
+    }
+
+    async fn a_route_does_not_wait_for_a_gateway_without_a_load_balancer(cluster) {
+        let rig = Rig::new(cluster).await;
+        rig.basics(&["weu"]).await;
+        rig.route("api").await;
+        let (api, there) = ("api-route-external-dns-weu", format!("{} CNAME {HOST}", host("api")));
+        rig.until_endpoints(&rig.app, &[(api, &there)]).await;
+        rig.until_address("10.123.45.67").await;
+        rig.balancer("edge", json!([])).await;
+        rig.gateway("gw", "edge").await;
+        rig.until("ServiceRoute", "api-route", "TargetNotPublished").await;
+        // Others publish the name from now on.
+        rig.delete("Service", &rig.infra, "istio-edge").await;
+        rig.until_endpoints(&rig.app, &[(api, &there.replace("internal", "edge"))]).await;
+        rig.until("ServiceRoute", "api-route", "ReconciliationSucceeded").await;
+    }
+
     async fn a_region_is_handed_back_also_where_it_was_the_only_one(cluster) {
         let rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
