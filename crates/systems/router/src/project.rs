@@ -16,7 +16,7 @@ use crate::{
     RouterSystem,
     index::{
         RouterKey,
-        facts::{Class, Id, Owner, Target, host_digest},
+        facts::{ChildFacts, Class, Id, Owner, Target, host_digest},
         world::{ClusterState, oldest},
     },
     plan::names,
@@ -42,15 +42,21 @@ fn route(world: &ClusterState, id: &Id) -> Option<Entry> {
     let identity = &route.known.identity;
     let host = route.host.as_ref()?.as_ref().ok()?.clone();
     let digest = host_digest(host.undotted());
-    let published = world.children_of(&Owner::Route(id.clone())).any(|(_, child)| child.host == digest);
+    let owner = Owner::Route(id.clone());
+    let published = world.children_of(&owner).any(|(_, child)| child.host == digest);
     if identity.is_deleting() && !published {
         return None;
     }
     let gateway = world.gateways.get(&route.gateway);
     let target = gateway.and_then(|gateway| target_host(world, &gateway.spec.target_postfix));
+    // While that name is not published, its DNSEndpoints point at a former one.
+    let former = gateway.zip(target.as_ref()).and_then(|(gateway, target)| {
+        let former = |child: &ChildFacts| world.former_target(child, &child.controller, (&gateway.spec, target));
+        world.children_of(&owner).find_map(|(_, child)| former(child))
+    });
     let refusal = route.known.verdict.as_ref().and_then(|verdict| verdict.refusal.as_ref());
     let mut entry = Entry::new(host, Some(RecordType::Cname), wanted_by(id, &identity.uid, PUBLISHER));
-    entry.targets = target.iter().map(ToString::to_string).collect();
+    entry.targets = former.or(target).iter().map(ToString::to_string).collect();
     Some(entry_of(entry, identity, published, refusal))
 }
 
@@ -109,7 +115,7 @@ fn target_host(world: &ClusterState, postfix: &str) -> Option<Fqdn> {
 mod tests {
     use super::*;
     use crate::index::{
-        facts::{ChildFacts, Known, Seen, ServiceFacts},
+        facts::{Known, Seen, ServiceFacts},
         world::Touches,
     };
     use serde_json::json;
@@ -211,6 +217,38 @@ mod tests {
             }),
         );
         assert_eq!(shown(&world), ["10.0.0.3", "10.0.0.3"]);
+    }
+
+    #[test]
+    fn a_route_shows_the_name_that_it_points_at_until_the_new_one_is_published() {
+        let mut world = world();
+        put_service(&mut world, "waiting", 0, &json!({}), None);
+        let spec = json!({ "serviceName": "api", "gatewayName": "gw", "environment": "prod", "application": "app" });
+        let object: router::ServiceRoute =
+            read(json!({ "metadata": { "name": "api", "namespace": "app" }, "spec": spec }));
+        world.put_route(known(&object, object.spec.clone()), &mut Touches::default());
+        let id: Id = std::sync::Arc::new(ObjectId::of(&object));
+        put_endpoint(
+            &mut world,
+            json!({
+                "metadata": { "name": "api-dns", "namespace": "app", "labels": {
+                    "app.kubernetes.io/managed-by": "service-router-operator", "router.io/serviceroute": "api", "router.io/controller": "dns" } },
+                "spec": { "endpoints": [{ "dnsName": "a.example.com", "recordType": "CNAME", "targets": ["old.example.com"] }] },
+            }),
+        );
+        for name in ["old.example.com", "aks01-weu-internal.example.com"] {
+            put_endpoint(
+                &mut world,
+                json!({
+                    "metadata": { "name": "e", "namespace": "infra", "labels": {
+                        "app.kubernetes.io/managed-by": "service-router-operator", "router.io/resource-type": "gateway-service",
+                        "router.io/istio-controller": "istio", "router.io/target-postfix": "internal", "router.io/controller": "dns" } },
+                    "spec": { "endpoints": [{ "dnsName": name, "recordType": "A", "targets": ["10.0.0.3"] }] },
+                }),
+            );
+            let targets: Vec<String> = route(&world, &id).unwrap().targets.iter().map(ToString::to_string).collect();
+            assert_eq!(targets, [format!("{name}.")]);
+        }
     }
 
     #[test]
