@@ -48,10 +48,15 @@ impl ClusterState {
         let targets =
             self.gateways.values().filter(|gateway| concerns(gateway)).map(|gateway| Target::of(&gateway.spec));
         touches.now.extend(targets.map(RouterKey::Target));
+        // Its addresses do not matter here: routes wait for the DNSEndpoints that have them.
+        let selected = |facts: Option<&ServiceFacts>| facts.map(|facts| (facts.balancer, facts.istio.clone()));
+        let is_another = selected(before.as_ref()) != selected(new.as_ref());
         if let Some(new) = new {
             self.services.insert(new.id.clone(), new);
         }
-        self.touch_unpublished(touches);
+        if is_another {
+            self.touch_unpublished(touches);
+        }
     }
 
     /// Whether the Service exists, whatever its type, or cannot be read.
