@@ -413,7 +413,7 @@ on_both! {
         rig.until_endpoints(&rig.infra, &[after]).await;
     }
 
-    async fn a_route_waits_for_the_new_name_of_its_gateway_while_the_old_one_is_published(cluster) {
+    async fn a_route_waits_until_the_new_name_of_its_gateway_is_published(cluster) {
         let mut rig = Rig::new(cluster).await;
         rig.basics(&["weu"]).await;
         rig.route("api").await;
